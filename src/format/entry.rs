@@ -1,0 +1,98 @@
+//! The map entry: the one word that decides which chunk holds a file's bytes.
+//!
+//! Only the server writes entries; clients read them. Layout, from bit 0: first page (32), log2 of
+//! the chunk's pages (4), flags (4), generation (24). 0 is absent. A chunk belongs to a file if and
+//! only if an entry of that file names it: grant and release are one store of one word, so a server
+//! that dies between two instructions leaves either the old truth or the new one.
+
+use crate::ids::PageNumber;
+use crate::sync::{AtomicU64, Ordering};
+
+const ORDER_SHIFT: u32 = 32;
+const RECALLED: u64 = 1 << 36;
+const GENERATION_SHIFT: u32 = 40;
+
+/// One decoded entry. Two entries compare equal only when they are the same grant of the same chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapEntry(pub u64);
+
+impl MapEntry {
+    /// No chunk: the bytes are a hole, or lie in the backing.
+    pub const ABSENT: MapEntry = MapEntry(0);
+
+    /// An entry for the chunk of `1 << order` pages at `page`; `generation` makes it unlike any
+    /// other grant (its low 24 bits count, and 0 is skipped so that no entry is 0).
+    pub fn new(page: PageNumber, order: u8, generation: u32) -> Self {
+        debug_assert!(order < 16);
+        let generation = u64::from(generation & 0xff_ffff).max(1);
+        MapEntry(
+            u64::from(page.0) | u64::from(order) << ORDER_SHIFT | generation << GENERATION_SHIFT,
+        )
+    }
+
+    /// Whether there is no chunk.
+    pub fn is_absent(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the server wants the chunk back: writers must ask, readers may go on.
+    pub fn is_recalled(self) -> bool {
+        self.0 & RECALLED != 0
+    }
+
+    /// First page of the chunk.
+    pub fn page(self) -> PageNumber {
+        PageNumber(self.0 as u32)
+    }
+
+    /// log2 of the chunk's pages.
+    pub fn order(self) -> u8 {
+        (self.0 >> ORDER_SHIFT & 0xf) as u8
+    }
+
+    /// Pages of the chunk.
+    pub fn pages(self) -> u32 {
+        1 << self.order()
+    }
+
+    /// The same entry with the recall flag up.
+    pub fn recalled(self) -> Self {
+        MapEntry(self.0 | RECALLED)
+    }
+
+    /// The same entry with the recall flag down.
+    pub fn unrecalled(self) -> Self {
+        MapEntry(self.0 & !RECALLED)
+    }
+
+    /// Reads an entry another process may be changing.
+    pub fn load(word: &AtomicU64) -> Self {
+        MapEntry(word.load(Ordering::SeqCst))
+    }
+
+    /// Publishes this entry (server only).
+    pub fn store(self, word: &AtomicU64) {
+        word.store(self.0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::MapEntry;
+    use crate::ids::PageNumber;
+
+    #[test]
+    fn fields_survive_packing() {
+        let entry = MapEntry::new(PageNumber(u32::MAX - 3), 9, 0x00ab_cdef);
+        assert_eq!((entry.page().0, entry.order(), entry.pages()), (u32::MAX - 3, 9, 512));
+        assert!(!entry.is_absent() && !entry.is_recalled());
+        assert!(entry.recalled().is_recalled());
+        assert_eq!(entry.recalled().unrecalled(), entry);
+    }
+
+    #[test]
+    fn no_entry_is_ever_the_absent_word() {
+        assert!(!MapEntry::new(PageNumber(0), 0, 0).is_absent());
+        assert!(!MapEntry::new(PageNumber(0), 0, 1 << 24).is_absent());
+    }
+}

@@ -1,0 +1,130 @@
+//! The frame: how records lie in the log and messages on the socket.
+//!
+//! Little-endian: length (4), version (2), zero (2), checksum (8), payload. The checksum is XXH3-64
+//! over the payload, seeded with the length, so that a run of zeros is never a frame.
+
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = 16;
+/// Version of the records and messages this build writes, and the only one it reads.
+pub const VERSION: u16 = 1;
+/// Longest payload.
+pub const PAYLOAD_MAX: usize = 16 << 20;
+
+/// XXH3-64 of `bytes` (github.com/Cyan4973/xxHash, `doc/xxhash_spec.md`).
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
+}
+
+/// A running [`checksum`].
+#[derive(Default)]
+pub struct Checksum(xxhash_rust::xxh3::Xxh3);
+
+impl Checksum {
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all bytes so far.
+    pub fn value(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+fn seal(payload: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(payload, payload.len() as u64 | 1 << 63)
+}
+
+/// Appends the frame of `payload` to `out`.
+pub fn write(out: &mut Vec<u8>, payload: &[u8]) {
+    assert!(payload.len() <= PAYLOAD_MAX, "our own frames are bounded");
+    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&seal(payload).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Length of the payload that a header announces.
+pub fn payload_bytes(header: &[u8]) -> Result<usize> {
+    let bad = |what: &str| Error::new(ErrorKind::Malformed, format!("frame: {what}"));
+    if header.len() < HEADER_BYTES {
+        return Err(bad("shorter than its header"));
+    }
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    let version = u16::from_le_bytes([header[4], header[5]]);
+    if length > PAYLOAD_MAX {
+        return Err(bad(&format!("absurd length {length}")));
+    }
+    if version != VERSION {
+        let context = format!("frame: version {version}, this program reads {VERSION}");
+        return Err(Error::new(ErrorKind::Version, context));
+    }
+    Ok(length)
+}
+
+/// The payload of the frame at the start of `bytes`, and the bytes after it.
+pub fn read(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+    let length = payload_bytes(bytes)?;
+    let Some(payload) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else {
+        return Err(Error::new(ErrorKind::Malformed, "frame: truncated"));
+    };
+    let mut sum = [0; 8];
+    sum.copy_from_slice(&bytes[8..16]);
+    if u64::from_le_bytes(sum) != seal(payload) {
+        return Err(Error::new(ErrorKind::Corrupt, "frame"));
+    }
+    Ok((payload, &bytes[HEADER_BYTES + length..]))
+}
+
+/// Encodes a message or record.
+pub fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value)
+        .map_err(|error| Error::new(ErrorKind::Malformed, format!("encode: {error}")))
+}
+
+/// Encodes a message or record into `out` without allocating; gives the part used.
+pub fn encode_into<'a, T: serde::Serialize>(value: &T, out: &'a mut [u8]) -> Result<&'a mut [u8]> {
+    postcard::to_slice(value, out)
+        .map_err(|error| Error::new(ErrorKind::Malformed, format!("encode: {error}")))
+}
+
+/// Decodes a message or record; every byte must belong to it.
+pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(Error::new(ErrorKind::Malformed, "decode: bytes left over")),
+        Err(error) => Err(Error::new(ErrorKind::Malformed, format!("decode: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEADER_BYTES, read, write};
+    use proptest::prelude::{any, prop, proptest};
+
+    #[test]
+    fn a_run_of_zeros_is_no_frame() {
+        assert!(read(&[0; 64]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn one_changed_byte_is_noticed(payload in prop::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+            let mut bytes = Vec::new();
+            write(&mut bytes, &payload);
+            assert_eq!(read(&bytes).expect("whole").0, payload);
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            let unchecked = (6..8).contains(&at);
+            assert!(unchecked || read(&bytes).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..HEADER_BYTES * 4)) {
+            let _ = read(&bytes);
+        }
+    }
+}

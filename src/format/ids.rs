@@ -1,0 +1,70 @@
+//! Identifiers. Each is a newtype, so that an index of one table cannot be used in another.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        pub struct $name(pub $inner);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A file, directory or link of one server; never used twice in an instance's life. 1 is the root.
+    Ino(u64)
+);
+id!(
+    /// Index of a file's record and header in shared memory; used again once the file has neither
+    /// bytes in memory nor openers. Valid only together with the [`Ino`] found in the record.
+    FileSlot(u32)
+);
+id!(
+    /// Index of an open-file description in shared memory.
+    DescriptionSlot(u32)
+);
+id!(
+    /// Index of a session, 0 to [`crate::geometry::SESSIONS`] − 1.
+    SessionSlot(u16)
+);
+id!(
+    /// A hazard slot anywhere on the machine: `session × HAZARDS + slot + 1`. It fits 14 bits and is
+    /// never 0, so that a page lane can name it as claimer.
+    Owner(u16)
+);
+id!(
+    /// A 4 KiB page of the arena, counted over all segments.
+    PageNumber(u32)
+);
+id!(
+    /// Position of a record in the log: its transaction's ordinal, from 1.
+    Lsn(u64)
+);
+id!(
+    /// The unit of access control.
+    ContainerId(u64)
+);
+
+/// The root directory.
+pub const ROOT: Ino = Ino(1);
+
+/// The container of a server's one namespace.
+pub const ROOT_CONTAINER: ContainerId = ContainerId(1);
+
+/// One life of a server's memory, across restarts of its process: 128 random bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InstanceId(pub u128);
+
+impl std::fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", (self.0 >> 96) as u32)
+    }
+}

@@ -1,0 +1,29 @@
+//! Every byte that leaves a Terral process: ids, errors, capabilities, the words and layouts of
+//! shared memory, messages, and log records.
+//!
+//! Not here: I/O, threads, `unsafe`, policy. The shared-memory words (`entry`, `pages`, `hazard`,
+//! `size`) carry the grant protocol's transitions, so that the client, the server and the `loom`
+//! model in `tests/` run one and the same code.
+
+#![deny(unsafe_code)]
+
+mod sync;
+
+pub mod error;
+pub mod geometry;
+pub mod ids;
+
+pub mod entry;
+pub mod hazard;
+pub mod pages;
+pub mod size;
+
+#[cfg(not(loom))]
+pub mod tables;
+
+pub mod capability;
+pub mod frame;
+pub mod message;
+pub mod record;
+
+pub use error::{Error, ErrorKind, Result};

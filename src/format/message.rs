@@ -1,0 +1,446 @@
+//! What clients and servers say to each other. Postcard-encoded: in a request slot of the session
+//! page, or framed (see [`crate::frame`]) on the socket for the handshake.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::capability::{Capability, Operations};
+use crate::geometry::Geometry;
+use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
+
+/// Version of the messages and of shared memory. Both sides must have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// First words of a client.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the client.
+    pub protocol: u32,
+    /// Name of the program, for people.
+    pub program: String,
+}
+
+/// The server's answer. The descriptors of `tables` (read-only), `headers`, `pages` and `session-N`
+/// come with it, in that order.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Welcome {
+    /// Come in.
+    Session {
+        /// Whose memory this is.
+        instance: InstanceId,
+        /// Sizes of the shared tables.
+        geometry: Geometry,
+        /// The client's session.
+        session: SessionSlot,
+        /// For the root container; present it to get a handle.
+        capability: Capability,
+    },
+    /// No: why, and what to do.
+    Refused(Error),
+}
+
+/// A file with a record in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRef {
+    /// The file.
+    pub ino: Ino,
+    /// Where its record and header are.
+    pub slot: FileSlot,
+}
+
+/// A file, by name or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target<'a> {
+    /// Relative to the container's root, without leading slash; the root itself is empty.
+    Path(#[serde(borrow)] &'a [u8]),
+    /// An open file.
+    File(FileRef),
+}
+
+/// How to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenHow {
+    /// Bits of [`access`](mod@crate::geometry): read 1, write 2, append 4, kernel-held 8.
+    pub access: u8,
+    /// Make the file if there is none.
+    pub create: bool,
+    /// Fail if there is one.
+    pub exclusive: bool,
+    /// Make it empty.
+    pub truncate: bool,
+    /// A directory is asked for, and nothing else will do.
+    pub directory: bool,
+    /// Permission bits of a new file, umask already taken off.
+    pub mode: u32,
+}
+
+/// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub accessed_ns: Option<u64>,
+    /// Last modification.
+    pub modified_ns: Option<u64>,
+}
+
+/// A request: on whose authority, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope<'a> {
+    /// What [`Reply::Handle`] gave for the presented capability; 0 for [`Request::Present`] only.
+    pub authority: u32,
+    /// What to do.
+    #[serde(borrow)]
+    pub request: Request<'a>,
+}
+
+/// What a client can ask.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request<'a> {
+    /// Verify this encoded capability and remember the answer → [`Reply::Handle`].
+    Present(#[serde(borrow)] &'a [u8]),
+    /// Attributes of a name or an open file → [`Reply::Attributes`].
+    Stat(#[serde(borrow)] Target<'a>),
+    /// Open or create → [`Reply::Opened`].
+    Open {
+        /// Which.
+        path: &'a [u8],
+        /// How.
+        how: OpenHow,
+    },
+    /// A descriptor of this description was closed; if it was the last, the description ends.
+    Close {
+        /// Which.
+        description: DescriptionSlot,
+        /// Must match.
+        nonce: u32,
+    },
+    /// Make a directory.
+    MakeDirectory {
+        /// Where.
+        path: &'a [u8],
+        /// Permission bits, umask already taken off.
+        mode: u32,
+    },
+    /// Remove an empty directory.
+    RemoveDirectory(&'a [u8]),
+    /// Remove a file's name.
+    Unlink(&'a [u8]),
+    /// Move a name, over an existing one if there is one.
+    Rename {
+        /// The old name.
+        from: &'a [u8],
+        /// The new name.
+        to: &'a [u8],
+        /// Fail if `to` exists.
+        keep: bool,
+    },
+    /// Names of a directory after `after`, in order → [`Reply::Names`].
+    List {
+        /// Which directory.
+        path: &'a [u8],
+        /// The last name already seen; empty to begin.
+        after: &'a [u8],
+    },
+    /// Change attributes.
+    Change {
+        /// Of what.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// To what.
+        change: Change,
+    },
+    /// Make a file this long.
+    Truncate {
+        /// Which.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// Bytes.
+        size: u64,
+    },
+    /// Have chunks for writing at indices `first..first + count`; the map shows what was granted.
+    Grant {
+        /// Which file.
+        file: FileRef,
+        /// First chunk index.
+        first: u64,
+        /// How many; the server may give fewer, but at least the first.
+        count: u32,
+    },
+    /// Bring chunks from the backing for reading.
+    Stage {
+        /// Which file.
+        file: FileRef,
+        /// First chunk index.
+        first: u64,
+        /// How many; the server may bring fewer, but at least the first.
+        count: u32,
+    },
+    /// Somebody's page claim or append ticket has not moved for long: take it away if its holder is
+    /// dead or stopped.
+    Unblock {
+        /// Which file.
+        file: FileRef,
+        /// Chunk index of the claim.
+        index: u64,
+        /// Who is in the way.
+        owner: u16,
+    },
+    /// Answer once the file is as safe as its container's durability promises.
+    Sync(FileRef),
+    /// Bytes and names, used and free → [`Reply::Space`].
+    Space,
+    /// How the server is → [`Reply::Status`].
+    Status,
+    /// Where a file's bytes are → [`Reply::Safety`].
+    Safety(&'a [u8]),
+    /// Publish open files too, so that everything written so far gets to the backing.
+    Flush,
+    /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
+    Finish,
+    /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
+    Leave,
+}
+
+impl Request<'_> {
+    /// The operations a capability must allow for this request.
+    pub fn needs(&self) -> Operations {
+        match self {
+            Request::Present(_)
+            | Request::Close { .. }
+            | Request::Space
+            | Request::Status
+            | Request::Unblock { .. } => Operations(0),
+            Request::Stat(_) | Request::Safety(_) | Request::List { .. } => Operations::LIST,
+            Request::Open { how, .. } => {
+                let mut needs = Operations(0);
+                if how.access & 1 != 0 {
+                    needs = needs.and(Operations::READ);
+                }
+                if how.access & 2 != 0 || how.truncate {
+                    needs = needs.and(Operations::WRITE);
+                }
+                if how.create { needs.and(Operations::CREATE) } else { needs }
+            }
+            Request::Stage { .. } => Operations::READ,
+            Request::MakeDirectory { .. } => Operations::CREATE,
+            Request::RemoveDirectory(_) | Request::Unlink(_) => Operations::REMOVE,
+            Request::Rename { .. } => Operations::CREATE.and(Operations::REMOVE),
+            Request::Change { .. }
+            | Request::Truncate { .. }
+            | Request::Grant { .. }
+            | Request::Flush
+            | Request::Sync(_) => Operations::WRITE,
+            Request::Finish | Request::Leave => Operations::ADMIN,
+        }
+    }
+
+    /// Whether doing it twice differs from doing it once, so that the answer must be remembered.
+    pub fn changes_names(&self) -> bool {
+        matches!(
+            self,
+            Request::Open { .. }
+                | Request::Close { .. }
+                | Request::MakeDirectory { .. }
+                | Request::RemoveDirectory(_)
+                | Request::Unlink(_)
+                | Request::Rename { .. }
+        )
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// Attributes as `stat(2)` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Inode number.
+    pub ino: Ino,
+    /// File or directory.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names (directories: 2 + subdirectories).
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last read, nanoseconds since 1970.
+    pub accessed_ns: u64,
+    /// Last modification, nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// Last change of attributes, nanoseconds since 1970.
+    pub changed_ns: u64,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    /// 1 to 255 bytes, no slash, no zero.
+    pub name: Vec<u8>,
+    /// Inode number; 0 if only the backing knows it so far.
+    pub ino: Ino,
+    /// File or directory.
+    pub kind: Kind,
+}
+
+/// Bytes and names, used and free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes of the memory tier.
+    pub total_bytes: u64,
+    /// Bytes not in use there.
+    pub free_bytes: u64,
+    /// Files that fit.
+    pub total_files: u64,
+    /// Files that still fit.
+    pub free_files: u64,
+}
+
+/// Where a file's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Safety {
+    /// As `stat` says.
+    pub attributes: Attributes,
+    /// Bytes in this machine's memory.
+    pub memory_bytes: u64,
+    /// Bytes of those not yet in the backing.
+    pub owed_bytes: u64,
+    /// Whether the backing has the file, whole, under its name, as it is now.
+    pub in_backing: bool,
+    /// Whether somebody has it open for writing.
+    pub open_for_writing: bool,
+    /// What keeps the drain from finishing, if something does.
+    pub failure: Option<String>,
+}
+
+/// Sums of what the sessions counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Client processes that connected.
+    pub sessions: u64,
+    /// Files opened or created.
+    pub opens: u64,
+    /// Completed reads.
+    pub reads: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Nanoseconds in reads, over all processes.
+    pub read_ns: u64,
+    /// Nanoseconds in writes, over all processes.
+    pub write_ns: u64,
+    /// Nanoseconds in other calls, over all processes.
+    pub other_ns: u64,
+}
+
+/// What the backing is still owed, and what it got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Files with unpaid debt.
+    pub owed_files: u64,
+    /// Bytes not yet copied.
+    pub owed_bytes: u64,
+    /// Name operations not yet done.
+    pub owed_names: u64,
+    /// Age of the oldest debt, milliseconds.
+    pub oldest_ms: u64,
+    /// Files published whole.
+    pub files: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Bytes read back and compared with what was sent.
+    pub verified_bytes: u64,
+    /// Milliseconds in which the drain was copying.
+    pub busy_ms: u64,
+    /// The most it ever owed, bytes.
+    pub peak_bytes: u64,
+    /// What the drain could not do, newest last, at most 16: path and reason.
+    pub failures: Vec<String>,
+    /// Files somebody else changed in the backing meanwhile; both versions were kept.
+    pub conflicts: Vec<String>,
+}
+
+/// How a server is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// How often it was started on this memory.
+    pub starts: u64,
+    /// Milliseconds since it started last.
+    pub uptime_ms: u64,
+    /// The permanent directory, if it has one.
+    pub backing: Option<String>,
+    /// Client processes connected now.
+    pub sessions: u32,
+    /// Files and directories it knows.
+    pub files: u64,
+    /// Open-file descriptions.
+    pub open: u64,
+    /// Bytes the arena may use.
+    pub memory_bound_bytes: u64,
+    /// Bytes of the arena that hold something.
+    pub memory_used_bytes: u64,
+    /// Bytes of the arena that are ready for the next writer.
+    pub memory_warm_bytes: u64,
+    /// What its clients did.
+    pub totals: Totals,
+    /// What the backing is owed.
+    pub drain: Drain,
+}
+
+/// The server's answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// Not done.
+    Failed(Error),
+    /// The capability is good; use this number.
+    Handle(u32),
+    /// Attributes.
+    Attributes(Attributes),
+    /// It is open.
+    Opened {
+        /// The description.
+        description: DescriptionSlot,
+        /// What descriptors of it carry.
+        nonce: u32,
+        /// The file. For a directory, its ino with slot `u32::MAX`.
+        file: FileRef,
+        /// Its attributes.
+        attributes: Attributes,
+    },
+    /// Names, and whether these were the last.
+    Names {
+        /// In order of their bytes.
+        names: Vec<Name>,
+        /// Nothing follows.
+        last: bool,
+    },
+    /// Bytes and names, used and free.
+    Space(Space),
+    /// How the server is.
+    Status(Box<Status>),
+    /// Where a file's bytes are.
+    Safety(Box<Safety>),
+}

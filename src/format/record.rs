@@ -1,0 +1,277 @@
+//! What the log says. A transaction is a list of records in one frame: all or nothing.
+//!
+//! Replaying the records of a log, in order, gives the namespace, the sessions, the open files and
+//! the drain's state. Which chunk holds which bytes is not here: the map entries in shared memory
+//! say it (see [`crate::entry`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::capability::Key;
+use crate::geometry::Geometry;
+use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
+use crate::message::{Attributes, Change, Kind, Totals};
+
+/// How the backing's copy of a file looked when it was last read or published: if it looks different
+/// later, somebody else changed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Inode number in the backing.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change, nanoseconds since 1970.
+    pub changed_ns: u64,
+}
+
+/// One effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// First record of every log.
+    Began(Began),
+    /// A client came.
+    SessionBegan {
+        /// Its session.
+        session: SessionSlot,
+        /// Its process.
+        pid: u32,
+        /// When that process started, in clock ticks since boot: a pid alone may be somebody else's.
+        started_ticks: u64,
+    },
+    /// A client is gone; what it had counted.
+    SessionEnded {
+        /// Its session.
+        session: SessionSlot,
+        /// What it did.
+        totals: Totals,
+    },
+    /// A new file or directory.
+    Made {
+        /// Where.
+        parent: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its attributes.
+        attributes: Attributes,
+    },
+    /// A name found in the backing.
+    Adopted {
+        /// Where.
+        parent: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its attributes.
+        attributes: Attributes,
+        /// How it looked.
+        fingerprint: Fingerprint,
+    },
+    /// A name moved; what was at the new one is gone.
+    Renamed {
+        /// From where.
+        parent: Ino,
+        /// The old name.
+        name: Vec<u8>,
+        /// To where.
+        to_parent: Ino,
+        /// The new name.
+        to_name: Vec<u8>,
+        /// When.
+        time_ns: u64,
+    },
+    /// A name was removed.
+    Removed {
+        /// From where.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// When.
+        time_ns: u64,
+    },
+    /// Attributes changed.
+    Changed {
+        /// Of what.
+        ino: Ino,
+        /// To what.
+        change: Change,
+        /// When.
+        time_ns: u64,
+    },
+    /// A file's content starts anew (truncated to nothing): the backing keeps the old until the new
+    /// is whole.
+    Rewritten {
+        /// Which.
+        ino: Ino,
+    },
+    /// A file's bytes in the backing count only up to here from now on (it was truncated).
+    BackedTo {
+        /// Which.
+        ino: Ino,
+        /// Bytes.
+        size: u64,
+    },
+    /// A file got a record in shared memory.
+    Attached {
+        /// Which.
+        ino: Ino,
+        /// Where.
+        slot: FileSlot,
+    },
+    /// A file lost its record; its size and time as they were in the header.
+    Detached {
+        /// Which.
+        ino: Ino,
+        /// Bytes.
+        size: u64,
+        /// Last modification.
+        modified_ns: u64,
+    },
+    /// A description was opened.
+    Opened {
+        /// Which.
+        description: DescriptionSlot,
+        /// Its nonce.
+        nonce: u32,
+        /// Of what.
+        ino: Ino,
+        /// Bits of `tables::access`.
+        access: u8,
+        /// By whom.
+        session: SessionSlot,
+    },
+    /// A description ended.
+    Closed {
+        /// Which.
+        description: DescriptionSlot,
+    },
+    /// The drain put a whole file under its name.
+    Published {
+        /// Which.
+        ino: Ino,
+        /// How it looks there.
+        fingerprint: Fingerprint,
+    },
+    /// The drain is about to change a published file in place.
+    Intent {
+        /// Which.
+        ino: Ino,
+    },
+    /// Name operations up to this one are done in the backing.
+    NamesDrained(Lsn),
+    /// The answer to a request, in the same transaction as its effects.
+    Answered {
+        /// Whose.
+        session: SessionSlot,
+        /// Which of its request slots.
+        request: u8,
+        /// Which request of that slot.
+        sequence: u64,
+        /// The encoded [`crate::message::Reply`].
+        reply: Vec<u8>,
+    },
+    /// Everything of an inode in one record: what a snapshot is made of.
+    Inode(InodeImage),
+    /// A pending name operation of a snapshot, in its order.
+    Owed {
+        /// Its place in the order.
+        lsn: Lsn,
+        /// What it does in the backing.
+        operation: NameOperation,
+    },
+    /// The last Lsn, next ino and totals of a snapshot.
+    Counters {
+        /// The next file gets this number.
+        next_ino: Ino,
+        /// Transactions so far.
+        lsn: Lsn,
+        /// Of sessions that ended.
+        totals: Totals,
+    },
+}
+
+/// What an instance is, for ever.
+#[derive(Clone, Serialize, Deserialize, PartialEq, Debug)]
+pub struct Began {
+    /// Its id.
+    pub instance: InstanceId,
+    /// The boot in which its memory lives (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// Sizes of its tables.
+    pub geometry: Geometry,
+    /// The permanent directory.
+    pub backing: Option<Vec<u8>>,
+    /// What capabilities are signed with.
+    pub key: Key,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+/// A name operation that the backing is owed. Paths are relative to the backing's root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NameOperation {
+    /// Make a directory with these permission bits.
+    MakeDirectory {
+        /// Where.
+        path: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Move a published name.
+    Rename {
+        /// The old name.
+        from: Vec<u8>,
+        /// The new name.
+        to: Vec<u8>,
+        /// What moves: its bytes closed before go first.
+        ino: Ino,
+    },
+    /// Remove a file.
+    Unlink {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Remove a directory.
+    RemoveDirectory {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Set attributes of a published name.
+    Change {
+        /// Of what.
+        path: Vec<u8>,
+        /// To what.
+        change: Change,
+    },
+}
+
+/// An inode in a snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InodeImage {
+    /// Attributes; size and times as last known outside the header.
+    pub attributes: Attributes,
+    /// Its name; `None` if it was removed and is still open.
+    pub name: Option<(Ino, Vec<u8>)>,
+    /// Its record in shared memory.
+    pub slot: Option<FileSlot>,
+    /// How the backing's copy looks, if there is one.
+    pub published: Option<Fingerprint>,
+    /// The backing's copy is to be replaced whole.
+    pub rewritten: bool,
+    /// Bytes below this without a chunk lie in the backing.
+    pub backed_bytes: u64,
+}
+
+impl InodeImage {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == Kind::Directory
+    }
+}

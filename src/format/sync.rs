@@ -1,0 +1,6 @@
+//! The atomics of the shared words: the standard ones, or loom's when the protocol is model-checked.
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicU64, Ordering};

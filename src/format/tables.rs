@@ -1,0 +1,224 @@
+//! The structures in shared memory. Native-endian: they never leave the machine.
+//!
+//! Every field is an atomic, so any process may read at any moment; who may *write* is a property of
+//! the region (see `geometry`), and whatever a client may write is checked before use.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use zerocopy::{FromBytes, KnownLayout};
+
+use crate::geometry::{
+    HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES, PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
+};
+
+/// First word of `tables`: "TERRAL" and the version of everything in shared memory.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRAL\x01\x00");
+
+/// How a segment's pages are, in [`Superblock::segments`].
+pub mod segment {
+    /// The file may be sparse: only `pwrite` and `pread`.
+    pub const SPARSE: u64 = 0;
+    /// Every page exists, 4 KiB each.
+    pub const POPULATED: u64 = 1;
+    /// Every page exists and is huge: a fresh mapping is as good as an old one.
+    pub const HUGE: u64 = 2;
+}
+
+/// Start of `tables`.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct Superblock {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// Process id of the server that serves now; 0 after it left in order.
+    pub server_pid: AtomicU64,
+    /// Counts the server's starts: a client that sees it change looks again.
+    pub starts: AtomicU64,
+    /// Segments of the geometry.
+    pub segment_count: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 60],
+    /// See [`segment`].
+    pub segments: [AtomicU64; SEGMENTS_MAX],
+}
+const _: () = assert!(size_of::<Superblock>() == 512 + 8 * SEGMENTS_MAX);
+const _: () = assert!(size_of::<Superblock>() <= 256 << 10);
+
+/// What the server says of a file with bytes in memory or openers.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct FileRecord {
+    /// The [`crate::ids::Ino`]; 0 for a free slot. Checked after every use of the record.
+    pub ino: AtomicU64,
+    /// Bytes below this offset without a chunk lie in the backing and must be staged.
+    pub backed_bytes: AtomicU64,
+    /// Entries of the first chunks.
+    pub inline: [AtomicU64; INLINE_ENTRIES],
+    /// 1 + the map page at the top of the other chunks' three-level map; 0 for none.
+    pub root: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 3],
+}
+const _: () = assert!(size_of::<FileRecord>() == 64);
+
+/// A page of a file's map: entries at the lowest level, 1 + map page numbers above.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct MapPage(pub [AtomicU64; MAP_FANOUT]);
+const _: () = assert!(size_of::<MapPage>() == PAGE_BYTES);
+
+/// What writers keep of a file.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct FileHeader {
+    /// See [`crate::size`].
+    pub size: AtomicU64,
+    /// See [`crate::size`].
+    pub ticket: AtomicU64,
+    /// Last modification, nanoseconds since 1970.
+    pub modified_ns: AtomicU64,
+    /// Last read, nanoseconds since 1970, no finer than a second.
+    pub accessed_ns: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 4],
+}
+const _: () = assert!(size_of::<FileHeader>() == 64);
+
+/// Access and status flags of a description.
+pub mod access {
+    /// May read.
+    pub const READ: u64 = 1;
+    /// May write.
+    pub const WRITE: u64 = 2;
+    /// Every write appends.
+    pub const APPEND: u64 = 4;
+    /// The description lives as long as its kernel descriptors; without it, as its session.
+    pub const KERNEL: u64 = 8;
+}
+
+/// An open-file description: what `dup`, `fork` and `exec` share.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct Description {
+    /// Random, 31 bits, never 0 while open: a descriptor that carries another one is stale.
+    pub nonce: AtomicU64,
+    /// The [`crate::ids::Ino`].
+    pub ino: AtomicU64,
+    /// The [`crate::ids::FileSlot`].
+    pub file: AtomicU64,
+    /// See [`access`].
+    pub access: AtomicU64,
+    /// The file offset, bytes.
+    pub offset: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 3],
+}
+const _: () = assert!(size_of::<Description>() == 64);
+
+/// Start of `headers`: how a client tells the server that a request is waiting.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct Doorbell {
+    /// Futex: clients add one and wake; the server waits for it to change.
+    pub rings: AtomicU32,
+    /// Not 0 while the server sleeps, or is about to.
+    pub sleeping: AtomicU32,
+    /// A bit for each session with a request.
+    pub sessions: [AtomicU64; 16],
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 15],
+}
+const _: () = assert!(size_of::<Doorbell>() == 256);
+
+/// States of a request.
+pub mod request {
+    /// Nobody uses it.
+    pub const FREE: u32 = 0;
+    /// A client thread is writing its message.
+    pub const FILLING: u32 = 1;
+    /// The server shall answer.
+    pub const ASKED: u32 = 2;
+    /// The server shall act and free it; nobody waits.
+    pub const TOLD: u32 = 3;
+    /// The server has it, and will answer later.
+    pub const TAKEN: u32 = 4;
+    /// The answer is there.
+    pub const ANSWERED: u32 = 5;
+}
+
+/// One request in flight and, in the same place, its answer.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct RequestSlot {
+    /// Futex, see [`request`].
+    pub state: AtomicU32,
+    /// Bytes of the message.
+    pub length: AtomicU32,
+    /// Counts the requests of this slot; with the session it names one for ever.
+    pub sequence: AtomicU64,
+    /// Not 0 while a client thread sleeps on `state`.
+    pub waiting: AtomicU32,
+    /// Unused, zero.
+    pub padding: AtomicU32,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 5],
+    /// The message.
+    pub message: [AtomicU64; MESSAGE_BYTES / 8],
+}
+const _: () = assert!(size_of::<RequestSlot>() == 64 + MESSAGE_BYTES);
+
+/// A hazard slot on a cache line of its own.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct HazardSlot {
+    /// See [`crate::hazard`].
+    pub word: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 7],
+}
+const _: () = assert!(size_of::<HazardSlot>() == 64);
+
+/// What a session's calls did, for the summary. Counted by the client, believed only for display.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct Counters {
+    /// Files opened or created.
+    pub opens: AtomicU64,
+    /// Completed reads.
+    pub reads: AtomicU64,
+    /// Completed writes.
+    pub writes: AtomicU64,
+    /// Bytes read.
+    pub read_bytes: AtomicU64,
+    /// Bytes written.
+    pub written_bytes: AtomicU64,
+    /// Nanoseconds in reads.
+    pub read_ns: AtomicU64,
+    /// Nanoseconds in writes.
+    pub write_ns: AtomicU64,
+    /// Nanoseconds in every other call.
+    pub other_ns: AtomicU64,
+}
+const _: () = assert!(size_of::<Counters>() == 64);
+
+/// All of `session-N`.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct SessionPage {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// The session's index.
+    pub session: AtomicU64,
+    /// Unused, zero.
+    pub reserved: [AtomicU64; 6],
+    /// See [`Counters`].
+    pub counters: Counters,
+    /// See [`crate::hazard`].
+    pub hazards: [HazardSlot; HAZARDS],
+    /// See [`request`].
+    pub requests: [RequestSlot; REQUESTS],
+}
+const _: () = assert!(size_of::<SessionPage>() == 128 + 64 * HAZARDS + REQUESTS * 16448);
+
+/// Bytes of `session-N`, whole pages.
+pub const SESSION_BYTES: usize = size_of::<SessionPage>().next_multiple_of(PAGE_BYTES);
