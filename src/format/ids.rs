@@ -45,7 +45,7 @@ id!(
     PageNumber(u32)
 );
 id!(
-    /// Position of a record in the log: its transaction's ordinal, from 1.
+    /// Ordinal of a name operation that the backing is owed, from 1.
     Lsn(u64)
 );
 id!(

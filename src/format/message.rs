@@ -373,7 +373,9 @@ pub struct Drain {
     pub busy_ms: u64,
     /// The most it ever owed, bytes.
     pub peak_bytes: u64,
-    /// What the drain could not do, newest last, at most 16: path and reason.
+    /// All debt is paid and the backing has said that it is safe there.
+    pub settled: bool,
+    /// What the drain could not do and still tries, at most 16: path and reason.
     pub failures: Vec<String>,
     /// Files somebody else changed in the backing meanwhile; both versions were kept.
     pub conflicts: Vec<String>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::capability::Key;
 use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
-use crate::message::{Attributes, Change, Kind, Totals};
+use crate::message::{Attributes, Change, Totals};
 
 /// How the backing's copy of a file looked when it was last read or published: if it looks different
 /// later, somebody else changed it.
@@ -154,7 +154,7 @@ pub enum Record {
         /// Which.
         ino: Ino,
     },
-    /// Name operations up to this one are done in the backing.
+    /// Owed name operations up to this ordinal are done in the backing.
     NamesDrained(Lsn),
     /// The answer to a request, in the same transaction as its effects.
     Answered {
@@ -171,16 +171,25 @@ pub enum Record {
     Inode(InodeImage),
     /// A pending name operation of a snapshot, in its order.
     Owed {
-        /// Its place in the order.
+        /// Its ordinal.
         lsn: Lsn,
         /// What it does in the backing.
         operation: NameOperation,
     },
-    /// The last Lsn, next ino and totals of a snapshot.
+    /// A name the backing still has, and we do not, until an owed operation is done.
+    Hidden {
+        /// That operation's ordinal.
+        lsn: Lsn,
+        /// Where.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The counters of a snapshot.
     Counters {
         /// The next file gets this number.
         next_ino: Ino,
-        /// Transactions so far.
+        /// Ordinal of the newest owed name operation.
         lsn: Lsn,
         /// Of sessions that ended.
         totals: Totals,
@@ -267,11 +276,6 @@ pub struct InodeImage {
     pub rewritten: bool,
     /// Bytes below this without a chunk lie in the backing.
     pub backed_bytes: u64,
-}
-
-impl InodeImage {
-    /// Whether it is a directory.
-    pub fn is_directory(&self) -> bool {
-        self.attributes.kind == Kind::Directory
-    }
+    /// A directory that was in the backing before.
+    pub overlay: bool,
 }

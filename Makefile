@@ -1,0 +1,79 @@
+# Everything one does with Terral's sources. `make` alone lists it; each works on a fresh machine.
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
+	--target-dir target/loom
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test model bench soak lint fmt man install clean deps release
+
+help: ## list what one can do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: release ## show on this machine what Terral does
+	demo/run.sh
+
+test: deps release ## prove it: all tests, then the model of the grant protocol
+	$(CARGO) test --release --workspace
+	$(LOOM)
+
+model: ## explore the grant protocol alone
+	$(LOOM)
+
+bench: release ## measure beside tmpfs and memcpy, into docs/benchmarks.md
+	target/release/terral bench --markdown docs/benchmarks.md
+
+soak: release ## run the tests again and again (SECONDS_LONG=600)
+	@end=$$(( $$(date +%s) + $${SECONDS_LONG:-600} )); rounds=0; \
+	while [ $$(date +%s) -lt $$end ]; do \
+		$(CARGO) test --release --workspace --quiet || exit 1; \
+		rounds=$$((rounds + 1)); echo "soak: $$rounds rounds passed"; \
+	done
+
+lint: ## formatting, clippy, the house's rules, licences and sources of dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --quiet -p terral-tests --lib --test tidy
+	@command -v cargo-deny >/dev/null || { \
+		echo "lint: cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) deny --offline check bans licenses sources
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+man: release ## write the manual pages to target/man
+	mkdir -p target/man
+	target/release/terral man target/man
+
+install: man ## install under PREFIX (default /usr/local)
+	install -D -m 755 target/release/terral $(DESTDIR)$(PREFIX)/bin/terral
+	install -D -m 755 target/release/libterral_preload.so \
+		$(DESTDIR)$(PREFIX)/lib/libterral_preload.so
+	install -D -m 755 target/release/libterral.so $(DESTDIR)$(PREFIX)/lib/libterral.so
+	install -D -m 644 src/c/terral.h $(DESTDIR)$(PREFIX)/include/terral.h
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+
+clean: ## remove what was built
+	$(CARGO) clean
+
+deps: ## see that what the tests run is there: compiler, MPI, LAMMPS
+	@missing=; \
+	command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
+	command -v mpicc >/dev/null || missing="$$missing mpich libmpich-dev"; \
+	command -v lmp >/dev/null || missing="$$missing lammps"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "deps: installing$$missing"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install --no-install-recommends -y $$missing && exit 0; \
+		echo "deps: apt-get could not install$$missing" >&2; \
+	fi; \
+	echo "deps: missing:$$missing" >&2; \
+	echo "deps: as root: apt-get install$$missing" >&2; \
+	echo "deps: going on; the tests that need them fail and say so" >&2
+
+release:
+	$(CARGO) build --release --workspace

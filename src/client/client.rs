@@ -1,0 +1,166 @@
+//! A process's view of one server: names, and the way to files.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terral_format::ids::DescriptionSlot;
+use terral_format::message::{
+    Attributes, Change, FileRef, Name, OpenHow, Reply, Request, Safety, Space, Status, Target,
+};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::file::File;
+use crate::session::{Connection, unexpected};
+
+/// The connection of this process to a server. Cheap to clone; good in every thread, and in a forked
+/// child.
+#[derive(Clone)]
+pub struct Client(Arc<Connection>);
+
+impl Client {
+    /// Connects to the server that serves the instance in this directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreachable`] if none does, [`ErrorKind::Denied`] if it is another user's,
+    /// [`ErrorKind::Version`] if it is of another version.
+    pub fn connect(instance: &Path) -> Result<Self> {
+        Connection::open(instance).map(Client)
+    }
+
+    /// The directory of the instance.
+    pub fn instance(&self) -> &Path {
+        self.0.instance()
+    }
+
+    fn done(&self, request: Request<'_>) -> Result<()> {
+        match self.0.call(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Attributes of a name. Paths are relative to the root, without leading slash.
+    pub fn stat(&self, path: &[u8]) -> Result<Attributes> {
+        match self.0.call(Request::Stat(Target::Path(path)))? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Opens or creates a file, or opens a directory to look at.
+    pub fn open(&self, path: &[u8], how: OpenHow) -> Result<File> {
+        match self.0.call(Request::Open { path, how })? {
+            Reply::Opened { description, nonce, file, .. } => {
+                self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
+                Ok(File::new(self.0.clone(), description, nonce, file))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// A description that an ancestor, or whoever passed us its descriptor, has opened.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadHandle`] if it has ended: its descriptor is stale.
+    pub fn adopt(&self, description: DescriptionSlot, nonce: u32) -> Result<File> {
+        let stale = || Error::new(ErrorKind::BadHandle, "descriptor of a file that is closed");
+        let words = self.0.memory.description(description.0).ok_or_else(stale)?;
+        let found = words.nonce.load(Ordering::SeqCst);
+        if nonce == 0 || found != u64::from(nonce) {
+            return Err(stale());
+        }
+        let file = FileRef {
+            ino: terral_format::ids::Ino(words.ino.load(Ordering::SeqCst)),
+            slot: terral_format::ids::FileSlot(words.file.load(Ordering::SeqCst) as u32),
+        };
+        Ok(File::new(self.0.clone(), description, nonce, file))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+        self.done(Request::MakeDirectory { path, mode })
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        self.done(Request::RemoveDirectory(path))
+    }
+
+    /// Removes a file's name.
+    pub fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.done(Request::Unlink(path))
+    }
+
+    /// Moves a name; with `keep`, not over another one.
+    pub fn rename(&self, from: &[u8], to: &[u8], keep: bool) -> Result<()> {
+        self.done(Request::Rename { from, to, keep })
+    }
+
+    /// All names of a directory, in order of their bytes, without `.` and `..`.
+    pub fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        let mut names: Vec<Name> = Vec::new();
+        loop {
+            let after = names.last().map_or(&[][..], |name| &name.name).to_vec();
+            match self.0.call(Request::List { path, after: &after })? {
+                Reply::Names { names: more, last } => {
+                    let empty = more.is_empty();
+                    names.extend(more);
+                    if last || empty {
+                        return Ok(names);
+                    }
+                }
+                _ => return Err(unexpected()),
+            }
+        }
+    }
+
+    /// Changes attributes.
+    pub fn change(&self, path: &[u8], change: Change) -> Result<()> {
+        self.done(Request::Change { target: Target::Path(path), change })
+    }
+
+    /// Makes a file `size` bytes long.
+    pub fn truncate(&self, path: &[u8], size: u64) -> Result<()> {
+        self.done(Request::Truncate { target: Target::Path(path), size })
+    }
+
+    /// Bytes and names, used and free.
+    pub fn space(&self) -> Result<Space> {
+        match self.0.call(Request::Space)? {
+            Reply::Space(space) => Ok(space),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// How the server is.
+    pub fn status(&self) -> Result<Status> {
+        match self.0.call(Request::Status)? {
+            Reply::Status(status) => Ok(*status),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Where a file's bytes are.
+    pub fn safety(&self, path: &[u8]) -> Result<Safety> {
+        match self.0.call(Request::Safety(path))? {
+            Reply::Safety(safety) => Ok(*safety),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Has the drain take up everything written so far, also of files that stay open.
+    pub fn flush(&self) -> Result<()> {
+        self.done(Request::Flush)
+    }
+
+    /// No more work will come: the server drains all, and leaves when it is alone and owes nothing.
+    pub fn finish(&self) -> Result<()> {
+        self.done(Request::Finish)
+    }
+
+    /// The server leaves now; what it owes stays in memory for `terral recover`.
+    pub fn leave(&self) -> Result<()> {
+        self.done(Request::Leave)
+    }
+}

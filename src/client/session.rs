@@ -1,0 +1,306 @@
+//! The connection of one process: mapped regions, a session page, an authority. A forked child keeps
+//! the regions and gets a session of its own.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use terral_format::capability::Capability;
+use terral_format::frame;
+use terral_format::geometry::{Geometry, MESSAGE_BYTES};
+use terral_format::ids::{FileSlot, InstanceId};
+use terral_format::message::{Envelope, Hello, PROTOCOL, Reply, Request, Welcome};
+use terral_format::tables::{
+    Description, Doorbell, FileHeader, FileRecord, MAGIC, MapPage, SessionPage, Superblock,
+};
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::arena::Arena;
+use terral_transport::process;
+use terral_transport::region::{ForkMark, Region};
+use terral_transport::requests::Session;
+use terral_transport::socket::Handshake;
+
+/// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest message a client sends: a rename's two paths.
+const REQUEST_BYTES: usize = 9 << 10;
+
+/// Most generations of forks without exec, each with a session of its own.
+const FORKS_MAX: usize = 64;
+
+/// What lies in shared memory.
+pub(crate) struct Memory {
+    pub(crate) geometry: Geometry,
+    pub(crate) arena: Arena,
+    tables: Region,
+    headers: Region,
+    pages: Region,
+}
+
+/// A session of this very process.
+pub(crate) struct Own {
+    session: Session,
+    pub(crate) index: u16,
+    authority: AtomicU32,
+    capability: Capability,
+}
+
+/// The connection of a process, shared by all its files.
+pub(crate) struct Connection {
+    instance: PathBuf,
+    id: InstanceId,
+    pub(crate) memory: Memory,
+    mark: ForkMark,
+    /// Sessions of this process's ancestors since the connection was made, and at last its own.
+    sessions: [OnceLock<Own>; FORKS_MAX],
+    current: AtomicUsize,
+    /// The process that is getting itself a session; 0 for none.
+    renewing: AtomicU32,
+}
+
+impl Memory {
+    pub(crate) fn superblock(&self) -> &Superblock {
+        self.tables.view(0)
+    }
+
+    pub(crate) fn bell(&self) -> &Doorbell {
+        self.headers.view(0)
+    }
+
+    pub(crate) fn record(&self, slot: FileSlot) -> Option<&FileRecord> {
+        (slot.0 < self.geometry.files).then(|| self.tables.view(self.geometry.record_at(slot.0)))
+    }
+
+    pub(crate) fn header(&self, slot: FileSlot) -> Option<&FileHeader> {
+        (slot.0 < self.geometry.files).then(|| self.headers.view(self.geometry.header_at(slot.0)))
+    }
+
+    pub(crate) fn description(&self, slot: u32) -> Option<&Description> {
+        let there = slot < self.geometry.descriptions;
+        there.then(|| self.headers.view(self.geometry.description_at(slot)))
+    }
+
+    pub(crate) fn map_page(&self, page: u64) -> Option<&MapPage> {
+        let page = u32::try_from(page).ok().filter(|page| *page < self.geometry.map_pages)?;
+        Some(self.tables.view(self.geometry.map_page_at(page)))
+    }
+
+    pub(crate) fn lanes(&self) -> &[std::sync::atomic::AtomicU64] {
+        self.pages.words(0, self.geometry.pages_bytes() / 8)
+    }
+}
+
+impl Connection {
+    /// Goes to the server of `instance`.
+    pub(crate) fn open(instance: &Path) -> Result<Arc<Self>> {
+        let greeted = greet(instance)?;
+        let Greeted { id, geometry, own, regions: [tables, headers, pages] } = greeted;
+        let memory = Memory {
+            arena: Arena::reserve(instance, &geometry)?,
+            tables: Region::map(&tables, geometry.tables_bytes(), false)?,
+            headers: Region::map(&headers, geometry.headers_bytes(), true)?,
+            pages: Region::map(&pages, geometry.pages_bytes(), true)?,
+            geometry,
+        };
+        if memory.superblock().magic.load(Ordering::SeqCst) != MAGIC {
+            return Err(Error::new(ErrorKind::Version, "shared memory of another version"));
+        }
+        let sessions = [const { OnceLock::new() }; FORKS_MAX];
+        let _ = sessions[0].set(own);
+        let connection = Connection {
+            instance: instance.into(),
+            id,
+            memory,
+            mark: ForkMark::new()?,
+            sessions,
+            current: AtomicUsize::new(0),
+            renewing: AtomicU32::new(0),
+        };
+        connection.own()?.present(&connection)?;
+        Ok(Arc::new(connection))
+    }
+
+    pub(crate) fn instance(&self) -> &Path {
+        &self.instance
+    }
+
+    /// The session of this very process.
+    pub(crate) fn own(&self) -> Result<&Own> {
+        if !self.mark.is_set() {
+            self.renew()?;
+        }
+        let own = self.sessions[self.current.load(Ordering::Acquire)].get();
+        own.ok_or_else(|| Error::new(ErrorKind::BadHandle, "session"))
+    }
+
+    /// In a forked child: gets a session of its own.
+    #[cold]
+    fn renew(&self) -> Result<()> {
+        let pid = std::process::id();
+        loop {
+            let holder = self.renewing.load(Ordering::Acquire);
+            // What the parent was doing at the fork, nobody does here.
+            if holder != pid {
+                let order = (Ordering::AcqRel, Ordering::Relaxed);
+                if self.renewing.compare_exchange(holder, pid, order.0, order.1).is_ok() {
+                    break;
+                }
+            }
+            if self.mark.is_set() {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        let renewed = if self.mark.is_set() { Ok(()) } else { self.renew_alone() };
+        self.renewing.store(0, Ordering::Release);
+        renewed
+    }
+
+    fn renew_alone(&self) -> Result<()> {
+        let next = self.current.load(Ordering::Acquire) + 1;
+        let full = || Error::new(ErrorKind::TooMany, "generations of forked processes");
+        let place = self.sessions.get(next).ok_or_else(full)?;
+        let greeted = greet(&self.instance)?;
+        if greeted.id != self.id {
+            let context = format!("{}: another server took the place", self.instance.display());
+            return Err(Error::new(ErrorKind::Unreachable, context));
+        }
+        let own = place.get_or_init(|| greeted.own);
+        own.present(self)?;
+        self.current.store(next, Ordering::Release);
+        self.mark.set();
+        Ok(())
+    }
+
+    /// Sends a request and gives the answer.
+    ///
+    /// # Errors
+    /// What the server answers, or [`ErrorKind::Unreachable`] if it is gone for good.
+    pub(crate) fn call(&self, request: Request<'_>) -> Result<Reply> {
+        let own = self.own()?;
+        match own.exchange(self, request) {
+            Err(error) if error.kind == ErrorKind::Unauthorized => {
+                // A restarted server has forgotten what was presented.
+                own.present(self)?;
+                own.exchange(self, request)
+            }
+            reply => reply,
+        }
+    }
+
+    /// Sends a request that needs no answer.
+    pub(crate) fn tell(&self, request: Request<'_>) -> Result<()> {
+        let own = self.own()?;
+        let mut buffer = [0; 512];
+        let authority = own.authority.load(Ordering::Relaxed);
+        let message = frame::encode_into(&Envelope { authority, request }, &mut buffer)?;
+        own.session.tell(self.memory.bell(), message);
+        Ok(())
+    }
+
+    /// An error if the server left, or has been dead for longer than it takes to restart one.
+    fn check_server(&self, dead_since: &mut Option<Instant>) -> Result<()> {
+        let pid = self.memory.superblock().server_pid.load(Ordering::SeqCst) as u32;
+        let gone = || {
+            let shown = self.instance.display();
+            let context = format!("server of {shown} is gone (terral recover finds its data)");
+            Err(Error::new(ErrorKind::Unreachable, context))
+        };
+        if pid == 0 {
+            return gone();
+        }
+        if process::Process::open(pid).is_ok_and(|process| process.is_alive()) {
+            *dead_since = None;
+            return Ok(());
+        }
+        let since = *dead_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > PATIENCE { gone() } else { Ok(()) }
+    }
+}
+
+impl Own {
+    pub(crate) fn page(&self) -> &SessionPage {
+        self.session.page()
+    }
+
+    fn present(&self, connection: &Connection) -> Result<()> {
+        let capability = frame::encode(&self.capability)?;
+        match self.exchange(connection, Request::Present(&capability))? {
+            Reply::Handle(handle) => {
+                self.authority.store(handle, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn exchange(&self, connection: &Connection, request: Request<'_>) -> Result<Reply> {
+        let mut buffer = [0; REQUEST_BYTES];
+        let authority = self.authority.load(Ordering::Relaxed);
+        let message = frame::encode_into(&Envelope { authority, request }, &mut buffer)?;
+        debug_assert!(message.len() <= MESSAGE_BYTES);
+        let mut dead_since = None;
+        let alive = || connection.check_server(&mut dead_since);
+        let reply = self.session.ask(connection.memory.bell(), message, alive)?;
+        match frame::decode(&reply)? {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// A reply of the wrong kind.
+pub(crate) fn unexpected() -> Error {
+    Error::new(ErrorKind::Malformed, "reply of another kind than asked for")
+}
+
+struct Greeted {
+    id: InstanceId,
+    geometry: Geometry,
+    own: Own,
+    regions: [File; 3],
+}
+
+/// The handshake. A server that is being restarted is waited for.
+fn greet(instance: &Path) -> Result<Greeted> {
+    let path = instance.join("socket");
+    let begin = Instant::now();
+    let handshake = loop {
+        match Handshake::connect(&path) {
+            Err(error) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
+                if !path.exists() {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            connected => break connected?,
+        }
+    };
+    let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
+    let program: String = program.chars().take(256).collect();
+    handshake.send(&Hello { protocol: PROTOCOL, program }, &[])?;
+    let (welcome, descriptors) = handshake.receive()?;
+    let (id, geometry, session, capability) = match welcome {
+        Welcome::Session { instance, geometry, session, capability } => {
+            (instance, geometry, session, capability)
+        }
+        Welcome::Refused(error) => return Err(error),
+    };
+    let bad = || Error::new(ErrorKind::Malformed, "handshake: what came with it");
+    let [tables, headers, pages, page] =
+        <[std::os::fd::OwnedFd; 4]>::try_from(descriptors).map_err(|_| bad())?;
+    if !geometry.is_sane() {
+        return Err(bad());
+    }
+    let session_page = Session::new(Region::map_received(page, Session::BYTES, true)?);
+    let own = Own {
+        session: session_page,
+        index: session.0,
+        authority: AtomicU32::new(0),
+        capability,
+    };
+    let regions = [tables, headers, pages].map(File::from);
+    Ok(Greeted { id, geometry, own, regions })
+}

@@ -1,0 +1,76 @@
+//! Attributes as `struct stat` and `struct statx` show them.
+//!
+//! Invariants: one made-up device number for everything under the prefix, so that no inode is
+//! mistaken for one elsewhere. Not here: the calls (`metadata`).
+
+use terral_client::{Attributes, Kind};
+
+/// Minor number of the made-up device; its major is 0, as that of every file system without disk.
+const DEVICE_MINOR: u32 = 0xe44a1;
+/// What programs should read and write at a time; cp uses the same.
+const BLOCK_BYTES: u32 = 128 << 10;
+const NS: u64 = 1_000_000_000;
+
+/// Type and permission bits.
+pub fn mode(attributes: &Attributes) -> u32 {
+    let kind = match attributes.kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+    };
+    kind | (attributes.mode & 0o7777)
+}
+
+fn blocks(attributes: &Attributes) -> u64 {
+    attributes.size.div_ceil(512)
+}
+
+/// As `stat` shows them.
+pub fn stat(attributes: &Attributes) -> libc::stat {
+    // SAFETY: stat is plain data; all zero is a value of it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    stat.st_dev = libc::makedev(0, DEVICE_MINOR);
+    stat.st_ino = attributes.ino.0;
+    stat.st_nlink = attributes.links.into();
+    stat.st_mode = mode(attributes);
+    stat.st_uid = attributes.uid;
+    stat.st_gid = attributes.gid;
+    stat.st_size = attributes.size as i64;
+    stat.st_blksize = BLOCK_BYTES.into();
+    stat.st_blocks = blocks(attributes) as i64;
+    stat.st_atime = (attributes.accessed_ns / NS) as i64;
+    stat.st_atime_nsec = (attributes.accessed_ns % NS) as i64;
+    stat.st_mtime = (attributes.modified_ns / NS) as i64;
+    stat.st_mtime_nsec = (attributes.modified_ns % NS) as i64;
+    stat.st_ctime = (attributes.changed_ns / NS) as i64;
+    stat.st_ctime_nsec = (attributes.changed_ns % NS) as i64;
+    stat
+}
+
+fn time(ns: u64) -> libc::statx_timestamp {
+    // SAFETY: the timestamp is plain data; all zero is a value of it.
+    let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+    time.tv_sec = (ns / NS) as i64;
+    time.tv_nsec = (ns % NS) as u32;
+    time
+}
+
+/// As `statx` shows them: the basic ones.
+pub fn statx(attributes: &Attributes) -> libc::statx {
+    // SAFETY: statx is plain data; all zero is a value of it.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS;
+    statx.stx_blksize = BLOCK_BYTES;
+    statx.stx_nlink = attributes.links;
+    statx.stx_uid = attributes.uid;
+    statx.stx_gid = attributes.gid;
+    statx.stx_mode = mode(attributes) as u16;
+    statx.stx_ino = attributes.ino.0;
+    statx.stx_size = attributes.size;
+    statx.stx_blocks = blocks(attributes);
+    statx.stx_atime = time(attributes.accessed_ns);
+    statx.stx_mtime = time(attributes.modified_ns);
+    statx.stx_ctime = time(attributes.changed_ns);
+    statx.stx_dev_major = 0;
+    statx.stx_dev_minor = DEVICE_MINOR;
+    statx
+}

@@ -1,0 +1,146 @@
+//! Calls that end or copy descriptor numbers.
+//!
+//! Invariants: a number becomes unknown before the kernel can hand it out anew, and the server is
+//! told after the kernel closed it, since it asks the kernel who is left. Not here: `fcntl`'s other
+//! commands (`control`).
+
+use std::ffi::{c_int, c_uint};
+
+use terral_client::File;
+
+use crate::real::{Served, answer, kernel, set_errno};
+use crate::{connect, standard, state};
+
+/// Tells the server that a descriptor of `file` is closed.
+pub fn tell(file: &File) {
+    let _ = connect::serve(|| {
+        file.close();
+        Ok(())
+    });
+}
+
+/// `close`, for every hook that closes.
+pub fn close_fd(fd: c_int) -> c_int {
+    // An unknown number may be ours, inherited and never used; whoever closes it must tell.
+    drop(state::managed(fd));
+    let held = state::take(fd);
+    let closed: c_int = kernel!(SYS_close, fd);
+    if let Some(held) = held {
+        let errno = crate::real::errno();
+        tell(&held.file);
+        if closed < 0 {
+            set_errno(errno);
+        }
+    }
+    closed
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    close_fd(fd)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __close(fd: c_int) -> c_int {
+    close_fd(fd)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 && first <= last {
+        for fd in state::managed_between(first, last) {
+            close_fd(fd);
+        }
+        state::reset_between(first, last);
+    }
+    kernel!(SYS_close_range, first, last, flags)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    let first = first.max(0) as c_uint;
+    // SAFETY: close_range takes any numbers.
+    unsafe { close_range(first, c_uint::MAX, 0) };
+}
+
+/// `fcntl(fd, F_DUPFD…, least)` of a managed descriptor.
+pub fn duplicate(fd: c_int, command: c_int, least: c_int) -> Served<c_int> {
+    let held = state::managed(fd).ok_or(libc::EBADF)?;
+    let copy: c_int = kernel!(SYS_fcntl, fd, command, least);
+    if copy < 0 {
+        return Err(crate::real::errno());
+    }
+    standard::before(copy);
+    let managed = state::Managed { file: held.file.clone(), path: held.path.clone() };
+    if let Err(errno) = state::install(copy, managed) {
+        let _: c_int = kernel!(SYS_close, copy);
+        return Err(errno);
+    }
+    Ok(copy)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if state::managed(fd).is_some() {
+        return answer(duplicate(fd, libc::F_DUPFD, 0));
+    }
+    let copy: c_int = kernel!(SYS_dup, fd);
+    if copy >= 0 {
+        drop(state::take(copy));
+    }
+    copy
+}
+
+fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
+    let source = state::managed(from);
+    if source.is_some() {
+        standard::before(to);
+    }
+    drop(state::managed(to));
+    let target = state::take(to);
+    let copy: c_int = kernel!(SYS_dup3, from, to, flags);
+    if copy < 0 {
+        if let Some(target) = target {
+            // The target is still open; it is identified again, but a directory keeps its path.
+            let again = state::Managed { file: target.file.clone(), path: target.path.clone() };
+            let _ = state::install(to, again);
+        }
+        return copy;
+    }
+    if let Some(source) = source {
+        let managed = state::Managed { file: source.file.clone(), path: source.path.clone() };
+        if let Err(errno) = state::install(to, managed) {
+            let _: c_int = kernel!(SYS_close, to);
+            set_errno(errno);
+            return -1;
+        }
+    }
+    if let Some(target) = target {
+        tell(&target.file);
+    }
+    copy
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    if from == to {
+        let flags: c_int = kernel!(SYS_fcntl, from, libc::F_GETFD);
+        return if flags < 0 { -1 } else { to };
+    }
+    copy_onto(from, to, 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { dup2(from, to) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    if from == to {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    copy_onto(from, to, flags)
+}

@@ -1,0 +1,89 @@
+//! The process's one client, made at the first call that needs it, and the guard around its calls.
+//!
+//! Invariants: while a thread is inside the client, hooks it meets go to the kernel, so the
+//! client's own files and sockets never come back here, and a signal handler cannot re-enter it.
+//! Not here: sessions, forks, and retries, which are the client's.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use terral_client::{Client, Error, ErrorKind};
+
+use crate::real::{Served, kernel};
+use crate::settings;
+
+thread_local! {
+    // Const and without a destructor: a plain word of thread-local memory.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+static CLIENT: AtomicPtr<Client> = AtomicPtr::new(ptr::null_mut());
+static COMPLAINED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this thread is inside the client right now.
+#[inline]
+pub fn inside() -> bool {
+    INSIDE.with(Cell::get)
+}
+
+struct Inside;
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.set(false));
+    }
+}
+
+/// Runs a call of the client; its error as errno. EDEADLK in a signal handler that interrupted one.
+#[inline]
+pub fn serve<T>(call: impl FnOnce() -> Result<T, Error>) -> Served<T> {
+    if INSIDE.with(|inside| inside.replace(true)) {
+        return Err(libc::EDEADLK);
+    }
+    let _inside = Inside;
+    call().map_err(|error| errno_of(&error))
+}
+
+/// Runs a call that needs the client, connecting first if nobody has.
+pub fn with<T>(call: impl FnOnce(&Client) -> Result<T, Error>) -> Served<T> {
+    serve(|| call(client()?))
+}
+
+fn client() -> Result<&'static Client, Error> {
+    let known = CLIENT.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: once published the client is never freed.
+        return Ok(unsafe { &*known });
+    }
+    let fresh = Box::into_raw(Box::new(Client::connect(settings::instance())?));
+    match CLIENT.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: it was just published, and is never freed.
+        Ok(_) => Ok(unsafe { &*fresh }),
+        Err(other) => {
+            // SAFETY: `fresh` was never published; `other` was, and is never freed.
+            unsafe {
+                drop(Box::from_raw(fresh));
+                Ok(&*other)
+            }
+        }
+    }
+}
+
+#[cold]
+fn errno_of(error: &Error) -> c_int {
+    if error.kind != ErrorKind::Unreachable {
+        return error.to_errno();
+    }
+    if !COMPLAINED.swap(true, Ordering::Relaxed) {
+        let line = format!(
+            "terral: {error}; files under {} are out of reach. Start the program with `terral run`, \
+             or start the server again with `terral serve`.\n",
+            String::from_utf8_lossy(settings::prefix()),
+        );
+        let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());
+    }
+    libc::ENOTCONN
+}

@@ -1,0 +1,123 @@
+//! `fcntl`, `ioctl`, locks, and whether a descriptor is a terminal.
+//!
+//! Invariants: no lock is ever reported as taken, since none is: ENOLCK. Not here: copies of
+//! numbers (`close`), which `fcntl` shares.
+
+use std::ffi::{c_int, c_long, c_ulong, c_void};
+
+use libc::off_t;
+use terral_client::access;
+
+use crate::close;
+use crate::path::by_fd;
+use crate::real::{Served, alias, kernel};
+use crate::state::{self, Managed};
+
+const F_OFD_GETLK: c_int = 36;
+const F_OFD_SETLKW: c_int = 38;
+
+fn status_flags(managed: &Managed) -> c_int {
+    let access = managed.file.access();
+    let rights = match (access & access::READ != 0, access & access::WRITE != 0) {
+        (true, true) => libc::O_RDWR,
+        (false, true) => libc::O_WRONLY,
+        (true, false) => libc::O_RDONLY,
+        (false, false) => libc::O_PATH,
+    };
+    let append = if access & access::APPEND != 0 { libc::O_APPEND } else { 0 };
+    let directory = if managed.file.is_directory() { libc::O_DIRECTORY } else { 0 };
+    rights | append | directory
+}
+
+fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) -> Served<c_int> {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => close::duplicate(fd, command, argument as c_int),
+        libc::F_GETFD | libc::F_SETFD => {
+            let value: c_int = kernel!(SYS_fcntl, fd, command, argument);
+            if value < 0 { Err(crate::real::errno()) } else { Ok(value) }
+        }
+        libc::F_GETFL => Ok(status_flags(managed)),
+        libc::F_SETFL => {
+            managed.file.set_append(argument as c_int & libc::O_APPEND != 0);
+            Ok(0)
+        }
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(libc::ENOLCK),
+        F_OFD_GETLK..=F_OFD_SETLKW => Err(libc::ENOLCK),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+// `fcntl` is variadic; reading an argument nobody passed is harmless, and it is then not used.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    match state::managed(fd) {
+        Some(held) => crate::real::answer(controlled(fd, &held, command, argument)),
+        None => {
+            let value: c_int = kernel!(SYS_fcntl, fd, command, argument);
+            if value >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+                drop(state::take(value));
+            }
+            value
+        }
+    }
+}
+
+fn input_output(fd: c_int, managed: &Managed, request: c_ulong, at: *mut c_void) -> Served<c_int> {
+    match request {
+        libc::FIOCLEX | libc::FIONCLEX => Ok(kernel!(SYS_ioctl, fd, request, at)),
+        libc::FIONBIO => Ok(0),
+        libc::FIONREAD => {
+            let left = managed.file.size().saturating_sub(managed.file.offset());
+            // SAFETY: the caller of FIONREAD promises an int.
+            unsafe { *at.cast::<c_int>() = left.min(c_int::MAX as u64) as c_int };
+            Ok(0)
+        }
+        _ => Err(libc::ENOTTY),
+    }
+}
+
+// `ioctl` is variadic in the same way.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    by_fd!(fd, kernel!(SYS_ioctl, fd, request, argument), |held| {
+        input_output(fd, &held, request, argument)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+    by_fd!(fd, kernel!(SYS_flock, fd, operation), |_held| Err(libc::ENOLCK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
+    if state::managed(fd).is_some() {
+        crate::real::set_errno(libc::ENOLCK);
+        return -1;
+    }
+    crate::real::libc_call!(
+        c"lockf" as unsafe extern "C" fn(c_int, c_int, off_t) -> c_int,
+        -1,
+        fd,
+        command,
+        length
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn isatty(fd: c_int) -> c_int {
+    if state::managed(fd).is_some() {
+        crate::real::set_errno(libc::ENOTTY);
+        return 0;
+    }
+    // SAFETY: termios is plain data; all zero is a value of it.
+    let mut terminal: libc::termios = unsafe { std::mem::zeroed() };
+    let answer: c_int = kernel!(SYS_ioctl, fd, libc::TCGETS, &raw mut terminal);
+    c_int::from(answer == 0)
+}
+
+alias! {
+    fcntl64 = fcntl as (fd: c_int, command: c_int, argument: c_long) -> c_int;
+    __fcntl = fcntl as (fd: c_int, command: c_int, argument: c_long) -> c_int;
+    lockf64 = lockf as (fd: c_int, command: c_int, length: off_t) -> c_int;
+}

@@ -1,0 +1,296 @@
+//! `read`, `write` and their positioned and checked kin, `lseek`, sizes and safety.
+//!
+//! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that the
+//! client sees only calls that may be. Not here: vectors.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{off_t, size_t, ssize_t};
+use terral_client::access;
+
+use crate::path::{by_fd, by_path};
+use crate::real::{Served, alias, done, kernel, set_errno};
+use crate::state::Managed;
+use crate::{connect, state};
+
+/// The most Linux moves in one call.
+const CALL_BYTES_MAX: usize = 0x7fff_f000;
+
+/// Fails with EBADF unless the file is open for `right`; with EISDIR for reading a directory.
+pub fn allow(managed: &Managed, right: u64) -> Served<()> {
+    if managed.file.access() & right == 0 {
+        return Err(libc::EBADF);
+    }
+    if managed.file.is_directory() { Err(libc::EISDIR) } else { Ok(()) }
+}
+
+/// The caller's buffer for bytes to be read.
+///
+/// # Safety
+/// `buffer` must have `count` writable bytes.
+pub unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> &'a mut [u8] {
+    if count == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise; the bytes are only written, so what they hold does not matter.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), count.min(CALL_BYTES_MAX)) }
+}
+
+/// The caller's bytes to be written.
+///
+/// # Safety
+/// `buffer` must have `count` readable bytes.
+pub unsafe fn bytes<'a>(buffer: *const c_void, count: usize) -> &'a [u8] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), count.min(CALL_BYTES_MAX)) }
+}
+
+/// Reads at the shared offset.
+#[inline]
+pub fn read_here(managed: &Managed, buffer: &mut [u8]) -> Served<isize> {
+    allow(managed, access::READ)?;
+    connect::serve(|| managed.file.read(buffer)).map(|count| count as isize)
+}
+
+/// Writes at the shared offset, or appends.
+#[inline]
+pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
+    allow(managed, access::WRITE)?;
+    connect::serve(|| managed.file.write(bytes)).map(|count| count as isize)
+}
+
+/// Reads at `offset`.
+pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<isize> {
+    let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+    allow(managed, access::READ)?;
+    connect::serve(|| managed.file.read_at(buffer, offset)).map(|count| count as isize)
+}
+
+/// Writes at `offset`; appends instead if the file is open for that, as Linux does.
+pub fn write_at(managed: &Managed, bytes: &[u8], offset: off_t) -> Served<isize> {
+    let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+    allow(managed, access::WRITE)?;
+    let appends = managed.file.access() & access::APPEND != 0;
+    let written = connect::serve(|| {
+        if appends { managed.file.append(bytes) } else { managed.file.write_at(bytes, offset) }
+    });
+    written.map(|count| count as isize)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_read, fd, buffer, count), |held| {
+        // SAFETY: the caller of read promises the buffer.
+        read_here(&held, unsafe { room(buffer, count) })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_write, fd, buffer, count), |held| {
+        // SAFETY: the caller of write promises the buffer.
+        write_here(&held, unsafe { bytes(buffer, count) })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, count: size_t, at: off_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_pread64, fd, buffer, count, at), |held| {
+        // SAFETY: the caller of pread promises the buffer.
+        read_at(&held, unsafe { room(buffer, count) }, at)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwrite(fd: c_int, buffer: *const c_void, count: size_t, at: off_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_pwrite64, fd, buffer, count, at), |held| {
+        // SAFETY: the caller of pwrite promises the buffer.
+        write_at(&held, unsafe { bytes(buffer, count) }, at)
+    })
+}
+
+/// What the `_chk` family does when the buffer is too small: it ends the program.
+fn check_room(count: size_t, room: size_t) {
+    if count > room {
+        // SAFETY: abort takes nothing and does not return.
+        unsafe { libc::abort() }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    room: size_t,
+) -> ssize_t {
+    check_room(count, room);
+    // SAFETY: the same contract as read.
+    unsafe { read(fd, buffer, count) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __pread_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    count: size_t,
+    at: off_t,
+    room: size_t,
+) -> ssize_t {
+    check_room(count, room);
+    // SAFETY: the same contract as pread.
+    unsafe { pread(fd, buffer, count, at) }
+}
+
+fn sought(managed: &Managed, offset: off_t, whence: c_int) -> Served<off_t> {
+    let file = &managed.file;
+    let size = file.size() as off_t;
+    let base = match whence {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => file.offset() as off_t,
+        libc::SEEK_END => size,
+        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= size => {
+            return Err(libc::ENXIO);
+        }
+        libc::SEEK_DATA => 0,
+        libc::SEEK_HOLE => size - offset,
+        _ => return Err(libc::EINVAL),
+    };
+    let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
+    let position = u64::try_from(target).map_err(|_| libc::EINVAL)?;
+    file.set_offset(position);
+    Ok(target)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    by_fd!(fd, kernel!(SYS_lseek, fd, offset, whence), |held| sought(&held, offset, whence))
+}
+
+fn cut(managed: &Managed, size: off_t) -> Served<()> {
+    let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+    if managed.file.access() & access::WRITE == 0 || managed.file.is_directory() {
+        return Err(libc::EINVAL);
+    }
+    connect::serve(|| managed.file.truncate(size))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ftruncate(fd: c_int, size: off_t) -> c_int {
+    by_fd!(fd, kernel!(SYS_ftruncate, fd, size), |held| cut(&held, size).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
+    by_path!(libc::AT_FDCWD, path, |_at, path| kernel!(SYS_truncate, path, size), |name| {
+        u64::try_from(size)
+            .map_err(|_| libc::EINVAL)
+            .and_then(|size| connect::with(|client| client.truncate(name.path, size)))
+            .map(|()| 0)
+    })
+}
+
+fn safe(managed: &Managed) -> Served<()> {
+    if managed.file.is_directory() {
+        return Ok(());
+    }
+    connect::serve(|| managed.file.sync())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    by_fd!(fd, kernel!(SYS_fsync, fd), |held| safe(&held).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    by_fd!(fd, kernel!(SYS_fdatasync, fd), |held| safe(&held).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
+    by_fd!(fd, kernel!(SYS_syncfs, fd), |held| safe(&held).map(|()| 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sync_file_range(fd: c_int, at: off_t, count: off_t, flags: u32) -> c_int {
+    by_fd!(fd, kernel!(SYS_sync_file_range, fd, at, count, flags), |held| {
+        safe(&held).map(|()| 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_fadvise(fd: c_int, at: off_t, count: off_t, advice: c_int) -> c_int {
+    if state::managed(fd).is_some() {
+        return 0;
+    }
+    let saved = crate::real::errno();
+    let answer: c_int = kernel!(SYS_fadvise64, fd, at, count, advice);
+    if answer == 0 {
+        return 0;
+    }
+    let errno = crate::real::errno();
+    set_errno(saved);
+    errno
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readahead(fd: c_int, at: off_t, count: size_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_readahead, fd, at, count), |_held| Ok(0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, at: off_t, count: off_t) -> c_int {
+    by_fd!(fd, kernel!(SYS_fallocate, fd, mode, at, count), |_held| Err(libc::EOPNOTSUPP))
+}
+
+/// Grows the file after looking whether there is room; memory is taken when written.
+fn reserve(managed: &Managed, at: off_t, count: off_t) -> Served<()> {
+    if at < 0 || count <= 0 {
+        return Err(libc::EINVAL);
+    }
+    allow(managed, access::WRITE)?;
+    let end = at.checked_add(count).ok_or(libc::EFBIG)? as u64;
+    let space = connect::with(|client| client.space())?;
+    if end.saturating_sub(managed.file.size()) > space.free_bytes {
+        return Err(libc::ENOSPC);
+    }
+    if end > managed.file.size() { connect::serve(|| managed.file.truncate(end)) } else { Ok(()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_fallocate(fd: c_int, at: off_t, count: off_t) -> c_int {
+    let saved = crate::real::errno();
+    let answer = match state::managed(fd) {
+        Some(held) => done(reserve(&held, at, count)),
+        None => kernel!(SYS_fallocate, fd, 0, at, count),
+    };
+    if answer == 0 {
+        return 0;
+    }
+    let errno = crate::real::errno();
+    set_errno(saved);
+    errno
+}
+
+alias! {
+    __read = read as (fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
+    __write = write as (fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
+    pread64 = pread as (fd: c_int, buffer: *mut c_void, count: size_t, at: off_t) -> ssize_t;
+    __pread64 = pread as (fd: c_int, buffer: *mut c_void, count: size_t, at: off_t) -> ssize_t;
+    pwrite64 = pwrite as (fd: c_int, buffer: *const c_void, count: size_t, at: off_t) -> ssize_t;
+    __pwrite64 = pwrite as (fd: c_int, buffer: *const c_void, count: size_t, at: off_t) -> ssize_t;
+    __pread64_chk = __pread_chk as (
+        fd: c_int, buffer: *mut c_void, count: size_t, at: off_t, room: size_t
+    ) -> ssize_t;
+    lseek64 = lseek as (fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    __lseek = lseek as (fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    ftruncate64 = ftruncate as (fd: c_int, size: off_t) -> c_int;
+    truncate64 = truncate as (path: *const c_char, size: off_t) -> c_int;
+    posix_fadvise64 = posix_fadvise as (fd: c_int, at: off_t, count: off_t, advice: c_int) -> c_int;
+    fallocate64 = fallocate as (fd: c_int, mode: c_int, at: off_t, count: off_t) -> c_int;
+    posix_fallocate64 = posix_fallocate as (fd: c_int, at: off_t, count: off_t) -> c_int;
+}

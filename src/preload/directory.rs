@@ -1,0 +1,266 @@
+//! Directory streams: `opendir`, `readdir` and their kin.
+//!
+//! Invariants: a stream of ours begins with a mark that glibc's, which begins with a descriptor
+//! number and a lock, never has. Names are listed when the stream is opened or rewound, and stay.
+//! Not here: `scandir` and `glob` (`scan`).
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ptr;
+
+use libc::{DIR, dirent64};
+use terral_client::{Kind, Name as Listed};
+
+use crate::path::{Name, by_path};
+use crate::real::{Served, alias, answer, libc_call, set_errno};
+use crate::{close, connect, open, state};
+
+/// High half where glibc keeps a lock word: 0, 1 or 2.
+const MARK: u64 = 0x7e44_a1d1_0000_0000;
+
+/// A stream of ours.
+#[repr(C)]
+struct Stream {
+    mark: u64,
+    fd: c_int,
+    position: usize,
+    path: Box<[u8]>,
+    names: Vec<Listed>,
+    entry: dirent64,
+}
+
+/// The stream behind `directory` if it is ours.
+///
+/// # Safety
+/// `directory` must be an open stream or null.
+unsafe fn ours<'a>(directory: *mut DIR) -> Option<&'a mut Stream> {
+    // SAFETY: glibc's streams are larger than a word, and ours begin with the mark.
+    unsafe {
+        (!directory.is_null() && *directory.cast::<u64>() == MARK)
+            .then(|| &mut *directory.cast::<Stream>())
+    }
+}
+
+fn list(path: &[u8]) -> Served<Vec<Listed>> {
+    connect::with(|client| client.list(path))
+}
+
+fn stream(fd: c_int, path: &[u8]) -> Served<*mut DIR> {
+    let names = list(path)?;
+    // SAFETY: dirent64 is plain data; all zero is a value of it.
+    let entry = unsafe { std::mem::zeroed() };
+    let stream = Stream { mark: MARK, fd, position: 0, path: Box::from(path), names, entry };
+    Ok(Box::into_raw(Box::new(stream)).cast())
+}
+
+fn open_stream(name: &Name<'_>) -> Served<*mut DIR> {
+    let fd = open::open_name(name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)?;
+    stream(fd, name.path).inspect_err(|_| {
+        close::close_fd(fd);
+    })
+}
+
+/// A pointer answer: null and errno for a failure.
+fn pointer<T>(served: Served<*mut T>) -> *mut T {
+    served.unwrap_or_else(|errno| {
+        set_errno(errno);
+        ptr::null_mut()
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
+    type Function = unsafe extern "C" fn(*const c_char) -> *mut DIR;
+    let mut opened = ptr::null_mut();
+    let served: c_int = by_path!(
+        libc::AT_FDCWD,
+        path,
+        |_at, path| {
+            opened = libc_call!(c"opendir" as Function, ptr::null_mut(), path);
+            0
+        },
+        |name| open_stream(&name).map(|stream| {
+            opened = stream;
+            0
+        })
+    );
+    if served == 0 { opened } else { ptr::null_mut() }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
+    type Function = unsafe extern "C" fn(c_int) -> *mut DIR;
+    let Some(held) = state::managed(fd) else {
+        return libc_call!(c"fdopendir" as Function, ptr::null_mut(), fd);
+    };
+    if !held.file.is_directory() {
+        return pointer(Err(libc::ENOTDIR));
+    }
+    let path = held.path.as_deref().ok_or(libc::EOPNOTSUPP);
+    pointer(path.and_then(|path| stream(fd, path)))
+}
+
+impl Stream {
+    /// Name, inode number and type of the entry at the position.
+    fn here(&self) -> Option<(&[u8], u64, u8)> {
+        let at = match self.position {
+            0 => return Some((b".", 1, libc::DT_DIR)),
+            1 => return Some((b"..", 1, libc::DT_DIR)),
+            after => after - 2,
+        };
+        let listed = self.names.get(at)?;
+        let kind = match listed.kind {
+            Kind::File => libc::DT_REG,
+            Kind::Directory => libc::DT_DIR,
+        };
+        // Names that only the backing knows so far have no number, and 0 would hide them.
+        let ino = if listed.ino.0 == 0 { u64::MAX - at as u64 } else { listed.ino.0 };
+        Some((&listed.name, ino, kind))
+    }
+
+    fn next(&mut self) -> *mut dirent64 {
+        // SAFETY: dirent64 is plain data; all zero is a value of it.
+        let mut entry: dirent64 = unsafe { std::mem::zeroed() };
+        let Some((name, ino, kind)) = self.here() else { return ptr::null_mut() };
+        let length = name.len().min(entry.d_name.len() - 1);
+        for (to, from) in entry.d_name.iter_mut().zip(&name[..length]) {
+            *to = *from as c_char;
+        }
+        entry.d_ino = ino;
+        entry.d_type = kind;
+        self.position += 1;
+        entry.d_off = self.position as i64;
+        let used = std::mem::offset_of!(dirent64, d_name) + length + 1;
+        entry.d_reclen = used.next_multiple_of(8) as u16;
+        self.entry = entry;
+        &raw mut self.entry
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readdir64(directory: *mut DIR) -> *mut dirent64 {
+    type Function = unsafe extern "C" fn(*mut DIR) -> *mut dirent64;
+    // SAFETY: the caller promises a stream.
+    match unsafe { ours(directory) } {
+        Some(stream) => stream.next(),
+        None => libc_call!(c"readdir64" as Function, ptr::null_mut(), directory),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readdir64_r(
+    directory: *mut DIR,
+    entry: *mut dirent64,
+    result: *mut *mut dirent64,
+) -> c_int {
+    type Function = unsafe extern "C" fn(*mut DIR, *mut dirent64, *mut *mut dirent64) -> c_int;
+    // SAFETY: the caller promises a stream.
+    let Some(stream) = (unsafe { ours(directory) }) else {
+        return libc_call!(c"readdir64_r" as Function, libc::ENOSYS, directory, entry, result);
+    };
+    let next = stream.next();
+    // SAFETY: the caller promises both structs, and `next` is null or points into the stream.
+    unsafe {
+        if next.is_null() {
+            *result = ptr::null_mut();
+        } else {
+            *entry = *next;
+            *result = entry;
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closedir(directory: *mut DIR) -> c_int {
+    type Function = unsafe extern "C" fn(*mut DIR) -> c_int;
+    // SAFETY: the caller promises a stream, which it gives up here.
+    unsafe {
+        if let Some(stream) = ours(directory) {
+            let mut owned = Box::from_raw(ptr::from_mut(stream));
+            owned.mark = 0;
+            return close::close_fd(owned.fd);
+        }
+        if !directory.is_null() {
+            drop(state::take(libc::dirfd(directory)));
+        }
+    }
+    libc_call!(c"closedir" as Function, -1, directory)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dirfd(directory: *mut DIR) -> c_int {
+    type Function = unsafe extern "C" fn(*mut DIR) -> c_int;
+    // SAFETY: the caller promises a stream.
+    match unsafe { ours(directory) } {
+        Some(stream) => stream.fd,
+        None => libc_call!(c"dirfd" as Function, -1, directory),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rewinddir(directory: *mut DIR) {
+    type Function = unsafe extern "C" fn(*mut DIR);
+    // SAFETY: the caller promises a stream.
+    match unsafe { ours(directory) } {
+        Some(stream) => {
+            stream.position = 0;
+            if let Ok(names) = list(&stream.path) {
+                stream.names = names;
+            }
+        }
+        None => libc_call!(c"rewinddir" as Function, (), directory),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn telldir(directory: *mut DIR) -> c_long {
+    type Function = unsafe extern "C" fn(*mut DIR) -> c_long;
+    // SAFETY: the caller promises a stream.
+    match unsafe { ours(directory) } {
+        Some(stream) => stream.position as c_long,
+        None => libc_call!(c"telldir" as Function, -1, directory),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn seekdir(directory: *mut DIR, position: c_long) {
+    type Function = unsafe extern "C" fn(*mut DIR, c_long);
+    // SAFETY: the caller promises a stream.
+    match unsafe { ours(directory) } {
+        Some(stream) => stream.position = position.max(0) as usize,
+        None => libc_call!(c"seekdir" as Function, (), directory, position),
+    }
+}
+
+/// Opens a directory given relative to another, for `scan`.
+pub fn open_at(dirfd: c_int, path: *const c_char) -> Option<*mut DIR> {
+    let mut opened = ptr::null_mut();
+    let mut foreign = false;
+    let _: c_int = by_path!(
+        dirfd,
+        path,
+        |_at, _path| {
+            foreign = true;
+            0
+        },
+        |name| open_stream(&name).map(|stream| {
+            opened = stream;
+            0
+        })
+    );
+    (!foreign).then_some(opened)
+}
+
+/// −1 and `errno`.
+pub fn failed(errno: c_int) -> c_int {
+    answer(Err(errno))
+}
+
+alias! {
+    readdir = readdir64 as (directory: *mut DIR) -> *mut dirent64;
+    readdir_r = readdir64_r as (
+        directory: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64
+    ) -> c_int;
+}
+
+const _: () = assert!(size_of::<*mut c_void>() == 8);

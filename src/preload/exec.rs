@@ -1,0 +1,345 @@
+//! The exec family: children keep the library and what it knows.
+//!
+//! Invariants: `LD_PRELOAD` and `TERRAL_*` are put back where a program scrubbed them, except for
+//! set-user-id programs, which would ignore them. A program under the prefix is copied into a memfd;
+//! a script is given to its interpreter by its own path. Memory comes from `mmap`, as exec may be
+//! called where malloc may not. Not here: `posix_spawn` (`spawn`).
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+
+use crate::path::{Name, Space, Where, resolve};
+use crate::real::{Served, answer, errno, kernel, set_errno};
+use crate::{close, cwd, open, settings, state};
+
+type Strings = *const *const c_char;
+
+const TEXT_BYTES: usize = 20 << 10;
+const ARGUMENTS_MAX: usize = 1 << 20;
+
+/// A child's environment, in memory of its own; unmapped when dropped.
+pub struct Environment {
+    list: Strings,
+    bytes: usize,
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if self.bytes != 0 {
+            let _: c_int = kernel!(SYS_munmap, self.list, self.bytes);
+        }
+    }
+}
+
+unsafe fn count(list: Strings) -> usize {
+    if list.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller promises a null-terminated array.
+    (0..ARGUMENTS_MAX).take_while(|at| unsafe { !(*list.add(*at)).is_null() }).count()
+}
+
+/// Writes `parts` and a zero at the front of `room`, and gives the string and the rest.
+fn write<'a>(room: &'a mut [u8], parts: &[&[u8]]) -> Option<(*const c_char, &'a mut [u8])> {
+    let mut end = 0;
+    for part in parts.iter().copied().chain([&b"\0"[..]]) {
+        room.get_mut(end..end + part.len())?.copy_from_slice(part);
+        end += part.len();
+    }
+    let (text, rest) = room.split_at_mut(end);
+    Some((text.as_ptr().cast(), rest))
+}
+
+const OURS: [&[u8]; 4] = [b"LD_PRELOAD=", b"TERRAL_INSTANCE=", b"TERRAL_PREFIX=", b"TERRAL_CWD="];
+
+impl Environment {
+    /// The environment a child of this process gets if its parent says `given`.
+    ///
+    /// # Safety
+    /// `given` must be null or a null-terminated array of strings that outlive the answer.
+    pub unsafe fn of_child(given: Strings) -> Environment {
+        let untouched = Environment { list: given, bytes: 0 };
+        if !settings::active() {
+            return untouched;
+        }
+        // SAFETY: the caller's promise.
+        let entries = unsafe { count(given) };
+        let list_bytes = (entries + OURS.len() + 2) * size_of::<*const c_char>();
+        let bytes = list_bytes + TEXT_BYTES;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped: isize = kernel!(SYS_mmap, ptr::null::<u8>(), bytes, rights, flags, -1, 0usize);
+        if mapped == -1 {
+            return untouched;
+        }
+        let list = mapped as *mut *const c_char;
+        let built = Environment { list: list.cast_const(), bytes };
+        // SAFETY: fresh memory of that size; the list and the text do not overlap; entries are
+        // strings by the caller's promise.
+        unsafe {
+            let text = list.cast::<u8>().add(list_bytes);
+            let text = std::slice::from_raw_parts_mut(text, TEXT_BYTES);
+            let Some(ours) = our_entries(given, text) else { return untouched };
+            let mut at = 0;
+            let others = (0..entries).map(|from| *given.add(from)).filter(|entry| {
+                let entry = CStr::from_ptr(*entry).to_bytes();
+                !OURS.iter().any(|name| entry.starts_with(name))
+            });
+            for entry in others.chain(ours) {
+                *list.add(at) = entry;
+                at += 1;
+            }
+            *list.add(at) = ptr::null();
+        }
+        built
+    }
+
+    /// The array.
+    pub fn list(&self) -> Strings {
+        self.list
+    }
+}
+
+/// The entries of [`OURS`], in that order.
+unsafe fn our_entries(given: Strings, text: &mut [u8]) -> Option<[*const c_char; 4]> {
+    // SAFETY: the caller promises an environment array.
+    let preloaded = unsafe { settings::find(given, b"LD_PRELOAD") };
+    let preloaded = preloaded.map(CStr::to_bytes).unwrap_or(b"");
+    let library = settings::library_path();
+    let instance = settings::instance().as_os_str().as_encoded_bytes();
+    let there = library.is_empty() || settings::contains(preloaded, library);
+    let (preload, text) = match (there, preloaded.is_empty()) {
+        (true, _) => write(text, &[OURS[0], preloaded])?,
+        (false, true) => write(text, &[OURS[0], library])?,
+        (false, false) => write(text, &[OURS[0], library, b":", preloaded])?,
+    };
+    let (instance, text) = write(text, &[OURS[1], instance])?;
+    let (prefix, text) = write(text, &[OURS[2], settings::prefix()])?;
+    let mut here = [0u8; 4096];
+    let length = cwd::copy(&mut here).unwrap_or(0);
+    let (directory, _) = write(text, &[OURS[3], &here[..length]])?;
+    Some([preload, instance, prefix, directory])
+}
+
+/// Whether the kernel would give this program other rights than this process has.
+pub fn changes_rights(path: *const c_char) -> bool {
+    // SAFETY: stat is plain data; all zero is a value of it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let found: c_int = kernel!(SYS_newfstatat, libc::AT_FDCWD, path, &raw mut stat, 0);
+    found == 0 && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
+}
+
+/// Copies a managed file into a memfd, and gives that. ENOEXEC for a script, with its first line.
+fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
+    let held = state::managed(fd).ok_or(libc::EBADF)?;
+    let first = crate::data::read_at(&held, &mut line[..255], 0)?;
+    line[first as usize] = 0;
+    if line.starts_with(b"#!") {
+        return Err(libc::ENOEXEC);
+    }
+    let memory: c_int = kernel!(SYS_memfd_create, c"terral-program".as_ptr(), 0);
+    if memory < 0 {
+        return Err(errno());
+    }
+    let mut buffer = [0u8; 16 << 10];
+    let mut offset = 0;
+    loop {
+        let count = crate::data::read_at(&held, &mut buffer, offset)?;
+        if count == 0 {
+            return Ok(memory);
+        }
+        let written: isize = kernel!(SYS_write, memory, buffer.as_ptr(), count);
+        if written != count {
+            return Err(libc::ENOMEM);
+        }
+        offset += count as i64;
+    }
+}
+
+/// Runs a program under the prefix.
+unsafe fn run_name(name: &Name<'_>, arguments: Strings, environment: Strings) -> Served<c_int> {
+    let found = crate::metadata::of_name(name)?;
+    if found.mode & 0o111 == 0 {
+        return Err(libc::EACCES);
+    }
+    let fd = open::open_name(name, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    let mut line = [0u8; 256];
+    let program = copy_program(fd, &mut line);
+    close::close_fd(fd);
+    match program {
+        Ok(memory) => {
+            // SAFETY: the arrays are the caller's.
+            let environment = unsafe { Environment::of_child(environment) };
+            let flags = libc::AT_EMPTY_PATH;
+            let list = environment.list();
+            let _: c_int = kernel!(SYS_execveat, memory, c"".as_ptr(), arguments, list, flags);
+            let failure = errno();
+            let _: c_int = kernel!(SYS_close, memory);
+            Err(failure)
+        }
+        // SAFETY: the arrays are the caller's.
+        Err(libc::ENOEXEC) if line.starts_with(b"#!") => unsafe {
+            run_script(name, &mut line, arguments, environment)
+        },
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Runs `#! interpreter argument` with the script's own path.
+unsafe fn run_script(
+    name: &Name<'_>,
+    line: &mut [u8; 256],
+    arguments: Strings,
+    environment: Strings,
+) -> Served<c_int> {
+    let end = line.iter().position(|byte| matches!(byte, b'\n' | 0)).unwrap_or(255);
+    line[end] = 0;
+    let text = line[2..end].trim_ascii();
+    let split = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
+    let mut words = [0u8; 256 + 4096 + 8];
+    let (interpreter, rest) = write(&mut words, &[&text[..split]]).ok_or(libc::ENOEXEC)?;
+    let argument = text[split..].trim_ascii();
+    let (argument_text, rest) = write(rest, &[argument]).ok_or(libc::ENOEXEC)?;
+    let (script, _) = write(rest, &[name.absolute]).ok_or(libc::ENAMETOOLONG)?;
+    let mut list = Vec::new();
+    list.push(interpreter);
+    if !argument.is_empty() {
+        list.push(argument_text);
+    }
+    list.push(script);
+    // SAFETY: the array is the caller's, null-terminated.
+    unsafe { list.extend((1..count(arguments)).map(|at| *arguments.add(at))) };
+    list.push(ptr::null());
+    // SAFETY: every string lives until exec succeeds or fails.
+    unsafe { execve(interpreter, list.as_ptr(), environment) };
+    Err(errno())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let mut space = Space::new();
+    // SAFETY: the caller promises the strings and arrays.
+    unsafe {
+        match resolve(libc::AT_FDCWD, path, &mut space) {
+            Where::Managed(name) => answer(run_name(&name, arguments, environment)),
+            Where::Failed(errno) => answer(Err(errno)),
+            Where::Kernel(_, path) if settings::active() && !changes_rights(path) => {
+                let environment = Environment::of_child(environment);
+                kernel!(SYS_execve, path, arguments, environment.list())
+            }
+            Where::Kernel(_, path) => kernel!(SYS_execve, path, arguments, environment),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { execve(path, arguments, settings::environment()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execveat(
+    dirfd: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    let mut space = Space::new();
+    // SAFETY: the caller promises the strings and arrays.
+    unsafe {
+        let itself = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
+        if itself && state::managed(dirfd).is_some() {
+            return answer(Err(libc::ENOSYS));
+        }
+        match resolve(dirfd, path, &mut space) {
+            Where::Managed(name) => answer(run_name(&name, arguments, environment)),
+            Where::Failed(errno) if !itself => answer(Err(errno)),
+            Where::Failed(_) => kernel!(SYS_execveat, dirfd, path, arguments, environment, flags),
+            Where::Kernel(dirfd, path) => {
+                let environment = Environment::of_child(environment);
+                kernel!(SYS_execveat, dirfd, path, arguments, environment.list(), flags)
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { execveat(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
+}
+
+/// A program without a format the kernel knows is a shell script.
+unsafe fn run_by_shell(path: *const c_char, arguments: Strings, environment: Strings) {
+    let mut list = vec![c"/bin/sh".as_ptr(), path];
+    // SAFETY: the array is the caller's, null-terminated.
+    unsafe {
+        list.extend((1..count(arguments)).map(|at| *arguments.add(at)));
+        list.push(ptr::null());
+        execve(c"/bin/sh".as_ptr(), list.as_ptr(), environment);
+    }
+}
+
+/// Tries `directory/file`; whether the search is over.
+unsafe fn run_in(directory: &[u8], file: &CStr, arguments: Strings, environment: Strings) -> bool {
+    let mut space = [0u8; 4096 + 256];
+    let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+    let Some((path, _)) = write(&mut space, &[directory, slash, file.to_bytes()]) else {
+        return false;
+    };
+    // SAFETY: the strings live until exec succeeds or fails.
+    unsafe {
+        execve(path, arguments, environment);
+        if errno() == libc::ENOEXEC {
+            run_by_shell(path, arguments, environment);
+        }
+    }
+    !matches!(errno(), libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ESTALE | libc::ENODEV)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller promises strings and arrays.
+    unsafe {
+        let name = CStr::from_ptr(file);
+        if name.is_empty() {
+            return answer(Err(libc::ENOENT));
+        }
+        if name.to_bytes().contains(&b'/') {
+            execve(file, arguments, environment);
+            if errno() == libc::ENOEXEC {
+                run_by_shell(file, arguments, environment);
+            }
+            return -1;
+        }
+        let search = settings::find(settings::environment(), b"PATH");
+        let search = search.map(CStr::to_bytes).unwrap_or(b"/bin:/usr/bin");
+        let mut refused = false;
+        for directory in search.split(|byte| *byte == b':') {
+            if run_in(directory, name, arguments, environment) {
+                return -1;
+            }
+            refused |= errno() == libc::EACCES;
+        }
+        if refused {
+            set_errno(libc::EACCES);
+        }
+    }
+    -1
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { execvpe(file, arguments, settings::environment()) }
+}

@@ -1,0 +1,49 @@
+//! The library that `terral run` preloads: calls of libc that name a path under the virtual
+//! prefix, or a descriptor of one, are served in user space; all others go to the kernel as they
+//! came.
+//!
+//! Invariants: kernel paths use raw system calls (functions without one: `dlsym`), errno is set as
+//! libc sets it, every static is const-initialised (hooks run before this library's own start-up),
+//! and no hook prints, panics, or keeps a lock that a signal handler or a fork could meet.
+//! Not here: what the calls mean for data (`terral-client`), MPI, and programs that make their own
+//! system calls: those fail loudly, since the prefix has no kernel counterpart.
+
+mod real;
+mod settings;
+
+mod connect;
+mod state;
+
+mod cwd;
+mod path;
+
+mod cookie;
+mod standard;
+
+mod close;
+mod open;
+
+mod control;
+mod data;
+mod refused;
+mod vectors;
+
+mod attributes;
+mod metadata;
+mod names;
+mod space;
+mod temporary;
+mod times;
+
+mod directory;
+mod resolve;
+mod scan;
+
+mod mapping;
+
+mod exec;
+mod spawn;
+
+mod stdio;
+
+mod start;

@@ -1,0 +1,304 @@
+//! `stat` in all its forms, `access`, and calls that change mode, owner and times.
+//!
+//! Invariants: structures of the caller are filled only on success. Not here: names themselves.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::{gid_t, mode_t, uid_t};
+use terral_client::{Attributes, Change};
+
+use crate::path::{Name, by_fd, by_path};
+use crate::real::{Served, alias, kernel};
+use crate::state::{self, Managed};
+use crate::{attributes, connect};
+
+/// Attributes of a name; ENOTDIR if it asks for a directory and is a file.
+pub fn of_name(name: &Name<'_>) -> Served<Attributes> {
+    let found = connect::with(|client| client.stat(name.path))?;
+    let is_directory = attributes::mode(&found) & libc::S_IFMT == libc::S_IFDIR;
+    if name.directory && !is_directory { Err(libc::ENOTDIR) } else { Ok(found) }
+}
+
+/// Attributes of an open file.
+pub fn of_file(managed: &Managed) -> Served<Attributes> {
+    connect::serve(|| managed.file.attributes())
+}
+
+/// Whether `path` is empty and `flags` let it stand for `dirfd` itself, which is managed.
+unsafe fn stands_for_itself(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Option<state::Held> {
+    let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null();
+    // SAFETY: the callers promise a string or null.
+    (empty && unsafe { *path == 0 }).then(|| state::managed(dirfd)).flatten()
+}
+
+unsafe fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
+    let stat = attributes::stat(&found?);
+    // SAFETY: the callers of stat promise a struct to be filled.
+    unsafe { to.write(stat) };
+    Ok(0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
+    // SAFETY: the caller promises the struct.
+    by_fd!(fd, kernel!(SYS_fstat, fd, to), |held| unsafe { fill(of_file(&held), to) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstatat(
+    dirfd: c_int,
+    path: *const c_char,
+    to: *mut libc::stat,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller promises path and struct.
+    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+        // SAFETY: as above.
+        return crate::real::answer(unsafe { fill(of_file(&held), to) });
+    }
+    // SAFETY: the caller promises the struct.
+    by_path!(dirfd, path, |at, path| kernel!(SYS_newfstatat, at, path, to, flags), |name| unsafe {
+        fill(of_name(&name), to)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fstatat(libc::AT_FDCWD, path, to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lstat(path: *const c_char, to: *mut libc::stat) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+unsafe fn fill_extended(found: Served<Attributes>, to: *mut libc::statx) -> Served<c_int> {
+    let statx = attributes::statx(&found?);
+    // SAFETY: the caller of statx promises a struct to be filled.
+    unsafe { to.write(statx) };
+    Ok(0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn statx(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    // SAFETY: the caller promises path and struct.
+    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+        // SAFETY: as above.
+        return crate::real::answer(unsafe { fill_extended(of_file(&held), to) });
+    }
+    // SAFETY: the caller promises the struct.
+    by_path!(dirfd, path, |at, path| kernel!(SYS_statx, at, path, flags, mask, to), |name| unsafe {
+        fill_extended(of_name(&name), to)
+    })
+}
+
+/// Whether the process may do `wanted`, by mode bits alone, with its effective or real ids.
+fn may(found: &Attributes, wanted: c_int, effective: bool) -> Served<c_int> {
+    if wanted & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: these take nothing and cannot fail.
+    let (user, group) = unsafe {
+        if effective {
+            (libc::geteuid(), libc::getegid())
+        } else {
+            (libc::getuid(), libc::getgid())
+        }
+    };
+    let mode = attributes::mode(found);
+    let bits = if user == 0 {
+        let any_execute = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;
+        0o6 | u32::from(any_execute)
+    } else if user == found.uid {
+        mode >> 6 & 7
+    } else if group == found.gid {
+        mode >> 3 & 7
+    } else {
+        mode & 7
+    };
+    if wanted as u32 & !bits == 0 { Ok(0) } else { Err(libc::EACCES) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn faccessat(
+    dirfd: c_int,
+    path: *const c_char,
+    wanted: c_int,
+    flags: c_int,
+) -> c_int {
+    let effective = flags & libc::AT_EACCESS != 0;
+    by_path!(
+        dirfd,
+        path,
+        |at, path| if flags == 0 {
+            kernel!(SYS_faccessat, at, path, wanted)
+        } else {
+            kernel!(SYS_faccessat2, at, path, wanted, flags)
+        },
+        |name| of_name(&name).and_then(|found| may(&found, wanted, effective))
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { faccessat(libc::AT_FDCWD, path, wanted, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn euidaccess(path: *const c_char, wanted: c_int) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { faccessat(libc::AT_FDCWD, path, wanted, libc::AT_EACCESS) }
+}
+
+fn change_name(name: &Name<'_>, change: Change) -> Served<c_int> {
+    if name.directory {
+        of_name(name)?;
+    }
+    connect::with(|client| client.change(name.path, change)).map(|()| 0)
+}
+
+fn change_file(managed: &Managed, change: Change) -> Served<c_int> {
+    connect::serve(|| managed.file.change(change)).map(|()| 0)
+}
+
+fn to_mode(mode: mode_t) -> Change {
+    Change { mode: Some(mode & 0o7777), ..Change::default() }
+}
+
+fn to_owner(user: uid_t, group: gid_t) -> Change {
+    let given = |id: u32| (id != u32::MAX).then_some(id);
+    Change { uid: given(user), gid: given(group), ..Change::default() }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+    by_fd!(fd, kernel!(SYS_fchmod, fd, mode), |held| change_file(&held, to_mode(mode)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fchmodat(
+    dirfd: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    flags: c_int,
+) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, *const c_char, mode_t, c_int) -> c_int;
+    by_path!(
+        dirfd,
+        path,
+        |at, path| if flags == 0 {
+            kernel!(SYS_fchmodat, at, path, mode)
+        } else {
+            crate::real::libc_call!(c"fchmodat" as Function, -1, at, path, mode, flags)
+        },
+        |name| change_name(&name, to_mode(mode))
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn chmod(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fchmodat(libc::AT_FDCWD, path, mode, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fchmodat(libc::AT_FDCWD, path, mode, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
+    by_fd!(fd, kernel!(SYS_fchown, fd, user, group), |held| {
+        change_file(&held, to_owner(user, group))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fchownat(
+    dirfd: c_int,
+    path: *const c_char,
+    user: uid_t,
+    group: gid_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller promises the path.
+    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+        return crate::real::answer(change_file(&held, to_owner(user, group)));
+    }
+    by_path!(dirfd, path, |at, path| kernel!(SYS_fchownat, at, path, user, group, flags), |name| {
+        change_name(&name, to_owner(user, group))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn chown(path: *const c_char, user: uid_t, group: gid_t) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fchownat(libc::AT_FDCWD, path, user, group, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lchown(path: *const c_char, user: uid_t, group: gid_t) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { fchownat(libc::AT_FDCWD, path, user, group, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+/// A change of the kind its caller wants, for `times`.
+pub enum Target<'a> {
+    /// By name.
+    Name(Name<'a>),
+    /// By open file.
+    File(state::Held),
+}
+
+/// Applies `change` to `target`.
+pub fn change(target: &Target<'_>, change: Change) -> Served<c_int> {
+    match target {
+        Target::Name(name) => change_name(name, change),
+        Target::File(held) => change_file(held, change),
+    }
+}
+
+/// The `__xstat` family of programs built before glibc 2.33; the version says nothing on 64 bits.
+macro_rules! versioned {
+    ($($name:ident = $to:ident ($($argument:ident: $type:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(_version: c_int, $($argument: $type),*) -> c_int {
+            // SAFETY: the same contract.
+            unsafe { $to($($argument),*) }
+        }
+    )*};
+}
+
+versioned! {
+    __xstat = stat (path: *const c_char, to: *mut libc::stat);
+    __xstat64 = stat (path: *const c_char, to: *mut libc::stat);
+    __lxstat = lstat (path: *const c_char, to: *mut libc::stat);
+    __lxstat64 = lstat (path: *const c_char, to: *mut libc::stat);
+    __fxstat = fstat (fd: c_int, to: *mut libc::stat);
+    __fxstat64 = fstat (fd: c_int, to: *mut libc::stat);
+    __fxstatat = fstatat (at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int);
+    __fxstatat64 = fstatat (at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int);
+}
+
+alias! {
+    stat64 = stat as (path: *const c_char, to: *mut libc::stat) -> c_int;
+    lstat64 = lstat as (path: *const c_char, to: *mut libc::stat) -> c_int;
+    fstat64 = fstat as (fd: c_int, to: *mut libc::stat) -> c_int;
+    fstatat64 = fstatat as (at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int)
+        -> c_int;
+    eaccess = euidaccess as (path: *const c_char, wanted: c_int) -> c_int;
+}

@@ -1,0 +1,150 @@
+//! Calls that make, move and remove names.
+//!
+//! Invariants: moving between the prefix and elsewhere fails with EXDEV, so that mv copies. Not
+//! here: links, of which there are none (`refused`).
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use terral_client::Kind;
+
+use crate::path::{Name, Space, Where, by_path, resolve};
+use crate::real::{Served, alias, answer, kernel};
+use crate::{connect, metadata, open};
+
+fn unlink_name(name: &Name<'_>) -> Served<c_int> {
+    if name.directory {
+        metadata::of_name(name)?;
+        return Err(libc::EISDIR);
+    }
+    connect::with(|client| client.unlink(name.path)).map(|()| 0)
+}
+
+fn remove_directory(name: &Name<'_>) -> Served<c_int> {
+    if name.dots {
+        return Err(libc::EINVAL);
+    }
+    if name.path.is_empty() {
+        return Err(libc::EBUSY);
+    }
+    connect::with(|client| client.remove_directory(name.path)).map(|()| 0)
+}
+
+fn make_directory(name: &Name<'_>, mode: u32) -> Served<c_int> {
+    if name.path.is_empty() || name.dots {
+        return Err(metadata::of_name(name).map_or_else(|errno| errno, |_| libc::EEXIST));
+    }
+    let mode = open::masked(mode) & 0o1777;
+    connect::with(|client| client.make_directory(name.path, mode)).map(|()| 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    by_path!(dirfd, path, |at, path| kernel!(SYS_unlinkat, at, path, flags), |name| {
+        if flags & libc::AT_REMOVEDIR != 0 { remove_directory(&name) } else { unlink_name(&name) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    let gone = unsafe { unlink(path) };
+    match crate::real::errno() {
+        // SAFETY: the same contract.
+        libc::EISDIR | libc::EPERM if gone != 0 => unsafe { rmdir(path) },
+        _ => gone,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdirat(dirfd: c_int, path: *const c_char, mode: libc::mode_t) -> c_int {
+    by_path!(dirfd, path, |at, path| kernel!(SYS_mkdirat, at, path, mode), |name| {
+        make_directory(&name, mode)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { mkdirat(libc::AT_FDCWD, path, mode) }
+}
+
+fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
+    if flags & !libc::RENAME_NOREPLACE != 0 {
+        return Err(libc::EINVAL);
+    }
+    if from.dots || to.dots || from.path.is_empty() || to.path.is_empty() {
+        return Err(libc::EBUSY);
+    }
+    if from.directory || to.directory {
+        let found = connect::with(|client| client.stat(from.path))?;
+        if found.kind != Kind::Directory {
+            return Err(libc::ENOTDIR);
+        }
+    }
+    let keep = flags & libc::RENAME_NOREPLACE != 0;
+    connect::with(|client| client.rename(from.path, to.path, keep)).map(|()| 0)
+}
+
+fn rename_at(
+    from_dirfd: c_int,
+    from: *const c_char,
+    to_dirfd: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    let (mut from_space, mut to_space) = (Space::new(), Space::new());
+    // SAFETY: the callers pass strings or null, as their own contract demands.
+    let (from, to) = unsafe {
+        (resolve(from_dirfd, from, &mut from_space), resolve(to_dirfd, to, &mut to_space))
+    };
+    match (from, to) {
+        (Where::Kernel(from_at, from), Where::Kernel(to_at, to)) => {
+            kernel!(SYS_renameat2, from_at, from, to_at, to, flags)
+        }
+        (Where::Managed(from), Where::Managed(to)) => answer(move_name(&from, &to, flags)),
+        (Where::Failed(errno), _) | (_, Where::Failed(errno)) => answer(Err(errno)),
+        _ => answer(Err(libc::EXDEV)),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat2(
+    from_dirfd: c_int,
+    from: *const c_char,
+    to_dirfd: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    rename_at(from_dirfd, from, to_dirfd, to, flags)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat(
+    from_dirfd: c_int,
+    from: *const c_char,
+    to_dirfd: c_int,
+    to: *const c_char,
+) -> c_int {
+    rename_at(from_dirfd, from, to_dirfd, to, 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    rename_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
+}
+
+alias! {
+    __mkdir = mkdir as (path: *const c_char, mode: libc::mode_t) -> c_int;
+}

@@ -1,0 +1,30 @@
+//! What happens when the library is loaded, which is nearly nothing.
+//!
+//! Invariants: without `TERRAL_INSTANCE` this only looks for it; it never connects, since most
+//! processes of a job never touch the prefix. Not here: hooks.
+
+use std::ffi::{c_char, c_int};
+
+use crate::{cwd, settings, standard, state};
+
+// SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *const c_char) = start;
+
+unsafe extern "C" fn start(
+    _count: c_int,
+    _arguments: *mut *mut c_char,
+    environment: *mut *const c_char,
+) {
+    if environment.is_null() || !settings::read(environment) {
+        return;
+    }
+    // SAFETY: ld.so passes the process's environment array, whose strings stay.
+    unsafe { cwd::inherit(environment) };
+    for fd in 0..3 {
+        if state::is_ours(fd) {
+            standard::before(fd);
+        }
+    }
+}

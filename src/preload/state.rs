@@ -1,0 +1,203 @@
+//! What this process knows of its descriptor numbers.
+//!
+//! Invariants: a word per number says unknown, not ours, or which slot; closers make it unknown
+//! again before the kernel may hand the number out anew. A slot counts its users, the table being
+//! one, and is emptied by the last. No locks. An unknown number is identified once by asking the
+//! kernel. Not here: vfork children, which do not exist (see `spawn`).
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use terral_client::{File, descriptor};
+
+use crate::{connect, settings};
+
+/// Numbers that can be managed; higher ones always go to the kernel.
+pub const NUMBERS: usize = 1 << 16;
+
+const UNKNOWN: u32 = 0;
+const FOREIGN: u32 = 1;
+const FIRST: u32 = 2;
+
+const FREE: u32 = 0;
+const CHANGING: u32 = u32::MAX;
+
+/// What is behind a managed number.
+pub struct Managed {
+    /// The open file.
+    pub file: File,
+    /// A directory's path under the prefix, if it was opened in this process.
+    pub path: Option<Box<[u8]>>,
+}
+
+struct Slot {
+    users: AtomicU32,
+    value: UnsafeCell<MaybeUninit<Managed>>,
+}
+
+// SAFETY: the value is written and dropped only in state CHANGING, which one thread can be in, and
+// read only by threads that are counted as users.
+unsafe impl Sync for Slot {}
+
+static TABLE: [AtomicU32; NUMBERS] = [const { AtomicU32::new(UNKNOWN) }; NUMBERS];
+static SLOTS: [Slot; NUMBERS] =
+    [const { Slot { users: AtomicU32::new(FREE), value: UnsafeCell::new(MaybeUninit::uninit()) } };
+        NUMBERS];
+static HINT: AtomicU32 = AtomicU32::new(0);
+
+/// A use of a slot: the file stays while this lives.
+pub struct Held(u32);
+
+impl Deref for Held {
+    type Target = Managed;
+
+    #[inline]
+    fn deref(&self) -> &Managed {
+        // SAFETY: this is a counted user, so the value is there and not being changed.
+        unsafe { (*SLOTS[self.0 as usize].value.get()).assume_init_ref() }
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        let slot = &SLOTS[self.0 as usize];
+        let mut users = slot.users.load(Ordering::Acquire);
+        loop {
+            let next = if users == 1 { CHANGING } else { users - 1 };
+            match slot.users.compare_exchange_weak(users, next, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) if next == CHANGING => break,
+                Ok(_) => return,
+                Err(now) => users = now,
+            }
+        }
+        // SAFETY: nobody else uses the slot, and CHANGING keeps everybody out.
+        unsafe { (*slot.value.get()).assume_init_drop() };
+        slot.users.store(FREE, Ordering::Release);
+    }
+}
+
+fn join(index: u32) -> Option<Held> {
+    let users = &SLOTS[index as usize].users;
+    let mut now = users.load(Ordering::Acquire);
+    while now != FREE && now != CHANGING {
+        match users.compare_exchange_weak(now, now + 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Some(Held(index)),
+            Err(other) => now = other,
+        }
+    }
+    None
+}
+
+/// What is behind `fd` if it is managed.
+#[inline]
+pub fn managed(fd: c_int) -> Option<Held> {
+    let word = TABLE.get(fd as usize)?;
+    loop {
+        match word.load(Ordering::Acquire) {
+            FOREIGN => return None,
+            UNKNOWN => return identify(fd),
+            known => {
+                let held = join(known - FIRST);
+                // The number may have been closed, and its slot used again, meanwhile.
+                if word.load(Ordering::Acquire) == known && held.is_some() {
+                    return held;
+                }
+            }
+        }
+    }
+}
+
+#[cold]
+fn identify(fd: c_int) -> Option<Held> {
+    if connect::inside() {
+        return None;
+    }
+    if !settings::active() {
+        foreign(fd);
+        return None;
+    }
+    let found = match descriptor::identify(fd) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            foreign(fd);
+            return None;
+        }
+        Err(_) => return None,
+    };
+    if !descriptor::belongs(settings::instance(), &found) {
+        foreign(fd);
+        return None;
+    }
+    let file = connect::with(|client| client.adopt(found.description(), found.nonce())).ok()?;
+    install(fd, Managed { file, path: None }).ok()?;
+    join(TABLE[fd as usize].load(Ordering::Acquire).checked_sub(FIRST)?)
+}
+
+/// Whether `fd` is one of the instance's descriptors, without connecting.
+pub fn is_ours(fd: c_int) -> bool {
+    match TABLE.get(fd as usize).map(|word| word.load(Ordering::Acquire)) {
+        None | Some(FOREIGN) => false,
+        Some(UNKNOWN) => {
+            settings::active()
+                && matches!(descriptor::identify(fd), Ok(Some(found))
+                    if descriptor::belongs(settings::instance(), &found))
+        }
+        Some(_) => true,
+    }
+}
+
+/// Notes that an unknown number is the kernel's.
+pub fn foreign(fd: c_int) {
+    if let Some(word) = TABLE.get(fd as usize) {
+        let _ = word.compare_exchange(UNKNOWN, FOREIGN, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Puts a file behind `fd`. EMFILE if the number is beyond the table.
+pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
+    let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;
+    let start = HINT.fetch_add(1, Ordering::Relaxed);
+    for step in 0..NUMBERS as u32 {
+        let index = start.wrapping_add(step) % NUMBERS as u32;
+        let slot = &SLOTS[index as usize];
+        let free = slot.users.compare_exchange(FREE, CHANGING, Ordering::AcqRel, Ordering::Relaxed);
+        if free.is_ok() {
+            // SAFETY: CHANGING keeps everybody else out, and a free slot holds no value.
+            unsafe { (*slot.value.get()).write(managed) };
+            slot.users.store(1, Ordering::Release);
+            forget(word.swap(index + FIRST, Ordering::AcqRel));
+            return Ok(());
+        }
+    }
+    Err(libc::EMFILE)
+}
+
+/// Makes `fd` unknown, and gives what was behind it. Call it before the kernel closes the number.
+pub fn take(fd: c_int) -> Option<Held> {
+    forget(TABLE.get(fd as usize)?.swap(UNKNOWN, Ordering::AcqRel))
+}
+
+/// The table's own use, as a [`Held`].
+fn forget(word: u32) -> Option<Held> {
+    word.checked_sub(FIRST).map(Held)
+}
+
+/// Numbers from `first` to `last` that this process knows to be managed.
+pub fn managed_between(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    let end = (last as usize).saturating_add(1).min(NUMBERS);
+    let start = (first as usize).min(end);
+    (start..end).filter(|fd| TABLE[*fd].load(Ordering::Acquire) >= FIRST).map(|fd| fd as c_int)
+}
+
+/// Makes every number from `first` to `last` unknown that is not managed.
+pub fn reset_between(first: u32, last: u32) {
+    let end = (last as usize).saturating_add(1).min(NUMBERS);
+    for word in TABLE.iter().take(end).skip(first as usize) {
+        let _ = word.compare_exchange(FOREIGN, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,127 @@
+//! `utimensat` and its older kin.
+//!
+//! Invariants: times before 1970 become 1970, since the server counts from there. Not here: mode
+//! and owner (`metadata`).
+
+use std::ffi::{c_char, c_int};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use libc::{timespec, timeval};
+use terral_client::Change;
+
+use crate::metadata::{Target, change};
+use crate::path::by_path;
+use crate::real::{Served, answer, kernel};
+use crate::state;
+
+const NS: u64 = 1_000_000_000;
+
+fn one(time: &timespec) -> Served<Option<u64>> {
+    match time.tv_nsec {
+        libc::UTIME_OMIT => Ok(None),
+        libc::UTIME_NOW => Ok(Some(now())),
+        0..1_000_000_000 => Ok(Some(time.tv_sec.max(0) as u64 * NS + time.tv_nsec as u64)),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// The caller's two times; none means now.
+unsafe fn wanted(times: *const timespec) -> Served<Change> {
+    if times.is_null() {
+        let now = Some(now());
+        return Ok(Change { accessed_ns: now, modified_ns: now, ..Change::default() });
+    }
+    // SAFETY: the caller promises two.
+    let times = unsafe { std::slice::from_raw_parts(times, 2) };
+    let (accessed_ns, modified_ns) = (one(&times[0])?, one(&times[1])?);
+    Ok(Change { accessed_ns, modified_ns, ..Change::default() })
+}
+
+unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
+    let held = state::managed(fd)?;
+    // SAFETY: the caller promises the times.
+    let wanted = unsafe { wanted(times) };
+    Some(answer(wanted.and_then(|wanted| change(&Target::File(held), wanted))))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utimensat(
+    dirfd: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    flags: c_int,
+) -> c_int {
+    if path.is_null() {
+        // SAFETY: the caller promises the times.
+        if let Some(answer) = unsafe { set_file(dirfd, times) } {
+            return answer;
+        }
+    }
+    by_path!(dirfd, path, |at, path| kernel!(SYS_utimensat, at, path, times, flags), |name| {
+        // SAFETY: the caller promises the times.
+        unsafe { wanted(times) }.and_then(|wanted| change(&Target::Name(name), wanted))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
+    // SAFETY: the caller promises the times.
+    match unsafe { set_file(fd, times) } {
+        Some(answer) => answer,
+        None => kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0),
+    }
+}
+
+/// Runs `call` with the two times as timespec, or null.
+unsafe fn with_micros(times: *const timeval, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    if times.is_null() {
+        return call(std::ptr::null());
+    }
+    // SAFETY: the caller promises two.
+    let times = unsafe { std::slice::from_raw_parts(times, 2) };
+    let fine = [&times[0], &times[1]]
+        .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
+    call(fine.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utimes(path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { with_micros(times, |times| utimensat(libc::AT_FDCWD, path, times, 0)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lutimes(path: *const c_char, times: *const timeval) -> c_int {
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the same contract.
+    unsafe { with_micros(times, |times| utimensat(libc::AT_FDCWD, path, times, flags)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimes(fd: c_int, times: *const timeval) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { with_micros(times, |times| futimens(fd, times)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimesat(dirfd: c_int, path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { with_micros(times, |times| utimensat(dirfd, path, times, 0)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
+    if times.is_null() {
+        // SAFETY: the same contract.
+        return unsafe { utimensat(libc::AT_FDCWD, path, std::ptr::null(), 0) };
+    }
+    // SAFETY: the caller promises the struct.
+    let times = unsafe { &*times };
+    let fine = [times.actime, times.modtime].map(|tv_sec| timespec { tv_sec, tv_nsec: 0 });
+    // SAFETY: the same contract.
+    unsafe { utimensat(libc::AT_FDCWD, path, fine.as_ptr(), 0) }
+}

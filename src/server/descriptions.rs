@@ -1,0 +1,118 @@
+//! Open-file descriptions: which exist, and when one ends.
+//!
+//! A description held by kernel descriptors ends when no descriptor is left, which the kernel says
+//! through a lock each of them holds (see `terral_transport::descriptor`). Any other ends with its
+//! session.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
+use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::descriptor;
+
+/// One description.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// What its descriptors carry.
+    pub nonce: u32,
+    /// Of what.
+    pub ino: Ino,
+    /// Bits of `tables::access`.
+    pub access: u8,
+    /// Who opened it.
+    pub session: SessionSlot,
+}
+
+/// All descriptions of one server.
+pub struct Descriptions {
+    open: BTreeMap<DescriptionSlot, Open>,
+    free: Vec<u32>,
+    next: u32,
+    limit: u32,
+}
+
+/// The directory whose descriptors stand for this description.
+pub fn lock_directory(instance: &Path, description: DescriptionSlot) -> PathBuf {
+    instance.join("open").join((description.0 / DESCRIPTIONS_PER_DIRECTORY).to_string())
+}
+
+/// Whether any kernel descriptor of this description is left, in any process.
+pub fn is_held(instance: &Path, description: DescriptionSlot) -> Result<bool> {
+    let path = lock_directory(instance, description);
+    let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
+    let directory = File::open(&path).map_err(|e| failed(&e))?;
+    let byte = (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8;
+    descriptor::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
+}
+
+impl Descriptions {
+    /// None yet, at most `limit`. Description 0 is never used.
+    pub fn new(limit: u32) -> Self {
+        Descriptions { open: BTreeMap::new(), free: Vec::new(), next: 1, limit }
+    }
+
+    /// A number for a new description; its lock directory exists.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if the table is full.
+    pub fn reserve(&mut self, instance: &Path) -> Result<DescriptionSlot> {
+        if let Some(slot) = self.free.pop() {
+            return Ok(DescriptionSlot(slot));
+        }
+        if self.next >= self.limit {
+            return Err(Error::new(ErrorKind::TooMany, format!("{} open files", self.limit)));
+        }
+        let slot = DescriptionSlot(self.next);
+        if self.next == 1 || self.next.is_multiple_of(DESCRIPTIONS_PER_DIRECTORY) {
+            make_directory(&lock_directory(instance, slot), 0o500)?;
+        }
+        self.next += 1;
+        Ok(slot)
+    }
+
+    /// A record says it was opened.
+    pub fn opened(&mut self, slot: DescriptionSlot, open: Open) {
+        self.next = self.next.max(slot.0 + 1);
+        self.open.insert(slot, open);
+    }
+
+    /// A record says it ended.
+    pub fn closed(&mut self, slot: DescriptionSlot) -> Option<Open> {
+        let open = self.open.remove(&slot)?;
+        self.free.push(slot.0);
+        Some(open)
+    }
+
+    /// After a restart: the numbers below the highest that are not in use.
+    pub fn replayed(&mut self) {
+        self.free = (1..self.next).filter(|n| !self.open.contains_key(&DescriptionSlot(*n))).collect();
+    }
+
+    /// One description.
+    pub fn get(&self, slot: DescriptionSlot) -> Option<&Open> {
+        self.open.get(&slot)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (DescriptionSlot, &Open)> {
+        self.open.iter().map(|(slot, open)| (*slot, open))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.open.len() as u64
+    }
+}
+
+/// Makes a directory with exactly `mode`, unless it is there.
+pub fn make_directory(path: &Path, mode: u32) -> Result<()> {
+    let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(path).map_err(|e| failed(&e))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(&e))
+}

@@ -1,0 +1,617 @@
+//! The drain: brings what changed to the backing, oldest debt first, names in their order.
+//!
+//! It runs in a thread of its own. Bytes are copied and verified without the server's lock; name
+//! operations and publishing, which must agree with the namespace, are done under it. A failure
+//! keeps the data and is tried again after a growing pause.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use terral_format::frame::checksum;
+use terral_format::geometry::CHUNK_BYTES;
+use terral_format::ids::{FileSlot, Ino, Lsn};
+use terral_format::message::{Attributes, Drain};
+use terral_format::record::{Fingerprint, NameOperation, Record};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Published};
+use terral_store::memory::Memory;
+use terral_store::ram;
+use terral_store::tier::{self, Want};
+
+use crate::debts::Version;
+use crate::lookup::shown;
+use crate::shared::Shared;
+use crate::state::State;
+
+/// A file that stays open is looked at this often.
+const OPEN_PASS: Duration = Duration::from_millis(500);
+/// Progress is shown at least after this many bytes.
+const SHOW_BYTES: u64 = 32 << 20;
+
+/// What to do next.
+enum Job {
+    File(FileJob),
+    Sync,
+    Wait(Option<Instant>),
+}
+
+/// One pass over one file.
+struct FileJob {
+    ino: Ino,
+    slot: FileSlot,
+    way: Way,
+    want: Want,
+}
+
+/// How a file gets to the backing.
+enum Way {
+    /// As a whole new version; bytes that are not in memory come from the old one at this path.
+    Whole { old: Option<Vec<u8>> },
+    /// By changing the published file in place.
+    InPlace { path: Vec<u8>, expect: Fingerprint, resumes: bool },
+}
+
+/// What a pass did.
+#[derive(Default)]
+struct Pass {
+    bytes: u64,
+    verified_bytes: u64,
+    version: Option<Arc<Mutex<Version>>>,
+    finished: Option<(Fingerprint, u64)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The drain's thread.
+pub fn run(shared: &Shared, backing: &dyn Backing) {
+    terral_transport::process::be_nice(5);
+    let mut state = shared.lock();
+    loop {
+        if state.leaving {
+            return;
+        }
+        match next_job(&mut state, backing) {
+            Job::File(job) => {
+                drop(state);
+                let (begin, pass) = (Instant::now(), copy(shared, backing, &job));
+                state = shared.lock();
+                state.debts.shown.busy_ms += begin.elapsed().as_millis() as u64;
+                conclude(&mut state, &job, pass);
+                shared.nudge();
+            }
+            Job::Sync => {
+                let before = state.names.ordinal();
+                drop(state);
+                let done = backing.sync();
+                state = shared.lock();
+                let still = state.debts.is_empty() && state.names.ordinal() == before;
+                match done {
+                    Ok(()) => state.debts.shown.settled = still,
+                    Err(error) => state.debts.names_failed(error.to_string()),
+                }
+                shared.nudge();
+            }
+            Job::Wait(until) => state = shared.wait_for_work(state, until),
+        }
+    }
+}
+
+// Choosing.
+
+fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
+    let now = Instant::now();
+    let mut wake = None;
+    if let Some(job) = drain_names(state, backing, now, &mut wake) {
+        return job;
+    }
+    let finishing = state.finishing;
+    let mut best: Option<(Instant, Ino)> = None;
+    for (ino, debt) in state.debts.iter() {
+        let due = if finishing && debt.failure.is_none() { debt.since } else { debt.next_pass };
+        if due > now {
+            wake = Some(wake.map_or(due, |wake: Instant| wake.min(due)));
+        } else if best.is_none_or(|(since, _)| debt.since < since) {
+            best = Some((debt.since, ino));
+        }
+    }
+    if let Some((_, ino)) = best {
+        return file_job(state, ino).map_or(Job::Wait(Some(now)), Job::File);
+    }
+    let idle = state.debts.is_empty() && state.names.owed().is_empty();
+    let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
+    if idle && !paused && !state.debts.shown.settled && (finishing || state.debts.shown.files > 0) {
+        return Job::Sync;
+    }
+    Job::Wait(wake)
+}
+
+/// Does the name operations that can be done now. A job: what must be copied before the next one.
+fn drain_names(
+    state: &mut State,
+    backing: &dyn Backing,
+    now: Instant,
+    wake: &mut Option<Instant>,
+) -> Option<Job> {
+    if let Some((_, until, _)) = &state.debts.names_failure
+        && *until > now
+    {
+        *wake = Some(*until);
+        return None;
+    }
+    while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
+        state.debts.names_since.get_or_insert(now);
+        if let NameOperation::Rename { ino, .. } = operation
+            && let Some(job) = data_before_rename(state, ino, now)
+        {
+            return Some(Job::File(job));
+        }
+        match do_name(state, backing, &operation) {
+            Ok(()) => name_done(state, ordinal),
+            Err(error) => {
+                state.debts.names_failed(error.to_string());
+                return None;
+            }
+        }
+    }
+    state.debts.names_failure = None;
+    state.debts.names_since = None;
+    None
+}
+
+fn name_done(state: &mut State, ordinal: Lsn) {
+    state.record(Record::NamesDrained(ordinal));
+    if let Err(error) = state.commit() {
+        state.debts.names_failed(error.to_string());
+    }
+    state.debts.names_failure = None;
+    state.debts.shown.settled = false;
+}
+
+/// What was closed before a rename goes to the backing before it.
+fn data_before_rename(state: &mut State, ino: Ino, now: Instant) -> Option<FileJob> {
+    let debt = state.debts.get(ino)?;
+    let closed = state.names.inode(ino).is_some_and(|inode| inode.writers == 0);
+    let in_place = state.names.inode(ino).is_some_and(|inode| !inode.rewritten);
+    if !closed || !in_place || debt.next_pass > now {
+        return None;
+    }
+    file_job(state, ino)
+}
+
+fn do_name(state: &mut State, backing: &dyn Backing, operation: &NameOperation) -> Result<()> {
+    match operation {
+        NameOperation::MakeDirectory { path, mode } => backing.make_directory(path, *mode),
+        NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
+        NameOperation::Unlink { path } => backing.unlink(path),
+        NameOperation::Rename { from, to, ino } => match backing.rename(from, to) {
+            Ok(touched) => {
+                touch(state, *ino, touched.before, touched.after);
+                Ok(())
+            }
+            // Done before a restart, or somebody else took it away: nothing is left to move.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        },
+        NameOperation::Change { path, change } => match backing.change(path, *change) {
+            Ok(touched) => {
+                if let Ok(ino) = state.resolve(path) {
+                    touch(state, ino, touched.before, touched.after);
+                }
+                Ok(())
+            }
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Our own change of a file's look is not somebody else's.
+fn touch(state: &mut State, ino: Ino, before: Fingerprint, after: Fingerprint) {
+    let Some(inode) = state.names.inode_mut(ino) else { return };
+    if inode.published == Some(before) && !inode.is_directory() {
+        inode.published = Some(after);
+        let (rewritten, intent) = (inode.rewritten, inode.intent);
+        state.record(Record::Published { ino, fingerprint: after });
+        if rewritten {
+            let backed_bytes = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
+            state.record(Record::Rewritten { ino });
+            state.record(Record::BackedTo { ino, size: backed_bytes });
+        }
+        if intent {
+            state.record(Record::Intent { ino });
+        }
+    }
+}
+
+fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
+    let Some(path) = state.names.path(ino).filter(|_| ino != terral_format::ids::ROOT) else {
+        // Its name is gone: nothing of it is owed.
+        state.debts.paid(ino);
+        return None;
+    };
+    let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
+        Ok(slot) => slot,
+        Err(error) => {
+            state.debts.failed(ino, error.to_string());
+            return None;
+        }
+    };
+    let inode = state.names.inode(ino)?;
+    let (published, rewritten, resumes) = (inode.published, inode.rewritten, inode.intent);
+    let old = state.names.backing_path(&path);
+    let debt = state.debts.get_mut(ino)?;
+    debt.draining = true;
+    let way = match published {
+        Some(expect) if !rewritten && !debt.whole => Way::InPlace { path: old, expect, resumes },
+        Some(_) if debt.whole => Way::Whole { old: Some(old) },
+        _ => Way::Whole { old: None },
+    };
+    let want = if resumes || debt.whole { Want::Whole } else { Want::Dirty };
+    Some(FileJob { ino, slot, way, want })
+}
+
+// Copying, without the lock.
+
+fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
+    match &job.way {
+        Way::Whole { old } => copy_whole(shared, backing, job, old.as_deref()),
+        Way::InPlace { path, expect, resumes } => {
+            copy_in_place(shared, backing, job, path, *expect, *resumes)
+        }
+    }
+}
+
+fn version_of(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<(Arc<Mutex<Version>>, Want)> {
+    let (version, instance) = {
+        let state = shared.lock();
+        let version = state.debts.get(job.ino).and_then(|debt| debt.version.clone());
+        (version, state.began.instance)
+    };
+    if let Some(version) = version {
+        return Ok((version, job.want));
+    }
+    let mut staged = backing.stage(job.ino, instance)?;
+    let mut want = job.want;
+    if let Some(bytes) = staged.resumed_bytes() {
+        // Bytes that were evicted are only there, and stay; all else is copied again, so that its
+        // checksums are known and no hole shows what was there before a truncate.
+        let backed = shared.memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+        staged.truncate(bytes.min(backed))?;
+        want = Want::Whole;
+    }
+    let version = Arc::new(Mutex::new(Version { staged, sums: BTreeMap::new() }));
+    if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
+        debt.version = Some(version.clone());
+    }
+    Ok((version, want))
+}
+
+fn copy_whole(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+    old: Option<&[u8]>,
+) -> Result<Pass> {
+    let (version, want) = version_of(shared, backing, job)?;
+    let memory = &shared.memory;
+    if let Some(old) = old {
+        copy_absent(memory, backing, job, old, &version)?;
+    }
+    let mut pass = Pass::default();
+    for (index, _) in ram::entries(memory, job.slot) {
+        let Some(snapshot) = tier::take(memory, job.slot, index, want)? else { continue };
+        let mut version = locked(&version);
+        for (offset, piece) in snapshot.pieces(index) {
+            if let Err(error) = version.staged.write(offset, piece) {
+                tier::give_back(memory, job.slot, index);
+                return Err(error);
+            }
+            pass.bytes += piece.len() as u64;
+        }
+        version.sums.insert(index, snapshot.sum());
+        drop(version);
+        show(shared, &mut pass);
+    }
+    if is_closed(shared, job.ino) {
+        pass.verified_bytes = verify(memory, job.slot, &version)?;
+    }
+    pass.version = Some(version);
+    Ok(pass)
+}
+
+/// Bytes of the old version that are not in memory become part of the new one.
+fn copy_absent(
+    memory: &Memory,
+    backing: &dyn Backing,
+    job: &FileJob,
+    old: &[u8],
+    version: &Mutex<Version>,
+) -> Result<()> {
+    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    let mut bytes = vec![0; CHUNK_BYTES as usize];
+    for index in 0..backed.div_ceil(CHUNK_BYTES) {
+        if memory.entry(job.slot, index).is_absent() {
+            let count = backing.read(old, index * CHUNK_BYTES, &mut bytes)?;
+            locked(version).staged.write(index * CHUNK_BYTES, &bytes[..count])?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the new version back and compares. A chunk that differs is owed again.
+fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u64> {
+    let mut version = locked(version);
+    let version = &mut *version;
+    let (mut buffer, mut bytes) = (Vec::new(), 0);
+    for (index, (sum, length)) in &version.sums {
+        buffer.resize(*length as usize, 0);
+        let count = version.staged.read(index * CHUNK_BYTES, &mut buffer)?;
+        if count as u64 != *length || checksum(&buffer) != *sum {
+            tier::give_back(memory, slot, *index);
+            let context = format!("chunk {index} read back from the permanent store");
+            return Err(Error::new(ErrorKind::Corrupt, context));
+        }
+        bytes += length;
+    }
+    Ok(bytes)
+}
+
+fn copy_in_place(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+    path: &[u8],
+    expect: Fingerprint,
+    resumes: bool,
+) -> Result<Pass> {
+    let memory = &shared.memory;
+    owe_beyond(memory, job.slot, expect.size);
+    let mut update =
+        if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
+    {
+        let mut state = shared.lock();
+        state.record(Record::Intent { ino: job.ino });
+        state.commit()?;
+    }
+    let mut pass = Pass::default();
+    let mut check = Vec::new();
+    for (index, _) in ram::entries(memory, job.slot) {
+        let Some(snapshot) = tier::take(memory, job.slot, index, job.want)? else { continue };
+        for (offset, piece) in snapshot.pieces(index) {
+            check.resize(piece.len(), 0);
+            let written = update.write(offset, piece);
+            let read = written.and_then(|()| update.read(offset, &mut check));
+            if let Err(error) = read {
+                tier::give_back(memory, job.slot, index);
+                return Err(error);
+            }
+            if check != piece {
+                tier::give_back(memory, job.slot, index);
+                return Err(Error::new(ErrorKind::Corrupt, shown(path)));
+            }
+            pass.bytes += piece.len() as u64;
+            pass.verified_bytes += piece.len() as u64;
+        }
+        show(shared, &mut pass);
+    }
+    let (size, attributes) = size_and_attributes(shared, job.ino)?;
+    update.truncate(size)?;
+    pass.finished = Some((update.finish(&attributes)?, size));
+    Ok(pass)
+}
+
+/// Bytes beyond what the backing has are owed, whatever their marks say: a writer publishes its pages
+/// before it raises the size, and a pass in between cuts them off.
+fn owe_beyond(memory: &Memory, slot: FileSlot, backing_bytes: u64) {
+    for (index, _) in ram::entries(memory, slot) {
+        if (index + 1) * CHUNK_BYTES > backing_bytes {
+            tier::give_back(memory, slot, index);
+        }
+    }
+}
+
+fn size_and_attributes(shared: &Shared, ino: Ino) -> Result<(u64, Attributes)> {
+    let attributes = shared.lock().attributes(ino);
+    let attributes =
+        attributes.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("file {ino}")))?;
+    Ok((attributes.size, attributes))
+}
+
+fn is_closed(shared: &Shared, ino: Ino) -> bool {
+    let state = shared.lock();
+    state.finishing || state.names.inode(ino).is_some_and(|inode| inode.writers == 0)
+}
+
+/// Moves what a pass has copied so far into the display, now and then, and lets waiting writers try.
+fn show(shared: &Shared, pass: &mut Pass) {
+    if pass.bytes >= SHOW_BYTES {
+        shared.lock().debts.shown.bytes += std::mem::take(&mut pass.bytes);
+        shared.nudge();
+    }
+}
+
+// Concluding, under the lock.
+
+fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
+    let ino = job.ino;
+    if let Some(debt) = state.debts.get_mut(ino) {
+        debt.draining = false;
+        debt.next_pass = Instant::now() + OPEN_PASS;
+    }
+    let outcome = pass.and_then(|pass| {
+        state.debts.shown.bytes += pass.bytes;
+        state.debts.progressed(ino);
+        match &job.way {
+            Way::Whole { .. } => conclude_whole(state, job, pass),
+            Way::InPlace { .. } => conclude_in_place(state, job, &pass),
+        }
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(error) if error.kind == ErrorKind::Busy => {
+            // Somebody else changed the backing's copy meanwhile: bring ours there whole.
+            if let Some(debt) = state.debts.get_mut(ino) {
+                debt.whole = true;
+                debt.next_pass = Instant::now();
+            }
+        }
+        Err(error) => {
+            let path = state.names.path(ino).unwrap_or_default();
+            let what = error.to_string();
+            let shown = shown(&path);
+            let what = if what.contains(&shown[1..]) { what } else { format!("{shown}: {what}") };
+            state.debts.failed(ino, what);
+        }
+    }
+    if let Err(error) = state.commit() {
+        state.debts.failed(ino, error.to_string());
+    }
+    if state.names.inode(ino).is_none() {
+        state.bury(ino);
+        state.debts.paid(ino);
+    } else if let Err(error) = state.settle_closed(ino) {
+        state.debts.failed(ino, error.to_string());
+    }
+}
+
+/// Whether the file can be called done: nobody writes, and nothing is dirty.
+fn is_quiet(state: &State, job: &FileJob) -> bool {
+    let Some(inode) = state.names.inode(job.ino) else { return false };
+    let quiet = state.finishing || inode.writers == 0;
+    quiet && state.resident(job.slot).1 == 0
+}
+
+fn again_soon(state: &mut State, job: &FileJob) {
+    let closed = state.names.inode(job.ino).is_some_and(|inode| inode.writers == 0);
+    if let (Some(debt), true) = (state.debts.get_mut(job.ino), closed || state.finishing) {
+        debt.next_pass = Instant::now();
+    }
+}
+
+fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
+    let ino = job.ino;
+    let Some(version) = pass.version else { return Ok(()) };
+    let named = state.names.inode(ino).is_some_and(|inode| inode.name.is_some());
+    if !named {
+        if let Some(debt) = state.debts.get_mut(ino) {
+            debt.version = None;
+        }
+        discard(version);
+        state.debts.paid(ino);
+        return Ok(());
+    }
+    // Names go first: the directory must exist, and our name must be the one the backing will have.
+    let later = !state.names.owed().is_empty();
+    if later || !is_quiet(state, job) {
+        again_soon(state, job);
+        return Ok(());
+    }
+    let (Some(attributes), Some(path)) = (state.attributes(ino), state.names.path(ino)) else {
+        return Ok(());
+    };
+    let expect = state.names.inode(ino).and_then(|inode| inode.published);
+    if let Some(debt) = state.debts.get_mut(ino) {
+        debt.version = None;
+    }
+    let staged = Arc::into_inner(version)
+        .map(|version| version.into_inner().unwrap_or_else(PoisonError::into_inner).staged);
+    let Some(staged) = staged else { return Ok(()) };
+    let size = attributes.size;
+    let Published { fingerprint, conflict } = staged.publish(&path, &attributes, size, expect)?;
+    if let Some(theirs) = conflict {
+        let (ours, theirs) = (shown(&path), shown(&theirs));
+        state.debts.conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
+    }
+    state.debts.shown.files += 1;
+    state.debts.shown.verified_bytes += pass.verified_bytes;
+    published(state, job, fingerprint, size);
+    Ok(())
+}
+
+fn conclude_in_place(state: &mut State, job: &FileJob, pass: &Pass) -> Result<()> {
+    let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
+    state.debts.shown.verified_bytes += pass.verified_bytes;
+    state.record(Record::Published { ino: job.ino, fingerprint });
+    let now = state.attributes(job.ino).map(|attributes| attributes.size);
+    if is_quiet(state, job) && now == Some(size) {
+        state.debts.shown.files += 1;
+        published(state, job, fingerprint, size);
+    } else {
+        again_soon(state, job);
+    }
+    Ok(())
+}
+
+fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u64) {
+    let ino = job.ino;
+    state.record(Record::Published { ino, fingerprint });
+    state.record(Record::BackedTo { ino, size });
+    state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
+    state.debts.paid(ino);
+    if state.names.inode(ino).is_some_and(|inode| inode.writers > 0) {
+        let debt = state.debts.owe(ino);
+        debt.next_pass = Instant::now() + OPEN_PASS;
+    }
+}
+
+fn discard(version: Arc<Mutex<Version>>) {
+    if let Some(version) = Arc::into_inner(version) {
+        version.into_inner().unwrap_or_else(PoisonError::into_inner).staged.discard();
+    }
+}
+
+impl State {
+    /// The backing is owed something of this file from now on.
+    pub fn owe(&mut self, ino: Ino) {
+        if self.backing.is_some() {
+            self.debts.owe(ino);
+        }
+    }
+
+    /// Everything written so far shall go, also of files that stay open.
+    pub fn hurry(&mut self) {
+        let inos: Vec<Ino> = self.debts.iter().map(|(ino, _)| ino).collect();
+        for ino in inos {
+            if let Some(debt) = self.debts.get_mut(ino) {
+                debt.next_pass = Instant::now();
+            }
+        }
+    }
+
+    /// After a restart: what is owed follows from inodes, headers and page states.
+    pub fn find_debts(&mut self) {
+        let mut owed = Vec::new();
+        for (ino, inode) in self.names.inodes() {
+            if inode.is_directory() || inode.name.is_none() {
+                continue;
+            }
+            let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
+            let size = self.attributes(*ino).map(|attributes| attributes.size);
+            let same = inode.published.is_some_and(|found| Some(found.size) == size);
+            if dirty || !same || inode.rewritten || inode.intent || inode.writers > 0 {
+                owed.push(*ino);
+            }
+        }
+        owed.into_iter().for_each(|ino| self.owe(ino));
+    }
+
+    /// What the backing is owed, and what it got.
+    pub fn drain_status(&self) -> Drain {
+        let mut drain = self.debts.status();
+        drain.owed_names = self.names.owed().len() as u64;
+        if self.backing.is_none() {
+            return drain;
+        }
+        for (ino, _) in self.debts.iter() {
+            if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+                drain.owed_bytes += self.resident(slot).1;
+            }
+        }
+        drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
+        drain
+    }
+}

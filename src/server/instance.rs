@@ -1,0 +1,280 @@
+//! The instance: a directory in memory that outlives the server's process. Made at the first start,
+//! taken over at every later one.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use terral_format::capability::Key;
+use terral_format::geometry::Geometry;
+use terral_format::ids::{InstanceId, PageNumber, ROOT};
+use terral_format::message::{Attributes, Kind};
+use terral_format::record::{Began, Record};
+use terral_format::tables::{MAGIC, Superblock};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Backing;
+use terral_store::backing::dir::Dir;
+use terral_store::log::Log;
+use terral_store::memory::{Memory, Shared};
+use terral_store::ram::Ram;
+use terral_transport::process::{self, Process};
+use terral_transport::region::Region;
+
+use crate::authn::{now_ns, random};
+use crate::descriptions::make_directory;
+use crate::options::Options;
+use crate::state::{Parts, State};
+
+/// A mapped region, as the store wants it.
+struct Mapped(Arc<Region>);
+
+impl Shared for Mapped {
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        self.0.words(offset, count)
+    }
+}
+
+/// An instance this process serves.
+pub struct Instance {
+    /// Its regions' files, to lend to clients: tables (read-only), headers, pages.
+    pub lent: [File; 3],
+    /// Tables, for the superblock.
+    pub tables: Arc<Region>,
+    /// Headers, for the doorbell.
+    pub headers: Arc<Region>,
+    /// All that is known.
+    pub state: State,
+    /// Held while this process lives.
+    pub lock: File,
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.display().to_string();
+    move |error| Error::system(&error, path)
+}
+
+/// Makes the instance, or takes it over.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if another server serves it, [`ErrorKind::Version`] if another version of
+/// this program made it, [`ErrorKind::Corrupt`] if it is of an earlier boot or its log makes no sense.
+pub fn open(options: &Options) -> Result<Instance> {
+    let directory = &options.instance;
+    make_directory(directory, 0o700)?;
+    let lock = lock(directory)?;
+    let log_path = directory.join("log");
+    if log_path.exists() { take_over(options, lock, &log_path) } else { make(options, lock, &log_path) }
+}
+
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join("lock");
+    let mut how = OpenOptions::new();
+    let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = how.open(&path).map_err(failed(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            let context = format!("{}: another server serves it", directory.display());
+            Err(Error::new(ErrorKind::Busy, context))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(failed(&path)(error)),
+    }
+}
+
+/// Whether a live server holds the instance.
+pub fn is_served(directory: &Path) -> bool {
+    let file = File::open(directory.join("lock"));
+    file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+}
+
+fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
+    let directory = &options.instance;
+    let geometry = Geometry::for_memory(options.memory_bytes);
+    let backing = options.backing.as_ref().map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+    let began = Began {
+        instance: InstanceId(u128::from_le_bytes(random()?)),
+        boot: process::boot_id()?,
+        geometry,
+        backing,
+        key: Key(random()?),
+    };
+    for (name, bytes) in regions(&geometry) {
+        region_file(&directory.join(name), Some(bytes))?;
+    }
+    make_directory(&directory.join("open"), 0o700)?;
+    make_directory(&directory.join("shadow"), 0o555)?;
+    let log = Log::create(log_path, &[Record::Began(began.clone())])?;
+    assemble(options, lock, log, began, &[])
+}
+
+fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
+    let (log, transactions) = Log::open(log_path)?;
+    let corrupt = |why: &str| {
+        let context = format!("{}: {why}", log_path.display());
+        Err(Error::new(ErrorKind::Corrupt, context))
+    };
+    let Some(Record::Began(began)) = transactions.first().and_then(|first| first.first()) else {
+        return corrupt("does not begin with an instance");
+    };
+    if began.boot != process::boot_id()? {
+        return corrupt("is of an earlier boot of this machine; what was only in memory is lost");
+    }
+    if !began.geometry.is_sane() {
+        return corrupt("geometry out of bounds");
+    }
+    let began = began.clone();
+    let mut instance = assemble(options, lock, log, began, &transactions)?;
+    adopt(&mut instance.state)?;
+    Ok(instance)
+}
+
+fn regions(geometry: &Geometry) -> [(&'static str, usize); 3] {
+    [
+        ("tables", geometry.tables_bytes()),
+        ("headers", geometry.headers_bytes()),
+        ("pages", geometry.pages_bytes()),
+    ]
+}
+
+fn region_file(path: &Path, bytes: Option<usize>) -> Result<File> {
+    let mut how = OpenOptions::new();
+    let how = how.read(true).write(true).create(bytes.is_some()).truncate(false).mode(0o600);
+    let file = how.open(path).map_err(failed(path))?;
+    if let Some(bytes) = bytes {
+        file.set_len(bytes as u64).map_err(failed(path))?;
+    }
+    Ok(file)
+}
+
+fn assemble(
+    options: &Options,
+    lock: File,
+    log: Log,
+    began: Began,
+    transactions: &[Vec<Record>],
+) -> Result<Instance> {
+    let directory = options.instance.clone();
+    let mut mapped = Vec::new();
+    let mut lent = Vec::new();
+    for (name, bytes) in regions(&began.geometry) {
+        let path = directory.join(name);
+        mapped.push(Arc::new(Region::map(&region_file(&path, None)?, bytes, true)?));
+        lent.push(if name == "tables" {
+            File::open(&path).map_err(failed(&path))?
+        } else {
+            region_file(&path, None)?
+        });
+    }
+    let (Ok([tables, headers, pages]), Ok(lent)) =
+        (<[Arc<Region>; 3]>::try_from(mapped), <[File; 3]>::try_from(lent))
+    else {
+        return Err(Error::new(ErrorKind::Malformed, "regions"));
+    };
+    let shared = |region: &Arc<Region>| Box::new(Mapped(region.clone()));
+    let memory = Memory::new(
+        directory.clone(),
+        began.geometry,
+        shared(&tables),
+        shared(&headers),
+        shared(&pages),
+    );
+    let (backing, root) = backing_of(&began)?;
+    let seed = u64::from_le_bytes(random()?);
+    let ram = Ram::new(Arc::new(memory));
+    let parts = Parts { instance: directory, began, log, ram, backing, root, seed };
+    let mut state = State::new(parts);
+    transactions.iter().flatten().for_each(|record| state.apply(record));
+
+    let superblock: &Superblock = tables.view(0);
+    superblock.segment_count.store(state.began.geometry.segments.into(), Ordering::SeqCst);
+    superblock.magic.store(MAGIC, Ordering::SeqCst);
+    state.starts = superblock.starts.fetch_add(1, Ordering::SeqCst) + 1;
+    Ok(Instance { lent, tables, headers, state, lock })
+}
+
+type Store = Option<Arc<dyn Backing>>;
+
+fn backing_of(began: &Began) -> Result<(Store, Attributes)> {
+    let now = now_ns();
+    let mut root = Attributes {
+        ino: ROOT,
+        kind: Kind::Directory,
+        mode: 0o755,
+        links: 2,
+        uid: process::user(),
+        gid: process::group(),
+        size: 4096,
+        accessed_ns: now,
+        modified_ns: now,
+        changed_ns: now,
+    };
+    let Some(path) = &began.backing else { return Ok((None, root)) };
+    let path = PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path));
+    let backing = Dir::open(&path)?;
+    // A permanent store that is away at a restart must not keep the memory from being served.
+    if let Ok(found) = backing.stat(b"") {
+        root = Attributes { ino: ROOT, ..found.attributes };
+    }
+    Ok((Some(Arc::new(backing)), root))
+}
+
+/// After a replay: takes over chunks and clients as they are in shared memory.
+fn adopt(state: &mut State) -> Result<()> {
+    let memory = state.ram.memory().clone();
+    let mut segments = 0;
+    while segments < memory.geometry.segments
+        && state.instance.join(format!("seg-{segments}")).exists()
+    {
+        segments += 1;
+    }
+    state.ram.adopt_segments(segments);
+    let mut attached: Vec<_> =
+        state.names.inodes().filter_map(|(ino, inode)| Some((*ino, inode.slot?))).collect();
+    attached.sort_unstable();
+    for (ino, slot) in attached {
+        if state.ram.adopt(slot, ino).is_err() {
+            // Removed, and its record given to another file, before the log was cut short.
+            if let Some(inode) = state.names.inode_mut(ino) {
+                inode.slot = None;
+            }
+            continue;
+        }
+        let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
+        memory.record(slot).backed_bytes().store(backed, Ordering::SeqCst);
+    }
+    let known: Vec<_> =
+        state.sessions.known().map(|(at, known)| (at, known.pid, known.started_ticks)).collect();
+    let mut dead = Vec::new();
+    for (session, pid, ticks) in known {
+        let process = Process::reopen(pid, ticks).or_else(|| Process::gone(pid));
+        match process {
+            Some(process) => {
+                let alive = process.is_alive();
+                if state.sessions.adopt(&state.instance.clone(), session, process).is_err() || !alive {
+                    dead.push(session);
+                }
+            }
+            None => dead.push(session),
+        }
+    }
+    let pinned: Vec<PageNumber> = state.sessions.pins().into_iter().map(|(.., page)| page).collect();
+    state.ram.adopted(&pinned);
+    state.descriptions.replayed();
+    for ino in state.orphans_left() {
+        state.bury(ino);
+    }
+    for session in dead {
+        if state.sessions.client(session).is_some() {
+            state.end_session(session)?;
+        } else {
+            let totals = Default::default();
+            state.record(Record::SessionEnded { session, totals });
+        }
+    }
+    state.close_unheld(None)?;
+    state.commit()?;
+    state.find_debts();
+    Ok(())
+}

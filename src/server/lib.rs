@@ -1,0 +1,32 @@
+//! The server: answers sessions. Roles so far: authn, authz, naming, storage; and the drain.
+//!
+//! Not here: how bytes are kept (`store`) and how messages move (`transport`).
+
+#![deny(unsafe_code)]
+
+mod authn;
+mod authz;
+mod debts;
+mod descriptions;
+mod names;
+mod sessions;
+
+mod state;
+
+mod lookup;
+mod storage;
+
+mod operations;
+mod requests;
+mod shared;
+
+mod drain;
+mod options;
+
+mod instance;
+
+mod serve;
+
+pub use instance::is_served;
+pub use options::Options;
+pub use serve::{Outcome, serve};

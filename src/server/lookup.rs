@@ -1,0 +1,156 @@
+//! From paths to inodes. A name not yet known is looked for in the backing, and adopted.
+
+use terral_format::geometry::{NAME_MAX, PATH_MAX};
+use terral_format::ids::{Ino, ROOT};
+use terral_format::message::{FileRef, Kind, Name, Target};
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Backing;
+
+use crate::names::{Entry, Inode};
+use crate::state::State;
+
+/// A path for a person.
+pub fn shown(path: &[u8]) -> String {
+    format!("/{}", String::from_utf8_lossy(path))
+}
+
+fn refuse(kind: ErrorKind, path: &[u8]) -> Error {
+    Error::new(kind, shown(path))
+}
+
+/// The components of a path as clients must send it: relative, normal, within the limits.
+fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
+    if path.is_empty() {
+        return Ok(Vec::new());
+    }
+    if path.len() >= PATH_MAX {
+        return Err(Error::new(ErrorKind::NameTooLong, "path"));
+    }
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for part in &parts {
+        if part.len() > NAME_MAX {
+            return Err(refuse(ErrorKind::NameTooLong, path));
+        }
+        if part.is_empty() || *part == b"." || *part == b".." || part.contains(&0) {
+            return Err(refuse(ErrorKind::Invalid, path));
+        }
+    }
+    Ok(parts)
+}
+
+impl State {
+    /// The inode at `path`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], and whatever the backing fails with.
+    pub fn resolve(&mut self, path: &[u8]) -> Result<Ino> {
+        let mut at = ROOT;
+        for part in components(path)? {
+            at = self.child(at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        }
+        Ok(at)
+    }
+
+    /// The directory that has (or shall have) the last component of `path`, and that component.
+    pub fn resolve_parent<'p>(&mut self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
+        let parts = components(path)?;
+        let Some((name, above)) = parts.split_last() else {
+            return Err(refuse(ErrorKind::Busy, path));
+        };
+        let mut at = ROOT;
+        for part in above {
+            at = self.child(at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        }
+        let inode = self.names.inode(at).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        if !inode.is_directory() {
+            return Err(refuse(ErrorKind::NotDirectory, path));
+        }
+        Ok((at, name))
+    }
+
+    /// What `name` is in `directory`.
+    pub fn child(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        match self.names.entry(directory, name) {
+            Some(Entry::Here(ino)) => return Ok(Some(ino)),
+            Some(Entry::Gone(_)) => return Ok(None),
+            None => {}
+        }
+        let inode = self.names.inode(directory);
+        let inode = inode.ok_or_else(|| refuse(ErrorKind::NotFound, name))?;
+        if !inode.is_directory() {
+            return Err(refuse(ErrorKind::NotDirectory, name));
+        }
+        match (&self.backing, inode.overlay) {
+            (Some(backing), true) => self.adopt(backing.clone().as_ref(), directory, name),
+            _ => Ok(None),
+        }
+    }
+
+    fn adopt(&mut self, backing: &dyn Backing, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        let path = join(&self.names.path(directory).unwrap_or_default(), name);
+        let found = match backing.stat(&self.names.backing_path(&path)) {
+            Ok(found) => found,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut attributes = found.attributes;
+        attributes.ino = self.names.next_ino();
+        self.record(Record::Adopted {
+            parent: directory,
+            name: name.into(),
+            attributes,
+            fingerprint: found.fingerprint,
+        });
+        Ok(Some(attributes.ino))
+    }
+
+    /// The inode a request is about.
+    pub fn target(&mut self, target: &Target<'_>) -> Result<Ino> {
+        match target {
+            Target::Path(path) => self.resolve(path),
+            Target::File(file) if file.slot.0 == u32::MAX => {
+                let inode = self.names.inode(file.ino).filter(|inode| inode.is_directory());
+                let stale = || Error::new(ErrorKind::BadHandle, format!("directory {}", file.ino));
+                inode.map(|_| file.ino).ok_or_else(stale)
+            }
+            Target::File(file) => self.open_file(*file).map(|inode| inode.attributes.ino),
+        }
+    }
+
+    /// The inode of an open file; what a client says of it must fit together.
+    pub fn open_file(&self, file: FileRef) -> Result<&Inode> {
+        let inode = self.names.inode(file.ino);
+        let inode = inode.filter(|inode| inode.slot == Some(file.slot));
+        inode.ok_or_else(|| Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)))
+    }
+
+    /// All names of a directory: ours, and those only the backing knows, in order.
+    pub fn names_of(&mut self, directory: Ino) -> Result<Vec<Name>> {
+        let inode = self.names.inode(directory);
+        let inode = inode.ok_or_else(|| Error::new(ErrorKind::NotFound, "directory"))?;
+        if !inode.is_directory() {
+            let path = self.names.path(directory).unwrap_or_default();
+            return Err(refuse(ErrorKind::NotDirectory, &path));
+        }
+        let mut names = Vec::new();
+        if let (Some(backing), true) = (&self.backing, inode.overlay) {
+            let path = self.names.path(directory).unwrap_or_default();
+            names = backing.list(&self.names.backing_path(&path))?;
+            names.retain(|name| self.names.entry(directory, &name.name).is_none());
+        }
+        for (name, entry) in self.names.entries_after(directory, b"") {
+            if let Entry::Here(ino) = entry {
+                let kind = self.names.inode(ino).map_or(Kind::File, |i| i.attributes.kind);
+                names.push(Name { name: name.into(), ino, kind });
+            }
+        }
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(names)
+    }
+}
+
+/// `directory/name`, or `name` in the root.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.into() } else { [directory, b"/", name].concat() }
+}

@@ -1,0 +1,316 @@
+//! The naming role: what requests on names and descriptions do.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::capability::Principal;
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT, SessionSlot};
+use terral_format::message::{
+    Attributes, Change, FileRef, Kind, Name, OpenHow, Reply, Safety, Space, Target,
+};
+use terral_format::record::Record;
+use terral_format::tables::access;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::process;
+
+use crate::authn::now_ns;
+use crate::descriptions::is_held;
+use crate::lookup::shown;
+use crate::state::State;
+
+/// Bytes of names in one reply; leaves room for the rest of the message.
+const NAMES_BYTES: usize = 12 << 10;
+
+impl State {
+    /// Refuses a principal that the permission bits do not let in (`want`: r 4, w 2, x 1).
+    fn permit(&self, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
+        let Principal::User(uid) = Principal::User(process::user());
+        let shift = if attributes.uid == uid { 6 } else { 0 };
+        if uid == 0 || attributes.mode >> shift & want == want {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Denied, shown(path)))
+    }
+
+    fn permit_change_in(&self, directory: Ino, path: &[u8]) -> Result<()> {
+        match self.names.inode(directory) {
+            Some(inode) => self.permit(&inode.attributes, 3, path),
+            None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+        }
+    }
+
+    /// Opens or creates.
+    pub fn open(&mut self, session: SessionSlot, path: &[u8], how: OpenHow) -> Result<Reply> {
+        let writes = u64::from(how.access) & access::WRITE != 0;
+        let ino = if path.is_empty() { ROOT } else { self.open_name(path, how)? };
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let inode = self.names.inode(ino).ok_or_else(missing)?;
+        let attributes = inode.attributes;
+        if inode.is_directory() && (writes || how.truncate || how.create) {
+            return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
+        }
+        if how.directory && !inode.is_directory() {
+            return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
+        }
+        let slot = if inode.is_directory() { FileSlot(u32::MAX) } else { self.attach(ino)? };
+        let file = FileRef { ino, slot };
+        if how.truncate && self.attributes(ino).is_some_and(|now| now.size > 0) {
+            self.truncate(ino, 0)?;
+        }
+        let description = self.descriptions.reserve(&self.instance)?;
+        let nonce = self.new_nonce();
+        self.write_description(description, nonce, file, how.access);
+        self.record(Record::Opened { description, nonce, ino, access: how.access, session });
+        if writes {
+            self.owe(ino);
+        }
+        let attributes = self.attributes(ino).unwrap_or(attributes);
+        Ok(Reply::Opened { description, nonce, file, attributes })
+    }
+
+    /// The inode to open, made if it must be.
+    fn open_name(&mut self, path: &[u8], how: OpenHow) -> Result<Ino> {
+        let (parent, name) = self.resolve_parent(path)?;
+        match self.child(parent, name)? {
+            Some(_) if how.create && how.exclusive => {
+                Err(Error::new(ErrorKind::Exists, shown(path)))
+            }
+            Some(ino) => {
+                let missing = || Error::new(ErrorKind::NotFound, shown(path));
+                let attributes = self.attributes(ino).ok_or_else(missing)?;
+                let read = u64::from(how.access) & access::READ != 0;
+                let write = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+                let want = if read { 4 } else { 0 } | if write { 2 } else { 0 };
+                self.permit(&attributes, want, path)?;
+                Ok(ino)
+            }
+            None if how.create => {
+                self.permit_change_in(parent, path)?;
+                Ok(self.make(parent, name, Kind::File, how.mode))
+            }
+            None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+        }
+    }
+
+    fn make(&mut self, parent: Ino, name: &[u8], kind: Kind, mode: u32) -> Ino {
+        let (ino, now) = (self.names.next_ino(), now_ns());
+        let attributes = Attributes {
+            ino,
+            kind,
+            mode: mode & 0o7777,
+            links: if kind == Kind::Directory { 2 } else { 1 },
+            uid: process::user(),
+            gid: process::group(),
+            size: 0,
+            accessed_ns: now,
+            modified_ns: now,
+            changed_ns: now,
+        };
+        self.record(Record::Made { parent, name: name.into(), attributes });
+        if let Some(inode) = self.names.inode_mut(parent) {
+            inode.attributes.modified_ns = now;
+            inode.attributes.changed_ns = now;
+        }
+        ino
+    }
+
+    fn write_description(&self, at: DescriptionSlot, nonce: u32, file: FileRef, how: u8) {
+        let words = self.ram.memory().description(at);
+        let values = [0, file.ino.0, file.slot.0.into(), how.into(), 0];
+        for (word, value) in words.iter().zip(values) {
+            word.store(value, Ordering::SeqCst);
+        }
+        words[0].store(nonce.into(), Ordering::SeqCst);
+    }
+
+    /// A descriptor of this description was closed: it ends if that was the last.
+    pub fn close(&mut self, description: DescriptionSlot, nonce: u32) -> Result<()> {
+        match self.descriptions.get(description) {
+            Some(open) if open.nonce == nonce => {}
+            _ => return Ok(()),
+        }
+        self.close_if_unheld(description, true)
+    }
+
+    fn close_if_unheld(&mut self, description: DescriptionSlot, asked: bool) -> Result<()> {
+        let Some(open) = self.descriptions.get(description).copied() else { return Ok(()) };
+        let kernel = u64::from(open.access) & access::KERNEL != 0;
+        let held = if kernel {
+            is_held(&self.instance, description)?
+        } else {
+            !asked && self.sessions.client(open.session).is_some()
+        };
+        if held {
+            return Ok(());
+        }
+        self.ram.memory().description(description)[0].store(0, Ordering::SeqCst);
+        self.record(Record::Closed { description });
+        self.settle_closed(open.ino)
+    }
+
+    /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have
+    /// held.
+    pub fn close_unheld(&mut self, gone: Option<SessionSlot>) -> Result<()> {
+        let kernel = |access: u8| u64::from(access) & access::KERNEL != 0;
+        let suspects: Vec<DescriptionSlot> = self
+            .descriptions
+            .iter()
+            .filter(|(_, open)| gone.is_none_or(|s| kernel(open.access) || open.session == s))
+            .map(|(slot, _)| slot)
+            .collect();
+        suspects.into_iter().try_for_each(|slot| self.close_if_unheld(slot, false))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&mut self, path: &[u8], mode: u32) -> Result<()> {
+        if path.is_empty() {
+            return Err(Error::new(ErrorKind::Exists, "/"));
+        }
+        let (parent, name) = self.resolve_parent(path)?;
+        if self.child(parent, name)?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, shown(path)));
+        }
+        self.permit_change_in(parent, path)?;
+        self.make(parent, name, Kind::Directory, mode);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&mut self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.resolve_parent(path)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let ino = self.child(parent, name)?.ok_or_else(missing)?;
+        if !self.names_of(ino)?.is_empty() {
+            return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
+        }
+        self.permit_change_in(parent, path)?;
+        self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
+        Ok(())
+    }
+
+    /// Removes a file's name.
+    pub fn unlink(&mut self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.resolve_parent(path)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let ino = self.child(parent, name)?.ok_or_else(missing)?;
+        if self.names.inode(ino).is_some_and(crate::names::Inode::is_directory) {
+            return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
+        }
+        self.permit_change_in(parent, path)?;
+        self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
+        Ok(())
+    }
+
+    /// Moves a name.
+    pub fn rename(&mut self, from: &[u8], to: &[u8], keep: bool) -> Result<()> {
+        let (parent, name) = self.resolve_parent(from)?;
+        let (to_parent, to_name) = self.resolve_parent(to)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(from));
+        let ino = self.child(parent, name)?.ok_or_else(missing)?;
+        let there = self.child(to_parent, to_name)?;
+        self.permit_change_in(parent, from)?;
+        self.permit_change_in(to_parent, to)?;
+        if there == Some(ino) {
+            return Ok(());
+        }
+        let is_directory = |ino| self.names.inode(ino).is_some_and(|inode| inode.is_directory());
+        let moves_directory = is_directory(ino);
+        if moves_directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/')) {
+            return Err(Error::new(ErrorKind::Invalid, shown(to)));
+        }
+        if let Some(there) = there {
+            let refuse = |kind| Err(Error::new(kind, shown(to)));
+            match (moves_directory, is_directory(there)) {
+                _ if keep => return refuse(ErrorKind::Exists),
+                (true, false) => return refuse(ErrorKind::NotDirectory),
+                (false, true) => return refuse(ErrorKind::IsDirectory),
+                (true, true) if !self.names_of(there)?.is_empty() => {
+                    return refuse(ErrorKind::NotEmpty);
+                }
+                _ => {}
+            }
+        }
+        self.record(Record::Renamed {
+            parent,
+            name: name.into(),
+            to_parent,
+            to_name: to_name.into(),
+            time_ns: now_ns(),
+        });
+        Ok(())
+    }
+
+    /// Changes attributes.
+    pub fn change(&mut self, target: &Target<'_>, change: Change) -> Result<()> {
+        let ino = self.target(target)?;
+        self.record(Record::Changed { ino, change, time_ns: now_ns() });
+        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+            let header = self.ram.memory().header(slot);
+            if let Some(time) = change.modified_ns {
+                header.modified_ns().store(time, Ordering::SeqCst);
+            }
+            if let Some(time) = change.accessed_ns {
+                header.accessed_ns().store(time, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of a directory after `after`.
+    pub fn list(&mut self, path: &[u8], after: &[u8]) -> Result<Reply> {
+        let directory = self.resolve(path)?;
+        let fresh = after.is_empty() || self.listing.as_ref().is_none_or(|(of, _)| *of != directory);
+        if fresh {
+            let names = self.names_of(directory)?;
+            self.listing = Some((directory, names));
+        }
+        let names: &[Name] = self.listing.as_ref().map_or(&[], |(_, names)| names);
+        let first = names.partition_point(|name| name.name.as_slice() <= after);
+        let mut bytes = 0;
+        let fits = |name: &&Name| {
+            bytes += name.name.len() + 24;
+            bytes <= NAMES_BYTES
+        };
+        let page: Vec<Name> = names[first..].iter().take_while(fits).cloned().collect();
+        let last = first + page.len() == names.len();
+        if last {
+            self.listing = None;
+        }
+        Ok(Reply::Names { names: page, last })
+    }
+
+    /// Bytes and names, used and free.
+    pub fn space(&self) -> Space {
+        let page = terral_format::geometry::PAGE_BYTES as u64;
+        let total_bytes = u64::from(self.began.geometry.arena_pages()) * page;
+        let files = u64::from(self.began.geometry.files);
+        Space {
+            total_bytes,
+            free_bytes: total_bytes - self.ram.used_bytes().min(total_bytes),
+            total_files: files,
+            free_files: files.saturating_sub(self.names.count()),
+        }
+    }
+
+    /// Where a file's bytes are.
+    pub fn safety(&mut self, path: &[u8]) -> Result<Safety> {
+        let ino = self.resolve(path)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let attributes = self.attributes(ino).ok_or_else(missing)?;
+        let inode = self.names.inode(ino).ok_or_else(missing)?;
+        let (memory_bytes, owed_bytes) = inode.slot.map_or((0, 0), |slot| self.resident(slot));
+        let debt = self.debts.get(ino);
+        let known = inode.published.is_some() || inode.is_directory();
+        Ok(Safety {
+            attributes,
+            memory_bytes,
+            owed_bytes: if self.backing.is_some() { owed_bytes } else { 0 },
+            in_backing: self.backing.is_some()
+                && known
+                && !inode.rewritten
+                && debt.is_none()
+                && self.names.owed().is_empty(),
+            open_for_writing: inode.writers > 0,
+            failure: debt.and_then(|debt| debt.failure.clone()),
+        })
+    }
+}

@@ -1,0 +1,16 @@
+//! How to serve.
+
+use std::path::PathBuf;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The instance's directory, in memory; made or taken over.
+    pub instance: PathBuf,
+    /// The permanent directory; used at the first start only.
+    pub backing: Option<PathBuf>,
+    /// Bound of the memory tier, bytes; used at the first start only.
+    pub memory_bytes: u64,
+    /// Once this process is gone and no client is left, finish and leave.
+    pub launcher: Option<u32>,
+}

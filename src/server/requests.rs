@@ -1,0 +1,134 @@
+//! From a request's bytes to its answer: decode, authorize, act, log.
+
+use terral_format::capability::Capability;
+use terral_format::frame;
+use terral_format::ids::{Owner, SessionSlot};
+use terral_format::message::{Envelope, Reply, Request};
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::requests::Taken;
+
+use crate::state::State;
+
+/// What becomes of a request.
+pub enum Outcome {
+    /// This answer, encoded.
+    Answer(Vec<u8>),
+    /// No memory now: try again when the drain has freed some.
+    Park,
+}
+
+impl State {
+    /// Carries out one request.
+    pub fn handle(&mut self, session: SessionSlot, taken: &Taken) -> Outcome {
+        if let Some(reply) = self.sessions.reply_given(session, taken.index, taken.sequence) {
+            return Outcome::Answer(reply.to_vec());
+        }
+        let (reply, remember) = match self.act(session, &taken.message) {
+            Ok(done) => done,
+            Err(error) => (Reply::Failed(error), false),
+        };
+        if self.must_park(&reply, taken) {
+            return match self.commit() {
+                Ok(()) => Outcome::Park,
+                Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
+            };
+        }
+        let bytes = encoded(&reply);
+        if remember && !taken.told {
+            let (request, sequence) = (taken.index, taken.sequence);
+            let reply = bytes.clone();
+            self.record(Record::Answered { session, request, sequence, reply });
+        }
+        match self.commit() {
+            Ok(()) => Outcome::Answer(bytes),
+            Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
+        }
+    }
+
+    /// Whether to let the caller wait: memory is full, but the drain will free some.
+    fn must_park(&self, reply: &Reply, taken: &Taken) -> bool {
+        let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
+        let owed = !self.debts.is_empty() && self.backing.is_some();
+        let chunks = matches!(
+            frame::decode::<Envelope<'_>>(&taken.message),
+            Ok(Envelope { request: Request::Grant { .. } | Request::Stage { .. }, .. })
+        );
+        full && owed && chunks && !taken.told && !self.leaving
+    }
+
+    fn act(&mut self, session: SessionSlot, message: &[u8]) -> Result<(Reply, bool)> {
+        let envelope: Envelope<'_> = frame::decode(message)?;
+        let request = envelope.request;
+        if let Request::Present(capability) = request {
+            return self.present(session, capability).map(|reply| (reply, false));
+        }
+        let gone = || Error::new(ErrorKind::BadHandle, "session");
+        let client = self.sessions.client(session).ok_or_else(gone)?;
+        self.authz.check(&client.presented, envelope.authority, &request)?;
+        let changes = request.changes_names();
+        if changes {
+            self.log.reserve()?;
+        }
+        // A failure that changed nothing may be computed again; a success must not be done again.
+        Ok((self.dispatch(session, request)?, changes))
+    }
+
+    fn present(&mut self, session: SessionSlot, capability: &[u8]) -> Result<Reply> {
+        let capability: Capability = frame::decode(capability)?;
+        let gone = || Error::new(ErrorKind::BadHandle, "session");
+        let client = self.sessions.client_mut(session).ok_or_else(gone)?;
+        self.authz.present(&capability, &mut client.presented).map(Reply::Handle)
+    }
+
+    fn dispatch(&mut self, session: SessionSlot, request: Request<'_>) -> Result<Reply> {
+        match request {
+            Request::Stat(target) => {
+                let ino = self.target(&target)?;
+                let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+                return self.attributes(ino).map(Reply::Attributes).ok_or_else(missing);
+            }
+            Request::Open { path, how } => return self.open(session, path, how),
+            Request::List { path, after } => return self.list(path, after),
+            Request::Space => return Ok(Reply::Space(self.space())),
+            Request::Status => return Ok(Reply::Status(Box::new(self.status()))),
+            Request::Safety(path) => {
+                return self.safety(path).map(|safety| Reply::Safety(Box::new(safety)));
+            }
+            Request::Close { description, nonce } => self.close(description, nonce),
+            Request::MakeDirectory { path, mode } => self.make_directory(path, mode),
+            Request::RemoveDirectory(path) => self.remove_directory(path),
+            Request::Unlink(path) => self.unlink(path),
+            Request::Rename { from, to, keep } => self.rename(from, to, keep),
+            Request::Change { target, change } => self.change(&target, change),
+            Request::Truncate { target, size } => {
+                let ino = self.target(&target)?;
+                self.truncate(ino, size)
+            }
+            Request::Grant { file, first, count } => self.grant(session, file, first, count),
+            Request::Stage { file, first, count } => self.stage(file, first, count),
+            Request::Unblock { file, index, owner } => self.unblock(file, index, Owner(owner)),
+            // Memory outlives this process, which is all that `memory` durability promises.
+            Request::Sync(file) => self.open_file(file).map(drop),
+            Request::Flush => {
+                self.hurry();
+                Ok(())
+            }
+            Request::Finish => {
+                self.finishing = true;
+                Ok(())
+            }
+            Request::Leave => {
+                self.leaving = true;
+                Ok(())
+            }
+            Request::Present(_) => Err(Error::new(ErrorKind::Malformed, "presented twice")),
+        }?;
+        Ok(Reply::Done)
+    }
+}
+
+fn encoded(reply: &Reply) -> Vec<u8> {
+    // A reply that cannot be encoded is our own bug; the client gets an empty, malformed one.
+    frame::encode(reply).unwrap_or_default()
+}

@@ -1,0 +1,327 @@
+//! The server's threads: one answers requests, one welcomes and buries clients, one drains, one
+//! prepares memory. They share [`State`] behind a lock; none of them polls.
+
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terral_format::geometry::{PAGE_BYTES, SEGMENT_BYTES};
+use terral_format::ids::SessionSlot;
+use terral_format::message::{Hello, PROTOCOL, Status, Welcome};
+use terral_format::record::Record;
+use terral_format::tables::{Superblock, segment};
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::process::{self, Process, WaitSet};
+use terral_transport::requests::{self, Taken};
+use terral_transport::socket::{Handshake, Listener};
+use terral_transport::arena;
+
+use crate::authn;
+use crate::drain;
+use crate::instance::{self, Instance};
+use crate::options::Options;
+use crate::requests::Outcome as Handled;
+use crate::shared::Shared;
+use crate::state::State;
+
+/// The server spins this long after a request before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Warm memory kept ahead of the writers, least and most.
+const WARM_BYTES: (u64, u64) = (256 << 20, 1 << 30);
+const LISTENER: u64 = u64::MAX;
+const LAUNCHER: u64 = u64::MAX - 1;
+
+/// How it ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The last word.
+    pub status: Status,
+}
+
+/// Serves until told to leave, or until all is finished and nobody is left.
+///
+/// # Errors
+/// If the instance cannot be made or taken over; nothing in it is lost then.
+pub fn serve(options: &Options) -> Result<Outcome> {
+    let Instance { lent, tables, headers, state, lock: _lock } = instance::open(options)?;
+    let backing = state.backing.clone();
+    let shared = Shared::new(state, headers);
+    let listener = Listener::bind(&options.instance.join("socket"))?;
+    let superblock: &Superblock = tables.view(0);
+    superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
+    let watch = WaitSet::new()?;
+    watch.add(listener.as_fd(), LISTENER)?;
+    let launcher = match options.launcher.map(Process::open) {
+        Some(Ok(launcher)) => {
+            watch.add(launcher.as_fd(), LAUNCHER)?;
+            Some(launcher)
+        }
+        Some(Err(_)) => {
+            shared.lock().finishing = true;
+            None
+        }
+        None => None,
+    };
+    for (session, client) in shared.lock().sessions.clients() {
+        watch.add(client.process.as_fd(), session.0.into())?;
+    }
+    std::thread::scope(|threads| {
+        if let Some(backing) = &backing {
+            let shared = &shared;
+            threads.spawn(move || drain::run(shared, backing.as_ref()));
+        }
+        threads.spawn(|| prepare_memory(&shared));
+        let watcher = Watcher { shared: &shared, watch: &watch, lent: &lent, launcher };
+        threads.spawn(move || watcher.run(&listener));
+        answer_requests(&shared);
+        shared.over.store(true, Ordering::SeqCst);
+        shared.work.notify_all();
+        shared.prepare.notify_all();
+    });
+    superblock.server_pid.store(0, Ordering::SeqCst);
+    leave(&shared, options)
+}
+
+/// The last steps: an instance that owes nothing and that nobody uses is removed.
+fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
+    let state = shared.lock();
+    let status = state.status();
+    let owes = state.backing.is_some()
+        && (!state.debts.is_empty() || !state.names.owed().is_empty());
+    if !owes {
+        if let Some(backing) = &state.backing {
+            // Leftovers there are no reason to keep anything here.
+            let _ = backing.clean(state.began.instance);
+        }
+        let gone = std::fs::remove_dir_all(&options.instance);
+        gone.map_err(|e| Error::system(&e, options.instance.display().to_string()))?;
+    }
+    Ok(Outcome { status })
+}
+
+// Requests.
+
+fn answer_requests(shared: &Shared) {
+    let mut parked: Vec<(SessionSlot, Taken)> = Vec::new();
+    {
+        // What a server that died left in the slots.
+        let mut state = shared.lock();
+        let sessions: Vec<SessionSlot> = state.sessions.clients().map(|(at, _)| at).collect();
+        for session in sessions {
+            answer_session(&mut state, session, true, &mut parked);
+        }
+    }
+    let bell = shared.bell();
+    let mut seen = 0;
+    let mut busy = true;
+    loop {
+        let spin = if busy { SPIN } else { Duration::ZERO };
+        seen = requests::wait_for_ring(bell, seen, spin, None);
+        busy = false;
+        let rung = requests::rung(bell);
+        let mut state = shared.lock();
+        for (session, taken) in std::mem::take(&mut parked) {
+            answer_one(&mut state, session, taken, &mut parked);
+        }
+        for session in rung {
+            busy = true;
+            answer_session(&mut state, SessionSlot(session as u16), false, &mut parked);
+        }
+        let finished = is_finished(&state);
+        let (warm, owes) = (needs_warm(&state), !state.debts.is_empty() || !state.names.owed().is_empty());
+        drop(state);
+        if finished {
+            return;
+        }
+        if warm {
+            shared.prepare.notify_one();
+        }
+        if owes {
+            shared.work.notify_one();
+        }
+    }
+}
+
+fn is_finished(state: &State) -> bool {
+    let paid = state.backing.is_none() || state.debts.shown.settled;
+    let idle = state.debts.is_empty() && state.names.owed().is_empty();
+    let alone = state.sessions.clients().next().is_none();
+    state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
+}
+
+fn answer_session(
+    state: &mut State,
+    session: SessionSlot,
+    left: bool,
+    parked: &mut Vec<(SessionSlot, Taken)>,
+) {
+    let Some(client) = state.sessions.client(session) else { return };
+    for taken in client.session.take(left) {
+        answer_one(state, session, taken, parked);
+    }
+}
+
+fn answer_one(
+    state: &mut State,
+    session: SessionSlot,
+    taken: Taken,
+    parked: &mut Vec<(SessionSlot, Taken)>,
+) {
+    match state.handle(session, &taken) {
+        Handled::Park => parked.push((session, taken)),
+        Handled::Answer(reply) => {
+            if let Some(client) = state.sessions.client(session)
+                && let Err(error) = client.session.answer(&taken, &reply)
+            {
+                let reply = terral_format::message::Reply::Failed(error);
+                let reply = terral_format::frame::encode(&reply).unwrap_or_default();
+                let _ = client.session.answer(&taken, &reply);
+            }
+        }
+    }
+}
+
+// Memory.
+
+fn warm_target(state: &State) -> u64 {
+    let bound = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
+    (state.ram.used_bytes() / 2).clamp(WARM_BYTES.0, WARM_BYTES.1).min(bound / 2)
+}
+
+fn needs_warm(state: &State) -> bool {
+    let writes = state.writers > 0;
+    writes && (state.ram.warm_bytes() < warm_target(state) || first_cold(state).is_some())
+}
+
+/// The first segment that exists and is not prepared.
+fn first_cold(state: &State) -> Option<u32> {
+    let memory = state.ram.memory();
+    let sparse = |at: &u32| memory.segment_state(*at).load(Ordering::SeqCst) == segment::SPARSE;
+    (0..state.ram.segments()).find(sparse)
+}
+
+/// Makes pages exist before they are needed, one segment at a time.
+fn prepare_memory(shared: &Shared) {
+    process::be_nice(10);
+    let mut state = shared.lock();
+    while !shared.over.load(Ordering::SeqCst) {
+        let next = if needs_warm(&state) {
+            first_cold(&state).or_else(|| state.ram.grow().ok())
+        } else {
+            None
+        };
+        let Some(index) = next else {
+            state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        drop(state);
+        let room = shared.memory.room_bytes() > 2 * SEGMENT_BYTES as u64;
+        let prepared = shared.memory.segment(index).and_then(|file| {
+            if room { arena::prepare(&file) } else { Err(Error::new(ErrorKind::NoSpace, "memory")) }
+        });
+        state = shared.lock();
+        match prepared {
+            Ok(is) => {
+                shared.memory.segment_state(index).store(is, Ordering::SeqCst);
+                state.ram.allocator().warmed(index);
+            }
+            // What cannot be prepared is still reachable, through its file.
+            Err(_) => {
+                state.ram.allocator().stop_growing();
+                state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+// Clients.
+
+struct Watcher<'s> {
+    shared: &'s Shared,
+    watch: &'s WaitSet,
+    lent: &'s [std::fs::File; 3],
+    launcher: Option<Process>,
+}
+
+impl Watcher<'_> {
+    fn run(mut self, listener: &Listener) {
+        std::thread::scope(|threads| {
+            while !self.shared.over.load(Ordering::SeqCst) {
+                let limit = Some(Duration::from_secs(3600));
+                for token in self.watch.wait(limit).unwrap_or_default() {
+                    match token {
+                        LISTENER => {
+                            let (shared, watch, lent) = (self.shared, self.watch, self.lent);
+                            while let Ok(Some(handshake)) = listener.accept() {
+                                threads.spawn(move || welcome(shared, watch, lent, &handshake));
+                            }
+                        }
+                        LAUNCHER => {
+                            // Dropping it takes it out of the set.
+                            self.launcher = None;
+                            self.shared.lock().finishing = true;
+                            self.ended();
+                        }
+                        session => self.bury(SessionSlot(session as u16)),
+                    }
+                }
+            }
+        });
+    }
+
+    fn bury(&self, session: SessionSlot) {
+        let mut state = self.shared.lock();
+        if let Err(error) = state.end_session(session) {
+            state.debts.names_failed(error.to_string());
+        }
+        drop(state);
+        self.ended();
+    }
+
+    fn ended(&self) {
+        self.shared.work.notify_one();
+        self.shared.nudge();
+    }
+}
+
+/// One client's handshake.
+fn welcome(shared: &Shared, watch: &WaitSet, lent: &[std::fs::File; 3], handshake: &Handshake) {
+    let greeted = greet(shared, watch, handshake);
+    let sent = match &greeted {
+        Ok((welcome, page)) => {
+            let with = [lent[0].as_fd(), lent[1].as_fd(), lent[2].as_fd(), page.as_fd()];
+            handshake.send(welcome, &with)
+        }
+        Err(error) => handshake.send(&Welcome::Refused(error.clone()), &[]),
+    };
+    // A client that is gone already is buried when its process ends.
+    drop(sent);
+}
+
+fn greet(shared: &Shared, watch: &WaitSet, handshake: &Handshake) -> Result<(Welcome, std::fs::File)> {
+    let peer = handshake.peer()?;
+    let credential = authn::identify(peer)?;
+    let (hello, _): (Hello, _) = handshake.receive()?;
+    if hello.protocol != PROTOCOL {
+        let context = format!(
+            "server speaks protocol {PROTOCOL}, {} speaks {}: use the same version of terral",
+            hello.program, hello.protocol
+        );
+        return Err(Error::new(ErrorKind::Version, context));
+    }
+    let process = Process::open(peer.pid)?;
+    let started_ticks = process::started_ticks(peer.pid)?;
+    let mut state = shared.lock();
+    state.log.reserve()?;
+    let capability = state.authz.issue(&credential)?;
+    let instance = state.instance.clone();
+    let (session, page) = state.sessions.create(&instance, process)?;
+    if let Some(client) = state.sessions.client(session) {
+        watch.add(client.process.as_fd(), session.0.into())?;
+    }
+    state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
+    state.commit()?;
+    let (geometry, instance) = (state.began.geometry, state.began.instance);
+    Ok((Welcome::Session { instance, geometry, session, capability }, page))
+}

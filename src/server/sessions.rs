@@ -1,0 +1,222 @@
+//! Client processes: who is connected, what their slots hold, and what they were answered last.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use terral_format::geometry::{HAZARDS, REQUESTS, SESSIONS};
+use terral_format::hazard::{self, HazardWord};
+use terral_format::ids::{Owner, PageNumber, SessionSlot};
+use terral_format::message::Totals;
+use terral_format::tables::{Counters, MAGIC};
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::process::Process;
+use terral_transport::region::Region;
+use terral_transport::requests::Session;
+
+use crate::authz::Presented;
+
+/// One client process.
+pub struct Client {
+    /// Its process.
+    pub process: Process,
+    /// Its session page, mapped.
+    pub session: Session,
+    /// What it has presented.
+    pub presented: Presented,
+    /// The segment its chunks come from.
+    pub near: Option<u32>,
+}
+
+/// What the log says of a session, whether or not its process still lives.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its process.
+    pub pid: u32,
+    /// When that started.
+    pub started_ticks: u64,
+    /// Sequence and encoded reply of the last request of each slot that changed names.
+    pub answered: [Option<(u64, Vec<u8>)>; REQUESTS],
+}
+
+/// All sessions of one server.
+#[derive(Default)]
+pub struct Sessions {
+    clients: BTreeMap<SessionSlot, Client>,
+    known: BTreeMap<SessionSlot, Known>,
+    ended: Totals,
+}
+
+/// The file of a session's page.
+pub fn session_path(instance: &Path, session: SessionSlot) -> PathBuf {
+    instance.join(format!("session-{session}"))
+}
+
+/// The owner number of hazard slot `slot` of `session`.
+pub fn owner(session: SessionSlot, slot: usize) -> Owner {
+    Owner(session.0 * HAZARDS as u16 + slot as u16 + 1)
+}
+
+/// The session an owner number belongs to, if it is one.
+pub fn session_of(owner: Owner) -> Option<(SessionSlot, usize)> {
+    let at = owner.0.checked_sub(1)?;
+    let session = at / HAZARDS as u16;
+    (usize::from(session) < SESSIONS).then_some((SessionSlot(session), (at % HAZARDS as u16).into()))
+}
+
+impl Sessions {
+    // From records.
+
+    /// A client came.
+    pub fn began(&mut self, session: SessionSlot, pid: u32, started_ticks: u64) {
+        self.ended.sessions += 1;
+        self.known.insert(session, Known { pid, started_ticks, answered: Default::default() });
+    }
+
+    /// A client is gone.
+    pub fn ended(&mut self, session: SessionSlot, totals: &Totals) {
+        self.known.remove(&session);
+        self.clients.remove(&session);
+        add(&mut self.ended, totals);
+    }
+
+    /// Totals of a snapshot.
+    pub fn restore_totals(&mut self, totals: &Totals) {
+        self.ended = *totals;
+    }
+
+    /// A request that changed names was answered.
+    pub fn answered(&mut self, session: SessionSlot, request: u8, sequence: u64, reply: &[u8]) {
+        let slots = self.known.get_mut(&session).map(|known| &mut known.answered);
+        if let Some(slot) = slots.and_then(|slots| slots.get_mut(usize::from(request))) {
+            *slot = Some((sequence, reply.to_vec()));
+        }
+    }
+
+    // Live ones.
+
+    /// What the log says of each session.
+    pub fn known(&self) -> impl Iterator<Item = (SessionSlot, &Known)> {
+        self.known.iter().map(|(session, known)| (*session, known))
+    }
+
+    /// The reply this request got before its server died.
+    pub fn reply_given(&self, session: SessionSlot, request: u8, sequence: u64) -> Option<&[u8]> {
+        let slot = self.known.get(&session)?.answered.get(usize::from(request))?;
+        slot.as_ref().filter(|(seen, _)| *seen == sequence).map(|(_, reply)| reply.as_slice())
+    }
+
+    /// Makes a session page for a new client, before the log knows of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if all sessions are in use.
+    pub fn create(&mut self, instance: &Path, process: Process) -> Result<(SessionSlot, File)> {
+        let free = (0..SESSIONS as u16).map(SessionSlot).find(|at| !self.known.contains_key(at));
+        let full = || Error::new(ErrorKind::TooMany, format!("{SESSIONS} client processes"));
+        let slot = free.ok_or_else(full)?;
+        let path = session_path(instance, slot);
+        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
+        let _ = std::fs::remove_file(&path);
+        let mut how = OpenOptions::new();
+        let how = how.read(true).write(true).create_new(true).mode(0o600);
+        let file = how.open(&path).map_err(|e| failed(&e))?;
+        file.set_len(Session::BYTES as u64).map_err(|e| failed(&e))?;
+        let session = Session::new(Region::map(&file, Session::BYTES, true)?);
+        session.page().magic.store(MAGIC, Ordering::SeqCst);
+        session.page().session.store(slot.0.into(), Ordering::SeqCst);
+        self.attach(slot, process, session);
+        Ok((slot, file))
+    }
+
+    /// Takes over the page of a client that outlived its server.
+    pub fn adopt(&mut self, instance: &Path, slot: SessionSlot, process: Process) -> Result<()> {
+        let path = session_path(instance, slot);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.map_err(|e| Error::system(&e, path.display().to_string()))?;
+        let session = Session::new(Region::map(&file, Session::BYTES, true)?);
+        self.attach(slot, process, session);
+        Ok(())
+    }
+
+    fn attach(&mut self, slot: SessionSlot, process: Process, session: Session) {
+        let client = Client { process, session, presented: Presented::default(), near: None };
+        self.clients.insert(slot, client);
+    }
+
+    /// A live client.
+    pub fn client(&self, session: SessionSlot) -> Option<&Client> {
+        self.clients.get(&session)
+    }
+
+    /// A live client.
+    pub fn client_mut(&mut self, session: SessionSlot) -> Option<&mut Client> {
+        self.clients.get_mut(&session)
+    }
+
+    /// All live clients.
+    pub fn clients(&self) -> impl Iterator<Item = (SessionSlot, &Client)> {
+        self.clients.iter().map(|(session, client)| (*session, client))
+    }
+
+    /// Every slot that pins a page, with its word.
+    pub fn pins(&self) -> Vec<(SessionSlot, usize, HazardWord, PageNumber)> {
+        let mut pins = Vec::new();
+        for (session, client) in &self.clients {
+            for (at, slot) in client.session.page().hazards.iter().enumerate() {
+                let word = hazard::observe(&slot.word);
+                if let Some(page) = word.page() {
+                    pins.push((*session, at, word, page));
+                }
+            }
+        }
+        pins
+    }
+
+    /// Sums of what the clients that are gone did.
+    pub fn totals_of_ended(&self) -> Totals {
+        self.ended
+    }
+
+    /// Sums of what all clients did, the gone ones included.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.ended;
+        for client in self.clients.values() {
+            add(&mut totals, &counted(&client.session.page().counters));
+        }
+        totals
+    }
+}
+
+/// What a session has counted so far.
+pub fn counted(counters: &Counters) -> Totals {
+    Totals {
+        sessions: 0,
+        opens: counters.opens.load(Ordering::Relaxed),
+        reads: counters.reads.load(Ordering::Relaxed),
+        writes: counters.writes.load(Ordering::Relaxed),
+        read_bytes: counters.read_bytes.load(Ordering::Relaxed),
+        written_bytes: counters.written_bytes.load(Ordering::Relaxed),
+        read_ns: counters.read_ns.load(Ordering::Relaxed),
+        write_ns: counters.write_ns.load(Ordering::Relaxed),
+        other_ns: counters.other_ns.load(Ordering::Relaxed),
+    }
+}
+
+fn add(sum: &mut Totals, more: &Totals) {
+    let pairs = [
+        (&mut sum.sessions, more.sessions),
+        (&mut sum.opens, more.opens),
+        (&mut sum.reads, more.reads),
+        (&mut sum.writes, more.writes),
+        (&mut sum.read_bytes, more.read_bytes),
+        (&mut sum.written_bytes, more.written_bytes),
+        (&mut sum.read_ns, more.read_ns),
+        (&mut sum.write_ns, more.write_ns),
+        (&mut sum.other_ns, more.other_ns),
+    ];
+    for (sum, more) in pairs {
+        *sum = sum.wrapping_add(more);
+    }
+}

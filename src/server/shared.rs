@@ -1,0 +1,71 @@
+//! What the server's threads share: the state behind its lock, and how they wake each other.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use terral_format::tables::Doorbell;
+use terral_store::memory::Memory;
+use terral_transport::region::Region;
+use terral_transport::requests;
+
+use crate::state::State;
+
+/// What the threads share.
+pub struct Shared {
+    state: Mutex<State>,
+    /// Wakes the drain.
+    pub work: Condvar,
+    /// Wakes who prepares memory.
+    pub prepare: Condvar,
+    headers: Arc<Region>,
+    /// The shared memory, readable without the lock.
+    pub memory: Arc<Memory>,
+    /// The server is about to leave.
+    pub over: AtomicBool,
+}
+
+impl Shared {
+    /// Around `state`; `headers` is the region with the doorbell.
+    pub fn new(state: State, headers: Arc<Region>) -> Self {
+        Shared {
+            memory: state.ram.memory().clone(),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            prepare: Condvar::new(),
+            headers,
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// The state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for work for the drain, at most until then.
+    pub fn wait_for_work<'s>(
+        &'s self,
+        state: MutexGuard<'s, State>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'s, State> {
+        match until {
+            None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let limit = until.saturating_duration_since(Instant::now());
+                let waited = self.work.wait_timeout(state, limit);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// What clients ring.
+    pub fn bell(&self) -> &Doorbell {
+        self.headers.view(0)
+    }
+
+    /// Has the requests' thread look again at what waits for memory, or for the end.
+    pub fn nudge(&self) {
+        requests::nudge(self.bell());
+    }
+}

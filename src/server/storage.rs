@@ -1,0 +1,482 @@
+//! The storage role: gives chunks to writers, brings bytes from the backing, takes chunks back.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES};
+use terral_format::hazard;
+use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
+use terral_format::message::FileRef;
+use terral_format::pages::{self, PageState};
+use terral_format::record::Record;
+use terral_format::size::{self, SizeWord};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::ram::Start;
+use terral_store::tier;
+
+use crate::sessions::{owner, session_of};
+use crate::state::State;
+
+/// A slot that holds a chunk longer than this is overtaken.
+const OVERTAKE_AFTER: Duration = Duration::from_millis(100);
+/// Most chunks of one grant: 64 MiB.
+const GRANT_MAX: u32 = 32;
+/// A closed file whose last chunk needs no more pages than this is moved into a small chunk.
+const COMPACT_PAGES: u32 = 64;
+/// Evicted at a time when memory runs out.
+const EVICT_BYTES: u64 = 64 << 20;
+
+impl State {
+    /// Gives a file its record, if it has none.
+    pub fn attach(&mut self, ino: Ino) -> Result<FileSlot> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+        let inode = self.names.inode(ino).ok_or_else(missing)?;
+        if let Some(slot) = inode.slot {
+            return Ok(slot);
+        }
+        let start = Start {
+            size: inode.attributes.size,
+            modified_ns: inode.attributes.modified_ns,
+            accessed_ns: inode.attributes.accessed_ns,
+            backed_bytes: inode.backed_bytes,
+        };
+        let slot = self.ram.attach(ino, start)?;
+        self.record(Record::Attached { ino, slot });
+        Ok(slot)
+    }
+
+    /// Takes the record of a closed file without chunks back.
+    fn detach(&mut self, ino: Ino) -> Result<()> {
+        let Some(attributes) = self.attributes(ino) else { return Ok(()) };
+        let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return Ok(()) };
+        let (size, modified_ns) = (attributes.size, attributes.modified_ns);
+        self.record(Record::Detached { ino, size, modified_ns });
+        self.commit()?;
+        self.ram.detach(slot);
+        Ok(())
+    }
+
+    // Grants.
+
+    /// Gives chunks `first..first + count` of a file to a writer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if not even the first can be had now.
+    pub fn grant(&mut self, session: SessionSlot, file: FileRef, first: u64, count: u32) -> Result<()> {
+        self.open_file(file)?;
+        if first.checked_mul(CHUNK_BYTES).is_none_or(|at| at > FILE_BYTES_MAX) {
+            return Err(Error::new(ErrorKind::TooLarge, "offset"));
+        }
+        self.owe(file.ino);
+        for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
+            match self.grant_one(session, file, index) {
+                Ok(()) => {}
+                Err(error) if index == first => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn grant_one(&mut self, session: SessionSlot, file: FileRef, index: u64) -> Result<()> {
+        let mut entry = self.ram.memory().entry(file.slot, index).unrecalled();
+        if entry.is_absent() && self.is_backed(file, index) {
+            self.stage_one(file, index)?;
+            entry = self.ram.memory().entry(file.slot, index);
+        }
+        if entry.is_absent() {
+            let entry = self.chunk_for(session)?;
+            if let Err(error) = self.ram.install(file.slot, index, entry) {
+                self.ram.free(entry, false);
+                return Err(error);
+            }
+        } else if entry.order() < CHUNK_ORDER {
+            self.move_chunk(file.slot, index, CHUNK_ORDER)?;
+        } else {
+            self.ram.unrecall(file.slot, index, entry);
+        }
+        Ok(())
+    }
+
+    fn chunk_for(&mut self, session: SessionSlot) -> Result<MapEntry> {
+        let near = self.near(session);
+        let entry = match self.ram.take_chunk(CHUNK_ORDER, near) {
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                self.make_room()?;
+                self.ram.take_chunk(CHUNK_ORDER, near)?
+            }
+            taken => taken?,
+        };
+        let segment = entry.page().0 / SEGMENT_PAGES;
+        if near != Some(segment) {
+            if let Some(before) = near {
+                self.ram.allocator().writer(before, false);
+            }
+            self.ram.allocator().writer(segment, true);
+            if let Some(client) = self.sessions.client_mut(session) {
+                client.near = Some(segment);
+            }
+        }
+        Ok(entry)
+    }
+
+    // Staging.
+
+    fn is_backed(&self, file: FileRef, index: u64) -> bool {
+        let backed = self.ram.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
+        index * CHUNK_BYTES < backed
+    }
+
+    /// Brings chunks `first..first + count` of a file from the backing.
+    pub fn stage(&mut self, file: FileRef, first: u64, count: u32) -> Result<()> {
+        self.open_file(file)?;
+        for index in first..first.saturating_add(u64::from(count.clamp(1, GRANT_MAX))) {
+            let here = !self.ram.memory().entry(file.slot, index).is_absent();
+            if here || !self.is_backed(file, index) {
+                continue;
+            }
+            match self.stage_one(file, index) {
+                Ok(()) => {}
+                Err(error) if index == first => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
+        let backed = self.ram.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
+        let at = index * CHUNK_BYTES;
+        let mut bytes = vec![0; (backed - at).min(CHUNK_BYTES) as usize];
+        self.read_backing(file.ino, at, &mut bytes)?;
+        match self.ram.fill(file.slot, index, &bytes) {
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                self.make_room()?;
+                self.ram.fill(file.slot, index, &bytes)
+            }
+            filled => filled,
+        }
+    }
+
+    /// Bytes of a file as the drain left them: in its new version, or under its name. A file that
+    /// has become shorter there reads as zeros beyond its end.
+    fn read_backing(&self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
+        let version = self.debts.get(ino).and_then(|debt| debt.version.clone());
+        if let Some(version) = version {
+            let mut version = version.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            version.staged.read(at, into)?;
+            return Ok(());
+        }
+        let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
+        let path = self.names.path(ino).ok_or_else(gone)?;
+        let backing = self.backing.as_ref().ok_or_else(gone)?;
+        backing.read(&self.names.backing_path(&path), at, into)?;
+        Ok(())
+    }
+
+    // Taking back.
+
+    /// Waits until nobody copies into a recalled chunk. True: somebody was overtaken, and the chunk
+    /// must go to quarantine.
+    fn wait_unpinned(&mut self, entry: MapEntry) -> bool {
+        let inside = |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
+        let begin = Instant::now();
+        loop {
+            let pins: Vec<_> =
+                self.sessions.pins().into_iter().filter(|(.., page)| inside(*page)).collect();
+            if pins.is_empty() {
+                return false;
+            }
+            if begin.elapsed() > OVERTAKE_AFTER {
+                let mut quarantined = false;
+                for (session, at, word, _) in pins {
+                    let Some(client) = self.sessions.client(session) else { continue };
+                    let slot = &client.session.page().hazards[at].word;
+                    quarantined |= word.is_overtaken() || hazard::overtake(slot, word);
+                }
+                if quarantined {
+                    return true;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves chunk `index` of a file into one of `order`.
+    pub fn move_chunk(&mut self, slot: FileSlot, index: u64, order: u8) -> Result<()> {
+        let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
+        let quarantined = self.wait_unpinned(entry);
+        let moved = self.ram.relocate(slot, index, entry, order, quarantined);
+        if let Err(error) = moved {
+            self.ram.unrecall(slot, index, entry);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn release_chunk(&mut self, slot: FileSlot, index: u64) {
+        if let Some(entry) = self.ram.recall(slot, index) {
+            let quarantined = self.wait_unpinned(entry);
+            self.ram.release(slot, index, entry, quarantined);
+        }
+    }
+
+    /// Makes a file `size` bytes long.
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::TooLarge, "size"));
+        }
+        let slot = self.attach(ino)?;
+        let file = FileRef { ino, slot };
+        let header_size = SizeWord::load(self.ram.memory().header(slot).size()).size();
+        // A longer file must not show what a writer that died left beyond the end.
+        self.shrink(file, size.min(header_size))?;
+        let memory = self.ram.memory().clone();
+        size::reset(memory.header(slot).size(), size);
+        memory.header(slot).modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
+        self.owe(ino);
+        Ok(())
+    }
+
+    fn shrink(&mut self, file: FileRef, size: u64) -> Result<()> {
+        let FileRef { ino, slot } = file;
+        let memory = self.ram.memory().clone();
+        let tail = size / CHUNK_BYTES;
+        if size > 0 && !size.is_multiple_of(CHUNK_BYTES) && self.is_backed(file, tail) {
+            self.stage(file, tail, 1)?;
+        }
+        let published = self.names.inode(ino).is_some_and(|inode| inode.published.is_some());
+        if size == 0 && published {
+            self.record(Record::Rewritten { ino });
+        }
+        let backed = memory.record(slot).backed_bytes();
+        if backed.load(Ordering::SeqCst) > size {
+            self.record(Record::BackedTo { ino, size });
+            backed.store(size, Ordering::SeqCst);
+        }
+        if let Some(version) = self.debts.get(ino).and_then(|debt| debt.version.clone()) {
+            let mut version = version.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            version.staged.truncate(size)?;
+            version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
+        }
+        let first_gone = size.div_ceil(CHUNK_BYTES);
+        for (index, _) in self.ram.entries(slot) {
+            if index >= first_gone {
+                self.release_chunk(slot, index);
+            }
+        }
+        self.cut_tail(slot, tail, size % CHUNK_BYTES)
+    }
+
+    /// Makes the bytes of chunk `index` from `within` on a hole again.
+    fn cut_tail(&mut self, slot: FileSlot, index: u64, within: u64) -> Result<()> {
+        if within == 0 {
+            return Ok(());
+        }
+        let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
+        let entry = if self.wait_unpinned(entry) {
+            // The writer that sleeps in it must not wake up in the middle of what we cut.
+            self.ram.relocate(slot, index, entry, entry.order(), true)?
+        } else {
+            entry
+        };
+        let memory = self.ram.memory().clone();
+        let page = (within / PAGE_BYTES as u64) as u32;
+        let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
+        let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+        let mut from = first + page;
+        if rest < PAGE_BYTES && from < last {
+            if matches!(pages::state(memory.lanes(), from), PageState::Valid { .. }) {
+                memory.write(entry.page(), within, &vec![0; rest])?;
+            }
+            from += 1;
+        }
+        if from < last {
+            pages::reset(memory.lanes(), from, last);
+        }
+        pages::mark_dirty(memory.lanes(), first, last);
+        self.ram.unrecall(slot, index, entry);
+        Ok(())
+    }
+
+    /// A page claim or an append ticket has not moved for long: takes it from `in_the_way` if that
+    /// is dead, or sleeps.
+    pub fn unblock(&mut self, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
+        self.open_file(file)?;
+        let alive = session_of(in_the_way)
+            .and_then(|(session, _)| self.sessions.client(session))
+            .is_some_and(|client| client.process.is_alive());
+        let entry = self.ram.memory().entry(file.slot, index).unrecalled();
+        if !entry.is_absent() {
+            let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+            if alive {
+                self.move_chunk(file.slot, index, entry.order())?;
+            } else {
+                pages::abandon(self.ram.memory().lanes(), first, last, in_the_way);
+            }
+        }
+        let header = self.ram.memory().header(file.slot);
+        size::revoke_ticket(header.size(), header.ticket(), in_the_way);
+        Ok(())
+    }
+
+    // The end of clients and files.
+
+    /// A client is dead: gives up what it was doing.
+    pub fn end_session(&mut self, session: SessionSlot) -> Result<()> {
+        let Some(client) = self.sessions.client(session) else { return Ok(()) };
+        let totals = crate::sessions::counted(&client.session.page().counters);
+        let near = client.near;
+        let memory = self.ram.memory().clone();
+        for (at, slot) in client.session.page().hazards.iter().enumerate() {
+            if let Some(page) = hazard::observe(&slot.word).page() {
+                let chunk = page.0 & !((1 << CHUNK_ORDER) - 1);
+                if chunk < memory.geometry.arena_pages() {
+                    let last = chunk + (1 << CHUNK_ORDER);
+                    pages::abandon(memory.lanes(), page.0, last, owner(session, at));
+                }
+            }
+            hazard::drop_dead(&slot.word);
+        }
+        for (_, open) in self.descriptions.iter() {
+            if let Some(slot) = self.names.inode(open.ino).and_then(|inode| inode.slot) {
+                let header = memory.header(slot);
+                for at in 0..terral_format::geometry::HAZARDS {
+                    size::revoke_ticket(header.size(), header.ticket(), owner(session, at));
+                }
+            }
+        }
+        if let Some(segment) = near {
+            self.ram.allocator().writer(segment, false);
+        }
+        let _ = std::fs::remove_file(crate::sessions::session_path(&self.instance, session));
+        self.record(Record::SessionEnded { session, totals });
+        self.close_unheld(Some(session))?;
+        self.commit()?;
+        let pins = self.sessions.pins();
+        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        Ok(())
+    }
+
+    /// The last description of a file that could write is closed: what it does not need goes back.
+    pub fn settle_closed(&mut self, ino: Ino) -> Result<()> {
+        let Some(inode) = self.names.inode(ino) else { return Ok(()) };
+        let (Some(slot), 0, true) = (inode.slot, inode.writers, self.debts.may_move(ino)) else {
+            return Ok(());
+        };
+        let idle = inode.opens == 0;
+        let size = self.ram.size(slot);
+        let past = size.div_ceil(CHUNK_BYTES);
+        for (index, entry) in self.ram.entries(slot) {
+            if index >= past {
+                self.release_chunk(slot, index);
+            } else if index + 1 == past && entry.order() == CHUNK_ORDER {
+                let needed = (size - index * CHUNK_BYTES).div_ceil(PAGE_BYTES as u64) as u32;
+                if needed <= COMPACT_PAGES {
+                    let order = needed.next_power_of_two().trailing_zeros() as u8;
+                    // A full memory tier only means that the file keeps its larger chunk.
+                    let _ = self.move_chunk(slot, index, order);
+                }
+            }
+        }
+        if idle && self.ram.entries(slot).is_empty() && self.debts.get(ino).is_none() {
+            self.detach(ino)?;
+        }
+        Ok(())
+    }
+
+    /// A file without name and openers: its bytes go.
+    pub fn bury(&mut self, ino: Ino) {
+        let nameless = |inode: &crate::names::Inode| inode.name.is_none() && inode.opens == 0;
+        if !self.names.inode(ino).is_some_and(nameless) {
+            return;
+        }
+        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+            for (index, _) in self.ram.entries(slot) {
+                self.release_chunk(slot, index);
+            }
+            self.ram.detach(slot);
+        }
+        self.names.forget(ino);
+        // A drain that is at it finds its debt gone and throws the new version away itself.
+        let draining = self.debts.get(ino).is_some_and(|debt| debt.draining);
+        if let (Some(debt), false) = (self.debts.paid(ino), draining)
+            && let Some(version) = debt.version.and_then(std::sync::Arc::into_inner)
+        {
+            let version = version.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            version.staged.discard();
+        }
+    }
+
+    // Eviction.
+
+    /// Frees chunks whose bytes are safe in the backing, least recently used files first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there are none.
+    pub fn make_room(&mut self) -> Result<()> {
+        let pins = self.sessions.pins();
+        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
+        for (ino, inode) in self.names.inodes() {
+            let Some(slot) = inode.slot else { continue };
+            let staged = self.debts.get(*ino).is_some_and(|debt| debt.version.is_some());
+            let safe = staged || (inode.published.is_some() && !inode.rewritten);
+            if safe && self.debts.may_move(*ino) {
+                let header = self.ram.memory().header(slot);
+                let used = header.modified_ns().load(Ordering::SeqCst);
+                let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
+                candidates.push((used, *ino, slot));
+            }
+        }
+        candidates.sort_unstable();
+        let mut freed = 0;
+        for (_, ino, slot) in candidates {
+            for (index, _) in self.ram.entries(slot) {
+                freed += self.evict(ino, slot, index);
+            }
+            if freed >= EVICT_BYTES {
+                break;
+            }
+        }
+        if freed > 0 { Ok(()) } else { Err(Error::new(ErrorKind::NoSpace, "memory tier")) }
+    }
+
+    /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
+    fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
+        let Some(entry) = self.ram.recall(slot, index) else { return 0 };
+        let memory = self.ram.memory().clone();
+        let lanes = memory.lanes();
+        let range = entry.page().0..entry.page().0 + entry.pages();
+        let settled = |page| {
+            !matches!(pages::state(lanes, page), PageState::Claimed(_) | PageState::Valid { dirty: true })
+        };
+        let some = range.clone().any(|page| pages::state(lanes, page) != PageState::Invalid);
+        if self.wait_unpinned(entry) || !some || !range.clone().all(settled) {
+            self.ram.unrecall(slot, index, entry);
+            return 0;
+        }
+        let size = self.ram.size(slot);
+        let backed = memory.record(slot).backed_bytes();
+        if backed.load(Ordering::SeqCst) < size {
+            backed.store(size, Ordering::SeqCst);
+            self.record(Record::BackedTo { ino, size });
+            if self.commit().is_err() {
+                self.ram.unrecall(slot, index, entry);
+                return 0;
+            }
+        }
+        self.ram.release(slot, index, entry, false);
+        u64::from(entry.pages()) * PAGE_BYTES as u64
+    }
+
+    /// Bytes of a file in memory, and those not yet drained.
+    pub fn resident(&self, slot: FileSlot) -> (u64, u64) {
+        let memory = self.ram.memory();
+        self.ram.entries(slot).iter().fold((0, 0), |(held, owed), (_, entry)| {
+            let bytes = u64::from(entry.pages()) * PAGE_BYTES as u64;
+            (held + bytes, owed + tier::owed_bytes(memory, *entry))
+        })
+    }
+}

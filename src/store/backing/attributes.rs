@@ -1,0 +1,114 @@
+//! How open files look, and how they are given the looks they shall have.
+
+use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use terral_format::ids::Ino;
+use terral_format::message::{Attributes, Kind};
+use terral_format::record::Fingerprint;
+
+use super::Found;
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// Reads until `buffer` is full or the file ends.
+pub(super) fn read_full(file: &File, mut offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count;
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// How an open file looks.
+pub(super) fn fingerprint(metadata: &Metadata) -> Fingerprint {
+    let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
+    Fingerprint { inode: metadata.ino(), size: metadata.len(), changed_ns }
+}
+
+/// Attributes and look of a file or directory; `None` for anything else.
+pub(super) fn found(metadata: &Metadata) -> Option<Found> {
+    let kind = if metadata.is_file() {
+        Kind::File
+    } else if metadata.is_dir() {
+        Kind::Directory
+    } else {
+        return None;
+    };
+    let attributes = Attributes {
+        ino: Ino(0),
+        kind,
+        mode: metadata.mode() & 0o7777,
+        links: u32::try_from(metadata.nlink()).unwrap_or(u32::MAX),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size: metadata.len(),
+        accessed_ns: nanoseconds(metadata.atime(), metadata.atime_nsec()),
+        modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        changed_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+    };
+    Some(Found { attributes, fingerprint: fingerprint(metadata) })
+}
+
+/// Times before 1970 are 1970.
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    let whole = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+/// A point in time.
+pub(super) fn time(nanoseconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)
+}
+
+/// The same open file by a name, for calls that do not take a descriptor that only looks.
+pub(super) fn by_name(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Gives a file owner, mode and times where they differ. What this process may not change, or the
+/// file system does not have, stays as it is: the bytes matter more.
+pub(super) fn dress(file: &File, want: &Attributes) -> std::io::Result<()> {
+    let present = file.metadata()?;
+    let mut mode = want.mode & 0o7777;
+    if (present.uid(), present.gid()) != (want.uid, want.gid) {
+        let both = fchown(file, Some(want.uid), Some(want.gid));
+        if both.is_err() {
+            mode &= !SET_ID;
+            // A user may give a file to another group of his, though not to another user.
+            lenient(fchown(file, None, Some(want.gid)))?;
+        }
+    }
+    if file.metadata()?.mode() & 0o7777 != mode {
+        lenient(file.set_permissions(Permissions::from_mode(mode)))?;
+    }
+    let times = FileTimes::new();
+    let times = times.set_accessed(time(want.accessed_ns)).set_modified(time(want.modified_ns));
+    lenient(file.set_times(times))
+}
+
+/// Lets pass what the system would not do, but not what went wrong.
+fn lenient(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if may_not(&error) => Ok(()),
+        done => done,
+    }
+}
+
+/// EPERM, EACCES, EINVAL (an owner this user namespace does not know), ENOSYS, EOPNOTSUPP.
+fn may_not(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(1 | 13 | 22 | 38 | 95))
+}

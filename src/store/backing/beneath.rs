@@ -1,0 +1,267 @@
+//! Finding names below a directory without ever leaving it.
+//!
+//! The directory is opened anew for each operation: nothing keeps its file system from being
+//! unmounted, and one that was away works again when it is back. `openat2(RESOLVE_BENEATH)` does
+//! the work; kernels without it (before 5.6) get a walk of one component at a time, which also
+//! finds where a final symbolic link leads.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::{check_path, failed, shown};
+
+/// As many links as Linux follows.
+const LINKS_MAX: u32 = 40;
+
+/// To look at a directory, and nothing more.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The directory everything is relative to.
+pub(super) struct Root {
+    path: PathBuf,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// Which directory on which file system it was when last opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    device: u64,
+    inode: u64,
+    file_system: (i64, u64),
+}
+
+/// A name in an open directory.
+pub(super) struct Place {
+    /// The directory.
+    pub(super) directory: OwnedFd,
+    /// Where that is, below the root.
+    pub(super) within: Vec<u8>,
+    /// The last component.
+    pub(super) name: Vec<u8>,
+}
+
+impl Root {
+    pub(super) fn new(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path)
+            .map_err(|error| failed(&error, &shown(path.as_os_str().as_bytes())))?;
+        let root = Root { path, seen: Mutex::new(None) };
+        root.open()?;
+        Ok(root)
+    }
+
+    pub(super) fn describe(&self) -> String {
+        shown(self.path.as_os_str().as_bytes())
+    }
+
+    /// The error for what the system said about `path`.
+    pub(super) fn failed(&self, what: &str, path: &[u8], error: Errno) -> Error {
+        if error == Errno::XDEV {
+            let why = "a symbolic link leads out of the directory";
+            let context = format!("{what} {}: {why}", self.full(path));
+            return Error::new(ErrorKind::Unsupported, context);
+        }
+        self.failed_io(what, path, &error.into())
+    }
+
+    /// The same for an error of the standard library.
+    pub(super) fn failed_io(&self, what: &str, path: &[u8], error: &std::io::Error) -> Error {
+        failed(error, &format!("{what} {}", self.full(path)))
+    }
+
+    pub(super) fn full(&self, path: &[u8]) -> String {
+        if path.is_empty() {
+            return self.describe();
+        }
+        format!("{}/{}", self.describe(), shown(path))
+    }
+
+    /// The directory, to look from. Fails with [`ErrorKind::Backing`], never with `NotFound`: a
+    /// file is not missing because its file system is.
+    pub(super) fn open(&self) -> Result<OwnedFd> {
+        let away = |error: std::io::Error| {
+            Error::new(ErrorKind::Backing, format!("{}: {error}; bring it back", self.describe()))
+        };
+        let directory = rustix::fs::openat(rustix::fs::CWD, &*self.path, DIRECTORY, Mode::empty())
+            .map_err(|errno| away(errno.into()))?;
+        let directory = File::from(directory);
+        let metadata = directory.metadata().map_err(away)?;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = *seen
+            && (seen.device, seen.inode) == (metadata.dev(), metadata.ino())
+        {
+            return Ok(directory.into());
+        }
+        // Asked only when the directory is another one: on a network this is a message.
+        let kind = rustix::fs::fstatfs(&directory).map_err(|errno| away(errno.into()))?.f_type;
+        let id = rustix::fs::fstatvfs(&directory).map_err(|errno| away(errno.into()))?.f_fsid;
+        #[allow(clippy::useless_conversion, clippy::unnecessary_cast)]
+        let file_system = (kind as i64, id as u64);
+        if let Some(before) = *seen
+            && before.file_system != file_system
+        {
+            let why = "is on another file system than before; mount it again, or restart Terral";
+            return Err(Error::new(ErrorKind::Backing, format!("{} {why}", self.describe())));
+        }
+        *seen = Some(Seen { device: metadata.dev(), inode: metadata.ino(), file_system });
+        Ok(directory.into())
+    }
+
+    /// Opens what is at `path`, following links.
+    pub(super) fn open_at(&self, what: &str, path: &[u8], flags: OFlags) -> Result<File> {
+        check_path(path)?;
+        let root = self.open()?;
+        let opened = open_beneath(&root, path, flags);
+        opened.map(File::from).map_err(|error| self.failed(what, path, error))
+    }
+
+    /// The place of the name `path` itself, be it a link or not.
+    pub(super) fn place(&self, what: &str, path: &[u8]) -> Result<Place> {
+        check_path(path)?;
+        let (within, name) = split(path);
+        if name.is_empty() {
+            let context = format!("{what} {}: that is the root", self.describe());
+            return Err(Error::new(ErrorKind::Busy, context));
+        }
+        let directory = open_beneath(&self.open()?, within, DIRECTORY)
+            .map_err(|error| self.failed(what, path, error))?;
+        Ok(Place { directory, within: within.to_vec(), name: name.to_vec() })
+    }
+
+    /// The place that writing to `path` would write to: where its link leads, if it is one.
+    pub(super) fn target(&self, what: &str, path: &[u8]) -> Result<Place> {
+        let place = self.place(what, path)?;
+        if rustix::fs::readlinkat(&place.directory, &*place.name, Vec::new()).is_err() {
+            return Ok(place);
+        }
+        walk(self.open()?, path).map_err(|error| self.failed(what, path, error))
+    }
+}
+
+impl Place {
+    /// `name` in the same directory, below the root.
+    pub(super) fn beside(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.within.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// What is there, links not followed; `None` if nothing.
+    pub(super) fn look(&self) -> rustix::io::Result<Option<File>> {
+        look(&self.directory, &self.name)
+    }
+}
+
+/// Opens `name` only to look at it, links not followed.
+pub(super) fn look(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<File>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The directory part and the last name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Opens a path that never leads above `root`; `XDEV` if it would.
+pub(super) fn open_beneath(
+    root: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    let flags = flags | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // EAGAIN: somebody renamed a directory on the way while the kernel looked at "..".
+    for _ in 0..64 {
+        match rustix::fs::openat2(root, path, flags, Mode::empty(), beneath) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::NOSYS) => return open_by_walking(root, path, flags),
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// [`open_beneath`] without the kernel's help.
+pub(super) fn open_by_walking(
+    root: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let place = walk(root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?, path)?;
+    rustix::fs::openat(&place.directory, &*place.name, flags | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Follows every link, also the last one, and says where the last name is (or would be made).
+fn walk(root: OwnedFd, path: &[u8]) -> rustix::io::Result<Place> {
+    let components = |path: &[u8]| -> Vec<Vec<u8>> {
+        let parts = path.split(|byte| *byte == b'/');
+        parts.filter(|part| !part.is_empty() && *part != b".").map(<[u8]>::to_vec).collect()
+    };
+    let mut todo = VecDeque::from(components(path));
+    let mut above: Vec<(OwnedFd, Vec<u8>)> = Vec::new();
+    let (mut here, mut links) = (root, 0);
+    while let Some(name) = todo.pop_front() {
+        if name == b".." {
+            // What was passed on the way down is the way up, whatever was renamed meanwhile.
+            (here, _) = above.pop().ok_or(Errno::XDEV)?;
+            continue;
+        }
+        if let Ok(link) = rustix::fs::readlinkat(&here, &*name, Vec::new()) {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP);
+            }
+            if link.as_bytes().starts_with(b"/") {
+                return Err(Errno::XDEV);
+            }
+            for part in components(link.as_bytes()).into_iter().rev() {
+                todo.push_front(part);
+            }
+        } else if todo.is_empty() {
+            return Ok(Place { directory: here, within: joined(&above), name });
+        } else {
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            let next = rustix::fs::openat(&here, &*name, flags, Mode::empty())?;
+            above.push((std::mem::replace(&mut here, next), name));
+        }
+    }
+    Ok(Place { directory: here, within: joined(&above), name: b".".to_vec() })
+}
+
+fn joined(above: &[(OwnedFd, Vec<u8>)]) -> Vec<u8> {
+    above.iter().map(|(_, name)| name.as_slice()).collect::<Vec<_>>().join(&b'/')
+}
+
+/// Renames unless `to` exists (`EXIST`); not in one step where the file system cannot do it so.
+pub(super) fn rename_new(from: (&OwnedFd, &[u8]), to: (&OwnedFd, &[u8])) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
+                Err(error) => Err(error),
+            }
+        }
+        done => done,
+    }
+}

@@ -1,0 +1,291 @@
+//! A directory of a POSIX file system as permanent store: ext4, XFS, NFS, Lustre, GPFS, tmpfs.
+//!
+//! It may go away and come back (unmounted, removed and made again): calls fail with
+//! [`ErrorKind::Backing`] meanwhile. Found on *another file system* than before, it is taken for
+//! away: an empty mount point must not be mistaken for a store without files.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use terral_format::ids::{Ino, InstanceId};
+use terral_format::message::{Change, Kind, Name, Space};
+use terral_format::record::Fingerprint;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::attributes::{by_name, fingerprint, found, read_full};
+use super::beneath::{Place, Root, open_beneath};
+use super::staged::{DirStaged, clean, is_copy, move_across};
+use super::update::DirUpdate;
+use super::{Backing, Found, STAGING, Staged, Touched, Update};
+
+/// A backing in a directory. Holds no descriptor of it between calls.
+pub struct Dir {
+    root: Arc<Root>,
+}
+
+impl Dir {
+    /// The directory at `path`, which must exist. A relative path is taken from the present working
+    /// directory, once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Backing`] if it is missing or no directory.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Dir { root: Arc::new(Root::new(path)?) })
+    }
+
+    fn look(&self, what: &str, path: &[u8]) -> Result<File> {
+        match self.root.open_at(what, path, OFlags::PATH) {
+            // A link to nothing is not nothing: whoever makes that name anew must know.
+            Err(error) if error.kind == ErrorKind::NotFound && self.is_there(path) => {
+                let context = format!("{what} {}: a dangling symbolic link", self.root.full(path));
+                Err(Error::new(ErrorKind::Unsupported, context))
+            }
+            done => done,
+        }
+    }
+
+    /// Whether the name itself exists, whatever it leads to.
+    fn is_there(&self, path: &[u8]) -> bool {
+        self.root.place("stat", path).is_ok_and(|place| matches!(place.look(), Ok(Some(_))))
+    }
+
+    fn found(&self, what: &str, path: &[u8], file: &File) -> Result<Found> {
+        let metadata = file.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
+        found(&metadata).ok_or_else(|| {
+            let why = "neither a file nor a directory";
+            let context = format!("{what} {}: {why}", self.root.full(path));
+            Error::new(ErrorKind::Unsupported, context)
+        })
+    }
+
+    /// Renames where no rename is possible: a file to another file system.
+    fn move_across(&self, from: &Place, to: &Place, error: Error) -> Result<Touched> {
+        let look = |place: &Place| -> std::io::Result<Fingerprint> {
+            let there = place.look()?.ok_or(Errno::NOENT)?;
+            Ok(fingerprint(&there.metadata()?))
+        };
+        let before = look(from);
+        // One drain renames at a time, and the label is of no instance that could be cleaned.
+        let label = format!("{:032x}-{}", 0, std::process::id());
+        let moved = before.and_then(|before| {
+            move_across(from, to, &label)?;
+            Ok(Touched { before, after: look(to)? })
+        });
+        moved.map_err(|cause| match cause.raw_os_error() {
+            Some(code) if code == Errno::XDEV.raw_os_error() => error,
+            _ => self.root.failed_io("move", &to.beside(&to.name), &cause),
+        })
+    }
+
+    /// Removes a name; a missing one is no error.
+    fn remove(&self, what: &str, path: &[u8], flags: AtFlags) -> Result<()> {
+        let place = match self.root.place(what, path) {
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+            done => done?,
+        };
+        match rustix::fs::unlinkat(&place.directory, &*place.name, flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.root.failed(what, path, error)),
+        }
+    }
+
+    /// Kind of a directory entry, or `None` if it is not to be shown.
+    fn kind(directory: &File, root: &File, within: &[u8], entry: &Entry) -> Option<Kind> {
+        let kind_of = |kind| match kind {
+            FileType::RegularFile => Some(Kind::File),
+            FileType::Directory => Some(Kind::Directory),
+            _ => None,
+        };
+        let mut kind = entry.kind;
+        if kind == FileType::Unknown {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let stat = rustix::fs::statat(directory, &*entry.name, flags).ok()?;
+            kind = FileType::from_raw_mode(stat.st_mode);
+        }
+        if kind != FileType::Symlink {
+            return kind_of(kind);
+        }
+        let mut path = within.to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&entry.name);
+        let root = root.try_clone().ok()?.into();
+        let file = File::from(open_beneath(&root, &path, OFlags::PATH).ok()?);
+        found(&file.metadata().ok()?).map(|found| found.attributes.kind)
+    }
+
+    /// Sets attributes of a file that is open only to be looked at.
+    fn set(file: &File, change: &Change) -> std::io::Result<()> {
+        let name = by_name(file);
+        if change.uid.is_some() || change.gid.is_some() {
+            std::os::unix::fs::chown(&name, change.uid, change.gid)?;
+        }
+        if let Some(mode) = change.mode {
+            std::fs::set_permissions(&name, Permissions::from_mode(mode & 0o7777))?;
+        }
+        if change.accessed_ns.is_some() || change.modified_ns.is_some() {
+            let times = Timestamps {
+                last_access: timespec(change.accessed_ns),
+                last_modification: timespec(change.modified_ns),
+            };
+            rustix::fs::utimensat(rustix::fs::CWD, &name, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+/// A name as the directory gives it.
+struct Entry {
+    name: Vec<u8>,
+    kind: FileType,
+}
+
+impl Backing for Dir {
+    fn describe(&self) -> String {
+        self.root.describe()
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Found> {
+        self.found("stat", path, &self.look("stat", path)?)
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        let fail = |error: Errno| self.root.failed("list", path, error);
+        let directory = self.root.open_at("list", path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let root = File::from(self.root.open()?);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&directory).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().to_bytes();
+            let staging = path.is_empty() && name == STAGING || is_copy(name);
+            if name == b"." || name == b".." || staging {
+                continue;
+            }
+            let entry = Entry { name: name.to_vec(), kind: entry.file_type() };
+            if let Some(kind) = Dir::kind(&directory, &root, path, &entry) {
+                names.push(Name { name: entry.name, ino: Ino(0), kind });
+            }
+        }
+        names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(names)
+    }
+
+    fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        // Without NONBLOCK the open of a pipe would wait for a writer.
+        let file = self.root.open_at("read", path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        if self.found("read", path, &file)?.attributes.kind == Kind::Directory {
+            return Err(self.root.failed("read", path, Errno::ISDIR));
+        }
+        read_full(&file, offset, buffer).map_err(|error| self.root.failed_io("read", path, &error))
+    }
+
+    fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
+        Ok(Box::new(DirStaged::open(&self.root, ino, instance)?))
+    }
+
+    fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        Ok(Box::new(DirUpdate::open(&self.root, path, |present| present == expect)?))
+    }
+
+    fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        let same = |present: Fingerprint| present.inode == expect.inode;
+        Ok(Box::new(DirUpdate::open(&self.root, path, same)?))
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+        let what = "make directory";
+        if path.is_empty() {
+            return self.root.open().map(drop);
+        }
+        let place = self.root.place(what, path)?;
+        let private = Mode::from_raw_mode(0o700);
+        match rustix::fs::mkdirat(&place.directory, &*place.name, private) {
+            Err(Errno::EXIST) if self.stat(path)?.attributes.kind == Kind::Directory => Ok(()),
+            Err(error) => Err(self.root.failed(what, path, error)),
+            Ok(()) => {
+                // A bare mkdir would take the server's umask off.
+                let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
+                let gone = || fail(Errno::NOENT.into());
+                let made = place.look().map_err(|errno| fail(errno.into()))?.ok_or_else(gone)?;
+                let change = Change { mode: Some(mode), ..Change::default() };
+                Dir::set(&made, &change).map_err(fail)
+            }
+        }
+    }
+
+    fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        self.remove("remove directory", path, AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.remove("remove", path, AtFlags::empty())
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        let (old, new) = (self.root.place("rename", from)?, self.root.place("rename", to)?);
+        let fail = |error: Errno| self.root.failed("rename", from, error);
+        let fail_io = |error: std::io::Error| self.root.failed_io("rename", from, &error);
+        let there = old.look().map_err(fail)?.ok_or_else(|| fail(Errno::NOENT))?;
+        let before = fingerprint(&there.metadata().map_err(fail_io)?);
+        match rustix::fs::renameat(&old.directory, &*old.name, &new.directory, &*new.name) {
+            Ok(()) => {}
+            Err(Errno::XDEV) => {
+                let context = format!(
+                    "rename {} to {}: these are two file systems",
+                    self.root.full(from),
+                    self.root.full(to)
+                );
+                let error = Error::new(ErrorKind::CrossDevice, context);
+                return self.move_across(&old, &new, error);
+            }
+            Err(error) => return Err(self.root.failed("rename to", to, error)),
+        }
+        Ok(Touched { before, after: fingerprint(&there.metadata().map_err(fail_io)?) })
+    }
+
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
+        let what = "set the attributes of";
+        let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
+        let file = self.look(what, path)?;
+        let before = self.found(what, path, &file)?.fingerprint;
+        Dir::set(&file, &change).map_err(fail)?;
+        Ok(Touched { before, after: fingerprint(&file.metadata().map_err(fail)?) })
+    }
+
+    fn sync(&self) -> Result<()> {
+        // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
+        let directory = self.root.open_at("sync", b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::syncfs(&directory).map_err(|error| self.root.failed("sync", b"", error))
+    }
+
+    fn space(&self) -> Result<Space> {
+        let directory = self.root.open()?;
+        let space = rustix::fs::fstatvfs(&directory)
+            .map_err(|error| self.root.failed("ask for the space of", b"", error))?;
+        Ok(Space {
+            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            total_files: space.f_files,
+            free_files: space.f_favail,
+        })
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        clean(&self.root, instance)
+    }
+}
+
+fn timespec(time_ns: Option<u64>) -> Timespec {
+    match time_ns {
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        Some(time_ns) => Timespec {
+            tv_sec: (time_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (time_ns % 1_000_000_000).cast_signed(),
+        },
+    }
+}

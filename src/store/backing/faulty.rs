@@ -1,0 +1,262 @@
+//! A backing that fails on demand, for the tests of whoever uses one.
+//!
+//! With no fault set it is the backing it wraps. Faults can be set and lifted at any time, also for
+//! files already being staged or updated. A failing operation does nothing, except that a write
+//! into a full store leaves the bytes that still fitted, as a disk does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use terral_format::Result;
+use terral_format::ids::{Ino, InstanceId};
+use terral_format::message::{Attributes, Change, Name, Space};
+use terral_format::record::Fingerprint;
+
+use super::{Backing, Found, Published, Staged, Touched, Update, failed};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// The faults of a [`Faulty`]; clones share them.
+#[derive(Clone)]
+pub struct Faults(Arc<Switches>);
+
+struct Switches {
+    gate: Arc<AtomicBool>,
+    operations: AtomicU64,
+    fail_at: AtomicU64,
+    space_bytes: AtomicU64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults(Arc::new(Switches {
+            gate: Arc::default(),
+            operations: AtomicU64::new(0),
+            fail_at: AtomicU64::new(0),
+            space_bytes: AtomicU64::new(u64::MAX),
+        }))
+    }
+}
+
+impl Faults {
+    /// While this is true, every operation fails with EIO.
+    pub fn gate(&self) -> Arc<AtomicBool> {
+        self.0.gate.clone()
+    }
+
+    /// After this many more bytes written, writes fail with ENOSPC. `u64::MAX`: no bound.
+    pub fn space(&self, bytes: u64) {
+        self.0.space_bytes.store(bytes, Ordering::SeqCst);
+    }
+
+    /// The `k`-th operation from now, counted from 1, fails with EIO, once.
+    pub fn fail_nth(&self, k: u64) {
+        self.0.fail_at.store(self.operations() + k, Ordering::SeqCst);
+    }
+
+    /// Operations so far, failed ones too.
+    pub fn operations(&self) -> u64 {
+        self.0.operations.load(Ordering::SeqCst)
+    }
+
+    /// Lifts all faults.
+    pub fn clear(&self) {
+        self.0.gate.store(false, Ordering::SeqCst);
+        self.0.fail_at.store(0, Ordering::SeqCst);
+        self.space(u64::MAX);
+    }
+
+    fn pass(&self, what: &str) -> Result<()> {
+        let number = self.0.operations.fetch_add(1, Ordering::SeqCst) + 1;
+        let closed = self.0.gate.load(Ordering::SeqCst);
+        if closed || number == self.0.fail_at.load(Ordering::SeqCst) {
+            return Err(failed(&std::io::Error::from_raw_os_error(EIO), what));
+        }
+        Ok(())
+    }
+
+    /// How many of `wanted` bytes still fit.
+    fn take(&self, wanted: usize) -> usize {
+        let mut granted = 0;
+        let _ = self.0.space_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            granted = usize::try_from(left).unwrap_or(usize::MAX).min(wanted);
+            Some(if left == u64::MAX { left } else { left - granted as u64 })
+        });
+        granted
+    }
+
+    fn write(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+        self.pass("injected: write")?;
+        let fits = self.take(bytes.len());
+        write(&bytes[..fits])?;
+        if fits < bytes.len() {
+            let full = std::io::Error::from_raw_os_error(ENOSPC);
+            return Err(failed(&full, "injected: write"));
+        }
+        Ok(())
+    }
+}
+
+/// A backing with faults.
+pub struct Faulty<B> {
+    inner: B,
+    faults: Faults,
+}
+
+impl<B: Backing> Faulty<B> {
+    /// `inner`, failing as `faults` say.
+    pub fn new(inner: B, faults: Faults) -> Self {
+        Faulty { inner, faults }
+    }
+}
+
+struct FaultyStaged {
+    inner: Box<dyn Staged>,
+    faults: Faults,
+}
+
+struct FaultyUpdate {
+    inner: Box<dyn Update>,
+    faults: Faults,
+}
+
+impl<B: Backing> Backing for Faulty<B> {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Found> {
+        self.faults.pass("injected: stat")?;
+        self.inner.stat(path)
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        self.faults.pass("injected: list")?;
+        self.inner.list(path)
+    }
+
+    fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.faults.pass("injected: read")?;
+        self.inner.read(path, offset, buffer)
+    }
+
+    fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
+        self.faults.pass("injected: stage")?;
+        let inner = self.inner.stage(ino, instance)?;
+        Ok(Box::new(FaultyStaged { inner, faults: self.faults.clone() }))
+    }
+
+    fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        self.faults.pass("injected: update")?;
+        let inner = self.inner.update(path, expect)?;
+        Ok(Box::new(FaultyUpdate { inner, faults: self.faults.clone() }))
+    }
+
+    fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        self.faults.pass("injected: resume update")?;
+        let inner = self.inner.resume_update(path, expect)?;
+        Ok(Box::new(FaultyUpdate { inner, faults: self.faults.clone() }))
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+        self.faults.pass("injected: make directory")?;
+        self.inner.make_directory(path, mode)
+    }
+
+    fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        self.faults.pass("injected: remove directory")?;
+        self.inner.remove_directory(path)
+    }
+
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.faults.pass("injected: remove")?;
+        self.inner.unlink(path)
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        self.faults.pass("injected: rename")?;
+        self.inner.rename(from, to)
+    }
+
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
+        self.faults.pass("injected: change")?;
+        self.inner.change(path, change)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.faults.pass("injected: sync")?;
+        self.inner.sync()
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.faults.pass("injected: space")?;
+        self.inner.space()
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        self.faults.pass("injected: clean")?;
+        self.inner.clean(instance)
+    }
+}
+
+impl Staged for FaultyStaged {
+    fn resumed_bytes(&self) -> Option<u64> {
+        self.inner.resumed_bytes()
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let FaultyStaged { inner, faults } = self;
+        faults.write(bytes, |fits| inner.write(offset, fits))
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.faults.pass("injected: truncate")?;
+        self.inner.truncate(size)
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.faults.pass("injected: read")?;
+        self.inner.read(offset, buffer)
+    }
+
+    fn publish(
+        self: Box<Self>,
+        path: &[u8],
+        attributes: &Attributes,
+        size: u64,
+        expect: Option<Fingerprint>,
+    ) -> Result<Published> {
+        self.faults.pass("injected: publish")?;
+        self.inner.publish(path, attributes, size, expect)
+    }
+
+    fn discard(self: Box<Self>) {
+        // Counted, but a discard has no way to fail; with a fault it leaves the bytes there.
+        if self.faults.pass("injected: discard").is_ok() {
+            self.inner.discard();
+        }
+    }
+}
+
+impl Update for FaultyUpdate {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let FaultyUpdate { inner, faults } = self;
+        faults.write(bytes, |fits| inner.write(offset, fits))
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.faults.pass("injected: truncate")?;
+        self.inner.truncate(size)
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.faults.pass("injected: read")?;
+        self.inner.read(offset, buffer)
+    }
+
+    fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
+        self.faults.pass("injected: finish")?;
+        self.inner.finish(attributes)
+    }
+}

@@ -1,0 +1,244 @@
+//! The permanent store behind the memory tier: where files come from and where the drain brings
+//! them.
+//!
+//! Paths are bytes relative to the store's root, `b"a/b"`, without leading slash; `b""` is the
+//! root. No path, and no symbolic link met on the way, leads out of it. A new version of a file is
+//! staged under a temporary name and published by one rename, so a name never shows half of it. A
+//! version that somebody else put there meanwhile is never lost: it is kept beside ours.
+//!
+//! Not here: what is owed, in which order, and how often to try again (the drain); durability of a
+//! single call (only [`Backing::sync`] waits for the disk).
+
+use terral_format::ids::{Ino, InstanceId};
+use terral_format::message::{Attributes, Change, Name, Space};
+use terral_format::record::Fingerprint;
+use terral_format::{Error, ErrorKind, Result};
+
+mod beneath;
+
+mod attributes;
+
+mod staged;
+
+mod update;
+
+pub mod dir;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod faulty;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the staging directory in the root; no path may begin with it.
+pub const STAGING: &[u8] = b".terral";
+
+/// What is under a name now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// As `stat(2)` says, but with inode number 0.
+    pub attributes: Attributes,
+    /// To compare with later. Two changes within one tick of the file system's clock that keep the
+    /// size look alike.
+    pub fingerprint: Fingerprint,
+}
+
+/// How a name operation changed the look of what it was done to. Whoever remembers a fingerprint
+/// goes on with `after`, but only if `before` is what was remembered; else somebody else was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// The look just before.
+    pub before: Fingerprint,
+    /// The look just after.
+    pub after: Fingerprint,
+}
+
+/// What [`Staged::publish`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// How the file looks under its name.
+    pub fingerprint: Fingerprint,
+    /// Where somebody else's version of it is now, if there was one: `NAME.theirs-N`.
+    pub conflict: Option<Vec<u8>>,
+}
+
+/// A permanent store.
+///
+/// # Errors
+/// Of every call: [`ErrorKind::Backing`] if the store itself is away or broken (so that a store
+/// that is away is never taken for one without files), [`ErrorKind::NoSpace`] if it or the user's
+/// quota is full, [`ErrorKind::Denied`] if it does not let this process do that or the path begins
+/// with [`STAGING`], [`ErrorKind::Invalid`] and [`ErrorKind::NameTooLong`] for what cannot be
+/// a path, [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], [`ErrorKind::IsDirectory`] as in
+/// POSIX, and [`ErrorKind::Unsupported`] for anything but files and directories: devices, sockets,
+/// pipes, symbolic links that dangle, and those that lead out of the root.
+pub trait Backing: Send + Sync {
+    /// The store's name, for messages.
+    fn describe(&self) -> String;
+
+    /// What is at `path`. Symbolic links appear as what they point to.
+    fn stat(&self, path: &[u8]) -> Result<Found>;
+
+    /// The files and directories in `path`, in order of their bytes, with inode number 0. What
+    /// [`Backing::stat`] would refuse, and what belongs to the staging, is left out.
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>>;
+
+    /// Reads bytes of a file from `offset`; fewer than asked for only at its end.
+    fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Starts a whole new version of a file, or goes on with what an earlier process of the same
+    /// instance staged for this `ino` (see [`Staged::resumed_bytes`]). One at a time per `ino`.
+    fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>>;
+
+    /// Starts changing a file in place; owner, hard links and extended attributes stay. Readers see
+    /// each write at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if the file does not look like `expect`: somebody else changed it, and a
+    /// whole version must be staged instead.
+    fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>>;
+
+    /// As [`Backing::update`], for an update that was interrupted: `expect` is how the file looked
+    /// before it began, and only the inode number must still be that one.
+    fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>>;
+
+    /// Makes a directory with exactly these permission bits. One that exists is left as it is.
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()>;
+
+    /// Removes an empty directory. One that is missing is no error.
+    fn remove_directory(&self, path: &[u8]) -> Result<()>;
+
+    /// Removes a file's name. One that is missing is no error.
+    fn unlink(&self, path: &[u8]) -> Result<()>;
+
+    /// Moves a name, over an existing one if there is one. A missing `from` is
+    /// [`ErrorKind::NotFound`]: after a restart that may mean that it was done before.
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
+
+    /// Changes attributes.
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched>;
+
+    /// Waits until all that was done so far survives a power cut, as far as the store promises it.
+    fn sync(&self) -> Result<()>;
+
+    /// Bytes and names there, used and free for this user.
+    fn space(&self) -> Result<Space>;
+
+    /// Removes what `instance` has staged and not published, and the staging directory if nothing
+    /// of others is in it.
+    fn clean(&self, instance: InstanceId) -> Result<()>;
+}
+
+/// A version of a file that nobody sees yet. Dropping it keeps what was written, for the next
+/// [`Backing::stage`] of the same file.
+pub trait Staged: Send {
+    /// Size of what was found from before, or `None` if this stage is new and empty. Where it is
+    /// `None`, nothing that was staged earlier for this file exists any more. Where it is not,
+    /// holes of the new version may have old bytes: truncate to 0 first, unless it is known which
+    /// were written.
+    fn resumed_bytes(&self) -> Option<u64>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Sets the size; what is new reads as zeros.
+    fn truncate(&mut self, size: u64) -> Result<()>;
+
+    /// Reads back; fewer bytes than asked for only at the end.
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Gives the version its size, mode, owner and times, and puts it under `path` in one step.
+    /// Owner and times are set as far as this process may; without the owner, set-id bits are
+    /// dropped. `expect` is how the file there must look, `None` that there must be none; if
+    /// something else is there and its bytes differ, it is kept as [`Published::conflict`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the directory is missing. [`ErrorKind::Backing`] also if the
+    /// staged bytes are gone. After any error, [`Backing::stage`] goes on with what is left.
+    fn publish(
+        self: Box<Self>,
+        path: &[u8],
+        attributes: &Attributes,
+        size: u64,
+        expect: Option<Fingerprint>,
+    ) -> Result<Published>;
+
+    /// Throws it away.
+    fn discard(self: Box<Self>);
+}
+
+/// A file being changed in place.
+pub trait Update: Send {
+    /// Writes all of `bytes` at `offset`.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Sets the size; what is new reads as zeros.
+    fn truncate(&mut self, size: u64) -> Result<()>;
+
+    /// Reads back; fewer bytes than asked for only at the end.
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Sets mode, owner and times where they differ and this process may; says how the file looks.
+    fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint>;
+}
+
+/// Refuses what is not a path within a store.
+fn check_path(path: &[u8]) -> Result<()> {
+    let refuse = |kind, why: &str| Err(Error::new(kind, format!("{}: {why}", shown(path))));
+    if path.is_empty() {
+        return Ok(());
+    }
+    if path.len() > 4095 {
+        return refuse(ErrorKind::NameTooLong, "more than 4095 bytes");
+    }
+    if path.contains(&0) {
+        return refuse(ErrorKind::Invalid, "a zero byte in a path");
+    }
+    for (index, name) in path.split(|byte| *byte == b'/').enumerate() {
+        if name.is_empty() || name == b"." || name == b".." {
+            return refuse(ErrorKind::Invalid, "not a path below the root");
+        }
+        if name.len() > 255 {
+            return refuse(ErrorKind::NameTooLong, "a name of more than 255 bytes");
+        }
+        if index == 0 && name == STAGING {
+            return refuse(ErrorKind::Denied, "this name is Terral's own; take another one");
+        }
+    }
+    Ok(())
+}
+
+/// A path as a person can read it, on one line.
+fn shown(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for character in String::from_utf8_lossy(path).chars() {
+        if character.is_control() {
+            text.extend(character.escape_default());
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// The error for an `errno` while doing `what`.
+fn failed(error: &std::io::Error, what: &str) -> Error {
+    let mut failure = Error::system(error, what);
+    // The kinds of the general table, except where an errno of a file system says something else
+    // than the same errno of a system call: EPERM, EIO, EDQUOT, ENXIO, ENODEV, ETXTBSY, ENOTCONN,
+    // ETIMEDOUT, EHOSTDOWN, ESTALE.
+    failure.kind = match failure.errno {
+        1 | 30 => ErrorKind::Denied,
+        28 | 122 => ErrorKind::NoSpace,
+        5 | 6 | 19 | 107 | 110 | 112 | 116 => ErrorKind::Backing,
+        26 => ErrorKind::Busy,
+        _ => failure.kind,
+    };
+    if failure.kind == ErrorKind::NoSpace {
+        failure.context.push_str("; free some there, then it goes on");
+    }
+    failure
+}

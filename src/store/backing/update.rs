@@ -1,0 +1,78 @@
+//! Changing a file in place: the bytes that differ, and nothing else about it.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use terral_format::message::Attributes;
+use terral_format::record::Fingerprint;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::Update;
+use super::attributes::{by_name, dress, fingerprint, read_full};
+use super::beneath::Root;
+
+/// An open file of the directory.
+pub(super) struct DirUpdate {
+    root: Arc<Root>,
+    path: Vec<u8>,
+    file: File,
+}
+
+impl DirUpdate {
+    /// Opens it for writing if it is still the file that `same` knows.
+    pub(super) fn open(
+        root: &Arc<Root>,
+        path: &[u8],
+        same: impl Fn(Fingerprint) -> bool,
+    ) -> Result<Self> {
+        let fail = |error| root.failed_io("update", path, &error);
+        let looked = root.open_at("update", path, OFlags::PATH)?;
+        let metadata = looked.metadata().map_err(fail)?;
+        if !metadata.is_file() || !same(fingerprint(&metadata)) {
+            let what = "somebody else changed it; both versions must be kept";
+            let context = format!("update {}: conflict: {what}", root.full(path));
+            return Err(Error::new(ErrorKind::Busy, context));
+        }
+        let file = match writable(&looked) {
+            // It may have become read-only while a writer had it open; `finish` sets the mode. Only
+            // the owner gets through.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let mode = Permissions::from_mode(metadata.mode() & 0o7777 | 0o600);
+                std::fs::set_permissions(by_name(&looked), mode).map_err(|_| fail(error))?;
+                writable(&looked).map_err(fail)?
+            }
+            opened => opened.map_err(fail)?,
+        };
+        Ok(DirUpdate { root: root.clone(), path: path.to_vec(), file })
+    }
+
+    fn failed(&self, what: &str, error: &std::io::Error) -> Error {
+        self.root.failed_io(what, &self.path, error)
+    }
+}
+
+fn writable(looked: &File) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(by_name(looked))
+}
+
+impl Update for DirUpdate {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| self.failed("write", &error))
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.file.set_len(size).map_err(|error| self.failed("truncate", &error))
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        read_full(&self.file, offset, buffer).map_err(|error| self.failed("read", &error))
+    }
+
+    fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
+        let dressed = dress(&self.file, attributes).and_then(|()| self.file.metadata());
+        let metadata = dressed.map_err(|error| self.failed("set the attributes of", &error))?;
+        Ok(fingerprint(&metadata))
+    }
+}

@@ -1,0 +1,158 @@
+//! The log: transactions, one frame each, in a file of the instance's directory.
+//!
+//! A transaction counts once its frame is whole. What a dying server left half-written is cut off at
+//! the next start. The log is rewritten from a snapshot when it has grown too long; the new file
+//! takes the old one's name in one step.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+use terral_format::record::Record;
+use terral_format::{Error, Result, frame};
+
+/// Memory the log always has in hand.
+pub const AHEAD_BYTES: u64 = 256 << 10;
+
+/// An open log.
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    reserved: u64,
+    buffer: Vec<u8>,
+}
+
+impl Log {
+    /// A new log that holds `first`.
+    pub fn create(path: &Path, first: &[Record]) -> Result<Self> {
+        let file = new_file(path)?;
+        let mut log = Log { path: path.into(), file, length: 0, reserved: 0, buffer: Vec::new() };
+        log.append(first)?;
+        Ok(log)
+    }
+
+    /// Opens a log and gives its transactions, in order.
+    ///
+    /// # Errors
+    /// A log of another version is refused; a torn end is not an error.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Vec<Record>>)> {
+        let failed = |e: &io::Error| Error::system(e, path.display().to_string());
+        let bytes = fs::read(path).map_err(|e| failed(&e))?;
+        let (mut rest, mut transactions) = (bytes.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            match frame::read(rest) {
+                Ok((payload, after)) => {
+                    transactions.push(frame::decode(payload)?);
+                    rest = after;
+                }
+                Err(error) if error.kind == terral_format::ErrorKind::Version => return Err(error),
+                Err(_) => break,
+            }
+        }
+        let length = (bytes.len() - rest.len()) as u64;
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| failed(&e))?;
+        file.set_len(length).map_err(|e| failed(&e))?;
+        Ok((Log { path: path.into(), file, length, reserved: 0, buffer: Vec::new() }, transactions))
+    }
+
+    /// Adds one transaction. When this returns, it survives the death of this process.
+    pub fn append(&mut self, records: &[Record]) -> Result<()> {
+        self.buffer.clear();
+        frame::write(&mut self.buffer, &frame::encode(&records)?);
+        let written = self.file.write_all_at(&self.buffer, self.length);
+        written.map_err(|e| Error::system(&e, self.path.display().to_string()))?;
+        self.length += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Makes sure that the next transactions, [`AHEAD_BYTES`] in all, find memory.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if they would not: nothing may be changed then.
+    pub fn reserve(&mut self) -> Result<()> {
+        if self.length + AHEAD_BYTES <= self.reserved {
+            return Ok(());
+        }
+        let (from, bytes) = (self.length, 2 * AHEAD_BYTES);
+        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, bytes)
+            .map_err(|e| Error::system(&e.into(), self.path.display().to_string()))?;
+        self.reserved = from + bytes;
+        Ok(())
+    }
+
+    /// Bytes of the log.
+    pub fn bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// Replaces the log by one that holds `snapshot`, in transactions of bounded size.
+    pub fn rewrite(&mut self, snapshot: &[Record]) -> Result<()> {
+        let next = self.path.with_extension("next");
+        let mut log = Log { path: next.clone(), file: new_file(&next)?, length: 0, reserved: 0, buffer: vec![] };
+        for part in snapshot.chunks(1024) {
+            log.append(part)?;
+        }
+        let moved = fs::rename(&next, &self.path);
+        moved.map_err(|e| Error::system(&e, next.display().to_string()))?;
+        (self.file, self.length, self.reserved) = (log.file, log.length, log.length);
+        Ok(())
+    }
+}
+
+fn new_file(path: &Path) -> Result<File> {
+    let mut how = OpenOptions::new();
+    let how = how.read(true).write(true).create(true).truncate(true).mode(0o600);
+    how.open(path).map_err(|e| Error::system(&e, path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Log;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use terral_format::ids::{Ino, Lsn};
+    use terral_format::record::Record;
+
+    fn record(n: u64) -> Vec<Record> {
+        vec![Record::Rewritten { ino: Ino(n) }, Record::NamesDrained(Lsn(n))]
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_off_and_what_was_whole_stays() {
+        let home = tempfile::tempdir().expect("directory");
+        let path = home.path().join("log");
+        let mut log = Log::create(&path, &record(0)).expect("creates");
+        for n in 1..50 {
+            log.append(&record(n)).expect("appends");
+        }
+        let whole = std::fs::read(&path).expect("reads");
+        for cut in [1, 7, 16, 20] {
+            std::fs::write(&path, &whole[..whole.len() - cut]).expect("writes");
+            let (mut log, found) = Log::open(&path).expect("opens");
+            assert_eq!(found.len(), 49);
+            log.append(&record(99)).expect("appends");
+            let (_, found) = Log::open(&path).expect("opens");
+            assert_eq!(found.last(), Some(&record(99)));
+        }
+        let garbage = OpenOptions::new().append(true).open(&path).expect("opens");
+        (&garbage).write_all(&[0x5a; 40]).expect("writes");
+        assert_eq!(Log::open(&path).expect("opens").1.len(), 50);
+    }
+
+    #[test]
+    fn a_rewritten_log_holds_the_snapshot_and_goes_on() {
+        let home = tempfile::tempdir().expect("directory");
+        let path = home.path().join("log");
+        let mut log = Log::create(&path, &record(0)).expect("creates");
+        let snapshot: Vec<_> = (0..3000).map(|n| Record::Rewritten { ino: Ino(n) }).collect();
+        log.rewrite(&snapshot).expect("rewrites");
+        log.append(&record(1)).expect("appends");
+        let (_, found) = Log::open(&path).expect("opens");
+        let flat: Vec<_> = found.into_iter().flatten().collect();
+        assert_eq!(flat[..3000], snapshot);
+        assert_eq!(flat[3000..], record(1));
+    }
+}

@@ -1,0 +1,240 @@
+//! The shared memory as the server's side sees it: tables, headers, page states, segment files.
+//!
+//! Everything here takes `&self`: the words are atomics and the bytes are files, so the drain can
+//! read without the server's lock. What clients can write (headers, page states) is checked by its
+//! users.
+
+use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{
+    Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES,
+};
+use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
+use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
+use terral_format::{Error, Result};
+
+/// A piece of shared memory, as words.
+pub trait Shared: Send + Sync {
+    /// `count` words from byte `offset` on; panics outside, since offsets are our own.
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64];
+}
+
+/// The regions of one instance.
+pub struct Memory {
+    /// Its sizes.
+    pub geometry: Geometry,
+    tables: Box<dyn Shared>,
+    headers: Box<dyn Shared>,
+    pages: Box<dyn Shared>,
+    directory: PathBuf,
+    segments: RwLock<Vec<Option<Arc<File>>>>,
+}
+
+/// Words of a file's header, by name.
+pub struct Header<'a>(&'a [AtomicU64]);
+
+impl Header<'_> {
+    /// See [`terral_format::size`].
+    pub fn size(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, size) / 8]
+    }
+
+    /// See [`terral_format::size`].
+    pub fn ticket(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, ticket) / 8]
+    }
+
+    /// Last modification, nanoseconds since 1970.
+    pub fn modified_ns(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, modified_ns) / 8]
+    }
+
+    /// Last read, nanoseconds since 1970.
+    pub fn accessed_ns(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, accessed_ns) / 8]
+    }
+}
+
+/// Words of a file's record, by name.
+pub struct Record<'a>(&'a [AtomicU64]);
+
+impl<'a> Record<'a> {
+    /// Whose record; 0 for nobody's.
+    pub fn ino(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, ino) / 8]
+    }
+
+    /// Bytes below this without a chunk lie in the backing.
+    pub fn backed_bytes(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, backed_bytes) / 8]
+    }
+
+    /// 1 + the top map page.
+    pub fn root(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, root) / 8]
+    }
+
+    fn inline(&self, index: usize) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, inline) / 8 + index]
+    }
+}
+
+/// Places of a chunk index in the three levels below a record's root, from the top.
+pub fn path_of(index: u64) -> Option<[usize; 3]> {
+    let at = index.checked_sub(INLINE_ENTRIES as u64)?;
+    let fanout = MAP_FANOUT as u64;
+    let top = at / (fanout * fanout);
+    (top < fanout).then(|| [top as usize, (at / fanout % fanout) as usize, (at % fanout) as usize])
+}
+
+impl Memory {
+    /// The memory of the instance in `directory`.
+    pub fn new(
+        directory: PathBuf,
+        geometry: Geometry,
+        tables: Box<dyn Shared>,
+        headers: Box<dyn Shared>,
+        pages: Box<dyn Shared>,
+    ) -> Self {
+        let segments = RwLock::new(vec![None; geometry.segments as usize]);
+        Memory { geometry, tables, headers, pages, directory, segments }
+    }
+
+    /// The record of a file slot.
+    pub fn record(&self, slot: FileSlot) -> Record<'_> {
+        Record(self.tables.words(self.geometry.record_at(slot.0), size_of::<FileRecord>() / 8))
+    }
+
+    /// The header of a file slot; clients write it.
+    pub fn header(&self, slot: FileSlot) -> Header<'_> {
+        Header(self.headers.words(self.geometry.header_at(slot.0), size_of::<FileHeader>() / 8))
+    }
+
+    /// The words of an open-file description; clients write them.
+    pub fn description(&self, slot: DescriptionSlot) -> &[AtomicU64] {
+        self.headers.words(self.geometry.description_at(slot.0), size_of::<Description>() / 8)
+    }
+
+    /// The page states of the whole arena, indexed by page number; clients write them.
+    pub fn lanes(&self) -> &[AtomicU64] {
+        self.pages.words(0, self.geometry.pages_bytes() / 8)
+    }
+
+    /// The words of a map page.
+    pub fn map_page(&self, page: u32) -> &[AtomicU64] {
+        self.tables.words(self.geometry.map_page_at(page), MAP_FANOUT)
+    }
+
+    /// What the superblock says of a segment.
+    pub fn segment_state(&self, segment: u32) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, segments) + segment as usize * 8, 1)[0]
+    }
+
+    /// The word of a file's map for chunk `index`, if its map pages exist.
+    pub fn entry_word(&self, slot: FileSlot, index: u64) -> Option<&AtomicU64> {
+        let record = self.record(slot);
+        let Some(path) = path_of(index) else {
+            return (index < INLINE_ENTRIES as u64).then(|| record.inline(index as usize));
+        };
+        let mut word = record.root();
+        for place in path {
+            let page = word.load(std::sync::atomic::Ordering::SeqCst).checked_sub(1)?;
+            word = &self.map_page(u32::try_from(page).ok()?)[place];
+        }
+        Some(word)
+    }
+
+    /// The entry of chunk `index`.
+    pub fn entry(&self, slot: FileSlot, index: u64) -> MapEntry {
+        self.entry_word(slot, index).map_or(MapEntry::ABSENT, MapEntry::load)
+    }
+
+    /// Makes the file of a segment, sparse and empty.
+    pub fn create_segment(&self, segment: u32) -> Result<()> {
+        let path = self.directory.join(format!("seg-{segment}"));
+        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
+        let mut how = OpenOptions::new();
+        let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = how.open(&path).map_err(|e| failed(&e))?;
+        file.set_len(SEGMENT_BYTES as u64).map_err(|e| failed(&e))?;
+        Ok(())
+    }
+
+    /// The file of a segment.
+    pub fn segment(&self, segment: u32) -> Result<Arc<File>> {
+        let read = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(file)) = read.get(segment as usize) {
+            return Ok(file.clone());
+        }
+        drop(read);
+        let path = self.directory.join(format!("seg-{segment}"));
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = Arc::new(file.map_err(|e| Error::system(&e, path.display().to_string()))?);
+        let mut write = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = write.get_mut(segment as usize) {
+            *place = Some(file.clone());
+        }
+        Ok(file)
+    }
+
+    /// Reads arena bytes from the start of `page` plus `offset` on; they lie in one segment.
+    pub fn read(&self, page: PageNumber, offset: u64, into: &mut [u8]) -> Result<()> {
+        let at = u64::from(page.0 % SEGMENT_PAGES) * PAGE_BYTES as u64 + offset;
+        let file = self.segment(page.0 / SEGMENT_PAGES)?;
+        file.read_exact_at(into, at).map_err(|e| Error::system(&e, "memory tier"))
+    }
+
+    /// Writes arena bytes as [`Memory::read`] reads them.
+    pub fn write(&self, page: PageNumber, offset: u64, bytes: &[u8]) -> Result<()> {
+        let at = u64::from(page.0 % SEGMENT_PAGES) * PAGE_BYTES as u64 + offset;
+        let file = self.segment(page.0 / SEGMENT_PAGES)?;
+        file.write_all_at(bytes, at).map_err(|e| Error::system(&e, "memory tier"))
+    }
+
+    /// Bytes the file system of the arena still has.
+    pub fn room_bytes(&self) -> u64 {
+        let room = rustix::fs::statvfs(&self.directory);
+        room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize))
+    }
+}
+
+/// Shared memory for tests: nobody else sees it.
+#[cfg(test)]
+pub struct Private(Vec<AtomicU64>);
+
+#[cfg(test)]
+impl Private {
+    /// `bytes` zeros.
+    pub fn boxed(bytes: usize) -> Box<dyn Shared> {
+        Box::new(Private((0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+#[cfg(test)]
+impl Shared for Private {
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        &self.0[offset / 8..offset / 8 + count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_of;
+    use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
+
+    #[test]
+    fn every_chunk_of_the_largest_file_has_a_place() {
+        assert_eq!(path_of(1), None);
+        assert_eq!(path_of(2), Some([0, 0, 0]));
+        assert_eq!(path_of(2 + 511), Some([0, 0, 511]));
+        assert_eq!(path_of(2 + 512), Some([0, 1, 0]));
+        assert!(path_of(FILE_BYTES_MAX / CHUNK_BYTES).is_some());
+        assert_eq!(path_of(u64::MAX), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Copies dirty chunks out of the memory tier for the drain, without the server's lock.
+//!
+//! A copy is a snapshot: the dirty marks are cleared first, the bytes read after, and the entry
+//! checked last. If the chunk moved meanwhile the copy is thrown away (its new place is dirty); if a
+//! writer was in the middle, its pages are dirty again when it is done.
+
+use terral_format::frame::checksum;
+use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::ids::FileSlot;
+use terral_format::pages::{self, PageState};
+use terral_format::{Result, entry::MapEntry};
+
+use crate::memory::Memory;
+
+/// A chunk as the drain saw it.
+pub struct Snapshot {
+    /// Its bytes from its start on; pages that were never written are zeros.
+    pub bytes: Vec<u8>,
+    /// Byte ranges that must be copied, see [`Want`].
+    pub runs: Vec<(u64, u64)>,
+}
+
+/// Which pages a snapshot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// The dirty ones.
+    Dirty,
+    /// All of them up to the last valid one; what was never written is zeros.
+    Whole,
+}
+
+/// Bytes of a chunk that are not yet drained.
+pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
+    let first = entry.page().0;
+    let count = pages::count_dirty(memory.lanes(), first, first + entry.pages());
+    u64::from(count) * PAGE_BYTES as u64
+}
+
+/// Takes the dirty marks of chunk `index` and its bytes. `None`: nothing is owed, or it moved.
+///
+/// # Errors
+/// If the memory cannot be read; the pages are dirty again then.
+pub fn take(memory: &Memory, slot: FileSlot, index: u64, want: Want) -> Result<Option<Snapshot>> {
+    let entry = memory.entry(slot, index).unrecalled();
+    if entry.is_absent() {
+        return Ok(None);
+    }
+    let (lanes, first, last) = (memory.lanes(), entry.page().0, entry.page().0 + entry.pages());
+    let at = |page: u32| u64::from(page - first) * PAGE_BYTES as u64;
+    let mut runs = Vec::new();
+    pages::take_dirty(lanes, first, last, |from, to| runs.push((at(from), at(to))));
+    let valid = valid_runs(lanes, first, last);
+    let end = valid.last().map_or(0, |(_, to)| at(*to));
+    if want == Want::Whole && end > 0 {
+        runs = vec![(0, end)];
+    }
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; end as usize];
+    for (from, to) in valid {
+        let into = &mut bytes[at(from) as usize..at(to) as usize];
+        if let Err(error) = memory.read(entry.page(), at(from), into) {
+            pages::mark_dirty(lanes, first, last);
+            return Err(error);
+        }
+    }
+    let still = memory.entry(slot, index).unrecalled() == entry;
+    Ok(still.then_some(Snapshot { bytes, runs }))
+}
+
+/// Gives back what [`take`] took: the copy did not reach the backing.
+pub fn give_back(memory: &Memory, slot: FileSlot, index: u64) {
+    let entry = memory.entry(slot, index).unrecalled();
+    if !entry.is_absent() {
+        let first = entry.page().0;
+        pages::mark_dirty(memory.lanes(), first, first + entry.pages());
+    }
+}
+
+fn valid_runs(lanes: &[std::sync::atomic::AtomicU64], first: u32, last: u32) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for page in first..last {
+        if !matches!(pages::state(lanes, page), PageState::Valid { .. }) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(run) if run.1 == page => run.1 = page + 1,
+            _ => runs.push((page, page + 1)),
+        }
+    }
+    runs
+}
+
+impl Snapshot {
+    /// Checksum and length of all its bytes. They reach beyond the file's end by less than a page,
+    /// or by what a writer has published and not yet counted into the size.
+    pub fn sum(&self) -> (u64, u64) {
+        (checksum(&self.bytes), self.bytes.len() as u64)
+    }
+
+    /// What must be copied: file offset and bytes.
+    pub fn pieces(&self, index: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        let piece = |(from, to): &(u64, u64)| &self.bytes[*from as usize..*to as usize];
+        self.runs.iter().map(move |run| (index * CHUNK_BYTES + run.0, piece(run)))
+    }
+}

@@ -1,0 +1,304 @@
+//! The arena as a client reaches it: one range of addresses, page number × 4 KiB, into which
+//! segments are mapped when they are first needed.
+//!
+//! Warm means that a store cannot fault into a missing page: the segment is huge, or its pages exist
+//! and this process has mapped the chunk. Warm memory is copied into directly; all else goes through
+//! `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an error where
+//! a store would be SIGBUS.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use terral_format::geometry::{
+    CHUNK_PAGES, Geometry, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNKS, SEGMENT_PAGES,
+};
+use terral_format::ids::PageNumber;
+use terral_format::tables::segment;
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::copy;
+use crate::system::check;
+
+const HUGE_BYTES: usize = 2 << 20;
+const UNSEEN: u8 = 0;
+const SEEN: u8 = 1;
+const MAPPED: u8 = 2;
+const UNMAPPABLE: u8 = 3;
+/// Segment files a process keeps open for the cold path.
+const OPEN_FILES: usize = 4;
+
+/// The file of segment `index` in the instance's directory.
+pub fn segment_path(instance: &Path, index: u32) -> PathBuf {
+    instance.join(format!("seg-{index}"))
+}
+
+/// An open segment file, and which file that was: an application may close our descriptor and get
+/// its number for a file of its own.
+struct OpenSegment {
+    index: u32,
+    inode: u64,
+    file: Arc<File>,
+}
+
+/// The mapped arena of one instance.
+pub struct Arena {
+    instance: PathBuf,
+    base: *mut u8,
+    reserved: (*mut u8, usize),
+    segments: Vec<AtomicU8>,
+    chunks: Vec<AtomicU8>,
+    mapping: Mutex<()>,
+    open: Mutex<Vec<OpenSegment>>,
+}
+
+// SAFETY: the arena is shared memory; the protocol of `terral_format` orders who touches what.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves the addresses of an arena; maps nothing yet.
+    pub fn reserve(instance: &Path, geometry: &Geometry) -> Result<Self> {
+        let bytes = geometry.arena_bytes() as usize + HUGE_BYTES;
+        // SAFETY: a new inaccessible mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        check(start as i64, || format!("reserve {bytes} bytes of addresses"))?;
+        let start: *mut u8 = start.cast();
+        let states = |count: u32| (0..count).map(|_| AtomicU8::new(UNSEEN)).collect();
+        Ok(Arena {
+            instance: instance.into(),
+            // SAFETY: HUGE_BYTES of slack were reserved for the alignment.
+            base: unsafe { start.add(start.align_offset(HUGE_BYTES)) },
+            reserved: (start, bytes),
+            segments: states(geometry.segments),
+            chunks: states(geometry.segments * SEGMENT_CHUNKS),
+            mapping: Mutex::new(()),
+            open: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Writes `bytes` at `offset` bytes into the pages from `page` on; `state` is the segment's (see
+    /// [`segment`]). The caller holds a pin on the chunk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if a page cannot be had: the write must be given up or tried elsewhere.
+    pub fn write(&self, page: PageNumber, offset: usize, bytes: &[u8], state: u64) -> Result<()> {
+        let at = self.place(page, offset, bytes.len())?;
+        if self.is_warm(page, state) {
+            // SAFETY: in the arena, mapped writable, every page exists.
+            unsafe { copy::into_arena(self.base.add(at), bytes) };
+            return Ok(());
+        }
+        let file = self.file(page.0 / SEGMENT_PAGES)?;
+        let within = (at % SEGMENT_BYTES) as u64;
+        file.write_all_at(bytes, within).map_err(|e| Error::system(&e, "memory tier"))
+    }
+
+    /// Reads as [`Arena::write`] writes. The caller checks afterwards that the chunk is still the one.
+    pub fn read(&self, page: PageNumber, offset: usize, into: &mut [u8], state: u64) -> Result<()> {
+        let at = self.place(page, offset, into.len())?;
+        if self.is_warm(page, state) {
+            // SAFETY: in the arena, mapped, every page exists.
+            unsafe {
+                let from = self.base.add(at);
+                std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+            }
+            return Ok(());
+        }
+        let file = self.file(page.0 / SEGMENT_PAGES)?;
+        let within = (at % SEGMENT_BYTES) as u64;
+        file.read_exact_at(into, within).map_err(|e| Error::system(&e, "memory tier"))
+    }
+
+    /// Byte offset in the arena; an entry that points outside it is a lie.
+    fn place(&self, page: PageNumber, offset: usize, bytes: usize) -> Result<usize> {
+        let at = page.0 as usize * PAGE_BYTES + offset;
+        let end = at.checked_add(bytes);
+        let arena = self.segments.len() * SEGMENT_BYTES;
+        let last = at / SEGMENT_BYTES == (at + bytes.max(1) - 1) / SEGMENT_BYTES;
+        if end.is_some_and(|end| end <= arena) && last {
+            return Ok(at);
+        }
+        Err(Error::new(ErrorKind::Malformed, format!("page {page} outside the arena")))
+    }
+
+    fn is_warm(&self, page: PageNumber, state: u64) -> bool {
+        match state {
+            segment::HUGE => self.map_segment(page.0 / SEGMENT_PAGES),
+            segment::POPULATED => self.map_chunk(page),
+            _ => false,
+        }
+    }
+
+    fn map_segment(&self, index: u32) -> bool {
+        match self.segments[index as usize].load(Ordering::Acquire) {
+            MAPPED => true,
+            UNMAPPABLE => false,
+            _ => self.map_segment_slowly(index),
+        }
+    }
+
+    #[cold]
+    fn map_segment_slowly(&self, index: u32) -> bool {
+        let _one = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &self.segments[index as usize];
+        if state.load(Ordering::Acquire) == MAPPED {
+            return true;
+        }
+        let mapped = self.file(index).is_ok_and(|file| {
+            // SAFETY: inside our own reservation, segment-aligned; nobody uses it before MAPPED.
+            let got = unsafe {
+                libc::mmap(
+                    self.base.add(index as usize * SEGMENT_BYTES).cast(),
+                    SEGMENT_BYTES,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_FIXED,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            got != libc::MAP_FAILED
+        });
+        state.store(if mapped { MAPPED } else { UNMAPPABLE }, Ordering::Release);
+        mapped
+    }
+
+    /// The first touch of a 4 KiB-paged chunk is cheaper through the file; from the second on, the
+    /// chunk is mapped whole.
+    fn map_chunk(&self, page: PageNumber) -> bool {
+        let chunk = page.0 / CHUNK_PAGES;
+        let state = &self.chunks[chunk as usize];
+        match state.load(Ordering::Acquire) {
+            MAPPED => true,
+            UNMAPPABLE => false,
+            UNSEEN => {
+                state.store(SEEN, Ordering::Release);
+                false
+            }
+            _ => {
+                let bytes = CHUNK_PAGES as usize * PAGE_BYTES;
+                let mapped = self.map_segment(page.0 / SEGMENT_PAGES)
+                    // SAFETY: a mapped chunk of the arena.
+                    && unsafe {
+                        let start = self.base.add(chunk as usize * bytes);
+                        libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) == 0
+                    };
+                state.store(if mapped { MAPPED } else { UNMAPPABLE }, Ordering::Release);
+                mapped
+            }
+        }
+    }
+
+    /// The segment's file, still open from last time if it is still the same.
+    fn file(&self, index: u32) -> Result<Arc<File>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = open.iter().position(|one| one.index == index) {
+            let one = &open[at];
+            if one.file.metadata().is_ok_and(|now| now.ino() == one.inode) {
+                return Ok(one.file.clone());
+            }
+            // The number is the application's now: forget it without closing it.
+            std::mem::forget(open.remove(at));
+        }
+        let path = segment_path(&self.instance, index);
+        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed(&e))?;
+        let inode = file.metadata().map_err(|e| failed(&e))?.ino();
+        let file = Arc::new(file);
+        if open.len() >= OPEN_FILES {
+            open.remove(0);
+        }
+        open.push(OpenSegment { index, inode, file: file.clone() });
+        Ok(file)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: our own reservation, with all that was mapped into it.
+        unsafe { libc::munmap(self.reserved.0.cast(), self.reserved.1) };
+    }
+}
+
+/// Makes every page of a segment exist, and huge where the kernel can (Linux ≥ 6.1), without
+/// changing its bytes; others may use it meanwhile. Gives the state to publish.
+///
+/// # Errors
+/// [`ErrorKind::NoSpace`] if memory does not suffice; some pages may exist then.
+pub fn prepare(file: &File) -> Result<u64> {
+    const MADV_COLLAPSE: i32 = 25;
+    let bytes = SEGMENT_BYTES + HUGE_BYTES;
+    // SAFETY: a reservation of our own.
+    let start = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0)
+    };
+    check(start as i64, || "reserve a segment".into())?;
+    let start: *mut u8 = start.cast();
+    // SAFETY: the aligned segment lies inside the reservation; it is unmapped below, whole.
+    let (populated, huge) = unsafe {
+        let base = start.add(start.align_offset(HUGE_BYTES));
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let base = libc::mmap(base.cast(), SEGMENT_BYTES, access, flags, file.as_raw_fd(), 0);
+        let populated = base != libc::MAP_FAILED && {
+            libc::madvise(base, SEGMENT_BYTES, libc::MADV_HUGEPAGE);
+            libc::madvise(base, SEGMENT_BYTES, libc::MADV_POPULATE_WRITE) == 0
+        };
+        let huge = populated && libc::madvise(base, SEGMENT_BYTES, MADV_COLLAPSE) == 0;
+        libc::munmap(start.cast(), bytes);
+        (populated, huge)
+    };
+    match (populated, huge) {
+        (true, true) => Ok(segment::HUGE),
+        (true, false) => Ok(segment::POPULATED),
+        _ => Err(Error::new(ErrorKind::NoSpace, "memory for a segment")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arena, prepare, segment_path};
+    use std::fs::File;
+    use terral_format::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
+    use terral_format::ids::PageNumber;
+    use terral_format::tables::segment;
+
+    #[test]
+    fn cold_and_warm_paths_reach_the_same_bytes() {
+        let home = tempfile::tempdir_in("/dev/shm").expect("directory");
+        let geometry = Geometry::for_memory(2 * SEGMENT_BYTES as u64);
+        for index in 0..2 {
+            let file = File::create(segment_path(home.path(), index)).expect("file");
+            file.set_len(SEGMENT_BYTES as u64).expect("room");
+        }
+        let arena = Arena::reserve(home.path(), &geometry).expect("addresses");
+        let page = PageNumber(SEGMENT_PAGES + 3);
+        arena.write(page, 5, b"cold", segment::SPARSE).expect("writes");
+        let file = File::options().read(true).write(true).open(segment_path(home.path(), 1));
+        let state = prepare(&file.expect("opens")).expect("memory");
+        let mut seen = [0; 4];
+        arena.read(page, 5, &mut seen, state).expect("reads");
+        assert_eq!(&seen, b"cold");
+        for round in 0..3u8 {
+            arena.write(page, 5, &[round; 4], segment::POPULATED).expect("writes");
+            arena.read(page, 5, &mut seen, segment::SPARSE).expect("reads");
+            assert_eq!(seen, [round; 4]);
+        }
+        let outside = PageNumber(2 * SEGMENT_PAGES - 1);
+        assert!(arena.write(outside, 4000, &[0; 200], state).is_err());
+    }
+}

@@ -1,0 +1,17 @@
+//! Moves messages and bytes between the processes of one machine: mapped regions, the arena,
+//! futexes, request slots, the handshake's socket, processes as descriptors.
+//!
+//! Not here: what the bytes mean, and any service. This is one of the three rooms that may use
+//! `unsafe`; everything it offers is safe to call.
+
+mod system;
+
+pub mod region;
+
+pub mod arena;
+pub mod copy;
+pub mod descriptor;
+pub mod futex;
+pub mod process;
+pub mod requests;
+pub mod socket;

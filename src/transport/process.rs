@@ -1,0 +1,150 @@
+//! Processes, by descriptors that cannot come to mean another process.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::system::{check, retry};
+
+/// A process that was alive when this was made; readable once it is dead.
+pub struct Process {
+    pid: u32,
+    descriptor: OwnedFd,
+}
+
+impl Process {
+    /// The process `pid` now is.
+    pub fn open(pid: u32) -> Result<Self> {
+        // SAFETY: no memory is passed.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let descriptor = check(descriptor, || format!("process {pid}"))?;
+        // SAFETY: a new descriptor of ours.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) };
+        Ok(Process { pid, descriptor })
+    }
+
+    /// The process `pid`, if it is still the one that started at `ticks`.
+    pub fn reopen(pid: u32, ticks: u64) -> Option<Self> {
+        let process = Process::open(pid).ok()?;
+        (started_ticks(pid).ok()? == ticks && process.is_alive()).then_some(process)
+    }
+
+    /// A process that is no more: for what it left behind.
+    pub fn gone(pid: u32) -> Option<Self> {
+        // A descriptor that is readable at once, as that of a dead process is.
+        let descriptor = std::fs::File::open("/dev/null").ok()?.into();
+        Some(Process { pid, descriptor })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_alive(&self) -> bool {
+        let mut poll =
+            libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that lives through the call.
+        unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// When `pid` started, in clock ticks since boot (proc(5), field 22 of `stat`).
+pub fn started_ticks(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).map_err(|e| Error::system(&e, path))?;
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
+    field.ok_or_else(|| Error::new(ErrorKind::Malformed, format!("/proc/{pid}/stat")))
+}
+
+/// The id of this boot of the machine.
+pub fn boot_id() -> Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(path).map_err(|e| Error::system(&e, path))?;
+    Ok(id.trim().into())
+}
+
+/// The user this process acts as.
+pub fn user() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// The group this process acts as.
+pub fn group() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getegid() }
+}
+
+/// Waits for any of a set of descriptors to become readable.
+pub struct WaitSet(OwnedFd);
+
+impl WaitSet {
+    /// An empty set.
+    pub fn new() -> Result<Self> {
+        // SAFETY: no memory is passed.
+        let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        check(set.into(), || "epoll".into())?;
+        // SAFETY: a new descriptor of ours.
+        Ok(WaitSet(unsafe { OwnedFd::from_raw_fd(set) }))
+    }
+
+    /// Adds a descriptor; [`WaitSet::wait`] gives `token` when it is readable. Closing removes it.
+    pub fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
+        let (set, added) = (self.0.as_raw_fd(), descriptor.as_raw_fd());
+        // SAFETY: the event lives through the call.
+        let done = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, added, &mut event) };
+        check(done.into(), || "epoll".into()).map(drop)
+    }
+
+    /// Tokens of readable descriptors; empty after `limit`. Waits for ever without one.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<Vec<u64>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let limit = limit.map_or(-1, |limit| limit.as_millis().min(1 << 30) as i32);
+        let (set, room) = (self.0.as_raw_fd(), events.len() as i32);
+        // SAFETY: the events live through the call, and their number is given.
+        let mut wait = || unsafe { libc::epoll_wait(set, events.as_mut_ptr(), room, limit) };
+        let count = check(retry(|| wait().into()), || "epoll".into())?;
+        Ok(events[..count as usize].iter().map(|event| event.u64).collect())
+    }
+}
+
+/// Lets `niceness` more others go first from now on: for the calling thread only, as Linux has it.
+pub fn be_nice(niceness: i32) {
+    // SAFETY: no memory is passed; 0 means the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, WaitSet, boot_id, started_ticks};
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_readable_once_it_is_dead() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let process = Process::open(child.id()).expect("alive");
+        let ticks = started_ticks(child.id()).expect("alive");
+        assert!(process.is_alive() && Process::reopen(child.id(), ticks).is_some());
+        assert!(Process::reopen(child.id(), ticks + 1).is_none());
+        let set = WaitSet::new().expect("epoll");
+        set.add(process.as_fd(), 7).expect("adds");
+        child.kill().expect("kills");
+        assert_eq!(set.wait(None).expect("waits"), [7]);
+        child.wait().expect("reaps");
+        assert!(!process.is_alive());
+        assert_eq!(boot_id().expect("linux").len(), 36);
+    }
+}

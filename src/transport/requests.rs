@@ -1,0 +1,321 @@
+//! Requests through the session page: a client fills a slot and rings; the server answers in place.
+//!
+//! A client that waits spins for as long as spinning has paid off lately, then sleeps on the slot's
+//! state. The server sleeps on the doorbell. Neither polls when idle. Everything in a slot may be
+//! garbage to the server: it copies out, checks, and only then believes.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
+use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, request};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::futex;
+use crate::region::Region;
+
+/// Longest and shortest spin of a waiting client, nanoseconds.
+const SPIN_NS: (u32, u32) = (2_000, 100_000);
+/// How often a sleeping client looks whether its server lives.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A mapped `session-N`.
+pub struct Session {
+    region: Region,
+    spin_ns: AtomicU32,
+}
+
+impl Session {
+    /// The session in `region`.
+    pub fn new(region: Region) -> Self {
+        Session { region, spin_ns: AtomicU32::new(SPIN_NS.1) }
+    }
+
+    /// Bytes a session's region must have.
+    pub const BYTES: usize = SESSION_BYTES;
+
+    /// The structures in it.
+    pub fn page(&self) -> &SessionPage {
+        self.region.view(0)
+    }
+
+    fn message_at(slot: usize) -> usize {
+        std::mem::offset_of!(SessionPage, requests)
+            + slot * size_of::<RequestSlot>()
+            + std::mem::offset_of!(RequestSlot, message)
+    }
+
+    fn acquire(&self) -> usize {
+        let mut rounds = 0u32;
+        loop {
+            for (index, slot) in self.page().requests.iter().enumerate() {
+                let free = (request::FREE, request::FILLING);
+                let order = (Ordering::Acquire, Ordering::Relaxed);
+                if slot.state.compare_exchange(free.0, free.1, order.0, order.1).is_ok() {
+                    return index;
+                }
+            }
+            rounds += 1;
+            if rounds < 100 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+    }
+
+    fn submit(&self, bell: &Doorbell, index: usize, message: &[u8], state: u32) {
+        let slot = &self.page().requests[index];
+        self.region.copy_in(Self::message_at(index), message);
+        slot.length.store(message.len() as u32, Ordering::Relaxed);
+        slot.sequence.fetch_add(1, Ordering::Relaxed);
+        slot.state.store(state, Ordering::SeqCst);
+        ring(bell, self.page().session.load(Ordering::Relaxed) as usize);
+    }
+
+    /// Sends `message` and waits for no answer.
+    pub fn tell(&self, bell: &Doorbell, message: &[u8]) {
+        let index = self.acquire();
+        self.submit(bell, index, message, request::TOLD);
+    }
+
+    /// Sends `message` and gives the answer's bytes. `alive` is asked now and then while it waits;
+    /// an error from it ends the wait.
+    pub fn ask(
+        &self,
+        bell: &Doorbell,
+        message: &[u8],
+        mut alive: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<u8>> {
+        let index = self.acquire();
+        self.submit(bell, index, message, request::ASKED);
+        let slot = &self.page().requests[index];
+        if !self.spin(slot) {
+            loop {
+                slot.waiting.store(1, Ordering::SeqCst);
+                let state = slot.state.load(Ordering::SeqCst);
+                if state == request::ANSWERED {
+                    break;
+                }
+                futex::wait(&slot.state, state, Some(LOOK));
+                if slot.state.load(Ordering::SeqCst) == request::ANSWERED {
+                    break;
+                }
+                // The slot stays the server's: if it comes back, it may still answer.
+                alive()?;
+            }
+            slot.waiting.store(0, Ordering::SeqCst);
+        }
+        let length = slot.length.load(Ordering::Acquire) as usize;
+        let mut reply = vec![0; length.min(MESSAGE_BYTES)];
+        self.region.copy_out(Self::message_at(index), &mut reply);
+        slot.state.store(request::FREE, Ordering::Release);
+        Ok(reply)
+    }
+
+    /// Spins until the answer is there, or spinning stops paying off.
+    fn spin(&self, slot: &RequestSlot) -> bool {
+        if !may_spin() {
+            return false;
+        }
+        let limit = self.spin_ns.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        loop {
+            for _ in 0..32 {
+                if slot.state.load(Ordering::Acquire) == request::ANSWERED {
+                    let longer = limit.saturating_mul(2).min(SPIN_NS.1);
+                    self.spin_ns.store(longer, Ordering::Relaxed);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if begin.elapsed() > Duration::from_nanos(limit.into()) {
+                self.spin_ns.store((limit / 2).max(SPIN_NS.0), Ordering::Relaxed);
+                return false;
+            }
+        }
+    }
+
+    /// Server: takes the requests that wait, or all that a dead server left, in slot order.
+    pub fn take(&self, also_taken: bool) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for index in 0..REQUESTS {
+            let slot = &self.page().requests[index];
+            let state = slot.state.load(Ordering::SeqCst);
+            let waits = match state {
+                request::ASKED | request::TOLD => true,
+                request::TAKEN => also_taken,
+                _ => false,
+            };
+            if !waits {
+                continue;
+            }
+            let length = (slot.length.load(Ordering::Acquire) as usize).min(MESSAGE_BYTES);
+            let mut message = vec![0; length];
+            self.region.copy_out(Self::message_at(index), &mut message);
+            let told = state == request::TOLD;
+            // A told request keeps its state until it is done, so that a server that dies on the
+            // way leaves it to be done again; one thread takes, so it is not taken twice.
+            if !told {
+                slot.state.store(request::TAKEN, Ordering::SeqCst);
+            }
+            let sequence = slot.sequence.load(Ordering::Acquire);
+            taken.push(Taken { index: index as u8, sequence, told, message });
+        }
+        taken
+    }
+
+    /// Server: answers a taken request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if the reply does not fit a slot: our own bug, reported to the client.
+    pub fn answer(&self, taken: &Taken, reply: &[u8]) -> Result<()> {
+        let slot = &self.page().requests[taken.index as usize];
+        if taken.told {
+            slot.state.store(request::FREE, Ordering::SeqCst);
+            return Ok(());
+        }
+        if reply.len() > MESSAGE_BYTES {
+            return Err(Error::new(ErrorKind::TooLarge, "reply longer than a request slot"));
+        }
+        self.region.copy_in(Self::message_at(taken.index as usize), reply);
+        slot.length.store(reply.len() as u32, Ordering::Release);
+        slot.state.store(request::ANSWERED, Ordering::SeqCst);
+        if slot.waiting.load(Ordering::SeqCst) != 0 {
+            futex::wake(&slot.state, 1);
+        }
+        Ok(())
+    }
+}
+
+/// A request the server has taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// Its slot.
+    pub index: u8,
+    /// Which request of that slot.
+    pub sequence: u64,
+    /// Nobody waits for an answer.
+    pub told: bool,
+    /// Its bytes, not yet checked.
+    pub message: Vec<u8>,
+}
+
+/// Whether there is another core for the other side to run on.
+pub fn may_spin() -> bool {
+    static CORES: AtomicU32 = AtomicU32::new(0);
+    let mut cores = CORES.load(Ordering::Relaxed);
+    if cores == 0 {
+        cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        CORES.store(cores, Ordering::Relaxed);
+    }
+    cores > 1
+}
+
+fn ring(bell: &Doorbell, session: usize) {
+    bell.sessions[session / 64 % 16].fetch_or(1 << (session % 64), Ordering::SeqCst);
+    bell.rings.fetch_add(1, Ordering::SeqCst);
+    if bell.sleeping.load(Ordering::SeqCst) != 0 {
+        futex::wake(&bell.rings, 1);
+    }
+}
+
+/// Server: wakes the thread in [`wait_for_ring`] without a request.
+pub fn nudge(bell: &Doorbell) {
+    bell.rings.fetch_add(1, Ordering::SeqCst);
+    futex::wake(&bell.rings, 1);
+}
+
+/// Server: sessions that rang since the last call.
+pub fn rung(bell: &Doorbell) -> Vec<usize> {
+    let mut sessions = Vec::new();
+    for (word, bits) in bell.sessions.iter().enumerate() {
+        if bits.load(Ordering::SeqCst) == 0 {
+            continue;
+        }
+        let mut bits = bits.swap(0, Ordering::SeqCst);
+        while bits != 0 {
+            sessions.push(word * 64 + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+    sessions
+}
+
+/// Server: returns when the bell has rung since `seen`, or after `limit`; gives the new count.
+/// Spins for `spin` before it sleeps.
+pub fn wait_for_ring(bell: &Doorbell, seen: u32, spin: Duration, limit: Option<Duration>) -> u32 {
+    let begin = Instant::now();
+    while may_spin() && begin.elapsed() < spin {
+        for _ in 0..64 {
+            let now = bell.rings.load(Ordering::SeqCst);
+            if now != seen {
+                return now;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    bell.sleeping.store(1, Ordering::SeqCst);
+    if bell.rings.load(Ordering::SeqCst) == seen {
+        futex::wait(&bell.rings, seen, limit);
+    }
+    bell.sleeping.store(0, Ordering::SeqCst);
+    bell.rings.load(Ordering::SeqCst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Session, nudge, rung, wait_for_ring};
+    use crate::region::Region;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+    use terral_format::tables::Doorbell;
+
+    #[test]
+    fn requests_of_many_threads_are_each_answered_once() {
+        let (memory, bells) =
+            (tempfile::tempfile().expect("file"), tempfile::tempfile().expect("file"));
+        memory.set_len(Session::BYTES as u64).expect("room");
+        bells.set_len(4096).expect("room");
+        let map = || Region::map(&memory, Session::BYTES, true).expect("maps");
+        let bells = Region::map(&bells, 4096, true).expect("maps");
+        let bell: &Doorbell = bells.view(0);
+        let (client, server) = (Session::new(map()), Session::new(map()));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut seen = 0;
+                while !over.load(Ordering::SeqCst) {
+                    seen = wait_for_ring(bell, seen, Duration::from_micros(50), None);
+                    for session in rung(bell) {
+                        assert_eq!(session, 0);
+                        for taken in server.take(false) {
+                            let mut reply = taken.message.clone();
+                            reply.reverse();
+                            server.answer(&taken, &reply).expect("fits");
+                        }
+                    }
+                }
+            });
+            let asking: Vec<_> = (0..6u8)
+                .map(|thread| {
+                    let client = &client;
+                    scope.spawn(move || {
+                        for round in 0..500u16 {
+                            let [high, low] = round.to_be_bytes();
+                            let message = [thread, high, low];
+                            client.tell(bell, b"told");
+                            let reply = client.ask(bell, &message, || Ok(())).expect("answers");
+                            assert_eq!(reply, [low, high, thread]);
+                        }
+                    })
+                })
+                .collect();
+            for thread in asking {
+                thread.join().expect("no panic");
+            }
+            over.store(true, Ordering::SeqCst);
+            nudge(bell);
+        });
+    }
+}

@@ -1,0 +1,171 @@
+//! The formats against their stored bytes: whoever changes what leaves a process sees it here.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p terral-tests --test golden` stores the new bytes; a change of
+//! bytes that an older program could meet also needs a new version (`frame::VERSION`,
+//! `message::PROTOCOL`, `tables::MAGIC`). Integers differ from each other so that two fields cannot
+//! change places unseen.
+
+#![cfg(not(loom))]
+
+mod golden_values;
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::{any, prop, proptest};
+use serde::{Serialize, de::DeserializeOwned};
+use terral_format::frame;
+use terral_format::message::{Envelope, Hello, Reply, Welcome};
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind};
+
+fn stored(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
+
+/// Compares `bytes` with the golden file, or stores them if asked to.
+fn hold(name: &str, bytes: &[u8]) {
+    let path = stored(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, bytes).expect("golden file is writable");
+    }
+    let golden = std::fs::read(&path).unwrap_or_default();
+    let same = golden.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+    assert!(
+        golden == bytes,
+        "{name}: differs from byte {same} on ({} stored, {} now): if that is meant, give the \
+         format a new version and run with UPDATE_GOLDEN=1",
+        golden.len(),
+        bytes.len()
+    );
+}
+
+fn frames<T: Serialize>(values: &[T]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for value in values {
+        frame::write(&mut out, &frame::encode(value).expect("encodes"));
+    }
+    out
+}
+
+/// Every stored frame is read back to a value with the very same bytes.
+fn reads_back<T: Serialize + DeserializeOwned>(name: &str) {
+    let bytes = std::fs::read(stored(name)).expect("stored");
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        let (payload, after) = frame::read(rest).expect("a frame");
+        let value: T = frame::decode(payload).expect("a value");
+        assert_eq!(frame::encode(&value).expect("encodes"), payload);
+        rest = after;
+    }
+}
+
+#[test]
+fn handshake() {
+    hold("hello.bin", &frames(&[golden_values::hello()]));
+    hold("welcome.bin", &frames(&golden_values::welcomes()));
+    reads_back::<Hello>("hello.bin");
+    reads_back::<Welcome>("welcome.bin");
+}
+
+#[test]
+fn requests() {
+    let envelopes = golden_values::requests().map(|request| Envelope { authority: 3, request });
+    hold("requests.bin", &frames(&envelopes));
+    for envelope in envelopes {
+        let bytes = frame::encode(&envelope).expect("encodes");
+        assert_eq!(frame::decode::<Envelope>(&bytes), Ok(envelope));
+    }
+}
+
+#[test]
+fn replies() {
+    hold("replies.bin", &frames(&golden_values::replies()));
+    reads_back::<Reply>("replies.bin");
+}
+
+#[test]
+fn records() {
+    hold("records.bin", &frames(&golden_values::records()));
+    reads_back::<Record>("records.bin");
+}
+
+#[test]
+fn capability() {
+    hold("capability.bin", &frame::encode(&golden_values::capability()).expect("encodes"));
+    let bytes = std::fs::read(stored("capability.bin")).expect("stored");
+    let read: terral_format::capability::Capability = frame::decode(&bytes).expect("a capability");
+    assert!(read.verify(&golden_values::KEY, 1).is_ok());
+}
+
+#[test]
+fn a_frame() {
+    let mut out = Vec::new();
+    frame::write(&mut out, b"Terral");
+    hold("frame.bin", &out);
+}
+
+#[test]
+fn shared_memory() {
+    hold("layout.txt", golden_values::layout().as_bytes());
+}
+
+#[test]
+fn versions_are_told_apart() {
+    let mut out = Vec::new();
+    frame::write(&mut out, b"Terral");
+    out[4] ^= 0xff;
+    assert_eq!(frame::read(&out).map_err(|Error { kind, .. }| kind), Err(ErrorKind::Version));
+}
+
+/// Whatever the bytes are: an error or a value, never a panic.
+fn read_all(bytes: &[u8]) {
+    let payload = frame::read(bytes).map_or(bytes, |(payload, _)| payload);
+    for bytes in [bytes, payload] {
+        let _ = frame::decode::<Hello>(bytes).map(|hello| format!("{hello:?}"));
+        let _ = frame::decode::<Welcome>(bytes).map(|welcome| format!("{welcome:?}"));
+        let _ = frame::decode::<Envelope>(bytes).map(|e| (e.request.needs(), format!("{e:?}")));
+        let _ = frame::decode::<Reply>(bytes).map(|reply| format!("{reply:?}"));
+        let _ = frame::decode::<Record>(bytes).map(|record| format!("{record:?}"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        read_all(&bytes);
+    }
+
+    #[test]
+    fn mutated_bytes_are_refused_or_read(
+        which in 0usize..4,
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+        start in any::<prop::sample::Index>(),
+    ) {
+        let all = [
+            frames(&golden_values::requests().map(|request| Envelope { authority: 3, request })),
+            frames(&golden_values::records()),
+            frames(&golden_values::replies()),
+            frames(&golden_values::welcomes()),
+        ];
+        let mut rest = all[which].as_slice();
+        let mut payloads = Vec::new();
+        while let Ok((payload, after)) = frame::read(rest) {
+            payloads.push(payload.to_vec());
+            rest = after;
+        }
+        let mut bytes = start.get(&payloads).clone();
+        if !bytes.is_empty() {
+            let place = at.index(bytes.len());
+            bytes[place] = value;
+            bytes.truncate(bytes.len() - cut.index(bytes.len()) / 8);
+        }
+        read_all(&bytes);
+        let mut framed = Vec::new();
+        frame::write(&mut framed, &bytes);
+        let place = at.index(framed.len());
+        framed[place] ^= value;
+        read_all(&framed);
+    }
+}

@@ -1,0 +1,355 @@
+//! One fixed value of everything that leaves a process, for `golden.rs`.
+
+use std::fmt::Write;
+use std::mem::offset_of;
+
+use terral_format::capability::{Capability, Caveat, Grant, Key, Operations, Principal};
+use terral_format::geometry::Geometry;
+use terral_format::ids::{
+    ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot,
+};
+use terral_format::message::{
+    Attributes, Change, Drain, FileRef, Hello, Kind, Name, OpenHow, PROTOCOL, Reply, Request,
+    Safety, Space, Status, Target, Totals, Welcome,
+};
+use terral_format::record::{Began, Fingerprint, InodeImage, NameOperation, Record};
+use terral_format::tables::{
+    Counters, Description, Doorbell, FileHeader, FileRecord, HazardSlot, MAGIC, MapPage,
+    RequestSlot, SessionPage, Superblock,
+};
+use terral_format::{Error, ErrorKind, size};
+
+/// Signs the golden capability.
+pub const KEY: Key = Key([7; 32]);
+
+const FILE: FileRef = FileRef { ino: Ino(1001), slot: FileSlot(1002) };
+const CHANGE: Change = Change {
+    mode: Some(0o640),
+    uid: None,
+    gid: Some(1003),
+    accessed_ns: None,
+    modified_ns: Some(1004),
+};
+
+fn geometry() -> Geometry {
+    Geometry::for_memory(1 << 30)
+}
+
+fn error() -> Error {
+    Error { kind: ErrorKind::NoSpace, errno: 28, context: "write out/a".to_owned() }
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        ino: Ino(1005),
+        kind: Kind::File,
+        mode: 0o644,
+        links: 1,
+        uid: 1006,
+        gid: 1007,
+        size: 1008,
+        accessed_ns: 1009,
+        modified_ns: 1010,
+        changed_ns: 1011,
+    }
+}
+
+fn totals() -> Totals {
+    Totals {
+        sessions: 1,
+        opens: 2,
+        reads: 3,
+        writes: 4,
+        read_bytes: 5,
+        written_bytes: 6,
+        read_ns: 7,
+        write_ns: 8,
+        other_ns: 9,
+    }
+}
+
+fn drain() -> Drain {
+    Drain {
+        owed_files: 10,
+        owed_bytes: 11,
+        owed_names: 12,
+        oldest_ms: 13,
+        files: 14,
+        bytes: 15,
+        verified_bytes: 16,
+        busy_ms: 17,
+        peak_bytes: 18,
+        settled: true,
+        failures: vec!["out/a: denied".to_owned()],
+        conflicts: vec!["out/b".to_owned()],
+    }
+}
+
+fn fingerprint() -> Fingerprint {
+    Fingerprint { inode: 19, size: 20, changed_ns: 21 }
+}
+
+/// Narrowed once by each kind of caveat.
+pub fn capability() -> Capability {
+    let grant = Grant {
+        container: ContainerId(1),
+        operations: Operations::ALL,
+        principal: Principal::User(1000),
+        epoch: 22,
+        expires_s: 2_000_000_000,
+        serial: 23,
+    };
+    Capability::issue(&KEY, grant)
+        .and_then(|whole| whole.attenuate(Caveat::Only(Operations::READ)))
+        .and_then(|narrow| narrow.attenuate(Caveat::Until(1_900_000_000)))
+        .expect("encodes")
+}
+
+/// The first message.
+pub fn hello() -> Hello {
+    Hello { protocol: PROTOCOL, program: "lmp".to_owned() }
+}
+
+/// Its answers.
+pub fn welcomes() -> [Welcome; 2] {
+    let session = Welcome::Session {
+        instance: InstanceId(24),
+        geometry: geometry(),
+        session: SessionSlot(25),
+        capability: capability(),
+    };
+    [session, Welcome::Refused(error())]
+}
+
+/// Every request.
+pub fn requests() -> [Request<'static>; 24] {
+    let how =
+        OpenHow { access: 3, create: true, truncate: true, mode: 0o600, ..OpenHow::default() };
+    [
+        Request::Present(b"cap"),
+        Request::Stat(Target::Path(b"out/a")),
+        Request::Stat(Target::File(FILE)),
+        Request::Open { path: b"out/a", how },
+        Request::Close { description: DescriptionSlot(26), nonce: 27 },
+        Request::MakeDirectory { path: b"out", mode: 0o755 },
+        Request::RemoveDirectory(b"out"),
+        Request::Unlink(b"out/a"),
+        Request::Rename { from: b"a", to: b"b", keep: true },
+        Request::List { path: b"out", after: b"a" },
+        Request::Change { target: Target::Path(b"a"), change: CHANGE },
+        Request::Truncate { target: Target::File(FILE), size: 28 },
+        Request::Grant { file: FILE, first: 29, count: 30 },
+        Request::Stage { file: FILE, first: 31, count: 32 },
+        Request::Unblock { file: FILE, index: 33, owner: 34 },
+        Request::Sync(FILE),
+        Request::Space,
+        Request::Status,
+        Request::Safety(b"out/a"),
+        Request::Flush,
+        Request::Finish,
+        Request::Leave,
+        Request::Stat(Target::Path(b"")),
+        Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
+    ]
+}
+
+/// Every reply.
+pub fn replies() -> Vec<Reply> {
+    let status = Status {
+        pid: 35,
+        starts: 36,
+        uptime_ms: 37,
+        backing: Some("/scratch".to_owned()),
+        sessions: 38,
+        files: 39,
+        open: 40,
+        memory_bound_bytes: 41,
+        memory_used_bytes: 42,
+        memory_warm_bytes: 43,
+        totals: totals(),
+        drain: drain(),
+    };
+    let safety = Safety {
+        attributes: attributes(),
+        memory_bytes: 44,
+        owed_bytes: 45,
+        in_backing: false,
+        open_for_writing: true,
+        failure: Some("denied".to_owned()),
+    };
+    let name = Name { name: b"a".to_vec(), ino: Ino(46), kind: Kind::Directory };
+    let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };
+    vec![
+        Reply::Done,
+        Reply::Failed(error()),
+        Reply::Handle(51),
+        Reply::Attributes(attributes()),
+        Reply::Opened {
+            description: DescriptionSlot(52),
+            nonce: 53,
+            file: FILE,
+            attributes: attributes(),
+        },
+        Reply::Names { names: vec![name], last: true },
+        Reply::Space(space),
+        Reply::Status(Box::new(status)),
+        Reply::Safety(Box::new(safety)),
+    ]
+}
+
+/// Every record.
+pub fn records() -> Vec<Record> {
+    let mut all = name_records();
+    all.extend(file_records());
+    all.extend(snapshot_records());
+    all
+}
+
+fn name_records() -> Vec<Record> {
+    let began = Began {
+        instance: InstanceId(54),
+        boot: "boot".to_owned(),
+        geometry: geometry(),
+        backing: Some(b"/scratch".to_vec()),
+        key: KEY,
+    };
+    vec![
+        Record::Began(began),
+        Record::SessionBegan { session: SessionSlot(55), pid: 56, started_ticks: 57 },
+        Record::SessionEnded { session: SessionSlot(58), totals: totals() },
+        Record::Made { parent: Ino(59), name: b"a".to_vec(), attributes: attributes() },
+        Record::Adopted {
+            parent: Ino(60),
+            name: b"b".to_vec(),
+            attributes: attributes(),
+            fingerprint: fingerprint(),
+        },
+        Record::Renamed {
+            parent: Ino(61),
+            name: b"c".to_vec(),
+            to_parent: Ino(62),
+            to_name: b"d".to_vec(),
+            time_ns: 63,
+        },
+        Record::Removed { parent: Ino(64), name: b"e".to_vec(), time_ns: 65 },
+        Record::Changed { ino: Ino(66), change: CHANGE, time_ns: 67 },
+    ]
+}
+
+fn file_records() -> Vec<Record> {
+    vec![
+        Record::Rewritten { ino: Ino(68) },
+        Record::BackedTo { ino: Ino(69), size: 70 },
+        Record::Attached { ino: Ino(71), slot: FileSlot(72) },
+        Record::Detached { ino: Ino(73), size: 74, modified_ns: 75 },
+        Record::Opened {
+            description: DescriptionSlot(76),
+            nonce: 77,
+            ino: Ino(78),
+            access: 79,
+            session: SessionSlot(80),
+        },
+        Record::Closed { description: DescriptionSlot(81) },
+        Record::Published { ino: Ino(82), fingerprint: fingerprint() },
+        Record::Intent { ino: Ino(83) },
+        Record::NamesDrained(Lsn(84)),
+        Record::Answered {
+            session: SessionSlot(85),
+            request: 86,
+            sequence: 87,
+            reply: b"done".to_vec(),
+        },
+    ]
+}
+
+fn snapshot_records() -> Vec<Record> {
+    let image = InodeImage {
+        attributes: attributes(),
+        name: Some((Ino(88), b"f".to_vec())),
+        slot: Some(FileSlot(89)),
+        published: Some(fingerprint()),
+        rewritten: true,
+        backed_bytes: 90,
+        overlay: false,
+    };
+    let operations = [
+        NameOperation::MakeDirectory { path: b"g".to_vec(), mode: 0o700 },
+        NameOperation::Rename { from: b"h".to_vec(), to: b"i".to_vec(), ino: Ino(91) },
+        NameOperation::Unlink { path: b"j".to_vec() },
+        NameOperation::RemoveDirectory { path: b"k".to_vec() },
+        NameOperation::Change { path: b"l".to_vec(), change: CHANGE },
+    ];
+    let owed = operations.map(|operation| Record::Owed { lsn: Lsn(92), operation });
+    let mut all = vec![Record::Inode(image)];
+    all.extend(owed);
+    all.push(Record::Hidden { lsn: Lsn(93), parent: Ino(94), name: b"m".to_vec() });
+    all.push(Record::Counters { next_ino: Ino(95), lsn: Lsn(96), totals: totals() });
+    all
+}
+
+macro_rules! fields {
+    ($out:ident, $type:ident: $($field:tt)*) => {
+        let _ = writeln!($out, "{} {}", stringify!($type), size_of::<$type>());
+        $(let _ = writeln!($out, "  {} {}", offset_of!($type, $field), stringify!($field));)*
+    };
+}
+
+/// Where everything lies in shared memory.
+pub fn layout() -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "magic {MAGIC:016x}");
+    fields!(out, Superblock: magic server_pid starts segment_count reserved segments);
+    fields!(out, FileRecord: ino backed_bytes inline root reserved);
+    fields!(out, MapPage: 0);
+    fields!(out, FileHeader: size ticket modified_ns accessed_ns reserved);
+    fields!(out, Description: nonce ino file access offset reserved);
+    fields!(out, Doorbell: rings sleeping sessions reserved);
+    fields!(out, RequestSlot: state length sequence waiting padding reserved message);
+    fields!(out, HazardSlot: word reserved);
+    fields!(out, Counters: opens reads writes read_bytes written_bytes read_ns write_ns other_ns);
+    fields!(out, SessionPage: magic session reserved counters hazards requests);
+    let geometry = geometry();
+    let _ = writeln!(out, "{geometry:?}");
+    let places = [
+        ("record 1", geometry.record_at(1)),
+        ("map page 1", geometry.map_page_at(1)),
+        ("tables", geometry.tables_bytes()),
+        ("header 1", geometry.header_at(1)),
+        ("description 1", geometry.description_at(1)),
+        ("headers", geometry.headers_bytes()),
+        ("pages", geometry.pages_bytes()),
+    ];
+    for (what, at) in places {
+        let _ = writeln!(out, "{what} {at}");
+    }
+    words(&mut out);
+    out
+}
+
+/// The packed words, field by field.
+fn words(out: &mut String) {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+    use terral_format::entry::MapEntry;
+    use terral_format::hazard;
+    use terral_format::ids::{Owner, PageNumber};
+    use terral_format::pages;
+
+    let entry = MapEntry::new(PageNumber(1), 2, 3);
+    let _ = writeln!(out, "entry {:016x} recalled {:016x}", entry.0, entry.recalled().0);
+    let slot = AtomicU64::new(0);
+    if let Some(word) = hazard::enter(&slot, PageNumber(1), 2) {
+        let _ = writeln!(out, "hazard {:016x}", word.0);
+        hazard::overtake(&slot, word);
+        let _ = writeln!(out, "overtaken {:016x}", slot.load(SeqCst));
+    }
+    let lanes = [AtomicU64::new(0)];
+    pages::fill(&lanes, 0, 1, false);
+    pages::fill(&lanes, 1, 2, true);
+    let _ = pages::claim(&lanes, 2, 3, Owner(4));
+    let _ = writeln!(out, "lanes {:016x}", lanes[0].load(SeqCst));
+    let _ = writeln!(out, "size {:016x}", size::SizeWord::new(5, 6).0);
+    let ticket = AtomicU64::new(0);
+    let _ = size::take_ticket(&ticket, Owner(7));
+    let _ = writeln!(out, "ticket {:016x}", ticket.load(SeqCst));
+}

@@ -1,0 +1,414 @@
+//! The grant protocol explored: what each scenario promises holds in every interleaving that loom
+//! finds, and breaks when the step it rests on is left out.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p terral-tests --test grants --target-dir
+//! target/loom`; without the flag this file is empty.
+
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread::spawn;
+use terral_tests::model::{Flaw, Machine};
+use terral_tests::model_server::Patience;
+
+/// Explores `scenario` on a machine of `page_cells` cells a page and a file of `content`.
+fn explore(
+    flaw: Flaw,
+    page_cells: usize,
+    content: &'static [u64],
+    scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static,
+) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(5);
+    model.max_branches = 50_000;
+    model.check(move || scenario(Arc::new(Machine::new(flaw, page_cells, content))));
+}
+
+/// A thread of the model. The first thread only sets up, joins and judges: loom explores what it
+/// does between spawn and join less than it does the spawned.
+fn run(
+    machine: &Arc<Machine>,
+    part: impl FnOnce(&Machine) + 'static,
+) -> loom::thread::JoinHandle<()> {
+    let machine = Arc::clone(machine);
+    spawn(move || part(&machine))
+}
+
+/// A scenario's promise with the protocol as it is, and with each flaw that must break it.
+macro_rules! promise {
+    ($name:ident, $scenario:expr, broken by [$($broken:ident: $flaw:ident),* $(,)?]) => {
+        mod $name {
+            use super::Flaw;
+
+            #[test]
+            fn holds() {
+                $scenario(Flaw::None);
+            }
+            $(
+                #[test]
+                #[should_panic(expected = "promise:")]
+                fn $broken() {
+                    $scenario(Flaw::$flaw);
+                }
+            )*
+        }
+    };
+}
+
+fn write_and_move(flaw: Flaw, patience: Patience) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let server = run(&machine, move |m| m.relocate(patience));
+        let writer = run(&machine, |m| {
+            m.write(0, 0, 5);
+            assert_eq!(m.read(0), Some(5), "promise: a completed write is seen");
+        });
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        assert_eq!(machine.content(), [5, 2], "promise: nothing is lost in a move");
+        assert!(machine.is_unharmed(0), "promise: a recycled chunk is another file's alone");
+    });
+}
+
+promise!(a_completed_write_survives_a_move, |flaw| super::write_and_move(
+    flaw, super::Patience::Waits), broken by [
+    the_entry_is_read_again_once_pinned: TrustsEntryBeforePin,
+]);
+
+promise!(a_stopped_writer_that_wakes_harms_nobody_and_loses_nothing, |flaw| super::write_and_move(
+    flaw, super::Patience::Overtakes), broken by [
+    the_overtaken_hear_of_it: ForgetsOvertaken,
+    quarantine_lasts_until_the_slot_is_idle: RecyclesQuarantined,
+]);
+
+/// A write to an empty file with a chunk on its way: its page is a claim until it is published.
+fn first_write_and_move(flaw: Flaw) {
+    explore(flaw, 2, &[], move |machine| {
+        machine.grant();
+        let server = run(&machine, move |m| m.relocate(Patience::Overtakes));
+        let writer = run(&machine, |m| {
+            m.write(0, 1, 5);
+            assert_eq!(m.content(), [0, 5], "promise: the write, and zeros before it");
+        });
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        assert_eq!(machine.content(), [0, 5], "promise: the write, and zeros before it");
+        assert!(machine.is_unharmed(0), "promise: a recycled chunk is another file's alone");
+    });
+}
+
+promise!(a_first_write_survives_a_move, super::first_write_and_move, broken by [
+    the_rest_of_the_page_is_zeroed: LeavesComplement,
+    the_overtaken_hear_of_it: ForgetsOvertaken,
+]);
+
+/// The size grows only over bytes that are there, whenever a reader looks.
+fn size_after_bytes(flaw: Flaw) {
+    explore(flaw, 1, &[], move |machine| {
+        machine.grant();
+        let writer = run(&machine, |m| m.write(0, 0, 5));
+        let reader = run(&machine, |m| {
+            let seen = m.read(0);
+            assert!(matches!(seen, None | Some(5)), "promise: {seen:?} is no state of the file");
+        });
+        writer.join().expect("joins");
+        reader.join().expect("joins");
+    });
+}
+
+promise!(a_reader_within_the_size_sees_the_bytes, super::size_after_bytes, broken by [
+    bytes_come_before_the_size: RaisesBeforeCopy,
+]);
+
+/// A writer that was overtaken, raised the size all the same, and died.
+fn overtaken_and_dead(flaw: Flaw) {
+    explore(flaw, 1, &[], move |machine| {
+        machine.grant();
+        let writer = run(&machine, |m| {
+            m.write_and_die(0, 0, 5);
+            m.bury(0);
+        });
+        let server = run(&machine, |m| m.relocate(Patience::Overtakes));
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        let content = machine.content();
+        assert!(content.is_empty() || content == [5], "promise: {content:?} was never written");
+    });
+}
+
+promise!(an_overtaken_writer_cannot_raise_the_size, super::overtaken_and_dead, broken by [
+    overtaking_starts_an_epoch: OvertakesInSilence,
+]);
+
+/// A writer that extends the file meets a truncate, and dies.
+fn dead_and_truncated(flaw: Flaw) {
+    explore(flaw, 2, &[1], move |machine| {
+        let writer = run(&machine, |m| {
+            m.write_and_die(0, 1, 5);
+            m.bury(0);
+        });
+        let server = run(&machine, |m| m.truncate(0, Patience::Overtakes));
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        let content = machine.content();
+        assert!(content.is_empty() || content == [0, 5], "promise: {content:?} is neither order");
+    });
+}
+
+promise!(a_dead_writer_cannot_undo_a_truncate, super::dead_and_truncated, broken by [
+    the_epoch_is_read_before_the_entry: ReadsEpochAfterEntry,
+]);
+
+fn truncate_to_nothing(flaw: Flaw, patience: Patience) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let server = run(&machine, move |m| m.truncate(0, patience));
+        let writer = run(&machine, |m| m.write(0, 0, 5));
+        server.join().expect("joins");
+        writer.join().expect("joins");
+        let content = machine.content();
+        assert!(content.is_empty() || content == [5], "promise: {content:?} is neither order");
+        assert!(machine.is_unharmed(0), "promise: a recycled chunk is another file's alone");
+    });
+}
+
+promise!(a_write_comes_before_or_after_a_truncate, |flaw| super::truncate_to_nothing(
+    flaw, super::Patience::Waits), broken by [
+    the_entry_is_read_again_once_pinned: TrustsEntryBeforePin,
+]);
+
+promise!(a_stopped_write_comes_before_or_after_a_truncate, |flaw| super::truncate_to_nothing(
+    flaw, super::Patience::Overtakes), broken by [
+    quarantine_lasts_until_the_slot_is_idle: RecyclesQuarantined,
+]);
+
+/// Truncated in the middle of a page, then long again: what was cut off is zero.
+fn truncate_in_a_page(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let server = run(&machine, move |m| m.truncate(1, Patience::Overtakes));
+        let writer = run(&machine, |m| m.write(0, 1, 5));
+        server.join().expect("joins");
+        writer.join().expect("joins");
+        let content = machine.content();
+        assert!(content == [1] || content == [1, 5], "promise: {content:?} is neither order");
+        machine.truncate(2, Patience::Waits);
+        let grown = if content == [1] { [1, 0] } else { [1, 5] };
+        assert_eq!(machine.content(), grown, "promise: what was cut off is gone");
+    });
+}
+
+promise!(what_a_truncate_cuts_off_is_gone, super::truncate_in_a_page, broken by [
+    what_lies_beyond_the_size_is_dropped: KeepsLostBytes,
+]);
+
+fn read_and_truncate(flaw: Flaw) {
+    explore(flaw, 1, &[1], move |machine| {
+        let server = run(&machine, move |m| m.truncate(0, Patience::Waits));
+        let reader = run(&machine, |m| {
+            let seen = m.read(0);
+            assert!(matches!(seen, None | Some(1)), "promise: {seen:?} is neither order");
+        });
+        server.join().expect("joins");
+        reader.join().expect("joins");
+    });
+}
+
+promise!(a_read_comes_before_or_after_a_truncate, super::read_and_truncate, broken by [
+    the_epoch_is_looked_at_again: IgnoresEpoch,
+]);
+
+fn read_and_move(flaw: Flaw) {
+    explore(flaw, 1, &[1], move |machine| {
+        let server = run(&machine, move |m| m.relocate(Patience::Waits));
+        let reader = run(&machine, |m| {
+            assert_eq!(m.read(0), Some(1), "promise: no other file's bytes are read");
+        });
+        server.join().expect("joins");
+        reader.join().expect("joins");
+    });
+}
+
+promise!(a_reader_never_sees_another_files_bytes, super::read_and_move, broken by [
+    the_entry_is_looked_at_again: LooksOnce,
+]);
+
+fn two_writers(flaw: Flaw) {
+    explore(flaw, 3, &[], move |machine| {
+        machine.grant();
+        let other = run(&machine, |m| m.write(1, 2, 6));
+        let first = run(&machine, |m| m.write(0, 0, 5));
+        other.join().expect("joins");
+        first.join().expect("joins");
+        assert_eq!(machine.content(), [5, 0, 6], "promise: both writes, zeros between");
+    });
+}
+
+promise!(two_partial_writers_share_a_page, super::two_writers, broken by [
+    the_rest_of_the_page_is_zeroed: LeavesComplement,
+    bytes_come_before_their_mark: PublishesBeforeCopy,
+]);
+
+/// A claimer dies; the second writer goes on, and nothing of the first is seen.
+fn dead_claimer(flaw: Flaw) {
+    explore(flaw, 2, &[], move |machine| {
+        machine.grant();
+        machine.claim_and_die(0, 0, 5);
+        let server = run(&machine, |m| m.bury(0));
+        let second = run(&machine, |m| m.write(1, 1, 6));
+        server.join().expect("joins");
+        second.join().expect("joins");
+        assert_eq!(machine.content(), [0, 6], "promise: a dead claimer leaves a hole");
+    });
+}
+
+promise!(a_dead_claimer_leaves_a_hole, super::dead_claimer, broken by [
+    the_rest_of_the_page_is_zeroed: LeavesComplement,
+]);
+
+fn two_appenders(flaw: Flaw) {
+    explore(flaw, 3, &[1], move |machine| {
+        let other = run(&machine, |m| m.append(1, 6));
+        let first = run(&machine, |m| m.append(0, 5));
+        other.join().expect("joins");
+        first.join().expect("joins");
+        let content = machine.content();
+        let whole = content == [1, 5, 6] || content == [1, 6, 5];
+        assert!(whole, "promise: {content:?} is not both records");
+    });
+}
+
+promise!(two_appenders_follow_each_other, super::two_appenders, broken by []);
+
+/// A ticket is taken away at any moment of its holder's work, and the holder wakes.
+fn revoked_appender(flaw: Flaw) {
+    explore(flaw, 3, &[1], move |machine| {
+        let stopped = run(&machine, |m| m.append(0, 5));
+        let other = run(&machine, |m| {
+            m.revoke(0);
+            m.append(1, 6);
+        });
+        stopped.join().expect("joins");
+        other.join().expect("joins");
+        let content = machine.content();
+        let whole = content == [1, 5, 6] || content == [1, 6, 5];
+        assert!(whole, "promise: {content:?} is not both records");
+        assert!(machine.is_unharmed_if_left(0), "promise: a recycled chunk is another's");
+    });
+}
+
+promise!(a_revoked_appender_wakes_and_appends_once, super::revoked_appender, broken by [
+    the_ticket_is_checked_once_pinned: TrustsTicketBeforePin,
+    the_chunk_is_recalled_before_the_ticket: RevokesUnderPin,
+]);
+
+/// A move overtakes an appender whose ticket stays its own.
+fn overtaken_appender(flaw: Flaw) {
+    explore(flaw, 3, &[1], move |machine| {
+        let server = run(&machine, |m| m.relocate(Patience::Overtakes));
+        let first = run(&machine, |m| m.append(0, 5));
+        server.join().expect("joins");
+        first.join().expect("joins");
+        let content = machine.content();
+        assert!(content == [1, 5], "promise: {content:?} is not the record once");
+        assert!(machine.is_unharmed(0), "promise: a recycled chunk is another file's alone");
+    });
+}
+
+promise!(an_overtaken_appender_appends_once, super::overtaken_appender, broken by [
+    a_published_append_is_final: RepeatsPublishedAppend,
+    overtaking_starts_an_epoch: OvertakesInSilence,
+    the_epoch_is_read_before_the_entry: ReadsEpochAfterEntry,
+]);
+
+/// An append and a write beyond the end: one of the two orders.
+fn append_and_extend(flaw: Flaw) {
+    explore(flaw, 3, &[], move |machine| {
+        machine.grant();
+        let appender = run(&machine, |m| m.append(0, 5));
+        let second = run(&machine, |m| m.write(1, 1, 6));
+        appender.join().expect("joins");
+        second.join().expect("joins");
+        let content = machine.content();
+        let ordered = content == [5, 6] || content == [0, 6, 5];
+        assert!(ordered, "promise: {content:?} is neither order");
+    });
+}
+
+promise!(an_append_comes_before_or_after_a_write_beyond, super::append_and_extend, broken by [
+    the_size_is_raised_under_the_ticket: RaisesWithoutTicket,
+]);
+
+/// An append and a write to the very place it takes: the later of the two orders' last word stands.
+fn append_and_overwrite(flaw: Flaw) {
+    explore(flaw, 3, &[], move |machine| {
+        machine.grant();
+        let appender = run(&machine, |m| m.append(0, 5));
+        let writer = run(&machine, |m| {
+            m.write(1, 0, 6);
+            assert!(matches!(m.read(0), Some(5 | 6)), "promise: written, so seen");
+        });
+        appender.join().expect("joins");
+        writer.join().expect("joins");
+        let content = machine.content();
+        let ordered = content == [6] || content == [6, 5] || content == [5];
+        assert!(ordered, "promise: {content:?} is neither order");
+    });
+}
+
+promise!(an_append_and_a_write_at_its_place_both_count, super::append_and_overwrite, broken by [
+    the_size_is_raised_under_the_ticket: RaisesWithoutTicket,
+]);
+
+/// An append is lost while it is copied, then the file grows over the place by a truncate.
+fn lost_append_and_growth(flaw: Flaw) {
+    explore(flaw, 3, &[1], move |machine| {
+        let appender = run(&machine, |m| m.append(0, 5));
+        let other = run(&machine, |m| {
+            m.revoke(0);
+            m.write(1, 2, 6);
+        });
+        appender.join().expect("joins");
+        other.join().expect("joins");
+        let content = machine.content();
+        let ordered = content == [1, 5, 6] || content == [1, 0, 6, 5];
+        assert!(ordered || content == [1, 0, 6], "promise: {content:?} is neither order");
+    });
+}
+
+promise!(a_lost_append_leaves_nothing_behind, super::lost_append_and_growth, broken by [
+    what_lies_beyond_the_size_is_dropped: KeepsLostBytes,
+]);
+
+fn write_and_drain(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let writer = run(&machine, |m| m.write(0, 0, 5));
+        let server = run(&machine, |m| m.drain());
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        assert!(machine.is_drained_or_dirty(), "promise: clean means that the backing has it");
+        machine.drain();
+        assert!(machine.is_drained_or_dirty(), "promise: clean means that the backing has it");
+    });
+}
+
+promise!(what_is_clean_is_in_the_backing, super::write_and_drain, broken by [
+    marks_are_cleared_before_the_bytes_are_read: DrainsBeforeTaking,
+    bytes_come_before_their_mark: PublishesBeforeCopy,
+]);
+
+/// A writer is overtaken half-way through a clean page, and dies.
+fn half_written_and_moved(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let writer = run(&machine, |m| {
+            m.store_and_die(0, 0, 5);
+            m.bury(0);
+        });
+        let server = run(&machine, |m| m.relocate(Patience::Overtakes));
+        writer.join().expect("joins");
+        server.join().expect("joins");
+        machine.drain();
+        assert!(machine.is_drained_or_dirty(), "promise: clean means that the backing has it");
+    });
+}
+
+promise!(a_half_written_page_is_owed, super::half_written_and_moved, broken by [
+    a_page_moved_from_under_a_writer_is_dirty: MovesAsClean,
+]);

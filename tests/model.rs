@@ -1,0 +1,300 @@
+//! The grant protocol on one file of one chunk, as loom explores it: the shared memory, and what a
+//! client does there to write, append and read.
+//!
+//! The words and their transitions are the real ones of `terral_format`. Modelled are the bytes (a
+//! few relaxed atomics a page: overlapping writes to one file may race, a chunk that went to
+//! another file must not) and the server's part, in [`crate::model_server`]. [`Flaw`] leaves out
+//! one step at a time, which shows that the step is needed and that the model would notice.
+//!
+//! Loom takes `SeqCst` accesses for `AcqRel`; [`sequential`] stands where the protocol rests on the
+//! single order of them. Not here: a malicious client, a server that dies, several chunks.
+
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread::yield_now;
+use terral_format::entry::MapEntry;
+use terral_format::hazard::{self, HazardWord};
+use terral_format::ids::{Owner, PageNumber};
+use terral_format::pages::{self, Claim, PageState};
+use terral_format::size::{self, SizeWord};
+
+/// What the memory of a page holds before anybody writes to it: a former file's bytes.
+pub const GARBAGE: u64 = 99;
+/// What the next file that gets a recycled chunk has written there.
+pub const FOREIGN: u64 = 77;
+/// Pages of the model's arena; a chunk is one page.
+pub const ARENA_PAGES: usize = 3;
+/// Hazard slots, one for each writing thread.
+pub const SLOTS: usize = 2;
+
+/// One step done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The protocol as it is.
+    None,
+    /// Raises the size before the bytes are there.
+    RaisesBeforeCopy,
+    /// Marks pages valid before their bytes are there.
+    PublishesBeforeCopy,
+    /// Nobody tells an overtaken writer: there is no new epoch, and it does not ask its slot.
+    ForgetsOvertaken,
+    /// Does not read the entry again after it pinned.
+    TrustsEntryBeforePin,
+    /// Reads the size epoch when it has found the entry good.
+    ReadsEpochAfterEntry,
+    /// Does not zero the rest of a page that it claimed.
+    LeavesComplement,
+    /// The server uses a chunk again although an overtaken writer may still store there.
+    RecyclesQuarantined,
+    /// The server overtakes without starting a new size epoch.
+    OvertakesInSilence,
+    /// Appends again when the append was published but the slot overtaken.
+    RepeatsPublishedAppend,
+    /// Does not check, once pinned, that it still holds the append ticket.
+    TrustsTicketBeforePin,
+    /// Raises the size while another's append is under way.
+    RaisesWithoutTicket,
+    /// The server takes a ticket away without first recalling the chunk at the end of the file.
+    RevokesUnderPin,
+    /// The server lets a lost append's bytes stand beyond the size.
+    KeepsLostBytes,
+    /// A reader does not look at the entry again.
+    LooksOnce,
+    /// A reader does not look at the size epoch again.
+    IgnoresEpoch,
+    /// The drain reads the bytes before it clears the dirty marks.
+    DrainsBeforeTaking,
+    /// The server moves a page that an overtaken writer may have half written, and calls it clean.
+    MovesAsClean,
+}
+
+/// The full fence that the protocol gets from its `SeqCst` accesses.
+pub fn sequential() {
+    fence(Ordering::SeqCst);
+}
+
+/// Shared memory.
+pub struct Machine {
+    /// The step that is left out.
+    pub flaw: Flaw,
+    /// Bytes of a page, each modelled by one word.
+    pub page_cells: usize,
+    /// The arena.
+    pub bytes: Vec<AtomicU64>,
+    /// States of its pages.
+    pub lanes: Vec<AtomicU64>,
+    /// Which chunk holds the file.
+    pub entry: AtomicU64,
+    /// The file's size word, in cells.
+    pub size: AtomicU64,
+    /// The file's append ticket.
+    pub ticket: AtomicU64,
+    /// Who is copying.
+    pub slots: Vec<AtomicU64>,
+    /// What the backing has got.
+    pub backing: Vec<AtomicU64>,
+    /// The server does one thing at a time; it holds the pages handed out so far.
+    pub server: Mutex<usize>,
+}
+
+impl Machine {
+    /// A file of `content` in page 0, which has `page_cells` cells; no chunk if `content` is empty.
+    pub fn new(flaw: Flaw, page_cells: usize, content: &[u64]) -> Self {
+        let word = |value| AtomicU64::new(value);
+        let resident = !content.is_empty();
+        let entry = MapEntry::new(PageNumber(0), 0, 1);
+        let cell = |at: usize| match content.get(at) {
+            Some(value) => word(*value),
+            None => word(if resident && at < page_cells { 0 } else { GARBAGE }),
+        };
+        let machine = Machine {
+            flaw,
+            page_cells,
+            bytes: (0..ARENA_PAGES * page_cells).map(cell).collect(),
+            lanes: vec![word(0)],
+            entry: word(if resident { entry.0 } else { 0 }),
+            size: word(SizeWord::new(content.len() as u64, 0).0),
+            ticket: word(0),
+            slots: (0..SLOTS).map(|_| word(0)).collect(),
+            backing: (0..page_cells)
+                .map(|at| word(content.get(at).copied().unwrap_or(0)))
+                .collect(),
+            server: Mutex::new(usize::from(resident)),
+        };
+        if resident {
+            pages::fill(&machine.lanes, 0, 1, false);
+        }
+        machine
+    }
+
+    /// Whether the step `flaw` is done right.
+    pub fn heeds(&self, flaw: Flaw) -> bool {
+        self.flaw != flaw
+    }
+
+    /// Cell `cell` of page `page`.
+    pub fn cell(&self, page: PageNumber, cell: usize) -> &AtomicU64 {
+        &self.bytes[page.0 as usize * self.page_cells + cell]
+    }
+
+    fn leave(&self, slot: usize, pin: HazardWord) -> bool {
+        hazard::leave(&self.slots[slot], pin) || !self.heeds(Flaw::ForgetsOvertaken)
+    }
+
+    /// Pins the file's chunk, asking the server for one as often as it must.
+    ///
+    /// The size word is read between the pin and the second look at the entry: the server starts an
+    /// epoch when it overtakes, after it raised the flag, so an entry found good means that the
+    /// epoch is from before.
+    fn pin(&self, slot: usize) -> (MapEntry, HazardWord, SizeWord) {
+        loop {
+            let entry = MapEntry::load(&self.entry);
+            if entry.is_absent() || entry.is_recalled() {
+                self.grant();
+                continue;
+            }
+            let pin = hazard::enter(&self.slots[slot], entry.page(), 1).expect("own slot");
+            sequential();
+            let seen = SizeWord::load(&self.size);
+            if self.heeds(Flaw::TrustsEntryBeforePin) && MapEntry::load(&self.entry) != entry {
+                let _ = self.leave(slot, pin);
+                continue;
+            }
+            let late = SizeWord::load(&self.size);
+            let in_time = self.heeds(Flaw::ReadsEpochAfterEntry);
+            return (entry, pin, if in_time { seen } else { late });
+        }
+    }
+
+    /// Claims, zeroes what is not written, copies and publishes. False: another claims it.
+    fn put(&self, slot: usize, entry: MapEntry, at: usize, value: u64) -> bool {
+        let page = entry.page();
+        let (first, last) = (page.0, page.0 + 1);
+        let owner = owner(slot);
+        if let Claim::Wait(..) = pages::claim(&self.lanes, first, last, owner) {
+            return false;
+        }
+        let claimed = pages::is_claimed_by(&self.lanes, first, owner);
+        if !self.heeds(Flaw::PublishesBeforeCopy) {
+            pages::publish(&self.lanes, first, last, owner);
+        }
+        if claimed && self.heeds(Flaw::LeavesComplement) {
+            for cell in (0..self.page_cells).filter(|cell| *cell != at) {
+                self.cell(page, cell).store(0, Ordering::Relaxed);
+            }
+        }
+        self.cell(page, at).store(value, Ordering::Relaxed);
+        if self.heeds(Flaw::PublishesBeforeCopy) {
+            pages::publish(&self.lanes, first, last, owner);
+        }
+        sequential();
+        true
+    }
+
+    /// The size is at least `end`, or the write must be redone.
+    fn raise(&self, slot: usize, seen: SizeWord, end: u64) -> bool {
+        let extends = SizeWord::load(&self.size).size() < end;
+        if !extends || !self.heeds(Flaw::RaisesWithoutTicket) {
+            return size::raise(&self.size, end, seen.epoch());
+        }
+        if size::take_ticket(&self.ticket, owner(slot)).is_err() {
+            return false;
+        }
+        let raised = size::raise(&self.size, end, seen.epoch());
+        size::drop_ticket(&self.ticket, owner(slot));
+        raised
+    }
+
+    /// `pwrite` of one cell through hazard slot `slot`.
+    pub fn write(&self, slot: usize, at: usize, value: u64) {
+        loop {
+            let (entry, pin, seen) = self.pin(slot);
+            let end = at as u64 + 1;
+            let early = !self.heeds(Flaw::RaisesBeforeCopy) && self.raise(slot, seen, end);
+            let done = self.put(slot, entry, at, value) && (early || self.raise(slot, seen, end));
+            let left = self.leave(slot, pin);
+            if done && left {
+                return;
+            }
+            yield_now();
+        }
+    }
+
+    /// A write whose process dies when it is about to leave; false if it had to redo the write.
+    pub fn write_and_die(&self, slot: usize, at: usize, value: u64) -> bool {
+        let (entry, _, seen) = self.pin(slot);
+        self.put(slot, entry, at, value) && self.raise(slot, seen, at as u64 + 1)
+    }
+
+    /// A write whose process dies when it has claimed its page and stored `value`.
+    pub fn claim_and_die(&self, slot: usize, at: usize, value: u64) {
+        let (entry, _, _) = self.pin(slot);
+        let page = entry.page();
+        let claim = pages::claim(&self.lanes, page.0, page.0 + 1, owner(slot));
+        assert_eq!(claim, Claim::Done, "the first to come");
+        self.cell(page, at).store(value, Ordering::Relaxed);
+    }
+
+    /// A write whose process dies half-way: `value` is stored, and nothing is marked.
+    pub fn store_and_die(&self, slot: usize, at: usize, value: u64) {
+        let (entry, _, _) = self.pin(slot);
+        self.cell(entry.page(), at).store(value, Ordering::Relaxed);
+    }
+
+    /// `write` with `O_APPEND` of one cell through hazard slot `slot`.
+    pub fn append(&self, slot: usize, value: u64) {
+        let owner = owner(slot);
+        loop {
+            if size::take_ticket(&self.ticket, owner).is_err() {
+                yield_now();
+                continue;
+            }
+            let (entry, pin, seen) = self.pin(slot);
+            let is_ours = size::holds_ticket(&self.ticket, owner);
+            let done = (is_ours || !self.heeds(Flaw::TrustsTicketBeforePin))
+                && self.put(slot, entry, seen.size() as usize, value)
+                && size::append(&self.size, seen, seen.size() + 1);
+            let left = self.leave(slot, pin);
+            size::drop_ticket(&self.ticket, owner);
+            if done && (left || self.heeds(Flaw::RepeatsPublishedAppend)) {
+                return;
+            }
+            yield_now();
+        }
+    }
+
+    /// `pread` of one cell; `None` at or beyond the end of the file.
+    pub fn read(&self, at: usize) -> Option<u64> {
+        loop {
+            let seen = SizeWord::load(&self.size);
+            if at as u64 >= seen.size() {
+                return None;
+            }
+            let entry = MapEntry::load(&self.entry);
+            let page = entry.page();
+            let is_hole = entry.is_absent()
+                || !matches!(pages::state(&self.lanes, page.0), PageState::Valid { .. });
+            let value = if is_hole { 0 } else { self.cell(page, at).load(Ordering::Relaxed) };
+            // Loom's loads stay in program order, so it would not miss this; processors would.
+            fence(Ordering::Acquire);
+            let is_same_chunk =
+                MapEntry::load(&self.entry) == entry || !self.heeds(Flaw::LooksOnce);
+            let is_same_epoch = SizeWord::load(&self.size).epoch() == seen.epoch();
+            if is_same_chunk && (is_same_epoch || !self.heeds(Flaw::IgnoresEpoch)) {
+                return Some(value);
+            }
+            yield_now();
+        }
+    }
+
+    /// The whole file, when nobody else is at work.
+    pub fn content(&self) -> Vec<u64> {
+        let size = SizeWord::load(&self.size).size() as usize;
+        (0..size).filter_map(|at| self.read(at)).collect()
+    }
+}
+
+/// The owner that claims through hazard slot `slot`.
+pub fn owner(slot: usize) -> Owner {
+    Owner(slot as u16 + 1)
+}
