@@ -196,6 +196,7 @@ fn truncate_in_a_page(flaw: Flaw) {
 }
 
 promise!(what_a_truncate_cuts_off_is_gone, super::truncate_in_a_page, broken by [
+    the_size_goes_before_the_chunk: ResetsAfterPublishing,
     what_lies_beyond_the_size_is_dropped: KeepsLostBytes,
 ]);
 
@@ -213,6 +214,7 @@ fn read_and_truncate(flaw: Flaw) {
 
 promise!(a_read_comes_before_or_after_a_truncate, super::read_and_truncate, broken by [
     the_epoch_is_looked_at_again: IgnoresEpoch,
+    the_size_goes_before_the_chunk: ResetsAfterPublishing,
 ]);
 
 fn read_and_move(flaw: Flaw) {
@@ -313,9 +315,8 @@ fn overtaken_appender(flaw: Flaw) {
 }
 
 promise!(an_overtaken_appender_appends_once, super::overtaken_appender, broken by [
-    a_published_append_is_final: RepeatsPublishedAppend,
-    overtaking_starts_an_epoch: OvertakesInSilence,
-    the_epoch_is_read_before_the_entry: ReadsEpochAfterEntry,
+    an_append_is_published_when_it_has_left: PublishesAppendPinned,
+    the_overtaken_hear_of_it: ForgetsOvertaken,
 ]);
 
 /// An append and a write beyond the end: one of the two orders.

@@ -48,8 +48,8 @@ pub enum Flaw {
     RecyclesQuarantined,
     /// The server overtakes without starting a new size epoch.
     OvertakesInSilence,
-    /// Appends again when the append was published but the slot overtaken.
-    RepeatsPublishedAppend,
+    /// Publishes an append while pinned, and appends again if it was overtaken after that.
+    PublishesAppendPinned,
     /// Does not check, once pinned, that it still holds the append ticket.
     TrustsTicketBeforePin,
     /// Raises the size while another's append is under way.
@@ -64,6 +64,8 @@ pub enum Flaw {
     IgnoresEpoch,
     /// The drain reads the bytes before it clears the dirty marks.
     DrainsBeforeTaking,
+    /// The server sets the new size when it has given the chunk back, or out again.
+    ResetsAfterPublishing,
     /// The server moves a page that an overtaken writer may have half written, and calls it clean.
     MovesAsClean,
 }
@@ -252,11 +254,15 @@ impl Machine {
             let (entry, pin, seen) = self.pin(slot);
             let is_ours = size::holds_ticket(&self.ticket, owner);
             let done = (is_ours || !self.heeds(Flaw::TrustsTicketBeforePin))
-                && self.put(slot, entry, seen.size() as usize, value)
-                && size::append(&self.size, seen, seen.size() + 1);
-            let left = self.leave(slot, pin);
+                && self.put(slot, entry, seen.size() as usize, value);
+            let publish = || size::append(&self.size, seen, seen.size() + 1);
+            let done = if self.heeds(Flaw::PublishesAppendPinned) {
+                self.leave(slot, pin) && done && publish()
+            } else {
+                (done && publish()) & self.leave(slot, pin)
+            };
             size::drop_ticket(&self.ticket, owner);
-            if done && (left || self.heeds(Flaw::RepeatsPublishedAppend)) {
+            if done {
                 return;
             }
             yield_now();

@@ -48,13 +48,18 @@ impl Machine {
         let mut used = self.server.lock().expect("no panic under the lock");
         let old = MapEntry::load(&self.entry);
         let quarantined = self.recall(old, patience);
-        size::reset(&self.size, cells as u64);
+        if self.heeds(Flaw::ResetsAfterPublishing) {
+            size::reset(&self.size, cells as u64);
+        }
         sequential();
         if cells == 0 {
             MapEntry::ABSENT.store(&self.entry);
         } else {
             let keep = if self.heeds(Flaw::KeepsLostBytes) { cells } else { self.page_cells };
             self.carry(old, fresh(&mut used), keep, quarantined);
+        }
+        if !self.heeds(Flaw::ResetsAfterPublishing) {
+            size::reset(&self.size, cells as u64);
         }
         drop(used);
         self.recycle(old, quarantined);

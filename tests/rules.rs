@@ -44,8 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The rooms whose work cannot be done without `unsafe`.
 const UNSAFE_ROOMS: &[&str] = &["transport", "preload", "c", "fuse", "python"];
 
-const NAMELESS: &[&str] =
-    &["util", "utils", "common", "helper", "helpers", "misc", "types", "shared"];
+const NAMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
 /// The arrows, from `cargo metadata`'s answer. Dev-dependencies are free; `tests` may import all.
 pub fn arrows(metadata: &Value) -> Vec<Finding> {

@@ -42,7 +42,13 @@ impl Server {
     fn finish(mut self) -> Outcome {
         let client = self.client();
         client.finish().expect("finishes");
-        while !client.status().expect("status").drain.settled {
+        let begin = std::time::Instant::now();
+        loop {
+            let drain = client.status().expect("status").drain;
+            if drain.settled {
+                break;
+            }
+            assert!(begin.elapsed().as_secs() < 20, "the drain stands still: {drain:?}");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         client.leave().expect("leaves");

@@ -1,7 +1,7 @@
 //! The grant protocol, client's side: copies into and out of chunks. Unchanged in shape from the
 //! model in `tests/grants.rs`.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use terral_format::entry::MapEntry;
@@ -24,6 +24,9 @@ const AHEAD_MAX: u32 = 32;
 /// Most chunks brought from the backing ahead of a reader: 16 MiB.
 const STAGE_MAX: u32 = 8;
 
+/// A ticket held for a moment is waited for in place.
+const TICKET_SPINS: u32 = 1000;
+
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 static OPERATION: AtomicU32 = AtomicU32::new(0);
 /// Hazard slots whose owner number is in use for an append ticket.
@@ -41,8 +44,8 @@ pub(crate) struct Chunks {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Growth {
     Raise,
-    /// The appender will publish all at once.
-    Later,
+    /// The holder of this append ticket will publish all at once.
+    Later(Owner),
 }
 
 /// How one attempt to write a piece ended.
@@ -54,6 +57,10 @@ enum Attempt {
     Ask,
     /// This owner has not moved for long.
     Blocked(Owner),
+    /// The bytes are there, but this owner has the ticket that a longer file needs.
+    NoTicket(Owner),
+    /// Our own ticket was taken away: what we append may be somebody else's place by now.
+    TicketLost,
 }
 
 /// A pinned chunk.
@@ -99,12 +106,7 @@ fn stale(file: FileRef) -> Error {
 
 impl Chunks {
     pub(crate) fn new(file: FileRef) -> Self {
-        Chunks {
-            file,
-            granted_to: 0.into(),
-            ahead: AtomicU32::new(1),
-            stage: AtomicU32::new(1),
-        }
+        Chunks { file, granted_to: 0.into(), ahead: AtomicU32::new(1), stage: AtomicU32::new(1) }
     }
 
     pub(crate) fn header<'c>(&self, connection: &'c Connection) -> Result<&'c FileHeader> {
@@ -126,25 +128,28 @@ impl Chunks {
 
     /// Writes all of `bytes` at `offset`.
     pub(crate) fn write(&self, connection: &Connection, bytes: &[u8], offset: u64) -> Result<()> {
-        self.write_as(connection, bytes, offset, Growth::Raise)
+        self.write_as(connection, bytes, offset, Growth::Raise).map(drop)
     }
 
+    /// Writes all of `bytes` at `offset`. False: an append lost its ticket on the way.
     fn write_as(
         &self,
         connection: &Connection,
         bytes: &[u8],
         offset: u64,
         growth: Growth,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
             let room = (CHUNK_BYTES - at % CHUNK_BYTES) as usize;
             let (piece, after) = rest.split_at(rest.len().min(room));
-            self.write_piece(connection, piece, at, growth)?;
+            if !self.write_piece(connection, piece, at, growth)? {
+                return Ok(false);
+            }
             at += piece.len() as u64;
             rest = after;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes bytes that lie in one chunk.
@@ -154,24 +159,35 @@ impl Chunks {
         bytes: &[u8],
         offset: u64,
         growth: Growth,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let index = offset / CHUNK_BYTES;
+        let mut waiting: Option<Instant> = None;
         loop {
             match self.try_write(connection, bytes, offset, growth)? {
                 Attempt::Done => {
                     if (offset + bytes.len() as u64).is_multiple_of(CHUNK_BYTES) {
                         self.ask_ahead(connection, index)?;
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
                 Attempt::Again => {}
                 Attempt::Ask => self.ask(connection, index)?,
-                Attempt::Blocked(owner) => {
-                    let (file, owner) = (self.file, owner.0);
-                    connection.call(Request::Unblock { file, index, owner })?;
+                Attempt::Blocked(owner) => self.unblock(connection, index, owner)?,
+                Attempt::NoTicket(owner) => {
+                    if waiting.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                        self.unblock(connection, index, owner)?;
+                        waiting = None;
+                    }
+                    std::thread::yield_now();
                 }
+                Attempt::TicketLost => return Ok(false),
             }
         }
+    }
+
+    fn unblock(&self, connection: &Connection, index: u64, owner: Owner) -> Result<()> {
+        let (file, owner) = (self.file, owner.0);
+        connection.call(Request::Unblock { file, index, owner }).map(drop)
     }
 
     fn try_write(
@@ -192,11 +208,17 @@ impl Chunks {
         }
         let own = connection.own()?;
         let pin = own.pin(entry.page());
+        let epoch = SizeWord::load(&header.size).epoch();
         if map::entry(memory, record, index) != entry {
             let _ = pin.leave();
             return Ok(Attempt::Again);
         }
-        let epoch = SizeWord::load(&header.size).epoch();
+        if let Growth::Later(owner) = growth
+            && !size::holds_ticket(&header.ticket, owner)
+        {
+            let _ = pin.leave();
+            return Ok(Attempt::TicketLost);
+        }
         let start = entry.page().0;
         let (first, last) = (start + (within / PAGE_BYTES) as u32, start + last);
         let lanes = memory.lanes();
@@ -215,8 +237,16 @@ impl Chunks {
         }
         pages::publish(lanes, first, last, pin.owner);
         let end = offset + bytes.len() as u64;
-        let raised = growth == Growth::Later || size::raise(&header.size, end, epoch);
-        Ok(if pin.leave() && raised { Attempt::Done } else { Attempt::Again })
+        let raised = match growth {
+            Growth::Later(_) => Ok(true),
+            Growth::Raise => raise(header, end, epoch, pin.owner),
+        };
+        let kept = pin.leave();
+        Ok(match raised {
+            Ok(true) if kept => Attempt::Done,
+            Ok(_) => Attempt::Again,
+            Err(holder) => Attempt::NoTicket(holder),
+        })
     }
 
     /// Copies, and zeroes what it does not cover of the pages that were claimed.
@@ -234,8 +264,9 @@ impl Chunks {
             .load(Ordering::Acquire);
         let end = within + bytes.len();
         let (head, tail) = (within % PAGE_BYTES, end % PAGE_BYTES);
-        let claimed =
-            |at: usize| pages::is_claimed_by(memory.lanes(), page.0 + (at / PAGE_BYTES) as u32, owner);
+        let claimed = |at: usize| {
+            pages::is_claimed_by(memory.lanes(), page.0 + (at / PAGE_BYTES) as u32, owner)
+        };
         if head != 0 && claimed(within) {
             memory.arena.write(page, within - head, &ZEROS[..head], state)?;
         }
@@ -288,12 +319,12 @@ impl Chunks {
             let end = seen.size().checked_add(bytes.len() as u64);
             let end = end.filter(|end| *end <= terral_format::geometry::FILE_BYTES_MAX);
             let written = match end {
-                Some(_) => self.write_as(connection, bytes, seen.size(), Growth::Later),
+                Some(_) => self.write_as(connection, bytes, seen.size(), Growth::Later(owner)),
                 None => Err(Error::new(ErrorKind::TooLarge, "append")),
             };
             // Every piece is in place and unpinned; only the size makes them visible.
             let done = written
-                .map(|()| size::append(&header.size, seen, end.unwrap_or_default()));
+                .map(|whole| whole && size::append(&header.size, seen, end.unwrap_or_default()));
             size::drop_ticket(&header.ticket, owner);
             if done? {
                 return Ok(seen.size());
@@ -301,14 +332,18 @@ impl Chunks {
         }
     }
 
-    fn take_ticket(&self, connection: &Connection, header: &FileHeader, owner: Owner) -> Result<()> {
+    fn take_ticket(
+        &self,
+        connection: &Connection,
+        header: &FileHeader,
+        owner: Owner,
+    ) -> Result<()> {
         let mut since = Instant::now();
         loop {
             let Err(holder) = size::take_ticket(&header.ticket, owner) else { return Ok(()) };
             if since.elapsed() > PATIENCE {
                 let index = SizeWord::load(&header.size).size() / CHUNK_BYTES;
-                let (file, owner) = (self.file, holder.0);
-                connection.call(Request::Unblock { file, index, owner })?;
+                self.unblock(connection, index, holder)?;
                 since = Instant::now();
             }
             std::thread::yield_now();
@@ -324,18 +359,24 @@ impl Chunks {
         into: &mut [u8],
         offset: u64,
     ) -> Result<usize> {
-        let size = self.size(connection)?;
-        let count = (into.len() as u64).min(size.saturating_sub(offset)) as usize;
-        let (mut at, mut rest) = (offset, &mut into[..count]);
-        while !rest.is_empty() {
-            let room = (CHUNK_BYTES - at % CHUNK_BYTES) as usize;
-            let length = rest.len().min(room);
-            let (piece, after) = rest.split_at_mut(length);
-            self.read_piece(connection, piece, at)?;
-            at += length as u64;
-            rest = after;
+        let header = self.header(connection)?;
+        loop {
+            let seen = SizeWord::load(&header.size);
+            let count = (into.len() as u64).min(seen.size().saturating_sub(offset)) as usize;
+            let (mut at, mut rest) = (offset, &mut into[..count]);
+            while !rest.is_empty() {
+                let room = (CHUNK_BYTES - at % CHUNK_BYTES) as usize;
+                let length = rest.len().min(room);
+                let (piece, after) = rest.split_at_mut(length);
+                self.read_piece(connection, piece, at)?;
+                at += length as u64;
+                rest = after;
+            }
+            // A truncate in between: the size may be from before it, the bytes from after it.
+            if SizeWord::load(&header.size).epoch() == seen.epoch() {
+                return Ok(count);
+            }
         }
-        Ok(count)
     }
 
     fn read_piece(&self, connection: &Connection, into: &mut [u8], offset: u64) -> Result<()> {
@@ -354,6 +395,7 @@ impl Chunks {
             } else {
                 read_chunk(connection, entry, within, into)?;
             }
+            fence(Ordering::Acquire);
             let record = self.record(connection)?;
             if map::entry(memory, record, index).unrecalled() == entry {
                 return Ok(());
@@ -369,8 +411,39 @@ impl Chunks {
     }
 }
 
+/// Makes the file reach to `end`. A file grows only under the ticket, so that no append in progress is
+/// overtaken by a write beyond it. `Ok(false)`: the epoch is over; `Err`: who has the ticket.
+fn raise(
+    header: &FileHeader,
+    end: u64,
+    epoch: u16,
+    owner: Owner,
+) -> std::result::Result<bool, Owner> {
+    let seen = SizeWord::load(&header.size);
+    if seen.size() >= end {
+        return Ok(seen.epoch() == epoch);
+    }
+    let mut taken = size::take_ticket(&header.ticket, owner);
+    for _ in 0..TICKET_SPINS {
+        if taken.is_ok() {
+            break;
+        }
+        std::hint::spin_loop();
+        taken = size::take_ticket(&header.ticket, owner);
+    }
+    taken?;
+    let raised = size::raise(&header.size, end, epoch);
+    size::drop_ticket(&header.ticket, owner);
+    Ok(raised)
+}
+
 /// Claims pages, waiting for others; gives who has been in the way for too long.
-fn claim(lanes: &[std::sync::atomic::AtomicU64], first: u32, last: u32, owner: Owner) -> Option<Owner> {
+fn claim(
+    lanes: &[std::sync::atomic::AtomicU64],
+    first: u32,
+    last: u32,
+    owner: Owner,
+) -> Option<Owner> {
     let mut from = first;
     let mut since: Option<(Instant, u32)> = None;
     loop {
@@ -406,7 +479,12 @@ fn appending_slot() -> usize {
 }
 
 /// Copies out of a chunk; pages that are not valid read as zeros.
-fn read_chunk(connection: &Connection, entry: MapEntry, within: usize, into: &mut [u8]) -> Result<()> {
+fn read_chunk(
+    connection: &Connection,
+    entry: MapEntry,
+    within: usize,
+    into: &mut [u8],
+) -> Result<()> {
     let memory = &connection.memory;
     let page = entry.page();
     let segment = (page.0 / SEGMENT_PAGES) as usize % terral_format::geometry::SEGMENTS_MAX;

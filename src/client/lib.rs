@@ -12,8 +12,9 @@ mod map;
 
 mod copy;
 
-mod client;
 mod file;
+
+mod client;
 
 pub use client::Client;
 pub use file::File;

@@ -295,12 +295,8 @@ fn greet(instance: &Path) -> Result<Greeted> {
         return Err(bad());
     }
     let session_page = Session::new(Region::map_received(page, Session::BYTES, true)?);
-    let own = Own {
-        session: session_page,
-        index: session.0,
-        authority: AtomicU32::new(0),
-        capability,
-    };
+    let own =
+        Own { session: session_page, index: session.0, authority: AtomicU32::new(0), capability };
     let regions = [tables, headers, pages].map(File::from);
     Ok(Greeted { id, geometry, own, regions })
 }

@@ -2,8 +2,8 @@
 //!
 //! A capability is signed by a key only the authorization role has (HMAC-SHA-256, RFC 2104). Its
 //! holder may attenuate it without asking: each caveat replaces the tag by HMAC(tag, caveat), the
-//! chained construction of macaroons (Birgisson et al., NDSS 2014), so that nobody can take a caveat
-//! off again.
+//! chained construction of macaroons (Birgisson et al., NDSS 2014), so that nobody can take a
+//! caveat off again.
 
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,8 @@ const ORDER_SHIFT: u32 = 32;
 const RECALLED: u64 = 1 << 36;
 const GENERATION_SHIFT: u32 = 40;
 
-/// One decoded entry. Two entries compare equal only when they are the same grant of the same chunk.
+/// One decoded entry. Two entries compare equal only when they are the same grant of the same
+/// chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapEntry(pub u64);
 

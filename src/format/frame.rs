@@ -112,7 +112,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_changed_byte_is_noticed(payload in prop::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+        fn one_changed_byte_is_noticed(
+            payload in prop::collection::vec(any::<u8>(), 0..200),
+            at in any::<usize>(),
+            flip in 1u8..
+        ) {
             let mut bytes = Vec::new();
             write(&mut bytes, &payload);
             assert_eq!(read(&bytes).expect("whole").0, payload);
@@ -123,7 +127,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..HEADER_BYTES * 4)) {
+        fn any_bytes_are_refused_or_read(
+            bytes in prop::collection::vec(any::<u8>(), 0..HEADER_BYTES * 4)
+        ) {
             let _ = read(&bytes);
         }
     }

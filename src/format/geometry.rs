@@ -26,7 +26,8 @@ pub const SEGMENT_CHUNKS: u32 = SEGMENT_PAGES / CHUNK_PAGES;
 pub const MAP_FANOUT: usize = PAGE_BYTES / 8;
 /// Chunks whose entries lie in the file's record itself.
 pub const INLINE_ENTRIES: usize = 2;
-/// Largest file: what three levels of map pages reach, 256 TiB, which is also what a size word holds.
+/// Largest file: what three levels of map pages reach, 256 TiB, which is also what a size word
+/// holds.
 pub const FILE_BYTES_MAX: u64 = (1 << 48) - 1;
 
 /// Sessions of one server at a time.

@@ -1,11 +1,11 @@
 //! The hazard slot: how a writer pins a chunk, and how the server takes it back all the same.
 //!
 //! A writer *enters* (one compare-and-swap, which is also the full fence the protocol needs),
-//! re-reads the map entry, copies, publishes, and *leaves* by a second compare-and-swap. The server,
-//! recalling a chunk, raises the entry's flag and waits until no slot names the chunk. A slot that a
-//! stopped process holds is *overtaken*: exactly one of leave and overtake succeeds, and that is
-//! where the write takes effect or is redone. An overtaken slot keeps naming its chunk, which
-//! therefore stays in quarantine, until its owner wakes and clears it, or dies.
+//! re-reads the map entry, copies, publishes, and *leaves* by a second compare-and-swap. The
+//! server, recalling a chunk, raises the entry's flag and waits until no slot names the chunk. A
+//! slot that a stopped process holds is *overtaken*: exactly one of leave and overtake succeeds,
+//! and that is where the write takes effect or is redone. An overtaken slot keeps naming its chunk,
+//! which therefore stays in quarantine, until its owner wakes and clears it, or dies.
 //!
 //! Layout, from bit 0: chunk's first page (32), phase (2), operation number (30). 0 is idle.
 

@@ -6,7 +6,8 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize,
+            Deserialize,
         )]
         pub struct $name(pub $inner);
 
@@ -19,7 +20,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A file, directory or link of one server; never used twice in an instance's life. 1 is the root.
+    /// A file, directory or link of one server; never used twice in an instance's life. 1 is the
+    /// root.
     Ino(u64)
 );
 id!(
@@ -36,8 +38,8 @@ id!(
     SessionSlot(u16)
 );
 id!(
-    /// A hazard slot anywhere on the machine: `session × HAZARDS + slot + 1`. It fits 14 bits and is
-    /// never 0, so that a page lane can name it as claimer.
+    /// A hazard slot anywhere on the machine: `session × HAZARDS + slot + 1`. It fits 14 bits and
+    /// is never 0, so that a page lane can name it as claimer.
     Owner(u16)
 );
 id!(

@@ -21,9 +21,12 @@ pub mod size;
 #[cfg(not(loom))]
 pub mod tables;
 
-pub mod capability;
 pub mod frame;
+
+pub mod capability;
+
 pub mod message;
+
 pub mod record;
 
 pub use error::{Error, ErrorKind, Result};

@@ -137,8 +137,8 @@ pub fn publish(words: &[AtomicU64], first: u32, last: u32, owner: Owner) {
     });
 }
 
-/// Gives up the claims of `owner` in `first..last`: a dead or refused writer's pages are holes again.
-/// Valid pages become dirty: the writer may have been half-way through them.
+/// Gives up the claims of `owner` in `first..last`: a dead or refused writer's pages are holes
+/// again. Valid pages become dirty: the writer may have been half-way through them.
 pub fn abandon(words: &[AtomicU64], first: u32, last: u32, owner: Owner) {
     update(words, first, last, |lane| match PageState::decode(lane) {
         PageState::Claimed(by) if by == owner => 0,
@@ -158,8 +158,8 @@ pub fn fill(words: &[AtomicU64], first: u32, last: u32, dirty: bool) {
     set(words, first, last, if dirty { VALID | DIRTY } else { VALID });
 }
 
-/// Clears the dirty mark of every valid page of `first..last` and calls `run(from, to)` for each run
-/// of pages that had it. The bytes must be read after the call, never before.
+/// Clears the dirty mark of every valid page of `first..last` and calls `run(from, to)` for each
+/// run of pages that had it. The bytes must be read after the call, never before.
 pub fn take_dirty(words: &[AtomicU64], first: u32, last: u32, mut run: impl FnMut(u32, u32)) {
     let mut open: Option<u32> = None;
     let mut page = first;

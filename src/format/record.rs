@@ -11,8 +11,8 @@ use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::message::{Attributes, Change, Totals};
 
-/// How the backing's copy of a file looked when it was last read or published: if it looks different
-/// later, somebody else changed it.
+/// How the backing's copy of a file looked when it was last read or published: if it looks
+/// different later, somebody else changed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Inode number in the backing.
@@ -34,7 +34,8 @@ pub enum Record {
         session: SessionSlot,
         /// Its process.
         pid: u32,
-        /// When that process started, in clock ticks since boot: a pid alone may be somebody else's.
+        /// When that process started, in clock ticks since boot: a pid alone may be somebody
+        /// else's.
         started_ticks: u64,
     },
     /// A client is gone; what it had counted.

@@ -1,9 +1,10 @@
 //! The size word and the append ticket of a file.
 //!
-//! The size word is the size (48 bits) and an epoch (16). A writer reads the word when it has pinned
-//! its chunk, and raises the size only while the epoch is still that one; the server bumps the epoch
-//! when it truncates or takes a ticket away. So a writer that slept through a truncate cannot make
-//! the file long again over chunks that are gone: it finds the epoch changed and redoes the write.
+//! The size word is the size (48 bits) and an epoch (16). A writer reads the word when it has
+//! pinned its chunk, and raises the size only while the epoch is still that one; the server bumps
+//! the epoch when it truncates or takes a ticket away. So a writer that slept through a truncate
+//! cannot make the file long again over chunks that are gone: it finds the epoch changed and redoes
+//! the write.
 //!
 //! An append takes the ticket (at most one is out), copies to the end of the file, and publishes by
 //! moving size from the offset it wrote at to the end of what it wrote. Bytes of a ticket that was
@@ -61,8 +62,8 @@ pub fn raise(word: &AtomicU64, end: u64, epoch: u16) -> bool {
     }
 }
 
-/// Publishes an append: the size moves from `seen` (read under the ticket) to `end`. False: somebody
-/// truncated, took the ticket, or wrote beyond; redo at the new end.
+/// Publishes an append: the size moves from `seen` (read under the ticket) to `end`. False:
+/// somebody truncated, took the ticket, or wrote beyond; redo at the new end.
 #[must_use]
 pub fn append(word: &AtomicU64, seen: SizeWord, end: u64) -> bool {
     let want = SizeWord::new(end, seen.epoch());

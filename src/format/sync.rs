@@ -1,4 +1,5 @@
-//! The atomics of the shared words: the standard ones, or loom's when the protocol is model-checked.
+//! The atomics of the shared words: the standard ones, or loom's when the protocol is
+//! model-checked.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The structures in shared memory. Native-endian: they never leave the machine.
 //!
-//! Every field is an atomic, so any process may read at any moment; who may *write* is a property of
-//! the region (see `geometry`), and whatever a client may write is checked before use.
+//! Every field is an atomic, so any process may read at any moment; who may *write* is a property
+//! of the region (see `geometry`), and whatever a client may write is checked before use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 

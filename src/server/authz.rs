@@ -61,7 +61,10 @@ impl Authz {
         let operations = capability.verify(&self.key, now_s())?;
         let grant = &capability.grant;
         if grant.container != ROOT_CONTAINER || grant.epoch != self.epoch {
-            return Err(Error::new(ErrorKind::Unauthorized, "capability: revoked, or not for here"));
+            return Err(Error::new(
+                ErrorKind::Unauthorized,
+                "capability: revoked, or not for here",
+            ));
         }
         if presented.0.len() >= PRESENTED_MAX {
             return Err(Error::new(ErrorKind::TooMany, "capabilities presented by one session"));

@@ -55,7 +55,8 @@ pub struct Debts {
 }
 
 impl Debts {
-    /// The backing is owed something of this file from now on, if it was not before. Gives the debt.
+    /// The backing is owed something of this file from now on, if it was not before. Gives the
+    /// debt.
     pub fn owe(&mut self, ino: Ino) -> &mut Debt {
         let now = Instant::now();
         self.shown.settled = false;

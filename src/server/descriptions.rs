@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::descriptor;
 
@@ -26,6 +27,8 @@ pub struct Open {
     pub access: u8,
     /// Who opened it.
     pub session: SessionSlot,
+    /// A kernel descriptor of it has been seen: until then its opener may be just making one.
+    pub seen: bool,
 }
 
 /// All descriptions of one server.
@@ -90,7 +93,8 @@ impl Descriptions {
 
     /// After a restart: the numbers below the highest that are not in use.
     pub fn replayed(&mut self) {
-        self.free = (1..self.next).filter(|n| !self.open.contains_key(&DescriptionSlot(*n))).collect();
+        self.free =
+            (1..self.next).filter(|n| !self.open.contains_key(&DescriptionSlot(*n))).collect();
     }
 
     /// One description.
@@ -98,9 +102,22 @@ impl Descriptions {
         self.open.get(&slot)
     }
 
+    /// A kernel descriptor of it was seen.
+    pub fn saw(&mut self, slot: DescriptionSlot) {
+        if let Some(open) = self.open.get_mut(&slot) {
+            open.seen = true;
+        }
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (DescriptionSlot, &Open)> {
         self.open.iter().map(|(slot, open)| (*slot, open))
+    }
+
+    /// How many are held by kernel descriptors.
+    pub fn count_kernel(&self) -> usize {
+        let kernel = |open: &&Open| u64::from(open.access) & access::KERNEL != 0;
+        self.open.values().filter(kernel).count()
     }
 
     /// How many there are.

@@ -242,6 +242,12 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     };
     let inode = state.names.inode(ino)?;
     let (published, rewritten, resumes) = (inode.published, inode.rewritten, inode.intent);
+    let stays_open = inode.writers > 0 && !state.finishing;
+    let grown = published.is_some_and(|found| found.size != state.ram.size(slot));
+    if stays_open && !grown && state.resident(slot).1 == 0 {
+        state.debts.get_mut(ino)?.next_pass = Instant::now() + OPEN_PASS;
+        return None;
+    }
     let old = state.names.backing_path(&path);
     let debt = state.debts.get_mut(ino)?;
     debt.draining = true;
@@ -265,7 +271,11 @@ fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
     }
 }
 
-fn version_of(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<(Arc<Mutex<Version>>, Want)> {
+fn version_of(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+) -> Result<(Arc<Mutex<Version>>, Want)> {
     let (version, instance) = {
         let state = shared.lock();
         let version = state.debts.get(job.ino).and_then(|debt| debt.version.clone());
@@ -404,8 +414,8 @@ fn copy_in_place(
     Ok(pass)
 }
 
-/// Bytes beyond what the backing has are owed, whatever their marks say: a writer publishes its pages
-/// before it raises the size, and a pass in between cuts them off.
+/// Bytes beyond what the backing has are owed, whatever their marks say: a writer publishes its
+/// pages before it raises the size, and a pass in between cuts them off.
 fn owe_beyond(memory: &Memory, slot: FileSlot, backing_bytes: u64) {
     for (index, _) in ram::entries(memory, slot) {
         if (index + 1) * CHUNK_BYTES > backing_bytes {
@@ -426,7 +436,8 @@ fn is_closed(shared: &Shared, ino: Ino) -> bool {
     state.finishing || state.names.inode(ino).is_some_and(|inode| inode.writers == 0)
 }
 
-/// Moves what a pass has copied so far into the display, now and then, and lets waiting writers try.
+/// Moves what a pass has copied so far into the display, now and then, and lets waiting writers
+/// try.
 fn show(shared: &Shared, pass: &mut Pass) {
     if pass.bytes >= SHOW_BYTES {
         shared.lock().debts.shown.bytes += std::mem::take(&mut pass.bytes);
@@ -552,9 +563,9 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     state.record(Record::BackedTo { ino, size });
     state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
     state.debts.paid(ino);
-    if state.names.inode(ino).is_some_and(|inode| inode.writers > 0) {
-        let debt = state.debts.owe(ino);
-        debt.next_pass = Instant::now() + OPEN_PASS;
+    let open = state.names.inode(ino).is_some_and(|inode| inode.writers > 0);
+    if open && !state.finishing {
+        state.debts.owe(ino).next_pass = Instant::now() + OPEN_PASS;
     }
 }
 

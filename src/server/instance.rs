@@ -59,13 +59,18 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 ///
 /// # Errors
 /// [`ErrorKind::Busy`] if another server serves it, [`ErrorKind::Version`] if another version of
-/// this program made it, [`ErrorKind::Corrupt`] if it is of an earlier boot or its log makes no sense.
+/// this program made it, [`ErrorKind::Corrupt`] if it is of an earlier boot or its log makes no
+/// sense.
 pub fn open(options: &Options) -> Result<Instance> {
     let directory = &options.instance;
     make_directory(directory, 0o700)?;
     let lock = lock(directory)?;
     let log_path = directory.join("log");
-    if log_path.exists() { take_over(options, lock, &log_path) } else { make(options, lock, &log_path) }
+    if log_path.exists() {
+        take_over(options, lock, &log_path)
+    } else {
+        make(options, lock, &log_path)
+    }
 }
 
 fn lock(directory: &Path) -> Result<File> {
@@ -92,7 +97,10 @@ pub fn is_served(directory: &Path) -> bool {
 fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     let directory = &options.instance;
     let geometry = Geometry::for_memory(options.memory_bytes);
-    let backing = options.backing.as_ref().map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+    let backing = options
+        .backing
+        .as_ref()
+        .map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
     let began = Began {
         instance: InstanceId(u128::from_le_bytes(random()?)),
         boot: process::boot_id()?,
@@ -252,14 +260,17 @@ fn adopt(state: &mut State) -> Result<()> {
         match process {
             Some(process) => {
                 let alive = process.is_alive();
-                if state.sessions.adopt(&state.instance.clone(), session, process).is_err() || !alive {
+                if state.sessions.adopt(&state.instance.clone(), session, process).is_err()
+                    || !alive
+                {
                     dead.push(session);
                 }
             }
             None => dead.push(session),
         }
     }
-    let pinned: Vec<PageNumber> = state.sessions.pins().into_iter().map(|(.., page)| page).collect();
+    let pinned: Vec<PageNumber> =
+        state.sessions.pins().into_iter().map(|(.., page)| page).collect();
     state.ram.adopted(&pinned);
     state.descriptions.replayed();
     for ino in state.orphans_left() {

@@ -134,10 +134,15 @@ impl State {
     fn close_if_unheld(&mut self, description: DescriptionSlot, asked: bool) -> Result<()> {
         let Some(open) = self.descriptions.get(description).copied() else { return Ok(()) };
         let kernel = u64::from(open.access) & access::KERNEL != 0;
+        let opener_lives = self.sessions.client(open.session).is_some();
         let held = if kernel {
-            is_held(&self.instance, description)?
+            let held = is_held(&self.instance, description)?;
+            if held {
+                self.descriptions.saw(description);
+            }
+            held || (!asked && !open.seen && opener_lives)
         } else {
-            !asked && self.sessions.client(open.session).is_some()
+            !asked && opener_lives
         };
         if held {
             return Ok(());
@@ -214,7 +219,8 @@ impl State {
         }
         let is_directory = |ino| self.names.inode(ino).is_some_and(|inode| inode.is_directory());
         let moves_directory = is_directory(ino);
-        if moves_directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/')) {
+        if moves_directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/'))
+        {
             return Err(Error::new(ErrorKind::Invalid, shown(to)));
         }
         if let Some(there) = there {
@@ -258,7 +264,8 @@ impl State {
     /// Names of a directory after `after`.
     pub fn list(&mut self, path: &[u8], after: &[u8]) -> Result<Reply> {
         let directory = self.resolve(path)?;
-        let fresh = after.is_empty() || self.listing.as_ref().is_none_or(|(of, _)| *of != directory);
+        let fresh =
+            after.is_empty() || self.listing.as_ref().is_none_or(|(of, _)| *of != directory);
         if fresh {
             let names = self.names_of(directory)?;
             self.listing = Some((directory, names));

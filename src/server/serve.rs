@@ -12,10 +12,10 @@ use terral_format::message::{Hello, PROTOCOL, Status, Welcome};
 use terral_format::record::Record;
 use terral_format::tables::{Superblock, segment};
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::arena;
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::{Handshake, Listener};
-use terral_transport::arena;
 
 use crate::authn;
 use crate::drain;
@@ -31,6 +31,10 @@ const SPIN: Duration = Duration::from_micros(50);
 const WARM_BYTES: (u64, u64) = (256 << 20, 1 << 30);
 const LISTENER: u64 = u64::MAX;
 const LAUNCHER: u64 = u64::MAX - 1;
+const STOP: u64 = u64::MAX - 2;
+/// While files are open through kernel descriptors, the server looks this often whether somebody it
+/// does not know has closed the last one.
+const PROBE: Duration = Duration::from_millis(500);
 
 /// How it ended.
 #[derive(Clone, Debug)]
@@ -52,6 +56,8 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
     let watch = WaitSet::new()?;
     watch.add(listener.as_fd(), LISTENER)?;
+    let (stopped, stop) = std::io::pipe().map_err(|e| Error::system(&e, "pipe"))?;
+    watch.add(stopped.as_fd(), STOP)?;
     let launcher = match options.launcher.map(Process::open) {
         Some(Ok(launcher)) => {
             watch.add(launcher.as_fd(), LAUNCHER)?;
@@ -78,6 +84,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         shared.over.store(true, Ordering::SeqCst);
         shared.work.notify_all();
         shared.prepare.notify_all();
+        drop(stop);
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
     leave(&shared, options)
@@ -87,8 +94,8 @@ pub fn serve(options: &Options) -> Result<Outcome> {
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let state = shared.lock();
     let status = state.status();
-    let owes = state.backing.is_some()
-        && (!state.debts.is_empty() || !state.names.owed().is_empty());
+    let owes =
+        state.backing.is_some() && (!state.debts.is_empty() || !state.names.owed().is_empty());
     if !owes {
         if let Some(backing) = &state.backing {
             // Leftovers there are no reason to keep anything here.
@@ -129,7 +136,8 @@ fn answer_requests(shared: &Shared) {
             answer_session(&mut state, SessionSlot(session as u16), false, &mut parked);
         }
         let finished = is_finished(&state);
-        let (warm, owes) = (needs_warm(&state), !state.debts.is_empty() || !state.names.owed().is_empty());
+        let (warm, owes) =
+            (needs_warm(&state), !state.debts.is_empty() || !state.names.owed().is_empty());
         drop(state);
         if finished {
             return;
@@ -248,9 +256,14 @@ impl Watcher<'_> {
     fn run(mut self, listener: &Listener) {
         std::thread::scope(|threads| {
             while !self.shared.over.load(Ordering::SeqCst) {
-                let limit = Some(Duration::from_secs(3600));
-                for token in self.watch.wait(limit).unwrap_or_default() {
+                let open = self.shared.lock().descriptions.count_kernel() > 0;
+                let tokens = self.watch.wait(open.then_some(PROBE)).unwrap_or_default();
+                if tokens.is_empty() {
+                    self.probe();
+                }
+                for token in tokens {
                     match token {
+                        STOP => return,
                         LISTENER => {
                             let (shared, watch, lent) = (self.shared, self.watch, self.lent);
                             while let Ok(Some(handshake)) = listener.accept() {
@@ -279,6 +292,16 @@ impl Watcher<'_> {
         self.ended();
     }
 
+    fn probe(&self) {
+        let mut state = self.shared.lock();
+        let probed = state.close_unheld(None).and_then(|()| state.commit());
+        if let Err(error) = probed {
+            state.debts.names_failed(error.to_string());
+        }
+        drop(state);
+        self.ended();
+    }
+
     fn ended(&self) {
         self.shared.work.notify_one();
         self.shared.nudge();
@@ -299,7 +322,11 @@ fn welcome(shared: &Shared, watch: &WaitSet, lent: &[std::fs::File; 3], handshak
     drop(sent);
 }
 
-fn greet(shared: &Shared, watch: &WaitSet, handshake: &Handshake) -> Result<(Welcome, std::fs::File)> {
+fn greet(
+    shared: &Shared,
+    watch: &WaitSet,
+    handshake: &Handshake,
+) -> Result<(Welcome, std::fs::File)> {
     let peer = handshake.peer()?;
     let credential = authn::identify(peer)?;
     let (hello, _): (Hello, _) = handshake.receive()?;

@@ -63,7 +63,8 @@ pub fn owner(session: SessionSlot, slot: usize) -> Owner {
 pub fn session_of(owner: Owner) -> Option<(SessionSlot, usize)> {
     let at = owner.0.checked_sub(1)?;
     let session = at / HAZARDS as u16;
-    (usize::from(session) < SESSIONS).then_some((SessionSlot(session), (at % HAZARDS as u16).into()))
+    (usize::from(session) < SESSIONS)
+        .then_some((SessionSlot(session), (at % HAZARDS as u16).into()))
 }
 
 impl Sessions {

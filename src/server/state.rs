@@ -1,8 +1,8 @@
 //! Everything a server knows, behind one lock, and the one way it changes: records.
 //!
-//! A request's records are applied as they arise and written to the log together with its answer, in
-//! one transaction. What must not happen before the log says so (giving a removed file's chunks to
-//! another) waits for that in `orphans`.
+//! A request's records are applied as they arise and written to the log together with its answer,
+//! in one transaction. What must not happen before the log says so (giving a removed file's chunks
+//! to another) waits for that in `orphans`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -145,9 +145,10 @@ impl State {
                 self.sessions.answered(*session, *request, *sequence, reply);
             }
             Record::Opened { description, nonce, ino, access, session } => {
-                let open = Open { nonce: *nonce, ino: *ino, access: *access, session: *session };
+                let (nonce, ino, session) = (*nonce, *ino, *session);
+                let open = Open { nonce, ino, access: *access, session, seen: false };
                 self.descriptions.opened(*description, open);
-                self.count_open(*ino, *access, 1);
+                self.count_open(ino, *access, 1);
             }
             Record::Closed { description } => {
                 if let Some(open) = self.descriptions.closed(*description) {
@@ -179,9 +180,10 @@ impl State {
     /// After a replay: nameless inodes that nobody has open.
     pub fn orphans_left(&mut self) -> Vec<Ino> {
         self.orphans.clear();
-        let orphans = self.names.inodes().filter(|(ino, inode)| {
-            inode.name.is_none() && inode.opens == 0 && **ino != ROOT
-        });
+        let orphans = self
+            .names
+            .inodes()
+            .filter(|(ino, inode)| inode.name.is_none() && inode.opens == 0 && **ino != ROOT);
         orphans.map(|(ino, _)| *ino).collect()
     }
 

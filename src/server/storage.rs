@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES};
+use terral_format::geometry::{
+    CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES,
+};
 use terral_format::hazard;
 use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
@@ -63,7 +65,13 @@ impl State {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if not even the first can be had now.
-    pub fn grant(&mut self, session: SessionSlot, file: FileRef, first: u64, count: u32) -> Result<()> {
+    pub fn grant(
+        &mut self,
+        session: SessionSlot,
+        file: FileRef,
+        first: u64,
+        count: u32,
+    ) -> Result<()> {
         self.open_file(file)?;
         if first.checked_mul(CHUNK_BYTES).is_none_or(|at| at > FILE_BYTES_MAX) {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
@@ -178,9 +186,11 @@ impl State {
     // Taking back.
 
     /// Waits until nobody copies into a recalled chunk. True: somebody was overtaken, and the chunk
-    /// must go to quarantine.
-    fn wait_unpinned(&mut self, entry: MapEntry) -> bool {
-        let inside = |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
+    /// must go to quarantine; the file has a new epoch then, so that the overtaken write cannot
+    /// count.
+    fn wait_unpinned(&mut self, slot: FileSlot, entry: MapEntry) -> bool {
+        let inside =
+            |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
         let begin = Instant::now();
         loop {
             let pins: Vec<_> =
@@ -192,10 +202,11 @@ impl State {
                 let mut quarantined = false;
                 for (session, at, word, _) in pins {
                     let Some(client) = self.sessions.client(session) else { continue };
-                    let slot = &client.session.page().hazards[at].word;
-                    quarantined |= word.is_overtaken() || hazard::overtake(slot, word);
+                    let hazard_slot = &client.session.page().hazards[at].word;
+                    quarantined |= word.is_overtaken() || hazard::overtake(hazard_slot, word);
                 }
                 if quarantined {
+                    size::bump(self.ram.memory().header(slot).size());
                     return true;
                 }
             }
@@ -206,7 +217,7 @@ impl State {
     /// Moves chunk `index` of a file into one of `order`.
     pub fn move_chunk(&mut self, slot: FileSlot, index: u64, order: u8) -> Result<()> {
         let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
-        let quarantined = self.wait_unpinned(entry);
+        let quarantined = self.wait_unpinned(slot, entry);
         let moved = self.ram.relocate(slot, index, entry, order, quarantined);
         if let Err(error) = moved {
             self.ram.unrecall(slot, index, entry);
@@ -217,7 +228,7 @@ impl State {
 
     fn release_chunk(&mut self, slot: FileSlot, index: u64) {
         if let Some(entry) = self.ram.recall(slot, index) {
-            let quarantined = self.wait_unpinned(entry);
+            let quarantined = self.wait_unpinned(slot, entry);
             self.ram.release(slot, index, entry, quarantined);
         }
     }
@@ -229,27 +240,28 @@ impl State {
         }
         let slot = self.attach(ino)?;
         let file = FileRef { ino, slot };
-        let header_size = SizeWord::load(self.ram.memory().header(slot).size()).size();
-        // A longer file must not show what a writer that died left beyond the end.
-        self.shrink(file, size.min(header_size))?;
         let memory = self.ram.memory().clone();
-        size::reset(memory.header(slot).size(), size);
-        memory.header(slot).modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
+        let header = memory.header(slot);
+        let kept = size.min(SizeWord::load(header.size()).size());
+        if !kept.is_multiple_of(CHUNK_BYTES) && self.is_backed(file, kept / CHUNK_BYTES) {
+            self.stage(file, kept / CHUNK_BYTES, 1)?;
+        }
+        self.shorten_backed(file, kept)?;
+        let held = self.recall_from(slot, kept);
+        size::reset(header.size(), size);
+        header.modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
         self.owe(ino);
-        Ok(())
+        self.drop_beyond(slot, kept, held)
     }
 
-    fn shrink(&mut self, file: FileRef, size: u64) -> Result<()> {
+    /// What the backing has beyond `size` does not count any more.
+    fn shorten_backed(&mut self, file: FileRef, size: u64) -> Result<()> {
         let FileRef { ino, slot } = file;
-        let memory = self.ram.memory().clone();
-        let tail = size / CHUNK_BYTES;
-        if size > 0 && !size.is_multiple_of(CHUNK_BYTES) && self.is_backed(file, tail) {
-            self.stage(file, tail, 1)?;
-        }
         let published = self.names.inode(ino).is_some_and(|inode| inode.published.is_some());
         if size == 0 && published {
             self.record(Record::Rewritten { ino });
         }
+        let memory = self.ram.memory().clone();
         let backed = memory.record(slot).backed_bytes();
         if backed.load(Ordering::SeqCst) > size {
             self.record(Record::BackedTo { ino, size });
@@ -260,23 +272,52 @@ impl State {
             version.staged.truncate(size)?;
             version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
         }
-        let first_gone = size.div_ceil(CHUNK_BYTES);
-        for (index, _) in self.ram.entries(slot) {
-            if index >= first_gone {
-                self.release_chunk(slot, index);
-            }
-        }
-        self.cut_tail(slot, tail, size % CHUNK_BYTES)
+        Ok(())
     }
 
-    /// Makes the bytes of chunk `index` from `within` on a hole again.
-    fn cut_tail(&mut self, slot: FileSlot, index: u64, within: u64) -> Result<()> {
-        if within == 0 {
-            return Ok(());
+    /// Recalls every chunk that has bytes from `size` on.
+    fn recall_from(&mut self, slot: FileSlot, size: u64) -> Vec<(u64, MapEntry, bool)> {
+        let mut held = Vec::new();
+        for (index, _) in self.ram.entries(slot) {
+            if (index + 1) * CHUNK_BYTES > size
+                && let Some(entry) = self.ram.recall(slot, index)
+            {
+                let quarantined = self.wait_unpinned(slot, entry);
+                held.push((index, entry, quarantined));
+            }
         }
-        let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
-        let entry = if self.wait_unpinned(entry) {
-            // The writer that sleeps in it must not wake up in the middle of what we cut.
+        held
+    }
+
+    /// Releases recalled chunks beyond `size`; what is kept of the last page has zeros behind it.
+    fn drop_beyond(
+        &mut self,
+        slot: FileSlot,
+        size: u64,
+        held: Vec<(u64, MapEntry, bool)>,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        for (index, entry, quarantined) in held {
+            if index * CHUNK_BYTES >= size {
+                self.ram.release(slot, index, entry, quarantined);
+            } else {
+                result = self.cut_tail(slot, index, entry, size % CHUNK_BYTES, quarantined);
+            }
+        }
+        result
+    }
+
+    /// Makes the bytes of a recalled chunk from `within` on a hole again.
+    fn cut_tail(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        within: u64,
+        quarantined: bool,
+    ) -> Result<()> {
+        // The writer that sleeps in it must not wake up in the middle of what we cut.
+        let entry = if quarantined {
             self.ram.relocate(slot, index, entry, entry.order(), true)?
         } else {
             entry
@@ -300,6 +341,19 @@ impl State {
         Ok(())
     }
 
+    /// Takes the append ticket from who has it: what was appended and not published is cut off.
+    fn revoke_ticket(&mut self, slot: FileSlot, owner: Owner) -> Result<()> {
+        let memory = self.ram.memory().clone();
+        let header = memory.header(slot);
+        if !size::holds_ticket(header.ticket(), owner) {
+            return Ok(());
+        }
+        let size = SizeWord::load(header.size()).size();
+        let held = self.recall_from(slot, size);
+        size::revoke_ticket(header.size(), header.ticket(), owner);
+        self.drop_beyond(slot, size, held)
+    }
+
     /// A page claim or an append ticket has not moved for long: takes it from `in_the_way` if that
     /// is dead, or sleeps.
     pub fn unblock(&mut self, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
@@ -316,9 +370,7 @@ impl State {
                 pages::abandon(self.ram.memory().lanes(), first, last, in_the_way);
             }
         }
-        let header = self.ram.memory().header(file.slot);
-        size::revoke_ticket(header.size(), header.ticket(), in_the_way);
-        Ok(())
+        self.revoke_ticket(file.slot, in_the_way)
     }
 
     // The end of clients and files.
@@ -339,14 +391,7 @@ impl State {
             }
             hazard::drop_dead(&slot.word);
         }
-        for (_, open) in self.descriptions.iter() {
-            if let Some(slot) = self.names.inode(open.ino).and_then(|inode| inode.slot) {
-                let header = memory.header(slot);
-                for at in 0..terral_format::geometry::HAZARDS {
-                    size::revoke_ticket(header.size(), header.ticket(), owner(session, at));
-                }
-            }
-        }
+        self.revoke_tickets(session)?;
         if let Some(segment) = near {
             self.ram.allocator().writer(segment, false);
         }
@@ -356,6 +401,23 @@ impl State {
         self.commit()?;
         let pins = self.sessions.pins();
         self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        Ok(())
+    }
+
+    /// Takes back the append tickets of a dead client.
+    fn revoke_tickets(&mut self, session: SessionSlot) -> Result<()> {
+        let slot_of = |ino| self.names.inode(ino).and_then(|inode| inode.slot);
+        let mut slots: Vec<_> =
+            self.descriptions.iter().filter_map(|(_, open)| slot_of(open.ino)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in slots {
+            let holder = self.ram.memory().header(slot).ticket().load(Ordering::SeqCst);
+            let holder = Owner(holder as u16);
+            if session_of(holder).is_some_and(|(of, _)| of == session) {
+                self.revoke_ticket(slot, holder)?;
+            }
+        }
         Ok(())
     }
 
@@ -450,10 +512,13 @@ impl State {
         let lanes = memory.lanes();
         let range = entry.page().0..entry.page().0 + entry.pages();
         let settled = |page| {
-            !matches!(pages::state(lanes, page), PageState::Claimed(_) | PageState::Valid { dirty: true })
+            !matches!(
+                pages::state(lanes, page),
+                PageState::Claimed(_) | PageState::Valid { dirty: true }
+            )
         };
         let some = range.clone().any(|page| pages::state(lanes, page) != PageState::Invalid);
-        if self.wait_unpinned(entry) || !some || !range.clone().all(settled) {
+        if self.wait_unpinned(slot, entry) || !some || !range.clone().all(settled) {
             self.ram.unrecall(slot, index, entry);
             return 0;
         }

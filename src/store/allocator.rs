@@ -125,8 +125,8 @@ impl Allocator {
         u64::from(self.segments()) * u64::from(SEGMENT_PAGES) - self.free_pages()
     }
 
-    /// A block of `1 << order` pages from the segments there are: from segment `near` if it has one,
-    /// else from a warm segment, else from the one with the fewest writers.
+    /// A block of `1 << order` pages from the segments there are: from segment `near` if it has
+    /// one, else from a warm segment, else from the one with the fewest writers.
     pub fn allocate(&mut self, order: u8, near: Option<u32>) -> Option<PageNumber> {
         let near = near.filter(|at| self.segments.get(*at as usize).is_some_and(|s| s.has(order)));
         let chosen = near.or_else(|| {
@@ -186,7 +186,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_chunks_overlap_and_all_come_back(
-            steps in prop::collection::vec((0u8..=9, any::<prop::sample::Index>(), any::<bool>()), 1..300)
+            steps in prop::collection::vec(
+                (0u8..=9, any::<prop::sample::Index>(), any::<bool>()),
+                1..300
+            )
         ) {
             let mut allocator = Allocator::new(1);
             allocator.grow();

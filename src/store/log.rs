@@ -1,7 +1,7 @@
 //! The log: transactions, one frame each, in a file of the instance's directory.
 //!
-//! A transaction counts once its frame is whole. What a dying server left half-written is cut off at
-//! the next start. The log is rewritten from a snapshot when it has grown too long; the new file
+//! A transaction counts once its frame is whole. What a dying server left half-written is cut off
+//! at the next start. The log is rewritten from a snapshot when it has grown too long; the new file
 //! takes the old one's name in one step.
 
 use std::fs::{self, File, OpenOptions};
@@ -91,7 +91,13 @@ impl Log {
     /// Replaces the log by one that holds `snapshot`, in transactions of bounded size.
     pub fn rewrite(&mut self, snapshot: &[Record]) -> Result<()> {
         let next = self.path.with_extension("next");
-        let mut log = Log { path: next.clone(), file: new_file(&next)?, length: 0, reserved: 0, buffer: vec![] };
+        let mut log = Log {
+            path: next.clone(),
+            file: new_file(&next)?,
+            length: 0,
+            reserved: 0,
+            buffer: vec![],
+        };
         for part in snapshot.chunks(1024) {
             log.append(part)?;
         }

@@ -2,15 +2,16 @@
 //!
 //! The caller holds the server's lock. Taking a chunk back has two halves: the caller raises the
 //! recall flag ([`Ram::recall`]), waits until nobody is copying into the chunk, and then says what
-//! becomes of it. A chunk somebody may still store into goes to quarantine instead of the free list.
+//! becomes of it. A chunk somebody may still store into goes to quarantine instead of the free
+//! list.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{
-    CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES,
-    SEGMENT_PAGES,
+    CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES,
+    SEGMENT_BYTES, SEGMENT_PAGES,
 };
 use terral_format::ids::{FileSlot, Ino, PageNumber};
 use terral_format::pages::{self, PageState};
@@ -132,6 +133,10 @@ impl Ram {
             adopt_number(&mut self.map_pages, page);
         }
         let mut bytes = 0;
+        if self.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
+            // Whoever was overtaken in the recall that was not finished must not count.
+            terral_format::size::bump(self.memory.header(slot).size());
+        }
         for (index, entry) in self.entries(slot) {
             self.generation = self.generation.max((entry.0 >> 40) as u32 + 1);
             let whole = entry.unrecalled();
@@ -333,9 +338,10 @@ impl Ram {
 
     /// Frees quarantined chunks that `is_pinned` does not name any more.
     pub fn leave_quarantine(&mut self, is_pinned: impl Fn(PageNumber) -> bool) {
-        let (kept, freed) = std::mem::take(&mut self.quarantine)
-            .into_iter()
-            .partition(|(page, order)| (page.0..page.0 + (1 << order)).any(|p| is_pinned(PageNumber(p))));
+        let (kept, freed) =
+            std::mem::take(&mut self.quarantine).into_iter().partition(|(page, order)| {
+                (page.0..page.0 + (1 << order)).any(|p| is_pinned(PageNumber(p)))
+            });
         self.quarantine = kept;
         let freed: Vec<(PageNumber, u8)> = freed;
         for (page, order) in freed {
@@ -441,8 +447,7 @@ mod tests {
     use terral_format::pages::{self, PageState};
 
     fn ram(home: &tempfile::TempDir) -> Ram {
-        let geometry =
-            Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16 };
+        let geometry = Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16 };
         Ram::new(Arc::new(Memory::new(
             home.path().into(),
             geometry,

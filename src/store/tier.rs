@@ -1,8 +1,8 @@
 //! Copies dirty chunks out of the memory tier for the drain, without the server's lock.
 //!
 //! A copy is a snapshot: the dirty marks are cleared first, the bytes read after, and the entry
-//! checked last. If the chunk moved meanwhile the copy is thrown away (its new place is dirty); if a
-//! writer was in the middle, its pages are dirty again when it is done.
+//! checked last. If the chunk moved meanwhile the copy is thrown away (its new place is dirty); if
+//! a writer was in the middle, its pages are dirty again when it is done.
 
 use terral_format::frame::checksum;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};

@@ -1,10 +1,10 @@
 //! The arena as a client reaches it: one range of addresses, page number × 4 KiB, into which
 //! segments are mapped when they are first needed.
 //!
-//! Warm means that a store cannot fault into a missing page: the segment is huge, or its pages exist
-//! and this process has mapped the chunk. Warm memory is copied into directly; all else goes through
-//! `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an error where
-//! a store would be SIGBUS.
+//! Warm means that a store cannot fault into a missing page: the segment is huge, or its pages
+//! exist and this process has mapped the chunk. Warm memory is copied into directly; all else goes
+//! through `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an
+//! error where a store would be SIGBUS.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -90,11 +90,12 @@ impl Arena {
         })
     }
 
-    /// Writes `bytes` at `offset` bytes into the pages from `page` on; `state` is the segment's (see
-    /// [`segment`]). The caller holds a pin on the chunk.
+    /// Writes `bytes` at `offset` bytes into the pages from `page` on; `state` is the segment's
+    /// (see [`segment`]). The caller holds a pin on the chunk.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if a page cannot be had: the write must be given up or tried elsewhere.
+    /// [`ErrorKind::NoSpace`] if a page cannot be had: the write must be given up or tried
+    /// elsewhere.
     pub fn write(&self, page: PageNumber, offset: usize, bytes: &[u8], state: u64) -> Result<()> {
         let at = self.place(page, offset, bytes.len())?;
         if self.is_warm(page, state) {
@@ -107,7 +108,8 @@ impl Arena {
         file.write_all_at(bytes, within).map_err(|e| Error::system(&e, "memory tier"))
     }
 
-    /// Reads as [`Arena::write`] writes. The caller checks afterwards that the chunk is still the one.
+    /// Reads as [`Arena::write`] writes. The caller checks afterwards that the chunk is still the
+    /// one.
     pub fn read(&self, page: PageNumber, offset: usize, into: &mut [u8], state: u64) -> Result<()> {
         let at = self.place(page, offset, into.len())?;
         if self.is_warm(page, state) {

@@ -159,8 +159,7 @@ fn directory<'a>(
         room.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?.copy_from_slice(part);
         end += part.len();
     }
-    CStr::from_bytes_with_nul(&space[..end])
-        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    CStr::from_bytes_with_nul(&space[..end]).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 fn checked(value: libc::c_long) -> io::Result<libc::c_long> {

@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while `word` holds `expected`, at most `limit` (`None`: for ever). May wake for no reason.
+/// Sleeps while `word` holds `expected`, at most `limit` (`None`: for ever). May wake for no
+/// reason.
 pub fn wait(word: &AtomicU32, expected: u32, limit: Option<Duration>) {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,

@@ -8,8 +8,9 @@ mod system;
 
 pub mod region;
 
+mod copy;
+
 pub mod arena;
-pub mod copy;
 pub mod descriptor;
 pub mod futex;
 pub mod process;

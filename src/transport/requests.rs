@@ -168,7 +168,8 @@ impl Session {
     /// Server: answers a taken request.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] if the reply does not fit a slot: our own bug, reported to the client.
+    /// [`ErrorKind::TooLarge`] if the reply does not fit a slot: our own bug, reported to the
+    /// client.
     pub fn answer(&self, taken: &Taken, reply: &[u8]) -> Result<()> {
         let slot = &self.page().requests[taken.index as usize];
         if taken.told {

@@ -303,14 +303,16 @@ fn a_copy_left_on_another_file_system_is_hidden_and_cleaned() {
 }
 
 #[test]
-#[ignore = "mounts a tmpfs: run it as root"]
 fn another_file_system_below_the_root_is_published_to() {
     let (directory, backing) = directory();
     let far = directory.path().join("far");
     std::fs::create_dir(&far).expect("create");
     let mounted =
         std::process::Command::new("mount").args(["-t", "tmpfs", "terral-test"]).arg(&far).status();
-    assert!(mounted.expect("mount").success(), "not allowed to mount");
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    }
     let outcome = std::panic::catch_unwind(|| {
         let done = put(&backing, b"far/file", b"bytes").expect("publish");
         assert_eq!(done.fingerprint, backing.stat(b"far/file").expect("stat").fingerprint);
