@@ -197,9 +197,11 @@ fn warm_target(state: &State) -> u64 {
     (state.ram.used_bytes() / 2).clamp(WARM_BYTES.0, WARM_BYTES.1).min(bound / 2)
 }
 
+/// Once anything is being written, there shall be warm memory for what comes next, and what was
+/// written cold shall be warm when it is used again.
 fn needs_warm(state: &State) -> bool {
-    let writes = state.writers > 0;
-    writes && (state.ram.warm_bytes() < warm_target(state) || first_cold(state).is_some())
+    let lacks = state.ram.warm_bytes() < warm_target(state);
+    state.wrote && (lacks || first_cold(state).is_some())
 }
 
 /// The first segment that exists and is not prepared.
@@ -214,10 +216,13 @@ fn prepare_memory(shared: &Shared) {
     process::be_nice(10);
     let mut state = shared.lock();
     while !shared.over.load(Ordering::SeqCst) {
-        let next = if needs_warm(&state) {
-            first_cold(&state).or_else(|| state.ram.grow().ok())
-        } else {
-            None
+        // A new segment first: in those that exist, writers are at work.
+        let next = match needs_warm(&state) {
+            true if state.ram.warm_bytes() < warm_target(&state) => {
+                state.ram.grow().ok().or_else(|| first_cold(&state))
+            }
+            true => first_cold(&state),
+            false => None,
         };
         let Some(index) = next else {
             state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -59,8 +59,8 @@ pub struct State {
     pub leaving: bool,
     /// A directory's merged listing, while a client pages through it.
     pub listing: Option<(Ino, Vec<Name>)>,
-    /// Descriptions that may write.
-    pub writers: u32,
+    /// Somebody opened a file for writing since this process began to serve.
+    pub wrote: bool,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -105,7 +105,7 @@ impl State {
             finishing: false,
             leaving: false,
             listing: None,
-            writers: 0,
+            wrote: false,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,
@@ -173,7 +173,7 @@ impl State {
         inode.opens = inode.opens.saturating_add_signed(change);
         if u64::from(how) & access::WRITE != 0 {
             inode.writers = inode.writers.saturating_add_signed(change);
-            self.writers = self.writers.saturating_add_signed(change);
+            self.wrote = true;
         }
     }
 

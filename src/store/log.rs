@@ -42,7 +42,8 @@ impl Log {
         let failed = |e: &io::Error| Error::system(e, path.display().to_string());
         let bytes = fs::read(path).map_err(|e| failed(&e))?;
         let (mut rest, mut transactions) = (bytes.as_slice(), Vec::new());
-        while !rest.is_empty() {
+        // Zeros at the end are memory that was reserved and not yet used.
+        while rest.iter().take(frame::HEADER_BYTES).any(|byte| *byte != 0) {
             match frame::read(rest) {
                 Ok((payload, after)) => {
                     transactions.push(frame::decode(payload)?);
@@ -145,6 +146,9 @@ mod tests {
         }
         let garbage = OpenOptions::new().append(true).open(&path).expect("opens");
         (&garbage).write_all(&[0x5a; 40]).expect("writes");
+        assert_eq!(Log::open(&path).expect("opens").1.len(), 50);
+        let (mut log, _) = Log::open(&path).expect("opens");
+        log.reserve().expect("room");
         assert_eq!(Log::open(&path).expect("opens").1.len(), 50);
     }
 

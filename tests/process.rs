@@ -1,0 +1,78 @@
+//! Processes of this very test program in another role: a server or a client that can be stopped and
+//! killed for real. A test file that uses this has a test named `role`, which plays the role.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use terral_client::Client;
+use terral_server::Options;
+
+/// Environment variable that names the role.
+pub const ROLE: &str = "TERRAL_TEST_ROLE";
+const INSTANCE: &str = "TERRAL_TEST_INSTANCE";
+const BACKING: &str = "TERRAL_TEST_BACKING";
+
+/// A process that is killed when dropped.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, signal).expect("a child can be signalled");
+    }
+
+    /// Kills it at once and waits for its end.
+    pub fn kill(&mut self) {
+        self.0.kill().expect("a child can be killed");
+        self.0.wait().expect("a child can be waited for");
+    }
+}
+
+/// Starts this program again as `role` on `instance`.
+pub fn start(role: &str, instance: &Path, backing: Option<&Path>) -> Process {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(["--exact", "role", "--nocapture"]).stdout(Stdio::null());
+    command.env(ROLE, role).env(INSTANCE, instance);
+    if let Some(backing) = backing {
+        command.env(BACKING, backing);
+    }
+    Process(command.spawn().expect("starts"))
+}
+
+/// Starts a server process, or starts it again, and waits until it answers.
+pub fn start_server(instance: &Path, backing: Option<&Path>) -> Process {
+    let server = start("server", instance, backing);
+    let begin = Instant::now();
+    while Client::connect(instance).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the server does not start");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server
+}
+
+/// Which role this process plays, and on which instance; `None` in the test run itself.
+pub fn role() -> Option<(String, std::path::PathBuf)> {
+    let role = std::env::var(ROLE).ok()?;
+    Some((role, std::env::var_os(INSTANCE)?.into()))
+}
+
+/// The server's role.
+pub fn serve(instance: &Path, memory_mib: u64) {
+    let options = Options {
+        instance: instance.into(),
+        backing: std::env::var_os(BACKING).map(Into::into),
+        memory_bytes: memory_mib << 20,
+        launcher: None,
+    };
+    terral_server::serve(&options).expect("serves");
+}
