@@ -86,7 +86,7 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
     }
     let copy: c_int = kernel!(SYS_dup, fd);
     if copy >= 0 {
-        drop(state::take(copy));
+        state::foreign_copy(fd, copy);
     }
     copy
 }
@@ -114,6 +114,8 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
             set_errno(errno);
             return -1;
         }
+    } else {
+        state::foreign_copy(from, to);
     }
     if let Some(target) = target {
         tell(&target.file);

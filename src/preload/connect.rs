@@ -79,8 +79,8 @@ fn errno_of(error: &Error) -> c_int {
     }
     if !COMPLAINED.swap(true, Ordering::Relaxed) {
         let line = format!(
-            "terral: {error}; files under {} are out of reach. Start the program with `terral run`, \
-             or start the server again with `terral serve`.\n",
+            "terral: {error}; files under {} are out of reach. Start the program with `terral \
+             run`, or start the server again with `terral serve`.\n",
             String::from_utf8_lossy(settings::prefix()),
         );
         let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());

@@ -55,7 +55,7 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int
         None => {
             let value: c_int = kernel!(SYS_fcntl, fd, command, argument);
             if value >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-                drop(state::take(value));
+                state::foreign_copy(fd, value);
             }
             value
         }

@@ -1,7 +1,7 @@
 //! `read`, `write` and their positioned and checked kin, `lseek`, sizes and safety.
 //!
-//! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that the
-//! client sees only calls that may be. Not here: vectors.
+//! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that
+//! the client sees only calls that may be. Not here: vectors.
 
 use std::ffi::{c_char, c_int, c_void};
 

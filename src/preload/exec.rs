@@ -1,9 +1,9 @@
 //! The exec family: children keep the library and what it knows.
 //!
 //! Invariants: `LD_PRELOAD` and `TERRAL_*` are put back where a program scrubbed them, except for
-//! set-user-id programs, which would ignore them. A program under the prefix is copied into a memfd;
-//! a script is given to its interpreter by its own path. Memory comes from `mmap`, as exec may be
-//! called where malloc may not. Not here: `posix_spawn` (`spawn`).
+//! set-user-id programs, which would ignore them. A program under the prefix is copied into a
+//! memfd; a script is given to its interpreter by its own path. Memory comes from `mmap`, as exec
+//! may be called where malloc may not. Not here: `posix_spawn` (`spawn`).
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;

@@ -158,6 +158,15 @@ pub fn foreign(fd: c_int) {
     }
 }
 
+/// Notes that `copy` now stands for the same as `from`, where that is known to be the kernel's.
+pub fn foreign_copy(from: c_int, copy: c_int) {
+    drop(take(copy));
+    let known = TABLE.get(from as usize).map(|word| word.load(Ordering::Acquire));
+    if known == Some(FOREIGN) {
+        foreign(copy);
+    }
+}
+
 /// Puts a file behind `fd`. EMFILE if the number is beyond the table.
 pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
     let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;

@@ -87,6 +87,15 @@ impl State {
         }
     }
 
+    /// As [`State::child`], for a name about to be made. While the backing is away, a name we do not
+    /// know counts as new: work goes on, and if it turns out to exist both versions are kept.
+    pub fn child_or_new(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        match self.child(directory, name) {
+            Err(error) if error.kind == ErrorKind::Backing => Ok(None),
+            found => found,
+        }
+    }
+
     fn adopt(&mut self, backing: &dyn Backing, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let path = join(&self.names.path(directory).unwrap_or_default(), name);
         let found = match backing.stat(&self.names.backing_path(&path)) {

@@ -70,7 +70,8 @@ impl State {
     /// The inode to open, made if it must be.
     fn open_name(&mut self, path: &[u8], how: OpenHow) -> Result<Ino> {
         let (parent, name) = self.resolve_parent(path)?;
-        match self.child(parent, name)? {
+        let there = if how.create { self.child_or_new(parent, name) } else { self.child(parent, name) };
+        match there? {
             Some(_) if how.create && how.exclusive => {
                 Err(Error::new(ErrorKind::Exists, shown(path)))
             }
@@ -171,7 +172,7 @@ impl State {
             return Err(Error::new(ErrorKind::Exists, "/"));
         }
         let (parent, name) = self.resolve_parent(path)?;
-        if self.child(parent, name)?.is_some() {
+        if self.child_or_new(parent, name)?.is_some() {
             return Err(Error::new(ErrorKind::Exists, shown(path)));
         }
         self.permit_change_in(parent, path)?;
@@ -211,7 +212,7 @@ impl State {
         let (to_parent, to_name) = self.resolve_parent(to)?;
         let missing = || Error::new(ErrorKind::NotFound, shown(from));
         let ino = self.child(parent, name)?.ok_or_else(missing)?;
-        let there = self.child(to_parent, to_name)?;
+        let there = self.child_or_new(to_parent, to_name)?;
         self.permit_change_in(parent, from)?;
         self.permit_change_in(to_parent, to)?;
         if there == Some(ino) {

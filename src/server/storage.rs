@@ -8,7 +8,7 @@ use terral_format::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES,
 };
 use terral_format::hazard;
-use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
+use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, ROOT, SessionSlot};
 use terral_format::message::FileRef;
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
@@ -451,7 +451,7 @@ impl State {
     /// A file without name and openers: its bytes go.
     pub fn bury(&mut self, ino: Ino) {
         let nameless = |inode: &crate::names::Inode| inode.name.is_none() && inode.opens == 0;
-        if !self.names.inode(ino).is_some_and(nameless) {
+        if ino == ROOT || !self.names.inode(ino).is_some_and(nameless) {
             return;
         }
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {

@@ -80,6 +80,18 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Cores this process may run on. (The standard library's answer also reads every control group,
+/// which a short-lived program would pay for.)
+pub fn cores() -> u32 {
+    // SAFETY: an all-zero set is an empty one, and the call fills one of the size given.
+    let count = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+        libc::CPU_COUNT(&set)
+    };
+    count.max(1) as u32
+}
+
 /// The group this process acts as.
 pub fn group() -> u32 {
     // SAFETY: always succeeds.

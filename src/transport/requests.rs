@@ -207,7 +207,7 @@ pub fn may_spin() -> bool {
     static CORES: AtomicU32 = AtomicU32::new(0);
     let mut cores = CORES.load(Ordering::Relaxed);
     if cores == 0 {
-        cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        cores = crate::process::cores();
         CORES.store(cores, Ordering::Relaxed);
     }
     cores > 1
