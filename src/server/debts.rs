@@ -47,6 +47,8 @@ pub struct Debts {
     files: HashMap<Ino, Debt>,
     /// Sums for display.
     pub shown: Drain,
+    /// Something was brought to the backing that it has not yet said is safe.
+    pub unsynced: bool,
     /// Why name operations stand still, and until when.
     pub names_failure: Option<(String, Instant, Duration)>,
     /// The name operations' debt is this old.

@@ -76,6 +76,8 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
         }
         match next_job(&mut state, backing) {
             Job::File(job) => {
+                let owed = state.resident(job.slot).1;
+                state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
                 drop(state);
                 let (begin, pass) = (Instant::now(), copy(shared, backing, &job));
                 state = shared.lock();
@@ -90,7 +92,10 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                 state = shared.lock();
                 let still = state.debts.is_empty() && state.names.ordinal() == before;
                 match done {
-                    Ok(()) => state.debts.shown.settled = still,
+                    Ok(()) => {
+                        state.debts.shown.settled = still;
+                        state.debts.unsynced = !still;
+                    }
                     Err(error) => state.debts.names_failed(error.to_string()),
                 }
                 shared.nudge();
@@ -123,8 +128,11 @@ fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
     }
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
-    if idle && !paused && !state.debts.shown.settled && (finishing || state.debts.shown.files > 0) {
-        return Job::Sync;
+    if idle && !paused && !state.debts.shown.settled {
+        if state.debts.unsynced {
+            return Job::Sync;
+        }
+        state.debts.shown.settled = true;
     }
     Job::Wait(wake)
 }
@@ -168,6 +176,7 @@ fn name_done(state: &mut State, ordinal: Lsn) {
         state.debts.names_failed(error.to_string());
     }
     state.debts.names_failure = None;
+    state.debts.unsynced = true;
     state.debts.shown.settled = false;
 }
 
@@ -453,6 +462,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         debt.draining = false;
         debt.next_pass = Instant::now() + OPEN_PASS;
     }
+    state.debts.unsynced = true;
     let outcome = pass.and_then(|pass| {
         state.debts.shown.bytes += pass.bytes;
         state.debts.progressed(ino);
@@ -611,7 +621,7 @@ impl State {
     }
 
     /// What the backing is owed, and what it got.
-    pub fn drain_status(&self) -> Drain {
+    pub fn drain_status(&mut self) -> Drain {
         let mut drain = self.debts.status();
         drain.owed_names = self.names.owed().len() as u64;
         if self.backing.is_none() {
@@ -623,6 +633,7 @@ impl State {
             }
         }
         drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
+        self.debts.shown.peak_bytes = drain.peak_bytes;
         drain
     }
 }

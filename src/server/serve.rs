@@ -92,7 +92,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
-    let state = shared.lock();
+    let mut state = shared.lock();
     let status = state.status();
     let owes =
         state.backing.is_some() && (!state.debts.is_empty() || !state.names.owed().is_empty());
@@ -136,8 +136,9 @@ fn answer_requests(shared: &Shared) {
             answer_session(&mut state, SessionSlot(session as u16), false, &mut parked);
         }
         let finished = is_finished(&state);
-        let (warm, owes) =
-            (needs_warm(&state), !state.debts.is_empty() || !state.names.owed().is_empty());
+        let warm = needs_warm(&state);
+        let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
+        let drains = owes || (state.finishing && !state.debts.shown.settled);
         drop(state);
         if finished {
             return;
@@ -145,7 +146,7 @@ fn answer_requests(shared: &Shared) {
         if warm {
             shared.prepare.notify_one();
         }
-        if owes {
+        if drains {
             shared.work.notify_one();
         }
     }

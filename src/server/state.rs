@@ -254,7 +254,8 @@ impl State {
     }
 
     /// How the server is.
-    pub fn status(&self) -> Status {
+    pub fn status(&mut self) -> Status {
+        let drain = self.drain_status();
         let page = terral_format::geometry::PAGE_BYTES as u64;
         Status {
             pid: std::process::id(),
@@ -268,7 +269,7 @@ impl State {
             memory_used_bytes: self.ram.used_bytes(),
             memory_warm_bytes: self.ram.warm_bytes(),
             totals: self.sessions.totals(),
-            drain: self.drain_status(),
+            drain,
         }
     }
 }
