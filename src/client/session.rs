@@ -269,10 +269,7 @@ fn greet(instance: &Path) -> Result<Greeted> {
     let begin = Instant::now();
     let handshake = loop {
         match Handshake::connect(&path) {
-            Err(error) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
-                if !path.exists() {
-                    return Err(error);
-                }
+            Err(_) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             connected => break connected?,

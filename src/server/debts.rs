@@ -49,6 +49,8 @@ pub struct Debts {
     pub shown: Drain,
     /// Something was brought to the backing that it has not yet said is safe.
     pub unsynced: bool,
+    /// Somebody waits for it to say so.
+    pub sync_wanted: bool,
     /// Why name operations stand still, and until when.
     pub names_failure: Option<(String, Instant, Duration)>,
     /// The name operations' debt is this old.

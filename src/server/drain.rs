@@ -95,6 +95,7 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                     Ok(()) => {
                         state.debts.shown.settled = still;
                         state.debts.unsynced = !still;
+                        state.debts.sync_wanted &= !still;
                     }
                     Err(error) => state.debts.names_failed(error.to_string()),
                 }
@@ -129,10 +130,11 @@ fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
     if idle && !paused && !state.debts.shown.settled {
-        if state.debts.unsynced {
+        let asked = finishing || state.debts.sync_wanted;
+        if state.debts.unsynced && asked {
             return Job::Sync;
         }
-        state.debts.shown.settled = true;
+        state.debts.shown.settled = !state.debts.unsynced;
     }
     Job::Wait(wake)
 }
@@ -595,6 +597,7 @@ impl State {
 
     /// Everything written so far shall go, also of files that stay open.
     pub fn hurry(&mut self) {
+        self.debts.sync_wanted = true;
         let inos: Vec<Ino> = self.debts.iter().map(|(ino, _)| ino).collect();
         for ino in inos {
             if let Some(debt) = self.debts.get_mut(ino) {

@@ -2,7 +2,7 @@
 //! taken over at every later one.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,6 +92,16 @@ fn lock(directory: &Path) -> Result<File> {
 pub fn is_served(directory: &Path) -> bool {
     let file = File::open(directory.join("lock"));
     file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+}
+
+/// Whether the server that holds the instance was killed and the kernel is still taking it apart,
+/// which takes a while for one that was preparing memory.
+pub fn is_dying(directory: &Path) -> bool {
+    let mut pid = [0; 8];
+    let at = std::mem::offset_of!(Superblock, server_pid) as u64;
+    let tables = File::open(directory.join("tables"));
+    let known = tables.is_ok_and(|tables| tables.read_exact_at(&mut pid, at).is_ok());
+    known && is_served(directory) && !process::is_running(u64::from_ne_bytes(pid) as u32)
 }
 
 fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {

@@ -27,6 +27,6 @@ mod instance;
 
 mod serve;
 
-pub use instance::is_served;
+pub use instance::{is_dying, is_served};
 pub use options::Options;
 pub use serve::{Outcome, serve};

@@ -70,7 +70,8 @@ impl State {
     /// The inode to open, made if it must be.
     fn open_name(&mut self, path: &[u8], how: OpenHow) -> Result<Ino> {
         let (parent, name) = self.resolve_parent(path)?;
-        let there = if how.create { self.child_or_new(parent, name) } else { self.child(parent, name) };
+        let there =
+            if how.create { self.child_or_new(parent, name) } else { self.child(parent, name) };
         match there? {
             Some(_) if how.create && how.exclusive => {
                 Err(Error::new(ErrorKind::Exists, shown(path)))

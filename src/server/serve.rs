@@ -138,7 +138,8 @@ fn answer_requests(shared: &Shared) {
         let finished = is_finished(&state);
         let warm = needs_warm(&state);
         let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
-        let drains = owes || (state.finishing && !state.debts.shown.settled);
+        let asked = state.finishing || state.debts.sync_wanted;
+        let drains = owes || (asked && !state.debts.shown.settled);
         drop(state);
         if finished {
             return;

@@ -67,6 +67,13 @@ pub fn started_ticks(pid: u32) -> Result<u64> {
     field.ok_or_else(|| Error::new(ErrorKind::Malformed, format!("/proc/{pid}/stat")))
 }
 
+/// Whether `pid` runs: it is there, and neither ended nor being taken apart.
+pub fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
 /// The id of this boot of the machine.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";

@@ -1,0 +1,210 @@
+//! `terral bench`: measures this machine with and without Terral, in one run.
+//!
+//! Not here: how each figure is taken; see `bench_cases` and `bench_extra`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::bench_cases::{self, Case};
+use crate::bench_extra::{EXTRAS, Effort, Extra};
+use crate::bench_host::{Bed, Host};
+use crate::bench_report::{Machine, Report, compare_shared, rows};
+use crate::machine::{self, SHARED_MEMORY};
+use crate::report::{json, say};
+use crate::server::preload_library;
+use crate::units::{parse_bytes, time};
+
+/// Measures Terral beside tmpfs and a disk directory, in turn
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  terral bench --quick
+  terral bench --to /scratch --markdown docs/benchmarks.md
+  terral bench --cases new-64k,strided,drain --json")]
+pub struct Arguments {
+    /// Disk directory to compare with and to drain into
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    to: PathBuf,
+    /// Three rounds instead of five, and less of everything
+    #[arg(long)]
+    quick: bool,
+    /// Four processes as well
+    #[arg(long)]
+    full: bool,
+    /// One JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write the result to this page
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Only what has one of these in its name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Say what there is to measure
+    #[arg(long)]
+    list: bool,
+    /// Bytes per process and pass [default: 256M, 64M with --quick]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    size: Option<u64>,
+}
+
+impl Arguments {
+    fn wants(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|case| name.contains(case.as_str()))
+    }
+
+    fn size_bytes(&self) -> u64 {
+        let usual = if self.quick { 64 << 20 } else { 256 << 20 };
+        // Whole transfers of every size.
+        (self.size.unwrap_or(usual) >> 22).max(1) << 22
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 5 }
+    }
+
+    fn effort(&self) -> Effort {
+        if self.quick {
+            return Effort {
+                rounds: 2,
+                drain_bytes: 256 << 20,
+                checkpoint_bytes: 256 << 20,
+                compute_s: 2.0,
+                names: 2000,
+                kept_names: 20_000,
+            };
+        }
+        Effort {
+            rounds: 4,
+            drain_bytes: 1 << 30,
+            checkpoint_bytes: 256 << 20,
+            compute_s: 2.0,
+            names: 10_000,
+            kept_names: 20_000,
+        }
+    }
+
+    /// What the arena must hold, and what is touched before.
+    fn arena_bytes(&self) -> Result<u64> {
+        let processes = if self.full { 4 } else { 2 };
+        // Two faces keep their files at once, and what is recycled stays warm beside them.
+        let needed = (self.size_bytes() * processes * 4).max(3 << 30);
+        let free = machine::room(std::path::Path::new(SHARED_MEMORY))?.free_bytes;
+        let free = free.min(machine::available_bytes());
+        if free / 3 < needed / 2 {
+            bail!(
+                "{} MiB of memory are needed and {} MiB free: say a smaller --size",
+                (needed / 2 * 3) >> 20,
+                free >> 20
+            );
+        }
+        Ok(needed)
+    }
+}
+
+fn machine() -> Machine {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let name =
+        processors.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let load = read("/proc/loadavg");
+    Machine {
+        processor: name.unwrap_or("unknown processor").to_owned(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        memory_bytes: machine::memory_field("MemTotal").unwrap_or(0),
+        date: time(since.as_nanos() as u64),
+        load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0),
+    }
+}
+
+fn measure_cases(
+    host: &Host,
+    arguments: &Arguments,
+    cases: &[Case],
+    into: &mut Report,
+) -> Result<()> {
+    if cases.is_empty() {
+        return Ok(());
+    }
+    let bed = Bed::start(host, None)?;
+    for (at, case) in cases.iter().enumerate() {
+        let (rounds, bytes) = (arguments.rounds(), arguments.size_bytes());
+        let series = bench_cases::measure(host, &bed, case, rounds, bytes)?;
+        let measured = rows(case, &series);
+        let said: Vec<String> = measured
+            .iter()
+            .map(|row| format!("{} {:.2}", row.face.name(), row.ratio.median))
+            .collect();
+        let (name, of) = (case.name(), cases.len());
+        say(format_args!("{}/{of} {name}: × tmpfs: {}", at + 1, said.join(", ")));
+        into.rows.extend(measured);
+    }
+    compare_shared(&mut into.rows);
+    Ok(())
+}
+
+fn measure_extras(host: &Host, arguments: &Arguments, extras: &[&Extra], into: &mut Report) {
+    for extra in extras {
+        match (extra.measure)(host, &arguments.effort()) {
+            Ok(facts) => {
+                for fact in &facts {
+                    say(format_args!(
+                        "{}: {:.2} {} ({})",
+                        fact.name, fact.value, fact.unit, fact.note
+                    ));
+                }
+                into.facts.extend(facts);
+            }
+            // The other figures are worth having all the same.
+            Err(error) => say(format_args!("{}: not measured: {error:#}", extra.name)),
+        }
+    }
+}
+
+/// Measures.
+pub fn main(arguments: &Arguments) -> Result<u8> {
+    let cases: Vec<Case> = bench_cases::all(arguments.full)
+        .into_iter()
+        .filter(|case| arguments.wants(&case.name()))
+        .collect();
+    let extras: Vec<&Extra> = EXTRAS.iter().filter(|extra| arguments.wants(extra.name)).collect();
+    if arguments.list || (cases.is_empty() && extras.is_empty()) {
+        let names = bench_cases::all(arguments.full).into_iter().map(|case| case.name());
+        let names: Vec<String> = names.chain(EXTRAS.iter().map(|e| e.name.to_owned())).collect();
+        if !arguments.list {
+            bail!("--cases: nothing is called so; there are {}", names.join(", "));
+        }
+        writeln!(std::io::stdout(), "{}", names.join("\n"))?;
+        return Ok(0);
+    }
+    let mut report = Report {
+        machine: machine(),
+        size_bytes: arguments.size_bytes(),
+        rounds: arguments.rounds(),
+        rows: Vec::new(),
+        facts: Vec::new(),
+    };
+    let arena_bytes = arguments.arena_bytes()?;
+    let disk = arguments.to.canonicalize().with_context(|| arguments.to.display().to_string())?;
+    let host = Host::new(&disk, preload_library()?, arena_bytes)?;
+    say(format_args!("touching {} MiB of memory", (arena_bytes / 2 * 3) >> 20));
+    host.touch(arena_bytes / 2 * 3)?;
+    measure_cases(&host, arguments, &cases, &mut report)?;
+    measure_extras(&host, arguments, &extras, &mut report);
+    drop(host);
+    if let Some(path) = &arguments.markdown {
+        std::fs::write(path, report.page()).with_context(|| path.display().to_string())?;
+    }
+    if arguments.json {
+        json(&report)?;
+    } else {
+        write!(std::io::stdout(), "{}", report.table())?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,250 @@
+//! Finding instances: directories `/dev/shm/terral-UID/NAME`, and paths in them.
+//!
+//! Invariant: the directory above them is ours and closed to others. Not here: what is in them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use terral_client::Client;
+
+use crate::machine::SHARED_MEMORY;
+use crate::report::{code, failure};
+
+/// Where programs under `terral run` see their files, unless told otherwise.
+pub const PREFIX: &str = "/terral";
+/// File in an instance that says which permanent directory it was made for.
+const TARGET: &str = "to";
+
+/// The directory of this user's instances.
+pub fn base() -> PathBuf {
+    Path::new(SHARED_MEMORY).join(format!("terral-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Makes a directory for a new instance, or accepts one that is there.
+///
+/// # Errors
+/// If the directory above is not ours alone: somebody else may have put it there.
+pub fn make(path: &Path) -> Result<()> {
+    let base = base();
+    let mut maker = fs::DirBuilder::new();
+    maker.mode(0o700);
+    if path.starts_with(&base) {
+        if let Err(error) = maker.create(&base)
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(error).with_context(|| base.display().to_string());
+        }
+        let found = fs::symlink_metadata(&base).with_context(|| base.display().to_string())?;
+        let ours = found.uid() == rustix::process::geteuid().as_raw();
+        if !found.is_dir() || !ours || found.permissions().mode() & 0o077 != 0 {
+            bail!("{}: not a directory of yours alone (0700): remove it", base.display());
+        }
+    }
+    match maker.create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name that no other instance has.
+pub fn fresh_name() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("run-{}-{:04x}", std::process::id(), random & 0xffff)
+}
+
+/// Where an instance with this name, or at this path, is.
+pub fn locate(name: &OsStr) -> PathBuf {
+    if name.as_bytes().contains(&b'/') { PathBuf::from(name) } else { base().join(name) }
+}
+
+/// Notes for which permanent directory an instance is.
+pub fn note_target(instance: &Path, target: &Path) -> Result<()> {
+    let path = instance.join(TARGET);
+    fs::write(&path, target.as_os_str().as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// The permanent directory noted for an instance.
+pub fn target(instance: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(instance.join(TARGET)).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(&bytes)))
+}
+
+/// An instance on this machine.
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Whether a server serves it now.
+    pub served: bool,
+}
+
+/// All instances of this user, by name.
+pub fn all() -> Vec<Found> {
+    let Ok(entries) = fs::read_dir(base()) else { return Vec::new() };
+    let mut found: Vec<Found> = entries
+        .flatten()
+        .filter(|entry| entry.path().join("log").exists())
+        .map(|entry| Found {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            path: entry.path(),
+            served: terral_server::is_served(&entry.path()),
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// The name by which people call the instance at `path`.
+pub fn name_of(path: &Path) -> String {
+    match path.strip_prefix(base()) {
+        Ok(name) => name.display().to_string(),
+        Err(_) => path.display().to_string(),
+    }
+}
+
+fn names(found: &[&Found]) -> String {
+    found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Which server to ask.
+#[derive(Args)]
+pub struct Which {
+    /// Name or directory of the instance; not needed if only one server runs
+    #[arg(long, value_name = "NAME", env = "TERRAL_INSTANCE")]
+    instance: Option<PathBuf>,
+}
+
+impl Which {
+    /// The instance that was named, if one was.
+    pub fn named(&self) -> Option<PathBuf> {
+        self.instance.as_ref().map(|name| locate(name.as_os_str()))
+    }
+
+    /// The instance meant.
+    ///
+    /// # Errors
+    /// If none was named and not exactly one is served.
+    pub fn path(&self) -> Result<PathBuf> {
+        if let Some(path) = self.named() {
+            return Ok(path);
+        }
+        let all = all();
+        let served: Vec<&Found> = all.iter().filter(|found| found.served).collect();
+        match served.as_slice() {
+            [only] => Ok(only.path.clone()),
+            [] if all.is_empty() => Err(failure(
+                code::NO_SERVER,
+                "no server runs here: start one with `terral serve --to DIR`",
+            )),
+            [] => Err(failure(
+                code::NO_SERVER,
+                format!(
+                    "no server runs here, but data of {} is in memory: `terral recover` pays it",
+                    names(&all.iter().collect::<Vec<_>>())
+                ),
+            )),
+            many => bail!("several servers run here: say --instance {}", names(many)),
+        }
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Result<Client> {
+        let path = self.path()?;
+        if !terral_server::is_served(&path) {
+            let name = name_of(&path);
+            let what = if path.join("log").exists() {
+                format!("{name}: its server is gone: `terral recover {name}` saves its data")
+            } else {
+                format!("{name}: no such instance: `terral status` shows those there are")
+            };
+            return Err(failure(code::NO_SERVER, what));
+        }
+        Ok(Client::connect(&path)?)
+    }
+}
+
+/// A path as Terral has it: relative, without dots, from `x/y` or `/terral/x/y`.
+///
+/// # Errors
+/// If it is absolute and elsewhere, or climbs with `..`.
+pub fn place(path: &Path) -> Result<Vec<u8>> {
+    let prefix = std::env::var_os("TERRAL_PREFIX").unwrap_or_else(|| PREFIX.into());
+    place_under(path, Path::new(&prefix))
+}
+
+fn place_under(path: &Path, prefix: &Path) -> Result<Vec<u8>> {
+    let inside = if path.is_absolute() {
+        let Ok(inside) = path.strip_prefix(prefix) else {
+            bail!(
+                "{}: not under {}: give the path as the program sees it, or relative to it",
+                path.display(),
+                prefix.display()
+            );
+        };
+        inside
+    } else {
+        path
+    };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in inside.components() {
+        match part {
+            Component::Normal(name) => parts.push(name.as_bytes()),
+            Component::CurDir => {}
+            _ => bail!("{}: leave `..` out", path.display()),
+        }
+    }
+    Ok(parts.join(&b'/'))
+}
+
+/// The path of a name in a directory of a partition.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use super::{base, locate, name_of, place_under};
+
+    fn placed(path: &str) -> Option<String> {
+        let place = place_under(Path::new(path), Path::new("/terral")).ok()?;
+        Some(String::from_utf8(place).unwrap())
+    }
+
+    #[test]
+    fn paths_are_taken_with_and_without_prefix() {
+        assert_eq!(placed("/terral/a/b").unwrap(), "a/b");
+        assert_eq!(placed("a/b").unwrap(), "a/b");
+        assert_eq!(placed("./a//b/.").unwrap(), "a/b");
+        assert_eq!(placed("/terral").unwrap(), "");
+        assert_eq!(placed("/terral/").unwrap(), "");
+        assert_eq!(placed(".").unwrap(), "");
+    }
+
+    #[test]
+    fn paths_elsewhere_are_refused() {
+        assert_eq!(placed("/tmp/a"), None);
+        assert_eq!(placed("/terralx/a"), None);
+        assert_eq!(placed("../a"), None);
+        assert_eq!(placed("a/../../b"), None);
+    }
+
+    #[test]
+    fn names_and_paths_of_instances() {
+        assert_eq!(locate(OsStr::new("default")), base().join("default"));
+        assert_eq!(locate(OsStr::new("/x/y")), Path::new("/x/y"));
+        assert_eq!(name_of(&base().join("run-1")), "run-1");
+        assert_eq!(name_of(Path::new("/x/y")), "/x/y");
+    }
+}

@@ -1,0 +1,101 @@
+//! `terral`: the command line. One file per verb; this one reads the command line and hands over.
+
+#![deny(unsafe_code)]
+
+mod machine;
+mod report;
+mod units;
+
+mod instances;
+mod signals;
+
+mod progress;
+mod server;
+
+mod summary;
+
+mod serve;
+
+mod run;
+
+mod files;
+mod recover;
+mod stat;
+mod status;
+mod wait;
+
+mod checks;
+
+mod doctor;
+
+mod bench_worker;
+
+mod bench_host;
+
+mod bench_cases;
+
+mod bench_report;
+
+mod bench_extra;
+
+mod bench;
+
+mod man;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// A parallel file system in the memory of the machines of one job.
+///
+/// Programs read and write at memory speed; what they write arrives in a permanent directory while
+/// they go on.
+#[derive(Parser)]
+#[command(name = "terral", version, after_help = report::EXIT_CODES, arg_required_else_help = true)]
+struct Terral {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(run::Arguments),
+    Serve(serve::Arguments),
+    Status(status::Arguments),
+    Stat(stat::Arguments),
+    Ls(files::Ls),
+    Put(files::Put),
+    Get(files::Get),
+    Cat(files::Cat),
+    Rm(files::Rm),
+    Wait(wait::Arguments),
+    Recover(recover::Arguments),
+    Doctor(doctor::Arguments),
+    Bench(bench::Arguments),
+    #[command(hide = true)]
+    BenchWorker(bench_worker::Arguments),
+    #[command(hide = true)]
+    Ask(serve::Ask),
+    #[command(hide = true)]
+    Man(man::Arguments),
+}
+
+fn main() -> std::process::ExitCode {
+    let done = match Terral::parse().verb {
+        Verb::Run(arguments) => run::main(arguments),
+        Verb::Serve(arguments) => serve::main(arguments),
+        Verb::Status(arguments) => status::main(&arguments),
+        Verb::Stat(arguments) => stat::main(&arguments),
+        Verb::Ls(arguments) => files::ls(&arguments),
+        Verb::Put(arguments) => files::put(&arguments),
+        Verb::Get(arguments) => files::get(&arguments),
+        Verb::Cat(arguments) => files::cat(&arguments),
+        Verb::Rm(arguments) => files::rm(&arguments),
+        Verb::Wait(arguments) => wait::main(&arguments),
+        Verb::Recover(arguments) => recover::main(&arguments),
+        Verb::Doctor(arguments) => doctor::main(&arguments),
+        Verb::Bench(arguments) => bench::main(&arguments),
+        Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
+        Verb::Ask(arguments) => serve::ask(&arguments),
+        Verb::Man(arguments) => man::main(&arguments, Terral::command()),
+    };
+    done.unwrap_or_else(|error| report::conclude(&error)).into()
+}

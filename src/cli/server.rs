@@ -1,0 +1,222 @@
+//! A server of our own: `terral serve` in a process of its own, started again if it dies.
+//!
+//! Invariants: it is in a process group of its own, so that Ctrl-C does not reach it; it never sees
+//! the preload library; what it says is in `server-says` of the instance until it is ready.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::report::{code, say};
+
+/// What a server says while it starts.
+const SAYS: &str = "server-says";
+/// Deaths within a second after a start that are one too many.
+const QUICK_DEATHS: u32 = 5;
+
+/// How to start it.
+#[derive(Clone)]
+pub struct Start {
+    /// The directory of the instance; it exists.
+    pub instance: PathBuf,
+    /// The permanent directory, for a new instance.
+    pub target: Option<PathBuf>,
+    /// Memory bound, for a new instance.
+    pub memory_bytes: u64,
+    /// Whether it finishes by itself once we are gone.
+    pub ends_with_us: bool,
+}
+
+/// A running server.
+pub struct Server {
+    watched: Arc<Watched>,
+    watcher: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Watched {
+    expected_to_end: AtomicBool,
+    restarts: AtomicU32,
+}
+
+impl Start {
+    fn spawn(&self) -> Result<Child> {
+        let program = std::env::current_exe().context("terral: own path")?;
+        let says = self.instance.join(SAYS);
+        let says = std::fs::File::create(&says).with_context(|| says.display().to_string())?;
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--instance-directory").arg(&self.instance);
+        if let Some(target) = &self.target {
+            command.arg("--to").arg(target);
+        }
+        command.arg("--memory").arg(self.memory_bytes.to_string());
+        if self.ends_with_us {
+            command.arg("--launcher").arg(std::process::id().to_string());
+        }
+        command.env_remove("LD_PRELOAD").env_remove("TERRAL_INSTANCE").env_remove("TERRAL_PREFIX");
+        command.current_dir("/").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
+        command.spawn().context("starting the server")
+    }
+
+    /// What tells one start's socket from another's.
+    fn socket(&self) -> Option<(u64, i64, i64)> {
+        let found = std::fs::symlink_metadata(self.instance.join("socket")).ok()?;
+        Some((found.ino(), found.ctime(), found.ctime_nsec()))
+    }
+
+    fn start(&self) -> Result<Child> {
+        let before = self.socket();
+        let mut child = self.spawn()?;
+        let begin = Instant::now();
+        loop {
+            let now = self.socket();
+            if now.is_some() && now != before {
+                return Ok(child);
+            }
+            if let Some(status) = child.try_wait().context("server")? {
+                return self.explain(status);
+            }
+            let waited = begin.elapsed();
+            if waited > Duration::from_secs(60) {
+                // Nobody can use it, and whatever it holds is in memory.
+                let _ = child.kill();
+                let _ = child.wait();
+                bail!("{}: the server does not come up", self.instance.display());
+            }
+            let step = if waited < Duration::from_millis(20) { 200 } else { 1000 };
+            std::thread::sleep(Duration::from_micros(step));
+        }
+    }
+
+    fn explain<T>(&self, status: ExitStatus) -> Result<T> {
+        let says = std::fs::read_to_string(self.instance.join(SAYS)).unwrap_or_default();
+        let last = says.lines().next_back().unwrap_or_default();
+        let why = last.strip_prefix("terral: ").unwrap_or(last);
+        if why.is_empty() {
+            bail!("the server ended with {status} as it started");
+        }
+        bail!("server: {why}")
+    }
+}
+
+impl Server {
+    /// Starts it and returns when clients can connect.
+    ///
+    /// # Errors
+    /// What the server said, if it ended instead.
+    pub fn start(start: Start) -> Result<Self> {
+        let child = start.start()?;
+        let watched = Arc::new(Watched::default());
+        let of_watcher = watched.clone();
+        let watcher = std::thread::spawn(move || watch(&start, child, &of_watcher));
+        Ok(Server { watched, watcher })
+    }
+
+    /// How often it was started again.
+    pub fn restarts(&self) -> u32 {
+        self.watched.restarts.load(Ordering::SeqCst)
+    }
+
+    /// From now on it may end.
+    pub fn may_end(&self) {
+        self.watched.expected_to_end.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until it has ended.
+    pub fn join(self) {
+        self.may_end();
+        // The watcher does not panic; and if it did, there is nothing left to wait for.
+        let _ = self.watcher.join();
+    }
+}
+
+fn watch(start: &Start, mut child: Child, watched: &Watched) {
+    let mut quick_deaths = 0;
+    loop {
+        let (pid, begin) = (child.id(), Instant::now());
+        let Ok(status) = child.wait() else { return };
+        let told_to = [0, code::OWED].map(|code| Some(i32::from(code))).contains(&status.code());
+        if told_to || watched.expected_to_end.load(Ordering::SeqCst) {
+            return;
+        }
+        quick_deaths = if begin.elapsed() < Duration::from_secs(1) { quick_deaths + 1 } else { 0 };
+        if quick_deaths >= QUICK_DEATHS {
+            say(format_args!("server {pid} {}; not starting it again", end(status)));
+            return;
+        }
+        match start.start() {
+            Ok(again) => {
+                watched.restarts.fetch_add(1, Ordering::SeqCst);
+                let (end, pid_now) = (end(status), again.id());
+                say(format_args!(
+                    "server {pid} {end}; process {pid_now} took over its memory, nothing is lost"
+                ));
+                child = again;
+            }
+            Err(error) => {
+                say(format_args!("server {pid} {}; starting it again: {error:#}", end(status)));
+                return;
+            }
+        }
+    }
+}
+
+fn end(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (_, Some(code)) => format!("ended with code {code}"),
+        _ => "ended".into(),
+    }
+}
+
+/// Removes an instance's directory in which no server ever came up.
+pub fn remove_unused(instance: &Path) {
+    if !instance.join("log").exists() {
+        let _ = std::fs::remove_dir_all(instance);
+    }
+}
+
+/// The preload library that belongs to this program.
+///
+/// # Errors
+/// If it is not where it is installed or built.
+pub fn preload_library() -> Result<PathBuf> {
+    const NAME: &str = "libterral_preload.so";
+    if let Some(path) = std::env::var_os("TERRAL_PRELOAD").map(PathBuf::from) {
+        if path.is_absolute() && path.is_file() {
+            return Ok(path);
+        }
+        bail!("TERRAL_PRELOAD={}: not the absolute path of a library", path.display());
+    }
+    let program = std::env::current_exe().context("terral: own path")?;
+    let home = program.parent().unwrap_or(Path::new("/"));
+    for place in ["../lib/terral", "../lib", "."] {
+        if let Ok(found) = home.join(place).join(NAME).canonicalize() {
+            return Ok(found);
+        }
+    }
+    bail!(
+        "{NAME}: not beside {}: build it (cargo build --release -p terral-preload) or say where it \
+         is with TERRAL_PRELOAD=PATH",
+        program.display()
+    )
+}
+
+/// `LD_PRELOAD` with `library` before what is there.
+pub fn preload_list(library: &Path, inherited: Option<OsString>) -> OsString {
+    let mut list = OsString::from(library);
+    if let Some(inherited) = inherited.filter(|inherited| !inherited.is_empty()) {
+        list.push(":");
+        list.push(inherited);
+    }
+    list
+}

@@ -1,0 +1,133 @@
+//! What a run did, for a person or as JSON.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use terral_client::{Status, Totals};
+
+use crate::units::{bytes, count, duration, plural, rate};
+
+/// A run, told at its end.
+#[derive(Serialize)]
+pub struct Summary<'a> {
+    /// Name of the instance.
+    pub instance: &'a str,
+    /// The permanent directory.
+    pub directory: &'a Path,
+    /// Exit status as `terral run` gives it on.
+    pub command_status: u8,
+    /// Seconds COMMAND ran.
+    pub command_seconds: f64,
+    /// Seconds from COMMAND's end until nothing was owed.
+    pub wait_seconds: f64,
+    /// How often the server had to be started again.
+    pub restarts: u32,
+    /// Whether everything is in the permanent directory.
+    pub paid: bool,
+    /// What programs did. Without the run's own session.
+    pub totals: Totals,
+    /// The server at the end.
+    pub server: &'a Status,
+    /// Files that programs wrote past Terral, and where they were saved.
+    pub strays: &'a [String],
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+impl Summary<'_> {
+    /// Rows of a name and a text.
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let (totals, drain) = (&self.totals, &self.server.drain);
+        let io_ns = totals.read_ns + totals.write_ns + totals.other_ns;
+        let ran = Duration::from_secs_f64(self.command_seconds);
+        let mut rows = Vec::new();
+        rows.push((
+            "program",
+            format!(
+                "ran {}, {} of it in I/O calls: {}, {}, {}",
+                duration(ran),
+                duration(Duration::from_nanos(io_ns)),
+                plural(totals.opens, "open", "opens"),
+                plural(totals.reads, "read", "reads"),
+                plural(totals.writes, "write", "writes"),
+            ),
+        ));
+        let moved =
+            |moved: u64, ns: u64| format!("{} at {}", bytes(moved), rate(moved, seconds(ns)));
+        if totals.writes > 0 {
+            rows.push(("wrote", moved(totals.written_bytes, totals.write_ns)));
+        }
+        if totals.reads > 0 {
+            rows.push(("read", moved(totals.read_bytes, totals.read_ns)));
+        }
+        if drain.bytes > 0 {
+            let mut text = moved(drain.bytes, drain.busy_ms.max(1) * 1_000_000);
+            if drain.peak_bytes > 0 {
+                let _ = write!(text, ", at most {} owed", bytes(drain.peak_bytes));
+            }
+            if self.wait_seconds >= 0.01 {
+                let waited = Duration::from_secs_f64(self.wait_seconds);
+                let _ = write!(text, ", {} after the program's end", duration(waited));
+            }
+            rows.push(("drained", text));
+        }
+        if drain.verified_bytes > 0 {
+            let verified = bytes(drain.verified_bytes);
+            rows.push(("verified", format!("{verified} read back and compared")));
+        }
+        if self.restarts > 0 {
+            let times = plural(self.restarts.into(), "time", "times");
+            rows.push(("server", format!("started again {times}, nothing lost")));
+        }
+        rows.extend(drain.conflicts.iter().map(|conflict| ("conflict", conflict.clone())));
+        if !self.paid {
+            rows.extend(drain.failures.iter().map(|failure| ("failed", failure.clone())));
+        }
+        rows
+    }
+
+    /// Some aligned lines.
+    pub fn text(&self) -> String {
+        let drain = &self.server.drain;
+        let mut text = String::from("terral: ");
+        let directory = self.directory.display();
+        if !self.paid {
+            let _ = write!(text, "{} NOT YET in {directory}", bytes(drain.owed_bytes));
+        } else if drain.files > 0 {
+            let files = plural(drain.files, "file", "files");
+            let _ = write!(text, "{files}, {}, all in {directory}", bytes(drain.bytes));
+        } else {
+            let _ = write!(text, "nothing new for {directory}");
+        }
+        for (name, row) in self.rows() {
+            let _ = write!(text, "\n  {name:<9} {row}");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// What `after` counts more than `before`.
+pub fn difference(after: &Totals, before: &Totals) -> Totals {
+    Totals {
+        sessions: after.sessions.saturating_sub(before.sessions),
+        opens: after.opens.saturating_sub(before.opens),
+        reads: after.reads.saturating_sub(before.reads),
+        writes: after.writes.saturating_sub(before.writes),
+        read_bytes: after.read_bytes.saturating_sub(before.read_bytes),
+        written_bytes: after.written_bytes.saturating_sub(before.written_bytes),
+        read_ns: after.read_ns.saturating_sub(before.read_ns),
+        write_ns: after.write_ns.saturating_sub(before.write_ns),
+        other_ns: after.other_ns.saturating_sub(before.other_ns),
+    }
+}
+
+/// `12 opens, 3 reads, 40 writes`, or that there was nothing.
+pub fn calls(totals: &Totals) -> String {
+    let (opens, reads, writes) = (count(totals.opens), count(totals.reads), count(totals.writes));
+    format!("{opens} opens, {reads} reads, {writes} writes")
+}

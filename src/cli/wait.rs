@@ -1,0 +1,114 @@
+//! `terral wait`: until the permanent directory has a path, or everything, as it is now.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use terral_client::{Client, Kind};
+
+use crate::instances::{Which, place};
+use crate::progress::Progress;
+use crate::report::{self, code, failure};
+use crate::status::{is_owed, owed};
+
+const POLL: Duration = Duration::from_millis(50);
+
+/// Waits until files are in the permanent directory
+#[derive(Args)]
+#[command(after_help = "\
+Files that are open are brought too; a new one is published, under its name, when it is closed, so waiting
+for one that stays open waits until then. Ends with 0 when all is there, 74 after --timeout.
+
+Examples:
+  terral wait
+  terral wait /terral/restart.1000 && rm -f old-restart
+  terral wait --timeout 60 results/")]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// Give up after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// One object at the end
+    #[arg(long)]
+    json: bool,
+    /// Files or directories; everything if none is given
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Waits.
+pub fn main(arguments: &Arguments) -> Result<u8> {
+    let client = arguments.which.connect()?;
+    let mut places: Vec<Vec<u8>> = Vec::new();
+    for path in &arguments.paths {
+        let placed = place(path)?;
+        files_below(&client, &placed, &mut places).with_context(|| path.display().to_string())?;
+    }
+    let begin = Instant::now();
+    let mut progress = Progress::new();
+    client.flush()?;
+    loop {
+        let status = client.status()?;
+        let done = if arguments.paths.is_empty() {
+            !is_owed(&status.drain) && (status.drain.settled || status.drain.files == 0)
+        } else {
+            all_there(&client, &mut places)?
+        };
+        let seconds = begin.elapsed().as_secs_f64();
+        let late = arguments.timeout.is_some_and(|limit| seconds >= limit);
+        if done || late {
+            progress.clear();
+            if arguments.json {
+                let told = json!({ "done": done, "seconds": seconds, "drain": status.drain });
+                report::json(&told)?;
+            }
+            if done {
+                return Ok(0);
+            }
+            let failures = status.drain.failures.last().map(|last| format!("; {last}"));
+            let (owed, failures) = (owed(&status.drain), failures.unwrap_or_default());
+            return Err(failure(code::OWED, format!("still owed: {owed}{failures}")));
+        }
+        if std::io::stderr().is_terminal() || !status.drain.failures.is_empty() {
+            progress.update(&status, 0);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The files of a path, which may be a directory.
+fn files_below(client: &Client, path: &[u8], files: &mut Vec<Vec<u8>>) -> Result<()> {
+    if client.stat(path)?.kind == Kind::File {
+        files.push(path.to_vec());
+        return Ok(());
+    }
+    for name in client.list(path)? {
+        let below = crate::instances::join(path, &name.name);
+        match name.kind {
+            Kind::File => files.push(below),
+            Kind::Directory => files_below(client, &below, files)?,
+        }
+    }
+    Ok(())
+}
+
+/// Drops files that are there from the list; whether none is left.
+fn all_there(client: &Client, files: &mut Vec<Vec<u8>>) -> Result<bool> {
+    while let Some(path) = files.last() {
+        match client.safety(path) {
+            Ok(safety) if safety.in_backing && safety.owed_bytes == 0 => {}
+            Ok(_) => return Ok(false),
+            // Removed meanwhile: nothing is owed for it.
+            Err(error) if error.kind == terral_client::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| String::from_utf8_lossy(path).into_owned());
+            }
+        }
+        files.pop();
+    }
+    Ok(true)
+}

@@ -1,0 +1,353 @@
+//! Real programs, unmodified, under `terral run`: the same files arrive as without Terral, and
+//! Terral really served the calls. Needs the release build (`make test` makes it) and, for the main
+//! job, LAMMPS and MPI from Debian's packages; what is missing is printed as skipped.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const MELT: &str = "units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 10 0 10 0 10
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+neighbor 0.3 bin
+neigh_modify every 20 delay 0 check no
+fix 1 all nve
+dump 1 all custom 10 dump.melt id type x y z vx vy vz
+restart 50 restart.*
+thermo 50
+run STEPS
+write_data data.melt
+";
+
+/// A program that was built with this test.
+fn built(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("own path");
+    let path = own.parent().and_then(Path::parent).expect("target directory").join(name);
+    assert!(path.exists(), "{} is missing: cargo build --release first", path.display());
+    path
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+fn run_command(to: &Path, script: &str) -> Command {
+    let mut command = Command::new(built("terral"));
+    command.args(["run", "--json", "--to"]).arg(to).args(["--", "sh", "-c", script]);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+}
+
+fn plain(directory: &Path, script: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("TERRAL_DIR", directory);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.output().expect("sh")
+}
+
+/// Output without the summary, and the summary.
+fn split(output: &Output) -> (String, serde_json::Value) {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{text}\n{errors}", output.status);
+    let at = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    let summary = serde_json::from_str(&text[at..]);
+    (text[..at].into(), summary.unwrap_or_else(|e| panic!("{e}: {text}")))
+}
+
+fn number(summary: &serde_json::Value, path: &str) -> u64 {
+    summary.pointer(path).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{path}"))
+}
+
+/// Every file below a directory, with its bytes.
+fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("lists") {
+            let path = entry.expect("entry").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let name = path.strip_prefix(root).expect("below").to_path_buf();
+                found.insert(name, fs::read(path).expect("reads"));
+            }
+        }
+    }
+    found
+}
+
+fn assert_same(ours: &Path, reference: &Path, except: &str) {
+    let (mut ours, mut theirs) = (tree(ours), tree(reference));
+    ours.remove(Path::new(except));
+    theirs.remove(Path::new(except));
+    let names = |tree: &BTreeMap<PathBuf, Vec<u8>>| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&ours), names(&theirs));
+    for (name, bytes) in theirs {
+        assert!(ours[&name] == bytes, "{} differs", name.display());
+    }
+}
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().expect("directory")
+}
+
+#[test]
+fn shells_and_tools_leave_the_same_files_as_without() {
+    let script = "set -e; cd $TERRAL_DIR; seq 1 200000 > numbers; cat numbers numbers > twice
+        mkdir d; cp twice d/copy; dd if=d/copy of=block bs=64k 2>/dev/null
+        sha256sum numbers twice d/copy block; mv block d/moved; rm twice; ls -l d | wc -l
+        dd if=numbers of=part bs=1000 skip=3 count=5 conv=notrunc 2>/dev/null; wc -c part
+        head -c 3000000 /dev/zero > zeros; cat zeros >> part; cat part | sha256sum";
+    let (ours, reference) = (temporary(), temporary());
+    let expected = plain(reference.path(), script);
+    assert!(expected.status.success());
+    let (text, summary) = split(&run_command(ours.path(), script).output().expect("runs"));
+    assert_eq!(text, String::from_utf8_lossy(&expected.stdout));
+    assert_same(ours.path(), reference.path(), "");
+    assert!(number(&summary, "/totals/opens") >= 12, "{summary}");
+    assert!(number(&summary, "/totals/written_bytes") > 6_000_000, "{summary}");
+    assert_eq!(summary["paid"], true);
+}
+
+#[test]
+fn c_programs_get_the_answers_of_posix() {
+    if !on_path("cc") {
+        return;
+    }
+    let home = temporary();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    for name in ["rw", "stdio", "threads"] {
+        let program = home.path().join(name);
+        let source = sources.join(format!("{name}.c"));
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
+        assert!(cc.status().expect("cc").success(), "{name}.c does not compile");
+        let script = format!("mkdir $TERRAL_DIR/w && {} $TERRAL_DIR/w", program.display());
+        let (ours, reference) = (temporary(), temporary());
+        let expected = plain(reference.path(), &script);
+        assert!(expected.status.success(), "{name} fails without Terral: {expected:?}");
+        let (_, summary) = split(&run_command(ours.path(), &script).output().expect("runs"));
+        assert!(number(&summary, "/totals/opens") >= 1, "{name}: {summary}");
+    }
+}
+
+#[test]
+fn the_exit_status_is_the_commands() {
+    let to = temporary();
+    let status = run_command(to.path(), "exit 7").output().expect("runs").status;
+    assert_eq!(status.code(), Some(7));
+    let status = run_command(to.path(), "kill -9 $$").output().expect("runs").status;
+    assert_eq!(status.code(), Some(128 + 9));
+}
+
+fn melt(directory: &Path, steps: u32) {
+    fs::write(directory.join("in.melt"), MELT.replace("STEPS", &steps.to_string()))
+        .expect("writes");
+}
+
+fn melt_is_the_same_with(launch: &str) {
+    let (ours, reference) = (temporary(), temporary());
+    melt(ours.path(), 250);
+    melt(reference.path(), 250);
+    let script = format!("cd $TERRAL_DIR && {launch} lmp -in in.melt > /dev/null");
+    let expected = plain(reference.path(), &script);
+    assert!(expected.status.success(), "{expected:?}");
+    let (_, summary) = split(&run_command(ours.path(), &script).output().expect("runs"));
+    assert_same(ours.path(), reference.path(), "log.lammps");
+    assert!(ours.path().join("restart.250").exists() && ours.path().join("data.melt").exists());
+    assert!(number(&summary, "/totals/opens") >= 9, "{summary}");
+    assert!(number(&summary, "/totals/written_bytes") > 5_000_000, "{summary}");
+}
+
+#[test]
+fn lammps_serial_leaves_the_same_files_as_without() {
+    if on_path("lmp") {
+        melt_is_the_same_with("");
+    }
+}
+
+#[test]
+fn lammps_under_mpich_leaves_the_same_files_as_without() {
+    if on_path("lmp") && on_path("mpiexec.mpich") {
+        melt_is_the_same_with("mpiexec.mpich -n 2");
+    }
+}
+
+#[test]
+fn lammps_under_open_mpi_leaves_the_same_files_as_without() {
+    if on_path("lmp") && on_path("mpirun.openmpi") {
+        melt_is_the_same_with("mpirun.openmpi --oversubscribe -n 2");
+    }
+}
+
+/// A process that is killed, with all it has started, when dropped.
+struct Job(Child);
+
+impl Job {
+    fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Job(command.spawn().expect("starts"))
+    }
+
+    fn descendants(&self) -> Vec<i32> {
+        let mut found = vec![self.0.id() as i32];
+        let mut at = 0;
+        while at < found.len() {
+            let threads = fs::read_dir(format!("/proc/{}/task", found[at]));
+            for thread in threads.into_iter().flatten().flatten() {
+                let children = fs::read_to_string(thread.path().join("children"));
+                let children = children.unwrap_or_default();
+                found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+            }
+            at += 1;
+        }
+        found
+    }
+
+    fn kill_all(&mut self) {
+        for pid in self.descendants() {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = self.0.wait();
+    }
+
+    /// The instance `terral run` made.
+    fn instance(&self) -> Option<PathBuf> {
+        let uid = rustix::process::getuid().as_raw();
+        let prefix = format!("run-{}-", self.0.id());
+        let instances = fs::read_dir(format!("/dev/shm/terral-{uid}")).ok()?;
+        instances
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix)))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+fn terral(instance: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(built("terral"));
+    command.args(arguments).env("TERRAL_INSTANCE", instance).output().expect("terral")
+}
+
+/// Waits until a melt run has written its restart file of `step`.
+fn wait_for_step(job: &Job, step: u32) -> PathBuf {
+    let begin = Instant::now();
+    loop {
+        if let Some(instance) = job.instance() {
+            let there = terral(&instance, &["stat", &format!("restart.{step}")]);
+            if there.status.success() {
+                return instance;
+            }
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the melt run does not get to {step}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_killed_lammps_restarts_from_its_last_restart_file_through_terral() {
+    if !on_path("lmp") {
+        return;
+    }
+    let to = temporary();
+    melt(to.path(), 1_000_000);
+    let script = "cd $TERRAL_DIR; lmp -in in.melt > /dev/null; echo killed > killed";
+    let mut job = Job::start(run_command(to.path(), script));
+    wait_for_step(&job, 150);
+    let lmp = job.descendants().into_iter().find(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "lmp")
+    });
+    kill_process(Pid::from_raw(lmp.expect("lmp runs")).expect("pid"), Signal::KILL).expect("kills");
+    assert!(job.0.wait().expect("ends").success());
+    assert_eq!(fs::read(to.path().join("killed")).expect("arrives"), b"killed\n");
+
+    let go_on = "read_restart restart.100\npair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0 2.5\n\
+        fix 1 all nve\nneigh_modify every 20 delay 0 check no\nrun 100\nwrite_data data.end\n";
+    fs::write(to.path().join("in.restart"), go_on).expect("writes");
+    let reference = temporary();
+    for name in ["in.restart", "restart.100"] {
+        fs::copy(to.path().join(name), reference.path().join(name)).expect("copies");
+    }
+    let script = "cd $TERRAL_DIR && lmp -in in.restart > /dev/null";
+    assert!(plain(reference.path(), script).status.success());
+    let (_, summary) = split(&run_command(to.path(), script).output().expect("runs"));
+    assert!(number(&summary, "/totals/read_bytes") > 100_000, "{summary}");
+    let end = |directory: &Path| fs::read(directory.join("data.end")).expect("is there");
+    assert!(end(to.path()) == end(reference.path()));
+}
+
+#[test]
+fn when_program_server_and_launcher_die_together_recover_pays_the_debt() {
+    if !on_path("lmp") {
+        return;
+    }
+    let (to, reference) = (temporary(), temporary());
+    melt(to.path(), 1_000_000);
+    melt(reference.path(), 200);
+    let script = "cd $TERRAL_DIR && lmp -in in.melt > /dev/null";
+    assert!(plain(reference.path(), script).status.success());
+    let mut job = Job::start(run_command(to.path(), script));
+    let instance = wait_for_step(&job, 150);
+    job.kill_all();
+    let name = instance.file_name().expect("name").to_string_lossy().into_owned();
+    let recovered = Command::new(built("terral")).args(["recover", &name]).output().expect("runs");
+    let words = String::from_utf8_lossy(&recovered.stderr).into_owned();
+    assert!(recovered.status.success(), "{words}");
+    assert!(!instance.exists(), "the memory is free again");
+    for step in [50, 100] {
+        let file = format!("restart.{step}");
+        let read = |directory: &Path| fs::read(directory.join(&file)).expect("is there");
+        assert!(read(to.path()) == read(reference.path()), "{file} differs");
+    }
+    let dump = fs::read(to.path().join("dump.melt")).expect("is there");
+    let whole = fs::read(reference.path().join("dump.melt")).expect("is there");
+    let common = dump.len().min(whole.len());
+    assert!(common > 1_000_000 && dump[..common] == whole[..common]);
+}
+
+#[test]
+fn a_server_killed_under_a_job_comes_back_and_the_job_goes_on() {
+    let to = temporary();
+    let script = "cd $TERRAL_DIR; for i in $(seq 30); do
+        head -c 3000000 /dev/zero | tr '\\0' $((i % 10)) > f$i || exit 1; sleep 0.1; done";
+    let mut job = Job::start(run_command(to.path(), script));
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(1100));
+        let server = job.descendants().into_iter().find(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(7).any(|word| word == b"\0serve\0")
+        });
+        let server = server.and_then(Pid::from_raw).expect("a server runs");
+        kill_process(server, Signal::KILL).expect("kills");
+    }
+    assert!(job.0.wait().expect("ends").success());
+    for i in 1..=30u8 {
+        let bytes = fs::read(to.path().join(format!("f{i}"))).expect("arrives");
+        assert_eq!(bytes.len(), 3_000_000);
+        assert!(bytes.iter().all(|byte| *byte == b'0' + i % 10), "f{i}");
+    }
+}
