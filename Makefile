@@ -11,7 +11,7 @@ LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test gra
 help: ## list what one can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: release ## show on this machine what Terral does
+demo: deps release ## show on this machine what Terral does
 	demo/run.sh
 
 test: deps release ## prove it: all tests, then the model of the grant protocol
@@ -51,7 +51,12 @@ install: man ## install under PREFIX (default /usr/local)
 	install -D -m 755 target/release/libterral_preload.so \
 		$(DESTDIR)$(PREFIX)/lib/libterral_preload.so
 	install -D -m 755 target/release/libterral.so $(DESTDIR)$(PREFIX)/lib/libterral.so
+	install -D -m 644 target/release/libterral.a $(DESTDIR)$(PREFIX)/lib/libterral.a
 	install -D -m 644 src/c/terral.h $(DESTDIR)$(PREFIX)/include/terral.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|" \
+		src/c/terral.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
@@ -62,7 +67,7 @@ deps: ## see that what the tests run is there: compiler, MPI, LAMMPS
 	@missing=; \
 	command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
 	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
-	command -v mpicc >/dev/null || missing="$$missing mpich libmpich-dev"; \
+	command -v mpiexec.mpich >/dev/null || missing="$$missing mpich"; \
 	command -v lmp >/dev/null || missing="$$missing lammps"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

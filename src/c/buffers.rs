@@ -1,7 +1,8 @@
 //! What C passes by pointer, as slices and references.
 //!
-//! Invariants: null is refused unless nothing is to be found there, and so is a length that does not
-//! fit in any address space. That a buffer is as long as it is said to be is the caller's promise.
+//! Invariants: null is refused unless nothing is to be found there, and so is a length that does
+//! not fit in any address space. That a buffer is as long as it is said to be is the caller's
+//! promise.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

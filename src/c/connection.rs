@@ -1,7 +1,7 @@
 //! Connecting to a server.
 //!
-//! Invariant: a process has one session per server, however often it connects: a session lasts as long
-//! as its process, and a server has only so many.
+//! Invariant: a process has one session per server, however often it connects: a session lasts as
+//! long as its process, and a server has only so many.
 
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;

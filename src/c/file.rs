@@ -176,7 +176,8 @@ fn one_by_one(
 /// Reads into a vector, at `at` or at the file's position.
 ///
 /// # Safety
-/// `file` must be null or live, `vector` must have `entry_count` entries with the buffers they name.
+/// `file` must be null or live, `vector` must have `entry_count` entries with the buffers they
+/// name.
 unsafe fn read_vector(
     file: *const Open,
     vector: *const iovec,

@@ -12,7 +12,7 @@ use clap::Args;
 use crate::bench_cases::{self, Case};
 use crate::bench_extra::{EXTRAS, Effort, Extra};
 use crate::bench_host::{Bed, Host};
-use crate::bench_report::{Machine, Report, compare_shared, rows};
+use crate::bench_report::{Machine, Report, rows};
 use crate::machine::{self, SHARED_MEMORY};
 use crate::report::{json, say};
 use crate::server::preload_library;
@@ -145,7 +145,6 @@ fn measure_cases(
         say(format_args!("{}/{of} {name}: × tmpfs: {}", at + 1, said.join(", ")));
         into.rows.extend(measured);
     }
-    compare_shared(&mut into.rows);
     Ok(())
 }
 

@@ -51,6 +51,8 @@ pub struct Sample {
     pub cpu_ns: f64,
     /// Server processor time per byte, nanoseconds.
     pub server_ns: f64,
+    /// For a shared file: bytes per second of a file per process, right after.
+    pub own_rate: Option<f64>,
 }
 
 /// All rounds of one face.
@@ -208,10 +210,20 @@ impl<'a> Measuring<'a> {
             self.remove(side)?;
         }
         let bytes = (self.pass.bytes * self.case.processes) as f64;
+        let rate = |took: Took| bytes * 1e9 / took.wall_ns.max(1) as f64;
+        let own_rate = if self.case.is_shared() && side.face.is_terral() {
+            let own = |process| format!("own-{}.{process}", side.face.name());
+            let own_took = side.team.pass(&self.told(Work::New), own)?;
+            side.team.pass(&self.told(Work::Remove), own)?;
+            Some(rate(own_took))
+        } else {
+            None
+        };
         Ok(Sample {
-            rate: bytes * 1e9 / took.wall_ns.max(1) as f64,
+            rate: rate(took),
             cpu_ns: took.cpu_ns as f64 / bytes,
             server_ns: server as f64 / bytes,
+            own_rate,
         })
     }
 

@@ -46,7 +46,8 @@ pub struct Extra {
 }
 
 /// All of them.
-pub const EXTRAS: [Extra; 6] = [
+pub const EXTRAS: [Extra; 7] = [
+    Extra { name: "memcpy", measure: memcpy },
     Extra { name: "metadata", measure: metadata },
     Extra { name: "drain", measure: drain },
     Extra { name: "slowdown", measure: slowdown },
@@ -62,6 +63,30 @@ fn writing(work: Work, bytes: u64) -> Pass {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
+}
+
+/// What a copy costs without any file system.
+fn memcpy(_: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+    let mut target = vec![1u8; 256 << 20];
+    let mut facts = Vec::new();
+    for (length, name) in [(4 << 10, "4k"), (64 << 10, "64k"), (1 << 20, "1m"), (4 << 20, "4m")] {
+        let source = vec![2u8; length];
+        let rates: Vec<f64> = (0..effort.rounds + 1)
+            .map(|_| {
+                let begin = now_ns();
+                target.chunks_exact_mut(length).for_each(|piece| piece.copy_from_slice(&source));
+                target.len() as f64 / now_ns().saturating_sub(begin).max(1) as f64
+            })
+            .collect();
+        let rate = Spread::of(rates.into_iter().skip(1));
+        let name = format!("memcpy, {name}");
+        facts.push(Fact::new(&name, rate.median, "GB/s", None).note(format!(
+            "{:.1}–{:.1}; into 256 MiB that exist, 4 KiB pages",
+            rate.min, rate.max
+        )));
+    }
+    std::hint::black_box(&target);
+    Ok(facts)
 }
 
 // Names.

@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Workers are told to begin this much ahead.
 const AHEAD_NS: u64 = 3_000_000;
 
+/// Begin of our directories' names; our process id follows.
+const OWN: &str = "terral-bench-";
+
 /// Whose files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -65,10 +68,25 @@ pub struct Host {
     pub arena_bytes: u64,
 }
 
+/// Removes what benchmarks that were killed have left.
+fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(OWN)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // It may be somebody else's.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 impl Host {
     /// Makes them.
     pub fn new(disk: &Path, library: PathBuf, arena_bytes: u64) -> Result<Self> {
-        let own = format!("terral-bench-{}", std::process::id());
+        sweep(Path::new(SHARED_MEMORY));
+        sweep(disk);
+        let own = format!("{OWN}{}", std::process::id());
         let host = Host {
             memory: Path::new(SHARED_MEMORY).join(&own),
             disk: disk.join(own),

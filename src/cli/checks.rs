@@ -253,15 +253,15 @@ fn logind_setting(name: &str) -> Option<String> {
         files.extend(drop_ins);
     }
     let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
-    texts.filter_map(|text| setting(&text, name)).last()
+    texts.filter_map(|text| setting(&text, name)).next_back()
 }
 
 fn setting(text: &str, name: &str) -> Option<String> {
-    let values = text.lines().filter_map(|line| {
+    let mut values = text.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once('=')?;
         (key.trim() == name).then(|| value.trim().to_ascii_lowercase())
     });
-    values.last()
+    values.next_back()
 }
 
 fn left_behind() -> Option<Check> {

@@ -122,12 +122,12 @@ fn reading() -> OpenHow {
 pub fn ls(arguments: &Ls) -> Result<u8> {
     let client = arguments.which.connect()?;
     let path = place(&arguments.path)?;
-    let own = client.stat(&path).with_context(shown(&arguments.path))?;
+    let own = client.stat(&path)?;
     let mut entries: Vec<(Vec<u8>, Kind, Option<Attributes>)> = Vec::new();
     if own.kind == Kind::File {
         entries.push((arguments.path.as_os_str().as_bytes().to_vec(), own.kind, Some(own)));
     } else {
-        for name in client.list(&path).with_context(shown(&arguments.path))? {
+        for name in client.list(&path)? {
             let wanted = arguments.long || arguments.json;
             // One that goes away meanwhile is listed without attributes.
             let found = wanted.then(|| client.stat(&join(&path, &name.name)).ok()).flatten();
@@ -219,10 +219,9 @@ pub fn put(arguments: &Put) -> Result<u8> {
 }
 
 fn copy_in(client: &Client, path: &[u8], from: &mut impl Read, mode: u32) -> Result<u64> {
-    let said = || String::from_utf8_lossy(path).into_owned();
     let access = access::WRITE as u8;
     let how = OpenHow { access, create: true, truncate: true, mode, ..OpenHow::default() };
-    let file = client.open(path, how).with_context(said)?;
+    let file = client.open(path, how)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut sum = 0;
     loop {
@@ -231,20 +230,20 @@ fn copy_in(client: &Client, path: &[u8], from: &mut impl Read, mode: u32) -> Res
             file.close();
             return Ok(sum);
         }
-        file.write(&buffer[..count]).with_context(said)?;
+        file.write(&buffer[..count])?;
         sum += count as u64;
     }
 }
 
 fn copy_out(client: &Client, path: &Path, to: &mut impl Write) -> Result<u64> {
-    let file: File = client.open(&place(path)?, reading()).with_context(shown(path))?;
+    let file: File = client.open(&place(path)?, reading())?;
     if file.is_directory() {
         bail!("{}: is a directory", path.display());
     }
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut sum = 0;
     loop {
-        let count = file.read(&mut buffer).with_context(shown(path))?;
+        let count = file.read(&mut buffer)?;
         if count == 0 {
             file.close();
             return Ok(sum);
@@ -265,7 +264,7 @@ pub fn get(arguments: &Get) -> Result<u8> {
         return Ok(0);
     }
     let path = place(&arguments.path)?;
-    let found = client.stat(&path).with_context(shown(&arguments.path))?;
+    let found = client.stat(&path)?;
     if found.kind == Kind::Directory {
         bail!("{}: a directory: get its files one by one", arguments.path.display());
     }

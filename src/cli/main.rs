@@ -15,13 +15,13 @@ mod server;
 mod summary;
 
 mod serve;
+mod status;
 
 mod run;
 
 mod files;
 mod recover;
 mod stat;
-mod status;
 mod wait;
 
 mod checks;

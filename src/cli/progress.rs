@@ -113,8 +113,11 @@ impl Progress {
 
     fn draw(&mut self, text: &str) {
         let stderr = std::io::stderr();
-        let columns = rustix::termios::tcgetwinsize(&stderr).map_or(80, |size| size.ws_col.max(20));
-        let shown: String = format!("terral: {text}").chars().take(columns as usize - 1).collect();
+        let size = rustix::termios::tcgetwinsize(&stderr);
+        // Terminals that do not know say 0.
+        let columns = size.map_or(80, |size| if size.ws_col < 20 { 80 } else { size.ws_col });
+        let room = usize::from(columns) - 1;
+        let shown: String = format!("terral: {text}").chars().take(room).collect();
         let _ = write!(stderr.lock(), "\r\x1b[K{shown}");
         self.drawn = true;
     }

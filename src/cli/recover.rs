@@ -110,7 +110,11 @@ fn recover(path: &Path, signals: &Signals) -> Result<(Option<Status>, u8)> {
     };
     server.may_end();
     client.leave()?;
-    server.join();
+    if code == 0 {
+        server.join();
+    } else {
+        server.join_soon();
+    }
     let code = if path.join("log").exists() { code } else { 0 };
     Ok((Some(*status), code))
 }

@@ -21,7 +21,8 @@ use crate::report::{self, code, failure, say};
 use crate::serve::permanent_directory;
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
-use crate::summary::{Summary, difference};
+use crate::status::is_owed;
+use crate::summary::{Summary, Whereabouts, difference};
 use crate::units::parse_bytes;
 
 /// Runs a command whose files are served from memory and arrive in DIR
@@ -173,6 +174,15 @@ fn exit_code(status: ExitStatus) -> u8 {
     }
 }
 
+/// How a run ended.
+struct End<'a> {
+    name: &'a str,
+    state: Whereabouts,
+    wait_seconds: f64,
+    restarts: u32,
+    strays: &'a [String],
+}
+
 /// A run whose command has ended.
 struct Run<'a> {
     arguments: &'a Arguments,
@@ -187,13 +197,7 @@ impl Run<'_> {
         let name = instances::name_of(instance);
         let client = Client::connect(instance)?;
         if self.arguments.keep {
-            client.flush()?;
-            self.tell(&name, &client.status()?, true, server.restarts(), &[])?;
-            say(format_args!(
-                "{name} stays, server process {}: `terral ls --instance {name}`",
-                client.status()?.pid
-            ));
-            return Ok(self.ended.code);
+            return self.keep(&name, &client, server.restarts());
         }
         if self.arguments.no_wait {
             client.finish()?;
@@ -203,6 +207,7 @@ impl Run<'_> {
         let paid_off = progress::pay_off(&client, &self.signals).with_context(|| {
             format!("what is not in the permanent directory is in memory: `terral recover {name}`")
         });
+        let wait_seconds = self.ended.at.elapsed().as_secs_f64();
         let (status, paid) = match paid_off? {
             Ending::Paid(status) => (status, true),
             Ending::Broken(status) => (status, false),
@@ -211,10 +216,16 @@ impl Run<'_> {
         server.may_end();
         client.leave()?;
         let restarts = server.restarts();
-        server.join();
+        if paid {
+            server.join();
+        } else {
+            server.join_soon();
+        }
         // A server that owes nothing has removed the instance.
         let paid = paid || !instance.join("log").exists();
-        self.tell(&name, &status, paid, restarts, &strays)?;
+        let state = if paid { Whereabouts::Arrived } else { Whereabouts::Owed };
+        let end = End { name: &name, state, wait_seconds, restarts, strays: &strays };
+        self.tell(&end, &status)?;
         if paid {
             return Ok(self.ended.code);
         }
@@ -226,29 +237,35 @@ impl Run<'_> {
         Err(failure(code::OWED, what))
     }
 
-    fn tell(
-        &self,
-        name: &str,
-        status: &Status,
-        paid: bool,
-        restarts: u32,
-        strays: &[String],
-    ) -> Result<()> {
+    fn keep(&self, name: &str, client: &Client, restarts: u32) -> Result<u8> {
+        client.flush()?;
+        let status = client.status()?;
+        let owed = is_owed(&status.drain);
+        let state = if owed { Whereabouts::OnItsWay } else { Whereabouts::Arrived };
+        self.tell(&End { name, state, wait_seconds: 0.0, restarts, strays: &[] }, &status)?;
+        say(format_args!(
+            "{name} stays: `terral ls --instance {name}`; `kill {}` brings all and ends it",
+            status.pid
+        ));
+        Ok(self.ended.code)
+    }
+
+    fn tell(&self, end: &End<'_>, status: &Status) -> Result<()> {
         let mut totals = status.totals;
         // Our own session, which asked for the status.
         totals.sessions = totals.sessions.saturating_sub(1);
         let directory = status.backing.clone().unwrap_or_default();
         let summary = Summary {
-            instance: name,
+            instance: end.name,
             directory: Path::new(&directory),
             command_status: self.ended.code,
             command_seconds: self.ended.seconds,
-            wait_seconds: self.ended.at.elapsed().as_secs_f64(),
-            restarts,
-            paid,
+            wait_seconds: end.wait_seconds,
+            restarts: end.restarts,
+            state: end.state,
             totals,
             server: status,
-            strays,
+            strays: end.strays,
         };
         show(&summary, self.arguments.json)?;
         warn(&summary);

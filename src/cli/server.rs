@@ -14,11 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
 
 use crate::report::{code, say};
 
 /// What a server says while it starts.
 const SAYS: &str = "server-says";
+/// A server that was told to leave may finish what it is writing for so long.
+const LEAVE: Duration = Duration::from_secs(1);
 /// Deaths within a second after a start that are one too many.
 const QUICK_DEATHS: u32 = 5;
 
@@ -43,6 +46,7 @@ pub struct Server {
 
 #[derive(Default)]
 struct Watched {
+    pid: AtomicU32,
     expected_to_end: AtomicBool,
     restarts: AtomicU32,
 }
@@ -116,6 +120,7 @@ impl Server {
     pub fn start(start: Start) -> Result<Self> {
         let child = start.start()?;
         let watched = Arc::new(Watched::default());
+        watched.pid.store(child.id(), Ordering::SeqCst);
         let of_watcher = watched.clone();
         let watcher = std::thread::spawn(move || watch(&start, child, &of_watcher));
         Ok(Server { watched, watcher })
@@ -129,6 +134,23 @@ impl Server {
     /// From now on it may end.
     pub fn may_end(&self) {
         self.watched.expected_to_end.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until it has left, as it was told to; not for long: it may be in the middle of a large
+    /// file, and whatever it has not done is in memory.
+    pub fn join_soon(self) {
+        self.may_end();
+        let begin = Instant::now();
+        while !self.watcher.is_finished() {
+            let pid = Pid::from_raw(self.watched.pid.load(Ordering::SeqCst) as i32);
+            if let (true, Some(pid)) = (begin.elapsed() > LEAVE, pid) {
+                // It is our child and not reaped, or this does nothing.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.join();
     }
 
     /// Waits until it has ended.
@@ -156,6 +178,7 @@ fn watch(start: &Start, mut child: Child, watched: &Watched) {
         match start.start() {
             Ok(again) => {
                 watched.restarts.fetch_add(1, Ordering::SeqCst);
+                watched.pid.store(again.id(), Ordering::SeqCst);
                 let (end, pid_now) = (end(status), again.id());
                 say(format_args!(
                     "server {pid} {end}; process {pid_now} took over its memory, nothing is lost"

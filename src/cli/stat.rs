@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use terral_client::{Kind, Safety, Status};
@@ -35,7 +35,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let client = arguments.which.connect()?;
     for path in &arguments.paths {
         let placed = place(path)?;
-        let safety = client.safety(&placed).with_context(|| path.display().to_string())?;
+        let safety = client.safety(&placed)?;
         let status = client.status()?;
         if arguments.json {
             let left_ms = time_left(&status.drain).map(|left| left.as_millis() as u64);

@@ -9,6 +9,18 @@ use terral_client::{Status, Totals};
 
 use crate::units::{bytes, count, duration, plural, rate};
 
+/// Where what a run wrote is.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Whereabouts {
+    /// In the permanent directory.
+    Arrived,
+    /// A server that stays brings it.
+    OnItsWay,
+    /// In memory; nobody brings it unless told to.
+    Owed,
+}
+
 /// A run, told at its end.
 #[derive(Serialize)]
 pub struct Summary<'a> {
@@ -24,8 +36,8 @@ pub struct Summary<'a> {
     pub wait_seconds: f64,
     /// How often the server had to be started again.
     pub restarts: u32,
-    /// Whether everything is in the permanent directory.
-    pub paid: bool,
+    /// Where everything is.
+    pub state: Whereabouts,
     /// What programs did. Without the run's own session.
     pub totals: Totals,
     /// The server at the end.
@@ -84,7 +96,7 @@ impl Summary<'_> {
             rows.push(("server", format!("started again {times}, nothing lost")));
         }
         rows.extend(drain.conflicts.iter().map(|conflict| ("conflict", conflict.clone())));
-        if !self.paid {
+        if self.state != Whereabouts::Arrived {
             rows.extend(drain.failures.iter().map(|failure| ("failed", failure.clone())));
         }
         rows
@@ -95,13 +107,21 @@ impl Summary<'_> {
         let drain = &self.server.drain;
         let mut text = String::from("terral: ");
         let directory = self.directory.display();
-        if !self.paid {
-            let _ = write!(text, "{} NOT YET in {directory}", bytes(drain.owed_bytes));
-        } else if drain.files > 0 {
-            let files = plural(drain.files, "file", "files");
-            let _ = write!(text, "{files}, {}, all in {directory}", bytes(drain.bytes));
-        } else {
-            let _ = write!(text, "nothing new for {directory}");
+        let owed = bytes(drain.owed_bytes);
+        match self.state {
+            Whereabouts::Owed => {
+                let _ = write!(text, "{owed} NOT YET in {directory}");
+            }
+            Whereabouts::OnItsWay => {
+                let _ = write!(text, "{owed} on the way to {directory}");
+            }
+            Whereabouts::Arrived if drain.files > 0 => {
+                let files = plural(drain.files, "file", "files");
+                let _ = write!(text, "{files}, {}, all in {directory}", bytes(drain.bytes));
+            }
+            Whereabouts::Arrived => {
+                let _ = write!(text, "no file was new; all is in {directory}");
+            }
         }
         for (name, row) in self.rows() {
             let _ = write!(text, "\n  {name:<9} {row}");

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use terral_client::{Client, Kind};
@@ -46,7 +46,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let mut places: Vec<Vec<u8>> = Vec::new();
     for path in &arguments.paths {
         let placed = place(path)?;
-        files_below(&client, &placed, &mut places).with_context(|| path.display().to_string())?;
+        files_below(&client, &placed, &mut places)?;
     }
     let begin = Instant::now();
     let mut progress = Progress::new();
@@ -104,9 +104,7 @@ fn all_there(client: &Client, files: &mut Vec<Vec<u8>>) -> Result<bool> {
             Ok(_) => return Ok(false),
             // Removed meanwhile: nothing is owed for it.
             Err(error) if error.kind == terral_client::ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(error).with_context(|| String::from_utf8_lossy(path).into_owned());
-            }
+            Err(error) => return Err(error.into()),
         }
         files.pop();
     }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ use terral_transport::socket::Handshake;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Most restarts of the server that one call rides out.
+const RESTARTS_MAX: usize = 100;
 /// Longest message a client sends: a rename's two paths.
 const REQUEST_BYTES: usize = 9 << 10;
 
@@ -58,6 +60,8 @@ pub(crate) struct Connection {
     current: AtomicUsize,
     /// The process that is getting itself a session; 0 for none.
     renewing: AtomicU32,
+    /// The server was waited for in vain.
+    gone: AtomicBool,
 }
 
 impl Memory {
@@ -117,6 +121,7 @@ impl Connection {
             sessions,
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
         };
         connection.own()?.present(&connection)?;
         Ok(Arc::new(connection))
@@ -180,14 +185,16 @@ impl Connection {
     /// What the server answers, or [`ErrorKind::Unreachable`] if it is gone for good.
     pub(crate) fn call(&self, request: Request<'_>) -> Result<Reply> {
         let own = self.own()?;
-        match own.exchange(self, request) {
-            Err(error) if error.kind == ErrorKind::Unauthorized => {
+        for _ in 0..RESTARTS_MAX {
+            match own.exchange(self, request) {
                 // A restarted server has forgotten what was presented.
-                own.present(self)?;
-                own.exchange(self, request)
+                Err(error) if error.kind == ErrorKind::Unauthorized && error.errno == 0 => {
+                    own.present(self)?;
+                }
+                reply => return reply,
             }
-            reply => reply,
         }
+        own.exchange(self, request)
     }
 
     /// Sends a request that needs no answer.
@@ -196,8 +203,8 @@ impl Connection {
         let mut buffer = [0; 512];
         let authority = own.authority.load(Ordering::Relaxed);
         let message = frame::encode_into(&Envelope { authority, request }, &mut buffer)?;
-        own.session.tell(self.memory.bell(), message);
-        Ok(())
+        let mut dead_since = None;
+        own.session.tell(self.memory.bell(), message, || self.check_server(&mut dead_since))
     }
 
     /// An error if the server left, or has been dead for longer than it takes to restart one.
@@ -213,10 +220,16 @@ impl Connection {
         }
         if process::Process::open(pid).is_ok_and(|process| process.is_alive()) {
             *dead_since = None;
+            self.gone.store(false, Ordering::Relaxed);
             return Ok(());
         }
         let since = *dead_since.get_or_insert_with(Instant::now);
-        if since.elapsed() > PATIENCE { gone() } else { Ok(()) }
+        // Who has waited for it once in vain does not wait again.
+        if self.gone.load(Ordering::Relaxed) || since.elapsed() > PATIENCE {
+            self.gone.store(true, Ordering::Relaxed);
+            return gone();
+        }
+        Ok(())
     }
 }
 

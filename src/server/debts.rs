@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use terral_format::ids::Ino;
+use terral_format::Result;
+use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::Drain;
-use terral_store::backing::Staged;
+use terral_store::backing::{Backing, Staged};
 
 /// First and longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -21,6 +22,18 @@ pub struct Version {
     pub staged: Box<dyn Staged>,
     /// Chunk index → checksum, bytes.
     pub sums: BTreeMap<u64, (u64, u64)>,
+    /// It has not yet had every chunk once: the next pass copies all of them, and nothing of the
+    /// file may leave memory before.
+    pub incomplete: bool,
+}
+
+impl Version {
+    /// The version `instance` has staged, or a new one.
+    pub fn open(backing: &dyn Backing, ino: Ino, instance: InstanceId) -> Result<(Self, bool)> {
+        let staged = backing.stage(ino, instance)?;
+        let resumed = staged.resumed_bytes().is_some();
+        Ok((Version { staged, sums: BTreeMap::new(), incomplete: true }, resumed))
+    }
 }
 
 /// What the backing is owed of one file.

@@ -4,7 +4,6 @@
 //! operations and publishing, which must agree with the namespace, are done under it. A failure
 //! keeps the data and is tried again after a growing pause.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino, Lsn};
 use terral_format::message::{Attributes, Drain};
 use terral_format::record::{Fingerprint, NameOperation, Record};
+use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
 use terral_store::memory::Memory;
@@ -29,6 +29,9 @@ use crate::state::State;
 const OPEN_PASS: Duration = Duration::from_millis(500);
 /// Progress is shown at least after this many bytes.
 const SHOW_BYTES: u64 = 32 << 20;
+
+/// `EPERM`.
+const NOT_PERMITTED: i32 = 1;
 
 /// What to do next.
 enum Job {
@@ -59,7 +62,13 @@ struct Pass {
     bytes: u64,
     verified_bytes: u64,
     version: Option<Arc<Mutex<Version>>>,
+    /// Of the file's size when the pass began.
+    epoch: u16,
     finished: Option<(Fingerprint, u64)>,
+}
+
+fn epoch_of(memory: &Memory, slot: FileSlot) -> u16 {
+    SizeWord::load(memory.header(slot).size()).epoch()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,9 +164,15 @@ fn drain_names(
     while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
         state.debts.names_since.get_or_insert(now);
         if let NameOperation::Rename { ino, .. } = operation
-            && let Some(job) = data_before_rename(state, ino, now)
+            && let Some(debt) = data_before_rename(state, ino)
         {
-            return Some(Job::File(job));
+            if debt > now {
+                *wake = Some(debt);
+                return None;
+            }
+            if let Some(job) = file_job(state, ino) {
+                return Some(Job::File(job));
+            }
         }
         match do_name(state, backing, &operation) {
             Ok(()) => name_done(state, ordinal),
@@ -182,15 +197,11 @@ fn name_done(state: &mut State, ordinal: Lsn) {
     state.debts.shown.settled = false;
 }
 
-/// What was closed before a rename goes to the backing before it.
-fn data_before_rename(state: &mut State, ino: Ino, now: Instant) -> Option<FileJob> {
-    let debt = state.debts.get(ino)?;
-    let closed = state.names.inode(ino).is_some_and(|inode| inode.writers == 0);
-    let in_place = state.names.inode(ino).is_some_and(|inode| !inode.rewritten);
-    if !closed || !in_place || debt.next_pass > now {
-        return None;
-    }
-    file_job(state, ino)
+/// What was closed before a rename goes to the backing before it: when that may be tried.
+fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
+    let inode = state.names.inode(ino)?;
+    let waits = inode.writers == 0 && !inode.rewritten;
+    waits.then(|| state.debts.get(ino).map(|debt| debt.next_pass))?
 }
 
 fn do_name(state: &mut State, backing: &dyn Backing, operation: &NameOperation) -> Result<()> {
@@ -215,6 +226,11 @@ fn do_name(state: &mut State, backing: &dyn Backing, operation: &NameOperation) 
                 Ok(())
             }
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            // The permanent store does not let this user do that: no reason to hold up the rest.
+            Err(error) if error.errno == NOT_PERMITTED => {
+                state.debts.conflict(format!("attributes not set: {error}"));
+                Ok(())
+            }
             Err(error) => Err(error),
         },
     }
@@ -282,33 +298,64 @@ fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
     }
 }
 
+/// The new version to copy into, and what to copy. `None`: it was published before a restart, and
+/// only the log did not know.
 fn version_of(
     shared: &Shared,
     backing: &dyn Backing,
     job: &FileJob,
-) -> Result<(Arc<Mutex<Version>>, Want)> {
-    let (version, instance) = {
-        let state = shared.lock();
-        let version = state.debts.get(job.ino).and_then(|debt| debt.version.clone());
-        (version, state.began.instance)
+) -> Result<Option<(Arc<Mutex<Version>>, Want)>> {
+    let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
+    let version = match known {
+        Some(version) => version,
+        None => {
+            let instance = shared.lock().began.instance;
+            let (version, resumed) = Version::open(backing, job.ino, instance)?;
+            if !resumed && was_published(shared, backing, job.ino)? {
+                version.staged.discard();
+                return Ok(None);
+            }
+            let version = Arc::new(Mutex::new(version));
+            if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
+                debt.version = Some(version.clone());
+            }
+            version
+        }
     };
-    if let Some(version) = version {
-        return Ok((version, job.want));
-    }
-    let mut staged = backing.stage(job.ino, instance)?;
+    let mut held = locked(&version);
     let mut want = job.want;
-    if let Some(bytes) = staged.resumed_bytes() {
-        // Bytes that were evicted are only there, and stay; all else is copied again, so that its
-        // checksums are known and no hole shows what was there before a truncate.
+    if held.incomplete {
+        // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
+        // hole shows what was there before a truncate.
         let backed = shared.memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
-        staged.truncate(bytes.min(backed))?;
+        held.staged.truncate(backed)?;
+        held.sums.clear();
         want = Want::Whole;
     }
-    let version = Arc::new(Mutex::new(Version { staged, sums: BTreeMap::new() }));
-    if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
-        debt.version = Some(version.clone());
+    drop(held);
+    Ok(Some((version, want)))
+}
+
+/// Whether a server that was killed had put the new version under its name and not yet said so.
+fn was_published(shared: &Shared, backing: &dyn Backing, ino: Ino) -> Result<bool> {
+    let mut state = shared.lock();
+    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
+    let (intent, before) = (inode.intent, inode.published);
+    let Some(path) = state.names.path(ino).filter(|_| intent) else { return Ok(false) };
+    let found = match backing.stat(&state.names.backing_path(&path)) {
+        Ok(found) if Some(found.fingerprint) != before => found,
+        Ok(_) => return Ok(false),
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let (fingerprint, size) = (found.fingerprint, found.attributes.size);
+    state.record(Record::Published { ino, fingerprint });
+    state.record(Record::BackedTo { ino, size });
+    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+        state.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
     }
-    Ok((version, want))
+    state.commit()?;
+    Ok(true)
 }
 
 fn copy_whole(
@@ -317,8 +364,11 @@ fn copy_whole(
     job: &FileJob,
     old: Option<&[u8]>,
 ) -> Result<Pass> {
-    let (version, want) = version_of(shared, backing, job)?;
     let memory = &shared.memory;
+    let epoch = epoch_of(memory, job.slot);
+    let Some((version, want)) = version_of(shared, backing, job)? else {
+        return Ok(Pass::default());
+    };
     if let Some(old) = old {
         copy_absent(memory, backing, job, old, &version)?;
     }
@@ -337,9 +387,13 @@ fn copy_whole(
         drop(version);
         show(shared, &mut pass);
     }
-    if is_closed(shared, job.ino) {
+    // A truncate in between may have been overtaken by what we copied: all over again.
+    let steady = epoch_of(memory, job.slot) == epoch;
+    locked(&version).incomplete = !steady;
+    if steady && is_closed(shared, job.ino) {
         pass.verified_bytes = verify(memory, job.slot, &version)?;
     }
+    pass.epoch = epoch;
     pass.version = Some(version);
     Ok(pass)
 }
@@ -390,7 +444,11 @@ fn copy_in_place(
     resumes: bool,
 ) -> Result<Pass> {
     let memory = &shared.memory;
-    owe_beyond(memory, job.slot, expect.size);
+    let epoch = epoch_of(memory, job.slot);
+    // A truncate since then has taken bytes away that must not come back when the file grows.
+    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    let kept = backed.min(expect.size);
+    owe_beyond(memory, job.slot, kept);
     let mut update =
         if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
     {
@@ -398,7 +456,10 @@ fn copy_in_place(
         state.record(Record::Intent { ino: job.ino });
         state.commit()?;
     }
-    let mut pass = Pass::default();
+    if kept < expect.size {
+        update.truncate(kept)?;
+    }
+    let mut pass = Pass { epoch, ..Pass::default() };
     let mut check = Vec::new();
     for (index, _) in ram::entries(memory, job.slot) {
         let Some(snapshot) = tier::take(memory, job.slot, index, job.want)? else { continue };
@@ -528,8 +589,8 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         return Ok(());
     }
     // Names go first: the directory must exist, and our name must be the one the backing will have.
-    let later = !state.names.owed().is_empty();
-    if later || !is_quiet(state, job) {
+    let later = !state.names.owed().is_empty() || locked(&version).incomplete;
+    if later || !is_quiet(state, job) || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());
     }
@@ -544,6 +605,9 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         .map(|version| version.into_inner().unwrap_or_else(PoisonError::into_inner).staged);
     let Some(staged) = staged else { return Ok(()) };
     let size = attributes.size;
+    // If we die between the rename and its record, the next server knows that it may have happened.
+    state.record(Record::Intent { ino });
+    state.commit()?;
     let Published { fingerprint, conflict } = staged.publish(&path, &attributes, size, expect)?;
     if let Some(theirs) = conflict {
         let (ours, theirs) = (shown(&path), shown(&theirs));
@@ -560,7 +624,8 @@ fn conclude_in_place(state: &mut State, job: &FileJob, pass: &Pass) -> Result<()
     state.debts.shown.verified_bytes += pass.verified_bytes;
     state.record(Record::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
-    if is_quiet(state, job) && now == Some(size) {
+    let steady = epoch_of(state.ram.memory(), job.slot) == pass.epoch;
+    if is_quiet(state, job) && steady && now == Some(size) {
         state.debts.shown.files += 1;
         published(state, job, fingerprint, size);
     } else {
@@ -608,18 +673,11 @@ impl State {
 
     /// After a restart: what is owed follows from inodes, headers and page states.
     pub fn find_debts(&mut self) {
-        let mut owed = Vec::new();
-        for (ino, inode) in self.names.inodes() {
-            if inode.is_directory() || inode.name.is_none() {
-                continue;
-            }
-            let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
-            let size = self.attributes(*ino).map(|attributes| attributes.size);
-            let same = inode.published.is_some_and(|found| Some(found.size) == size);
-            if dirty || !same || inode.rewritten || inode.intent || inode.writers > 0 {
-                owed.push(*ino);
-            }
-        }
+        let written = |ino: &Ino, inode: &crate::names::Inode| {
+            !inode.is_directory() && (inode.writers > 0 || self.differs(*ino))
+        };
+        let inodes = self.names.inodes().filter(|(ino, inode)| written(ino, inode));
+        let owed: Vec<Ino> = inodes.map(|(ino, _)| *ino).collect();
         owed.into_iter().for_each(|ino| self.owe(ino));
     }
 

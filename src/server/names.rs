@@ -328,7 +328,9 @@ impl Names {
         };
         let inode = self.inodes.get(&ino)?;
         let directory = inode.attributes.kind == Kind::Directory;
-        let known = directory || inode.published.is_some();
+        let known = directory || (inode.published.is_some() && !inode.rewritten);
+        // What the backing has under the old name of a rewritten file is not to be seen again.
+        let outdated = inode.published.is_some() && inode.rewritten;
         let inherited = replaced.and_then(|there| self.inodes.get(&there)?.published);
 
         self.entries.insert((to.0, to.1.into()), Entry::Here(ino));
@@ -339,14 +341,19 @@ impl Names {
         let inode = self.inodes.get_mut(&ino)?;
         inode.name = Some((to.0, to.1.into()));
         inode.attributes.changed_ns = time_ns;
-        if !known && inherited.is_some() {
-            // The backing's file stays until ours takes its name, whole.
+        if !known {
+            // The backing's file of the new name stays until ours takes its place, whole.
             inode.published = inherited;
-            inode.rewritten = true;
+            inode.rewritten = inherited.is_some();
         }
         let new_path = self.path(ino)?;
-        let operation = NameOperation::Rename { from: old_path, to: new_path, ino };
-        let owed = if known { self.owe(operation) } else { None };
+        let owed = if known {
+            self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
+        } else if outdated {
+            self.owe(NameOperation::Unlink { path: old_path })
+        } else {
+            None
+        };
         self.clear(from.0, from.1, owed);
         self.touch(from.0, time_ns);
         self.touch(to.0, time_ns);

@@ -151,7 +151,21 @@ impl State {
         }
         self.ram.memory().description(description)[0].store(0, Ordering::SeqCst);
         self.record(Record::Closed { description });
+        if u64::from(open.access) & access::WRITE != 0 && self.differs(open.ino) {
+            self.owe(open.ino);
+        }
         self.settle_closed(open.ino)
+    }
+
+    /// Whether the backing does not have a file as it is now.
+    pub fn differs(&self, ino: Ino) -> bool {
+        let Some(inode) = self.names.inode(ino).filter(|inode| inode.name.is_some()) else {
+            return false;
+        };
+        let size = self.attributes(ino).map(|attributes| attributes.size);
+        let same = inode.published.is_some_and(|found| Some(found.size) == size);
+        let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
+        !same || dirty || inode.rewritten || inode.intent
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have
@@ -203,6 +217,7 @@ impl State {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
         self.permit_change_in(parent, path)?;
+        self.keep_for_openers(ino)?;
         self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
         Ok(())
     }
@@ -236,6 +251,7 @@ impl State {
                 }
                 _ => {}
             }
+            self.keep_for_openers(there)?;
         }
         self.record(Record::Renamed {
             parent,
@@ -250,6 +266,7 @@ impl State {
     /// Changes attributes.
     pub fn change(&mut self, target: &Target<'_>, change: Change) -> Result<()> {
         let ino = self.target(target)?;
+        self.permit_attributes(ino, &change)?;
         self.record(Record::Changed { ino, change, time_ns: now_ns() });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.ram.memory().header(slot);
@@ -261,6 +278,21 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Only the owner changes attributes, and only root gives a file away (chown(2)).
+    fn permit_attributes(&self, ino: Ino, change: &Change) -> Result<()> {
+        let (user, group) = (process::user(), process::group());
+        let Some(inode) = self.names.inode(ino) else { return Ok(()) };
+        let is = inode.attributes;
+        let gives_away = change.uid.is_some_and(|uid| uid != is.uid)
+            || change.gid.is_some_and(|gid| gid != is.gid && gid != group);
+        if user == 0 || (is.uid == user && !gives_away) {
+            return Ok(());
+        }
+        let path = self.names.path(ino).unwrap_or_default();
+        let kind = ErrorKind::Unauthorized;
+        Err(Error { kind, errno: kind.to_errno(), context: format!("{}: not yours", shown(&path)) })
     }
 
     /// Names of a directory after `after`.

@@ -81,7 +81,12 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         let watcher = Watcher { shared: &shared, watch: &watch, lent: &lent, launcher };
         threads.spawn(move || watcher.run(&listener));
         answer_requests(&shared);
-        shared.over.store(true, Ordering::SeqCst);
+        {
+            // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
+            let mut state = shared.lock();
+            state.leaving = true;
+            shared.over.store(true, Ordering::SeqCst);
+        }
         shared.work.notify_all();
         shared.prepare.notify_all();
         drop(stop);
@@ -335,8 +340,9 @@ fn greet(
     handshake: &Handshake,
 ) -> Result<(Welcome, std::fs::File)> {
     let peer = handshake.peer()?;
-    let credential = authn::identify(peer)?;
+    // Read first: to answer somebody who still speaks would break the pipe.
     let (hello, _): (Hello, _) = handshake.receive()?;
+    let credential = authn::identify(peer)?;
     if hello.protocol != PROTOCOL {
         let context = format!(
             "server speaks protocol {PROTOCOL}, {} speaks {}: use the same version of terral",

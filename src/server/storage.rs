@@ -1,6 +1,7 @@
 //! The storage role: gives chunks to writers, brings bytes from the backing, takes chunks back.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_format::entry::MapEntry;
@@ -17,6 +18,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 use terral_store::tier;
 
+use crate::debts::Version;
 use crate::sessions::{owner, session_of};
 use crate::state::State;
 
@@ -153,6 +155,21 @@ impl State {
         Ok(())
     }
 
+    /// A file that is about to lose its name while it is open: what only the backing has of it comes
+    /// into memory, where its openers go on reading it.
+    pub fn keep_for_openers(&mut self, ino: Ino) -> Result<()> {
+        let Some(inode) = self.names.inode(ino) else { return Ok(()) };
+        let (Some(slot), true) = (inode.slot, inode.opens > 0) else { return Ok(()) };
+        let file = FileRef { ino, slot };
+        let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+        for index in 0..backed.div_ceil(CHUNK_BYTES) {
+            if self.ram.memory().entry(slot, index).is_absent() {
+                self.stage_one(file, index)?;
+            }
+        }
+        Ok(())
+    }
+
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
         let backed = self.ram.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
         let at = index * CHUNK_BYTES;
@@ -169,16 +186,29 @@ impl State {
 
     /// Bytes of a file as the drain left them: in its new version, or under its name. A file that
     /// has become shorter there reads as zeros beyond its end.
-    fn read_backing(&self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
-        let version = self.debts.get(ino).and_then(|debt| debt.version.clone());
-        if let Some(version) = version {
-            let mut version = version.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn read_backing(&mut self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
+        let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
+        let backing = self.backing.clone().ok_or_else(gone)?;
+        let inode = self.names.inode(ino).ok_or_else(gone)?;
+        let new = inode.published.is_none() || inode.rewritten;
+        let mut version = self.debts.get(ino).and_then(|debt| debt.version.clone());
+        if version.is_none() && new {
+            // Staged by a server process before us.
+            let (found, resumed) = Version::open(backing.as_ref(), ino, self.began.instance)?;
+            let found = Arc::new(Mutex::new(found));
+            self.debts.owe(ino).version = Some(found.clone());
+            version = Some(found);
+            if !resumed {
+                return Err(gone());
+            }
+        }
+        // A version for a conflict begins with bytes of the file under its name: read them there.
+        if let Some(version) = version.filter(|_| new) {
+            let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
             version.staged.read(at, into)?;
             return Ok(());
         }
-        let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let path = self.names.path(ino).ok_or_else(gone)?;
-        let backing = self.backing.as_ref().ok_or_else(gone)?;
         backing.read(&self.names.backing_path(&path), at, into)?;
         Ok(())
     }
@@ -268,7 +298,7 @@ impl State {
             backed.store(size, Ordering::SeqCst);
         }
         if let Some(version) = self.debts.get(ino).and_then(|debt| debt.version.clone()) {
-            let mut version = version.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
             version.staged.truncate(size)?;
             version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
         }
@@ -464,9 +494,9 @@ impl State {
         // A drain that is at it finds its debt gone and throws the new version away itself.
         let draining = self.debts.get(ino).is_some_and(|debt| debt.draining);
         if let (Some(debt), false) = (self.debts.paid(ino), draining)
-            && let Some(version) = debt.version.and_then(std::sync::Arc::into_inner)
+            && let Some(version) = debt.version.and_then(Arc::into_inner)
         {
-            let version = version.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let version = version.into_inner().unwrap_or_else(PoisonError::into_inner);
             version.staged.discard();
         }
     }
@@ -483,9 +513,14 @@ impl State {
         let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
         for (ino, inode) in self.names.inodes() {
             let Some(slot) = inode.slot else { continue };
-            let staged = self.debts.get(*ino).is_some_and(|debt| debt.version.is_some());
-            let safe = staged || (inode.published.is_some() && !inode.rewritten);
-            if safe && self.debts.may_move(*ino) {
+            let version = self.debts.get(*ino).and_then(|debt| debt.version.as_ref());
+            let complete = |version: &Arc<Mutex<Version>>| {
+                version.try_lock().is_ok_and(|version| !version.incomplete)
+            };
+            let whole = self.debts.get(*ino).is_some_and(|debt| debt.whole);
+            let staged = version.is_some_and(complete);
+            let safe = !whole && (staged || (inode.published.is_some() && !inode.rewritten));
+            if safe && inode.name.is_some() && self.debts.may_move(*ino) {
                 let header = self.ram.memory().header(slot);
                 let used = header.modified_ns().load(Ordering::SeqCst);
                 let used = used.max(header.accessed_ns().load(Ordering::SeqCst));

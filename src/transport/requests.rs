@@ -45,14 +45,15 @@ impl Session {
             + std::mem::offset_of!(RequestSlot, message)
     }
 
-    fn acquire(&self) -> usize {
+    /// A free slot. While all are in use, `alive` is asked now and then, and may end the wait.
+    fn acquire(&self, alive: &mut dyn FnMut() -> Result<()>) -> Result<usize> {
         let mut rounds = 0u32;
         loop {
             for (index, slot) in self.page().requests.iter().enumerate() {
                 let free = (request::FREE, request::FILLING);
                 let order = (Ordering::Acquire, Ordering::Relaxed);
                 if slot.state.compare_exchange(free.0, free.1, order.0, order.1).is_ok() {
-                    return index;
+                    return Ok(index);
                 }
             }
             rounds += 1;
@@ -60,6 +61,9 @@ impl Session {
                 std::hint::spin_loop();
             } else {
                 std::thread::sleep(Duration::from_micros(20));
+                if rounds.is_multiple_of(1000) {
+                    alive()?;
+                }
             }
         }
     }
@@ -73,10 +77,16 @@ impl Session {
         ring(bell, self.page().session.load(Ordering::Relaxed) as usize);
     }
 
-    /// Sends `message` and waits for no answer.
-    pub fn tell(&self, bell: &Doorbell, message: &[u8]) {
-        let index = self.acquire();
+    /// Sends `message` and waits for no answer, only for a free slot; `alive` as in [`Session::ask`].
+    pub fn tell(
+        &self,
+        bell: &Doorbell,
+        message: &[u8],
+        mut alive: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let index = self.acquire(&mut alive)?;
         self.submit(bell, index, message, request::TOLD);
+        Ok(())
     }
 
     /// Sends `message` and gives the answer's bytes. `alive` is asked now and then while it waits;
@@ -87,7 +97,7 @@ impl Session {
         message: &[u8],
         mut alive: impl FnMut() -> Result<()>,
     ) -> Result<Vec<u8>> {
-        let index = self.acquire();
+        let index = self.acquire(&mut alive)?;
         self.submit(bell, index, message, request::ASKED);
         let slot = &self.page().requests[index];
         if !self.spin(slot) {
@@ -305,7 +315,7 @@ mod tests {
                         for round in 0..500u16 {
                             let [high, low] = round.to_be_bytes();
                             let message = [thread, high, low];
-                            client.tell(bell, b"told");
+                            client.tell(bell, b"told", || Ok(())).expect("a slot");
                             let reply = client.ask(bell, &message, || Ok(())).expect("answers");
                             assert_eq!(reply, [low, high, thread]);
                         }
