@@ -342,8 +342,8 @@ impl Report {
         let mut text = String::from("# Benchmarks\n\n");
         let _ = writeln!(
             text,
-            "Written by `make bench` (`terral bench --markdown`). Machine: {}, {} cores, {:.0} GiB, \
-             Linux {}; {} UTC; load before: {:.1}. {} rounds, {} MiB per process and pass.\n",
+            "Written by `make bench` (`terral bench --markdown`). Machine: {}, {} cores, {:.0} GiB, Linux {}; \
+             {} UTC; load before: {:.1}. {} rounds, {} MiB per process and pass.\n",
             machine.processor,
             machine.cores,
             machine.memory_bytes as f64 / GIB,
@@ -371,20 +371,20 @@ impl Report {
 const HOW_TO_READ: &str = "\
 ## How to read it
 
-Each figure is the median of the rounds, least and greatest in brackets; GB/s are 10⁹ bytes. All faces
-of a case are measured in the same rounds, in turn, forwards and backwards: `tmpfs` is `/dev/shm` with
-POSIX calls, `client` Terral through its library, `preload` the same POSIX program as for tmpfs under
-`libterral_preload.so`, `disk` the directory given by `--to`, page cache included. The ratio is that to
-tmpfs *of the same round*. Memory is taken and given back before each round, since a virtual machine may
-have returned freed pages to its host. Processes begin together; a rate is all bytes over the time from
-the first begin to the last end, opening and closing included. What Terral stored is read back and
-compared after the last round.
+Each figure is the median of the rounds, least and greatest in brackets; GB/s are 10⁹ bytes. All
+faces of a case are measured in the same rounds, in turn, forwards and backwards: `tmpfs` is
+`/dev/shm` with POSIX calls, `client` Terral through its library, `preload` the same POSIX
+program as for tmpfs under `libterral_preload.so`, `disk` the directory given by `--to`, page
+cache included. The ratio is that to tmpfs *of the same round*. Memory is taken and given back
+before each round, since a virtual machine may have returned freed pages to its host. Processes
+begin together; a rate is all bytes over the time from the first begin to the last end, opening
+and closing included. What Terral stored is read back and compared after the last round.
 
-`new`: a new file per process and pass, removed outside the measured time. `cold`: the same as the first
-bytes of a new server. `overwrite`: an existing file, whole. `segmented`, `strided`: one new file shared
-by all. `read`: by processes other than the writer, which have read it before; `first-read`: which have
-not. `of own`: beside a new file per process of the same face and transfer, in the same rounds; at least
-0.9 is asked for.
+`new`: a new file per process and pass, removed outside the measured time. `cold`: the same as
+the first bytes of a new server. `overwrite`: an existing file, whole. `segmented`, `strided`:
+one new file shared by all. `read`: by processes other than the writer, which have read it
+before; `first-read`: which have not. `of own`: beside a new file per process of the same face
+and transfer, in the same rounds; at least 0.9 is asked for.
 ";
 
 #[cfg(test)]

@@ -127,6 +127,14 @@ impl Debts {
         }
     }
 
+    /// A file was closed for good (`closed`): it need not wait for its next turn.
+    pub fn hurry(&mut self, ino: Ino, closed: bool) {
+        if let Some(debt) = self.files.get_mut(&ino).filter(|debt| closed && debt.failure.is_none())
+        {
+            debt.next_pass = Instant::now();
+        }
+    }
+
     /// A copy of a file went well.
     pub fn progressed(&mut self, ino: Ino) {
         if let Some(debt) = self.files.get_mut(&ino) {

@@ -373,8 +373,10 @@ fn copy_whole(
         copy_absent(memory, backing, job, old, &version)?;
     }
     let mut pass = Pass::default();
+    let mut buffer = Vec::new();
     for (index, _) in ram::entries(memory, job.slot) {
-        let Some(snapshot) = tier::take(memory, job.slot, index, want)? else { continue };
+        let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
+        let Some(snapshot) = taken else { continue };
         let mut version = locked(&version);
         for (offset, piece) in snapshot.pieces(index) {
             if let Err(error) = version.staged.write(offset, piece) {
@@ -460,9 +462,10 @@ fn copy_in_place(
         update.truncate(kept)?;
     }
     let mut pass = Pass { epoch, ..Pass::default() };
-    let mut check = Vec::new();
+    let (mut buffer, mut check) = (Vec::new(), Vec::new());
     for (index, _) in ram::entries(memory, job.slot) {
-        let Some(snapshot) = tier::take(memory, job.slot, index, job.want)? else { continue };
+        let taken = tier::take(memory, job.slot, index, job.want, &mut buffer)?;
+        let Some(snapshot) = taken else { continue };
         for (offset, piece) in snapshot.pieces(index) {
             check.resize(piece.len(), 0);
             let written = update.write(offset, piece);
@@ -521,9 +524,10 @@ fn show(shared: &Shared, pass: &mut Pass) {
 
 fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let ino = job.ino;
+    let closed = state.names.inode(ino).is_some_and(|inode| inode.writers == 0);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
-        debt.next_pass = Instant::now() + OPEN_PASS;
+        debt.next_pass = Instant::now() + if closed { Duration::ZERO } else { OPEN_PASS };
     }
     state.debts.unsynced = true;
     let outcome = pass.and_then(|pass| {
@@ -589,7 +593,13 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         return Ok(());
     }
     // Names go first: the directory must exist, and our name must be the one the backing will have.
-    let later = !state.names.owed().is_empty() || locked(&version).incomplete;
+    if !state.names.owed().is_empty() {
+        if let Some(debt) = state.debts.get_mut(ino) {
+            debt.next_pass = Instant::now() + OPEN_PASS;
+        }
+        return Ok(());
+    }
+    let later = locked(&version).incomplete;
     if later || !is_quiet(state, job) || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());

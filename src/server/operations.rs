@@ -153,6 +153,8 @@ impl State {
         self.record(Record::Closed { description });
         if u64::from(open.access) & access::WRITE != 0 && self.differs(open.ino) {
             self.owe(open.ino);
+            let closed = self.names.inode(open.ino).is_some_and(|inode| inode.writers == 0);
+            self.debts.hurry(open.ino, closed);
         }
         self.settle_closed(open.ino)
     }

@@ -29,6 +29,8 @@ use crate::state::State;
 const SPIN: Duration = Duration::from_micros(50);
 /// Warm memory kept ahead of the writers, least and most.
 const WARM_BYTES: (u64, u64) = (256 << 20, 1 << 30);
+/// Writers that got no chunk for so long pause.
+const PAUSE: Duration = Duration::from_millis(20);
 const LISTENER: u64 = u64::MAX;
 const LAUNCHER: u64 = u64::MAX - 1;
 const STOP: u64 = u64::MAX - 2;
@@ -201,14 +203,23 @@ fn answer_one(
 
 fn warm_target(state: &State) -> u64 {
     let bound = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
-    (state.ram.used_bytes() / 2).clamp(WARM_BYTES.0, WARM_BYTES.1).min(bound / 2)
+    let most = if state.debts.is_empty() { WARM_BYTES.1 } else { WARM_BYTES.0 };
+    (state.ram.used_bytes() / 2).clamp(WARM_BYTES.0, most).min(bound / 2)
 }
 
 /// Once anything is being written, there shall be warm memory for what comes next, and what was
 /// written cold shall be warm when it is used again.
 fn needs_warm(state: &State) -> bool {
     let lacks = state.ram.warm_bytes() < warm_target(state);
-    state.wrote && (lacks || first_cold(state).is_some())
+    let drains = !state.debts.is_empty();
+    state.wrote && (lacks || (!drains && first_cold(state).is_some()))
+}
+
+/// Preparing takes memory bandwidth from who writes into cold memory meanwhile: it begins when writers
+/// pause, or when they have written so much that they will be at it for long.
+fn is_busy(state: &State) -> bool {
+    let writing = state.granted.is_some_and(|at| at.elapsed() < PAUSE);
+    writing && state.ram.used_bytes() < WARM_BYTES.0 * 2
 }
 
 /// The first segment that exists and is not prepared.
@@ -223,6 +234,11 @@ fn prepare_memory(shared: &Shared) {
     process::be_nice(10);
     let mut state = shared.lock();
     while !shared.over.load(Ordering::SeqCst) {
+        if needs_warm(&state) && is_busy(&state) {
+            let waited = shared.prepare.wait_timeout(state, PAUSE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
         // A new segment first: in those that exist, writers are at work.
         let next = match needs_warm(&state) {
             true if state.ram.warm_bytes() < warm_target(&state) => {

@@ -61,6 +61,8 @@ pub struct State {
     pub listing: Option<(Ino, Vec<Name>)>,
     /// Somebody opened a file for writing since this process began to serve.
     pub wrote: bool,
+    /// When a writer last got a chunk.
+    pub granted: Option<Instant>,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -106,6 +108,7 @@ impl State {
             leaving: false,
             listing: None,
             wrote: false,
+            granted: None,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,

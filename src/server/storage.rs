@@ -79,6 +79,7 @@ impl State {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
         }
         self.owe(file.ino);
+        self.granted = Some(Instant::now());
         for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
             match self.grant_one(session, file, index) {
                 Ok(()) => {}

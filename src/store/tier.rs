@@ -13,9 +13,9 @@ use terral_format::{Result, entry::MapEntry};
 use crate::memory::Memory;
 
 /// A chunk as the drain saw it.
-pub struct Snapshot {
+pub struct Snapshot<'b> {
     /// Its bytes from its start on; pages that were never written are zeros.
-    pub bytes: Vec<u8>,
+    pub bytes: &'b [u8],
     /// Byte ranges that must be copied, see [`Want`].
     pub runs: Vec<(u64, u64)>,
 }
@@ -36,11 +36,18 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
     u64::from(count) * PAGE_BYTES as u64
 }
 
-/// Takes the dirty marks of chunk `index` and its bytes. `None`: nothing is owed, or it moved.
+/// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, or it
+/// moved.
 ///
 /// # Errors
 /// If the memory cannot be read; the pages are dirty again then.
-pub fn take(memory: &Memory, slot: FileSlot, index: u64, want: Want) -> Result<Option<Snapshot>> {
+pub fn take<'b>(
+    memory: &Memory,
+    slot: FileSlot,
+    index: u64,
+    want: Want,
+    buffer: &'b mut Vec<u8>,
+) -> Result<Option<Snapshot<'b>>> {
     let entry = memory.entry(slot, index).unrecalled();
     if entry.is_absent() {
         return Ok(None);
@@ -57,16 +64,20 @@ pub fn take(memory: &Memory, slot: FileSlot, index: u64, want: Want) -> Result<O
     if runs.is_empty() {
         return Ok(None);
     }
-    let mut bytes = vec![0; end as usize];
+    buffer.resize(end as usize, 0);
+    let mut filled = 0;
     for (from, to) in valid {
-        let into = &mut bytes[at(from) as usize..at(to) as usize];
-        if let Err(error) = memory.read(entry.page(), at(from), into) {
+        buffer[filled..at(from) as usize].fill(0);
+        filled = at(to) as usize;
+        if let Err(error) =
+            memory.read(entry.page(), at(from), &mut buffer[at(from) as usize..filled])
+        {
             pages::mark_dirty(lanes, first, last);
             return Err(error);
         }
     }
     let still = memory.entry(slot, index).unrecalled() == entry;
-    Ok(still.then_some(Snapshot { bytes, runs }))
+    Ok(still.then_some(Snapshot { bytes: buffer, runs }))
 }
 
 /// Gives back what [`take`] took: the copy did not reach the backing.
@@ -92,11 +103,11 @@ fn valid_runs(lanes: &[std::sync::atomic::AtomicU64], first: u32, last: u32) -> 
     runs
 }
 
-impl Snapshot {
+impl Snapshot<'_> {
     /// Checksum and length of all its bytes. They reach beyond the file's end by less than a page,
     /// or by what a writer has published and not yet counted into the size.
     pub fn sum(&self) -> (u64, u64) {
-        (checksum(&self.bytes), self.bytes.len() as u64)
+        (checksum(self.bytes), self.bytes.len() as u64)
     }
 
     /// What must be copied: file offset and bytes.
