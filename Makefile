@@ -37,6 +37,7 @@ lint: ## formatting, clippy, the house's rules, licences and sources of dependen
 	$(CARGO) test --quiet -p terral-tests --lib --test tidy
 	@command -v cargo-deny >/dev/null || { \
 		echo "lint: cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) fetch --quiet
 	$(CARGO) deny --offline check bans licenses sources
 
 fmt: ## format the sources

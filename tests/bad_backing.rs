@@ -171,3 +171,112 @@ fn a_server_killed_while_it_drains_resumes_and_publishes_whole_files_only() {
     assert_eq!(staged(home.path()), ["result"]);
     assert!(!bench.instance.exists(), "an instance that owes nothing is removed");
 }
+
+#[test]
+fn what_was_cut_off_does_not_come_back_when_the_file_grows_again() {
+    let home = tempfile::tempdir().expect("directory");
+    std::fs::write(home.path().join("data"), vec![7; 1_000_000]).expect("writes");
+    let bench = Bench::new(home.path());
+    let how = OpenHow { access: 3, ..OpenHow::default() };
+    let file = bench.client.open(b"data", how).expect("opens");
+    file.truncate(10).expect("truncates");
+    file.truncate(100_000).expect("truncates");
+    file.close();
+    bench.settles();
+    let seen = std::fs::read(home.path().join("data")).expect("reads");
+    assert_eq!(seen.len(), 100_000);
+    assert!(seen[..10].iter().all(|byte| *byte == 7) && seen[10..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_open_file_is_readable_whole_after_its_name_is_gone_or_another_files() {
+    let home = tempfile::tempdir().expect("directory");
+    for name in ["removed", "replaced"] {
+        std::fs::write(home.path().join(name), vec![7; 5_000_000]).expect("writes");
+    }
+    let bench = Bench::new(home.path());
+    let how = OpenHow { access: 1, ..OpenHow::default() };
+    let files =
+        [b"removed".as_slice(), b"replaced"].map(|n| bench.client.open(n, how).expect("opens"));
+    bench.client.unlink(b"removed").expect("unlinks");
+    bench.write("new", b"new");
+    bench.client.rename(b"new", b"replaced", false).expect("renames");
+    bench.settles();
+    for file in files {
+        let mut seen = vec![0; 5_000_000];
+        assert_eq!(file.read_at(&mut seen, 0).expect("reads"), seen.len());
+        assert!(seen.iter().all(|byte| *byte == 7));
+    }
+    assert!(!home.path().join("removed").exists());
+    assert_eq!(std::fs::read(home.path().join("replaced")).expect("reads"), b"new");
+}
+
+#[test]
+fn a_name_removed_twice_stays_removed() {
+    let home = tempfile::tempdir().expect("directory");
+    std::fs::write(home.path().join("a"), b"old").expect("writes");
+    let bench = Bench::new(home.path());
+    for _ in 0..3 {
+        if bench.client.stat(b"a").is_ok() {
+            bench.client.unlink(b"a").expect("unlinks");
+        }
+        assert!(bench.client.stat(b"a").is_err(), "the old file is back");
+        bench.write("a", b"new");
+        bench.client.unlink(b"a").expect("unlinks");
+        assert!(bench.client.stat(b"a").is_err(), "the old file is back");
+    }
+    bench.settles();
+    assert!(!home.path().join("a").exists());
+}
+
+#[test]
+fn an_older_file_is_never_published_under_the_new_ones_name() {
+    let home = tempfile::tempdir().expect("directory");
+    std::fs::write(home.path().join("tmp"), b"stale").expect("writes");
+    std::fs::write(home.path().join("final"), b"previous").expect("writes");
+    let bench = Bench::new(home.path());
+    let bytes = pattern(8 << 20);
+    bench.write("tmp", &bytes);
+    bench.client.rename(b"tmp", b"final", false).expect("renames");
+    let begin = Instant::now();
+    bench.client.flush().expect("flushes");
+    while begin.elapsed() < Duration::from_millis(800) {
+        let seen = std::fs::read(home.path().join("final")).expect("is always there");
+        assert!(seen == b"previous" || seen == bytes, "{} bytes", seen.len());
+    }
+    bench.settles();
+    assert!(std::fs::read(home.path().join("final")).expect("reads") == bytes);
+    assert!(!home.path().join("tmp").exists());
+}
+
+#[test]
+fn a_name_operation_that_can_never_succeed_is_reported_and_holds_up_nothing() {
+    let home = tempfile::tempdir().expect("directory");
+    std::fs::create_dir(home.path().join("d")).expect("creates");
+    let bench = Bench::new(home.path());
+    bench.client.stat(b"d").expect("is there");
+    bench.client.remove_directory(b"d").expect("removes");
+    // Somebody else puts something there before the drain gets to it: now or never.
+    std::fs::create_dir_all(home.path().join("d/theirs")).expect("creates");
+    bench.write("after", b"x");
+    bench.settles();
+    assert_eq!(std::fs::read(home.path().join("after")).expect("reads"), b"x");
+    assert!(home.path().join("d/theirs").is_dir());
+}
+
+#[test]
+fn what_is_written_after_finish_is_owed_when_it_is_closed() {
+    let home = tempfile::tempdir().expect("directory");
+    let mut bench = Bench::new(home.path());
+    let how = OpenHow { access: 3, create: true, mode: 0o644, ..OpenHow::default() };
+    let file = bench.client.open(b"late", how).expect("opens");
+    file.write(&[1; 1 << 20]).expect("writes");
+    bench.settles();
+    file.write_at(&[2; 1 << 20], 0).expect("writes");
+    file.close();
+    bench.wait("settled again", |drain| drain.owed_files == 0 && drain.settled);
+    bench.client.leave().expect("leaves");
+    bench.server.0.wait().expect("ends");
+    let seen = std::fs::read(home.path().join("late")).expect("reads");
+    assert!(seen.len() == 1 << 20 && seen.iter().all(|byte| *byte == 2));
+}

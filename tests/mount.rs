@@ -1,4 +1,5 @@
 //! A small tmpfs, mounted for a test and unmounted after it. Needs root.
+#![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::path::Path;

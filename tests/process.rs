@@ -1,5 +1,5 @@
-//! Processes of this very test program in another role: a server or a client that can be stopped and
-//! killed for real. A test file that uses this has a test named `role`, which plays the role.
+//! Processes of this very test program in another role: a server or a client that can be stopped
+//! and killed for real. A test file that uses this has a test named `role`, which plays the role.
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::path::Path;

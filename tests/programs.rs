@@ -1,6 +1,7 @@
 //! Real programs, unmodified, under `terral run`: the same files arrive as without Terral, and
 //! Terral really served the calls. Needs the release build (`make test` makes it) and, for the main
 //! job, LAMMPS and MPI from Debian's packages; what is missing is printed as skipped.
+#![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;

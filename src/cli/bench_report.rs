@@ -342,8 +342,8 @@ impl Report {
         let mut text = String::from("# Benchmarks\n\n");
         let _ = writeln!(
             text,
-            "Written by `make bench` (`terral bench --markdown`). Machine: {}, {} cores, {:.0} GiB, Linux {}; \
-             {} UTC; load before: {:.1}. {} rounds, {} MiB per process and pass.\n",
+            "Written by `make bench` (`bench --markdown`). Machine: {}, {} cores, {:.0} GiB, \
+             Linux {}; {} UTC; load before: {:.1}. {} rounds, {} MiB each.\n",
             machine.processor,
             machine.cores,
             machine.memory_bytes as f64 / GIB,
@@ -353,6 +353,9 @@ impl Report {
             self.rounds,
             self.size_bytes >> 20
         );
+        if machine.load > machine.cores as f64 / 4.0 {
+            text.push_str("The machine had other work to do: these figures are noisy.\n\n");
+        }
         text.push_str(HOW_TO_READ);
         let missed = self.missed();
         text.push_str("\n## Targets missed\n\n");

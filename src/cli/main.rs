@@ -2,9 +2,10 @@
 
 #![deny(unsafe_code)]
 
+mod units;
+
 mod machine;
 mod report;
-mod units;
 
 mod instances;
 mod signals;

@@ -163,9 +163,7 @@ pub fn pay_off(client: &Client, signals: &Signals) -> Result<Ending> {
                 return Ok(Ending::Broken(Box::new(status)));
             }
             hinted = count;
-            say(
-                "not all is in the permanent directory yet: Ctrl-C once more keeps the rest in memory",
-            );
+            say("not all is in the permanent directory yet: Ctrl-C again keeps the rest in memory");
         }
         progress.update(&status, others);
         std::thread::sleep(pause);

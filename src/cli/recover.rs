@@ -21,9 +21,9 @@ const DYING: Duration = Duration::from_secs(30);
 /// Brings what servers that are gone left in memory to its permanent directory
 #[derive(Args)]
 #[command(after_help = "\
-After a batch system, or you, killed program, server and launcher at once, their data is still in memory.
-This starts a server on it, brings it to the directory it was meant for, and frees the memory. It ends
-with 74 if something could not be brought: that stays in memory.
+After a batch system, or you, killed program, server and launcher at once, their data is still in
+memory. This starts a server on it, brings it to the directory it was meant for, and frees the
+memory. It ends with 74 if something could not be brought: that stays in memory.
 
 Examples:
   terral recover

@@ -1,7 +1,7 @@
 //! `terral run`: a server for one command, and the wait for what it wrote.
 //!
-//! Invariants: COMMAND's exit status is ours unless data stays owed; nothing COMMAND wrote is removed
-//! from memory before it is in DIR. Not here: what happens inside COMMAND (the preload library).
+//! Invariants: COMMAND's exit status is ours unless data stays owed; nothing COMMAND wrote is
+//! removed from memory before it is in DIR. Not here: what happens inside COMMAND (`preload`).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,10 +28,10 @@ use crate::units::parse_bytes;
 /// Runs a command whose files are served from memory and arrive in DIR
 #[derive(Args)]
 #[command(after_help = "\
-COMMAND finds its files in $TERRAL_DIR (/terral unless --prefix says otherwise), together with what DIR
-holds already. When it has ended, the rest is brought to DIR; then terral ends with COMMAND's status.
-Ctrl-C goes to COMMAND; while the rest is brought, Ctrl-C twice stops that and keeps the rest in memory
-(`terral recover` brings it later).
+COMMAND finds its files in $TERRAL_DIR (/terral unless --prefix says otherwise), together with what
+DIR holds already. When it has ended, the rest is brought to DIR; then terral ends with COMMAND's
+status. Ctrl-C goes to COMMAND; while the rest is brought, Ctrl-C twice stops that and keeps the
+rest in memory (`terral recover` brings it later).
 
 Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'

@@ -21,8 +21,8 @@ use crate::units::{bytes, parse_bytes, plural};
 /// Starts a server that stays until it is told to end
 #[derive(Args)]
 #[command(after_help = "\
-Ctrl-C or SIGTERM: bring everything to DIR, then end. A second one: end at once; what is owed stays in
-memory for `terral recover`.
+Ctrl-C or SIGTERM: bring everything to DIR, then end. A second one: end at once; what is owed stays
+in memory for `terral recover`.
 
 Example:
   terral serve --to /data/results --memory 8G &

@@ -77,7 +77,11 @@ impl Summary<'_> {
             rows.push(("read", moved(totals.read_bytes, totals.read_ns)));
         }
         if drain.bytes > 0 {
-            let mut text = moved(drain.bytes, drain.busy_ms.max(1) * 1_000_000);
+            // Of a moment, or of a copy that is not over, the rate says nothing.
+            let mut text = match drain.busy_ms {
+                0..5 => bytes(drain.bytes),
+                busy_ms => moved(drain.bytes, busy_ms * 1_000_000),
+            };
             if drain.peak_bytes > 0 {
                 let _ = write!(text, ", at most {} owed", bytes(drain.peak_bytes));
             }

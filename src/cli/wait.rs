@@ -19,8 +19,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Waits until files are in the permanent directory
 #[derive(Args)]
 #[command(after_help = "\
-Files that are open are brought too; a new one is published, under its name, when it is closed, so waiting
-for one that stays open waits until then. Ends with 0 when all is there, 74 after --timeout.
+Files that are open are brought too; a new one is published, under its name, when it is closed, so
+waiting for one that stays open waits until then. Ends with 0 when all is there, 74 after --timeout.
 
 Examples:
   terral wait

@@ -13,8 +13,8 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::session::{Connection, unexpected};
 
-/// The connection of this process to a server. Cheap to clone; good in every thread, and in a forked
-/// child.
+/// The connection of this process to a server. Cheap to clone; good in every thread, and in a
+/// forked child.
 #[derive(Clone)]
 pub struct Client(Arc<Connection>);
 

@@ -411,8 +411,8 @@ impl Chunks {
     }
 }
 
-/// Makes the file reach to `end`. A file grows only under the ticket, so that no append in progress is
-/// overtaken by a write beyond it. `Ok(false)`: the epoch is over; `Err`: who has the ticket.
+/// Makes the file reach to `end`. A file grows only under the ticket, so that no append in progress
+/// is overtaken by a write beyond it. `Ok(false)`: the epoch is over; `Err`: who has the ticket.
 fn raise(
     header: &FileHeader,
     end: u64,

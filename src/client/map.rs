@@ -1,8 +1,8 @@
 //! From a chunk's index to its entry, in tables only the server writes.
 //!
-//! Map pages of a truncated file may come to serve another one while a reader is between two levels;
-//! entries are unlike each other for ever, so whoever walks twice and finds the same entry twice has
-//! found his own.
+//! Map pages of a truncated file may come to serve another one while a reader is between two
+//! levels; entries are unlike each other for ever, so whoever walks twice and finds the same entry
+//! twice has found his own.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-//! The connection of one process: mapped regions, a session page, an authority. A forked child keeps
-//! the regions and gets a session of its own.
+//! The connection of one process: mapped regions, a session page, an authority. A forked child
+//! keeps the regions and gets a session of its own.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

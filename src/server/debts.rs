@@ -14,6 +14,8 @@ use terral_store::backing::{Backing, Staged};
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// Failures kept for display.
 const SHOWN_MAX: usize = 16;
+/// Characters of one that are shown: all of them must fit a reply.
+const SHOWN_CHARACTERS: usize = 300;
 
 /// A new version of a file on its way: the temporary file, and checksum and length of each chunk
 /// that was copied into it.
@@ -26,6 +28,9 @@ pub struct Version {
     /// file may leave memory before.
     pub incomplete: bool,
 }
+
+/// A version that the drain and readers of evicted bytes share.
+pub type SharedVersion = Arc<Mutex<Version>>;
 
 impl Version {
     /// The version `instance` has staged, or a new one.
@@ -45,7 +50,7 @@ pub struct Debt {
     /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
     pub draining: bool,
     /// The new version, once begun.
-    pub version: Option<Arc<Mutex<Version>>>,
+    pub version: Option<SharedVersion>,
     /// What went wrong last.
     pub failure: Option<String>,
     /// How long the next pause after a failure is.
@@ -58,6 +63,8 @@ pub struct Debt {
 #[derive(Default)]
 pub struct Debts {
     files: HashMap<Ino, Debt>,
+    /// Due ones, oldest first, as of the last look at all of them.
+    queue: VecDeque<Ino>,
     /// Sums for display.
     pub shown: Drain,
     /// Something was brought to the backing that it has not yet said is safe.
@@ -118,6 +125,28 @@ impl Debts {
         self.files.get(&ino).is_none_or(|debt| !debt.draining)
     }
 
+    /// The oldest debt that may be paid now; without one, `wake` becomes no later than the next
+    /// that will be. Looks at all debts only when those it found last time are through.
+    pub fn next_due(&mut self, now: Instant, wake: &mut Option<Instant>) -> Option<Ino> {
+        let due = |debt: &Debt| debt.next_pass <= now && !debt.draining;
+        while let Some(ino) = self.queue.pop_front() {
+            if self.files.get(&ino).is_some_and(due) {
+                return Some(ino);
+            }
+        }
+        let mut found: Vec<(Instant, Ino)> = Vec::new();
+        for (ino, debt) in &self.files {
+            if due(debt) {
+                found.push((debt.since, *ino));
+            } else {
+                *wake = Some(wake.map_or(debt.next_pass, |wake| wake.min(debt.next_pass)));
+            }
+        }
+        found.sort_unstable();
+        self.queue = found.into_iter().map(|(_, ino)| ino).collect();
+        self.queue.pop_front()
+    }
+
     /// Something went wrong with a file: it is tried again after a pause that grows.
     pub fn failed(&mut self, ino: Ino, why: String) {
         if let Some(debt) = self.files.get_mut(&ino) {
@@ -151,8 +180,10 @@ impl Debts {
 
     /// Somebody else's version of a file was kept.
     pub fn conflict(&mut self, what: String) {
-        self.recent.push_back(what);
-        self.recent.truncate(SHOWN_MAX);
+        self.recent.push_back(what.chars().take(SHOWN_CHARACTERS).collect());
+        if self.recent.len() > SHOWN_MAX {
+            self.recent.pop_front();
+        }
     }
 
     /// Everything for display but bytes and names owed.
@@ -163,7 +194,8 @@ impl Debts {
         drain.oldest_ms = ages.min().map_or(0, |since| since.elapsed().as_millis() as u64);
         let failures = self.files.values().filter_map(|debt| debt.failure.clone());
         let names = self.names_failure.iter().map(|(why, ..)| why.clone());
-        drain.failures = names.chain(failures).take(SHOWN_MAX).collect();
+        let short = |why: String| why.chars().take(SHOWN_CHARACTERS).collect();
+        drain.failures = names.chain(failures).take(SHOWN_MAX).map(short).collect();
         drain.conflicts = self.recent.iter().cloned().collect();
         drain
     }

@@ -5,30 +5,24 @@
 //! keeps the data and is tried again after a growing pause.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use terral_format::frame::checksum;
-use terral_format::geometry::CHUNK_BYTES;
-use terral_format::ids::{FileSlot, Ino, Lsn};
-use terral_format::message::{Attributes, Drain};
+use terral_format::ids::{Ino, Lsn};
+use terral_format::message::Drain;
 use terral_format::record::{Fingerprint, NameOperation, Record};
-use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
-use terral_store::memory::Memory;
-use terral_store::ram;
-use terral_store::tier::{self, Want};
+use terral_store::tier::Want;
 
-use crate::debts::Version;
+use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
+use crate::debts::SharedVersion;
 use crate::lookup::shown;
 use crate::shared::Shared;
 use crate::state::State;
 
 /// A file that stays open is looked at this often.
 const OPEN_PASS: Duration = Duration::from_millis(500);
-/// Progress is shown at least after this many bytes.
-const SHOW_BYTES: u64 = 32 << 20;
 
 /// `EPERM`.
 const NOT_PERMITTED: i32 = 1;
@@ -38,41 +32,6 @@ enum Job {
     File(FileJob),
     Sync,
     Wait(Option<Instant>),
-}
-
-/// One pass over one file.
-struct FileJob {
-    ino: Ino,
-    slot: FileSlot,
-    way: Way,
-    want: Want,
-}
-
-/// How a file gets to the backing.
-enum Way {
-    /// As a whole new version; bytes that are not in memory come from the old one at this path.
-    Whole { old: Option<Vec<u8>> },
-    /// By changing the published file in place.
-    InPlace { path: Vec<u8>, expect: Fingerprint, resumes: bool },
-}
-
-/// What a pass did.
-#[derive(Default)]
-struct Pass {
-    bytes: u64,
-    verified_bytes: u64,
-    version: Option<Arc<Mutex<Version>>>,
-    /// Of the file's size when the pass began.
-    epoch: u16,
-    finished: Option<(Fingerprint, u64)>,
-}
-
-fn epoch_of(memory: &Memory, slot: FileSlot) -> u16 {
-    SizeWord::load(memory.header(slot).size()).epoch()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The drain's thread.
@@ -124,16 +83,7 @@ fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
         return job;
     }
     let finishing = state.finishing;
-    let mut best: Option<(Instant, Ino)> = None;
-    for (ino, debt) in state.debts.iter() {
-        let due = if finishing && debt.failure.is_none() { debt.since } else { debt.next_pass };
-        if due > now {
-            wake = Some(wake.map_or(due, |wake: Instant| wake.min(due)));
-        } else if best.is_none_or(|(since, _)| debt.since < since) {
-            best = Some((debt.since, ino));
-        }
-    }
-    if let Some((_, ino)) = best {
+    if let Some(ino) = state.debts.next_due(now, &mut wake) {
         return file_job(state, ino).map_or(Job::Wait(Some(now)), Job::File);
     }
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
@@ -176,6 +126,10 @@ fn drain_names(
         }
         match do_name(state, backing, &operation) {
             Ok(()) => name_done(state, ordinal),
+            Err(error) if is_final(&error) => {
+                state.debts.conflict(format!("not done there: {error}"));
+                name_done(state, ordinal);
+            }
             Err(error) => {
                 state.debts.names_failed(error.to_string());
                 return None;
@@ -226,14 +180,23 @@ fn do_name(state: &mut State, backing: &dyn Backing, operation: &NameOperation) 
                 Ok(())
             }
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            // The permanent store does not let this user do that: no reason to hold up the rest.
-            Err(error) if error.errno == NOT_PERMITTED => {
-                state.debts.conflict(format!("attributes not set: {error}"));
-                Ok(())
-            }
             Err(error) => Err(error),
         },
     }
+}
+
+/// Whether a name operation failed because of what somebody else has there, or because this user
+/// may not do it: trying again will not help, and the rest must not wait for it.
+fn is_final(error: &Error) -> bool {
+    let theirs = [
+        ErrorKind::NotEmpty,
+        ErrorKind::IsDirectory,
+        ErrorKind::NotDirectory,
+        ErrorKind::Exists,
+        ErrorKind::CrossDevice,
+        ErrorKind::Unsupported,
+    ];
+    theirs.contains(&error.kind) || error.errno == NOT_PERMITTED
 }
 
 /// Our own change of a file's look is not somebody else's.
@@ -271,7 +234,13 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let (published, rewritten, resumes) = (inode.published, inode.rewritten, inode.intent);
     let stays_open = inode.writers > 0 && !state.finishing;
     let grown = published.is_some_and(|found| found.size != state.ram.size(slot));
-    if stays_open && !grown && state.resident(slot).1 == 0 {
+    let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
+    let new = published.is_none() || rewritten;
+    let complete = match version {
+        Some(version) => !locked(version).incomplete,
+        None => !new || inode.backed_bytes == 0,
+    };
+    if stays_open && !grown && complete && state.resident(slot).1 == 0 {
         state.debts.get_mut(ino)?.next_pass = Instant::now() + OPEN_PASS;
         return None;
     }
@@ -285,239 +254,6 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     };
     let want = if resumes || debt.whole { Want::Whole } else { Want::Dirty };
     Some(FileJob { ino, slot, way, want })
-}
-
-// Copying, without the lock.
-
-fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
-    match &job.way {
-        Way::Whole { old } => copy_whole(shared, backing, job, old.as_deref()),
-        Way::InPlace { path, expect, resumes } => {
-            copy_in_place(shared, backing, job, path, *expect, *resumes)
-        }
-    }
-}
-
-/// The new version to copy into, and what to copy. `None`: it was published before a restart, and
-/// only the log did not know.
-fn version_of(
-    shared: &Shared,
-    backing: &dyn Backing,
-    job: &FileJob,
-) -> Result<Option<(Arc<Mutex<Version>>, Want)>> {
-    let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
-    let version = match known {
-        Some(version) => version,
-        None => {
-            let instance = shared.lock().began.instance;
-            let (version, resumed) = Version::open(backing, job.ino, instance)?;
-            if !resumed && was_published(shared, backing, job.ino)? {
-                version.staged.discard();
-                return Ok(None);
-            }
-            let version = Arc::new(Mutex::new(version));
-            if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
-                debt.version = Some(version.clone());
-            }
-            version
-        }
-    };
-    let mut held = locked(&version);
-    let mut want = job.want;
-    if held.incomplete {
-        // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
-        // hole shows what was there before a truncate.
-        let backed = shared.memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
-        held.staged.truncate(backed)?;
-        held.sums.clear();
-        want = Want::Whole;
-    }
-    drop(held);
-    Ok(Some((version, want)))
-}
-
-/// Whether a server that was killed had put the new version under its name and not yet said so.
-fn was_published(shared: &Shared, backing: &dyn Backing, ino: Ino) -> Result<bool> {
-    let mut state = shared.lock();
-    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
-    let (intent, before) = (inode.intent, inode.published);
-    let Some(path) = state.names.path(ino).filter(|_| intent) else { return Ok(false) };
-    let found = match backing.stat(&state.names.backing_path(&path)) {
-        Ok(found) if Some(found.fingerprint) != before => found,
-        Ok(_) => return Ok(false),
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let (fingerprint, size) = (found.fingerprint, found.attributes.size);
-    state.record(Record::Published { ino, fingerprint });
-    state.record(Record::BackedTo { ino, size });
-    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
-        state.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
-    }
-    state.commit()?;
-    Ok(true)
-}
-
-fn copy_whole(
-    shared: &Shared,
-    backing: &dyn Backing,
-    job: &FileJob,
-    old: Option<&[u8]>,
-) -> Result<Pass> {
-    let memory = &shared.memory;
-    let epoch = epoch_of(memory, job.slot);
-    let Some((version, want)) = version_of(shared, backing, job)? else {
-        return Ok(Pass::default());
-    };
-    if let Some(old) = old {
-        copy_absent(memory, backing, job, old, &version)?;
-    }
-    let mut pass = Pass::default();
-    let mut buffer = Vec::new();
-    for (index, _) in ram::entries(memory, job.slot) {
-        let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
-        let Some(snapshot) = taken else { continue };
-        let mut version = locked(&version);
-        for (offset, piece) in snapshot.pieces(index) {
-            if let Err(error) = version.staged.write(offset, piece) {
-                tier::give_back(memory, job.slot, index);
-                return Err(error);
-            }
-            pass.bytes += piece.len() as u64;
-        }
-        version.sums.insert(index, snapshot.sum());
-        drop(version);
-        show(shared, &mut pass);
-    }
-    // A truncate in between may have been overtaken by what we copied: all over again.
-    let steady = epoch_of(memory, job.slot) == epoch;
-    locked(&version).incomplete = !steady;
-    if steady && is_closed(shared, job.ino) {
-        pass.verified_bytes = verify(memory, job.slot, &version)?;
-    }
-    pass.epoch = epoch;
-    pass.version = Some(version);
-    Ok(pass)
-}
-
-/// Bytes of the old version that are not in memory become part of the new one.
-fn copy_absent(
-    memory: &Memory,
-    backing: &dyn Backing,
-    job: &FileJob,
-    old: &[u8],
-    version: &Mutex<Version>,
-) -> Result<()> {
-    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
-    let mut bytes = vec![0; CHUNK_BYTES as usize];
-    for index in 0..backed.div_ceil(CHUNK_BYTES) {
-        if memory.entry(job.slot, index).is_absent() {
-            let count = backing.read(old, index * CHUNK_BYTES, &mut bytes)?;
-            locked(version).staged.write(index * CHUNK_BYTES, &bytes[..count])?;
-        }
-    }
-    Ok(())
-}
-
-/// Reads the new version back and compares. A chunk that differs is owed again.
-fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u64> {
-    let mut version = locked(version);
-    let version = &mut *version;
-    let (mut buffer, mut bytes) = (Vec::new(), 0);
-    for (index, (sum, length)) in &version.sums {
-        buffer.resize(*length as usize, 0);
-        let count = version.staged.read(index * CHUNK_BYTES, &mut buffer)?;
-        if count as u64 != *length || checksum(&buffer) != *sum {
-            tier::give_back(memory, slot, *index);
-            let context = format!("chunk {index} read back from the permanent store");
-            return Err(Error::new(ErrorKind::Corrupt, context));
-        }
-        bytes += length;
-    }
-    Ok(bytes)
-}
-
-fn copy_in_place(
-    shared: &Shared,
-    backing: &dyn Backing,
-    job: &FileJob,
-    path: &[u8],
-    expect: Fingerprint,
-    resumes: bool,
-) -> Result<Pass> {
-    let memory = &shared.memory;
-    let epoch = epoch_of(memory, job.slot);
-    // A truncate since then has taken bytes away that must not come back when the file grows.
-    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
-    let kept = backed.min(expect.size);
-    owe_beyond(memory, job.slot, kept);
-    let mut update =
-        if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
-    {
-        let mut state = shared.lock();
-        state.record(Record::Intent { ino: job.ino });
-        state.commit()?;
-    }
-    if kept < expect.size {
-        update.truncate(kept)?;
-    }
-    let mut pass = Pass { epoch, ..Pass::default() };
-    let (mut buffer, mut check) = (Vec::new(), Vec::new());
-    for (index, _) in ram::entries(memory, job.slot) {
-        let taken = tier::take(memory, job.slot, index, job.want, &mut buffer)?;
-        let Some(snapshot) = taken else { continue };
-        for (offset, piece) in snapshot.pieces(index) {
-            check.resize(piece.len(), 0);
-            let written = update.write(offset, piece);
-            let read = written.and_then(|()| update.read(offset, &mut check));
-            if let Err(error) = read {
-                tier::give_back(memory, job.slot, index);
-                return Err(error);
-            }
-            if check != piece {
-                tier::give_back(memory, job.slot, index);
-                return Err(Error::new(ErrorKind::Corrupt, shown(path)));
-            }
-            pass.bytes += piece.len() as u64;
-            pass.verified_bytes += piece.len() as u64;
-        }
-        show(shared, &mut pass);
-    }
-    let (size, attributes) = size_and_attributes(shared, job.ino)?;
-    update.truncate(size)?;
-    pass.finished = Some((update.finish(&attributes)?, size));
-    Ok(pass)
-}
-
-/// Bytes beyond what the backing has are owed, whatever their marks say: a writer publishes its
-/// pages before it raises the size, and a pass in between cuts them off.
-fn owe_beyond(memory: &Memory, slot: FileSlot, backing_bytes: u64) {
-    for (index, _) in ram::entries(memory, slot) {
-        if (index + 1) * CHUNK_BYTES > backing_bytes {
-            tier::give_back(memory, slot, index);
-        }
-    }
-}
-
-fn size_and_attributes(shared: &Shared, ino: Ino) -> Result<(u64, Attributes)> {
-    let attributes = shared.lock().attributes(ino);
-    let attributes =
-        attributes.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("file {ino}")))?;
-    Ok((attributes.size, attributes))
-}
-
-fn is_closed(shared: &Shared, ino: Ino) -> bool {
-    let state = shared.lock();
-    state.finishing || state.names.inode(ino).is_some_and(|inode| inode.writers == 0)
-}
-
-/// Moves what a pass has copied so far into the display, now and then, and lets waiting writers
-/// try.
-fn show(shared: &Shared, pass: &mut Pass) {
-    if pass.bytes >= SHOW_BYTES {
-        shared.lock().debts.shown.bytes += std::mem::take(&mut pass.bytes);
-        shared.nudge();
-    }
 }
 
 // Concluding, under the lock.
@@ -599,7 +335,8 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         }
         return Ok(());
     }
-    let later = locked(&version).incomplete;
+    // A pass that ended while names were owed has not read its copy back.
+    let later = locked(&version).incomplete || !pass.verified;
     if later || !is_quiet(state, job) || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());
@@ -632,6 +369,13 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
 fn conclude_in_place(state: &mut State, job: &FileJob, pass: &Pass) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.shown.verified_bytes += pass.verified_bytes;
+    if state.names.inode(job.ino).is_some_and(|inode| inode.rewritten) {
+        // Truncated to nothing while we copied: that is what the backing is owed now.
+        state.record(Record::Published { ino: job.ino, fingerprint });
+        state.record(Record::Rewritten { ino: job.ino });
+        again_soon(state, job);
+        return Ok(());
+    }
     state.record(Record::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
     let steady = epoch_of(state.ram.memory(), job.slot) == pass.epoch;
@@ -656,7 +400,7 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     }
 }
 
-fn discard(version: Arc<Mutex<Version>>) {
+fn discard(version: SharedVersion) {
     if let Some(version) = Arc::into_inner(version) {
         version.into_inner().unwrap_or_else(PoisonError::into_inner).staged.discard();
     }

@@ -14,11 +14,16 @@ mod sessions;
 mod state;
 
 mod lookup;
+
+mod reclaim;
+
 mod storage;
 
 mod operations;
 mod requests;
 mod shared;
+
+mod copying;
 
 mod drain;
 mod options;

@@ -87,8 +87,8 @@ impl State {
         }
     }
 
-    /// As [`State::child`], for a name about to be made. While the backing is away, a name we do not
-    /// know counts as new: work goes on, and if it turns out to exist both versions are kept.
+    /// As [`State::child`], for a name about to be made. While the backing is away, a name we do
+    /// not know counts as new: work goes on, and if it turns out to exist both versions are kept.
     pub fn child_or_new(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
         match self.child(directory, name) {
             Err(error) if error.kind == ErrorKind::Backing => Ok(None),

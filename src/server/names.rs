@@ -44,12 +44,15 @@ pub enum Entry {
     Gone(Lsn),
 }
 
+/// A hidden name: until which operation is done, where, and the name.
+type Gone = (Lsn, Ino, Box<[u8]>);
+
 /// All names of one server.
 pub struct Names {
     inodes: HashMap<Ino, Inode>,
     entries: BTreeMap<(Ino, Box<[u8]>), Entry>,
     owed: VecDeque<(Lsn, NameOperation)>,
-    gone: VecDeque<(Lsn, Ino, Box<[u8]>)>,
+    gone: VecDeque<Gone>,
     ordinal: Lsn,
     next_ino: Ino,
     has_backing: bool,
@@ -285,9 +288,16 @@ impl Names {
                 self.entries.insert(key, Entry::Gone(ordinal));
                 self.gone.push_back((ordinal, parent, name.into()));
             }
-            None => {
-                self.entries.remove(&key);
-            }
+            // The backing may still have what had this name before.
+            None => match self.gone.iter().rev().find(|(_, of, n)| (*of, n) == (key.0, &key.1)) {
+                Some((ordinal, ..)) => {
+                    let entry = Entry::Gone(*ordinal);
+                    self.entries.insert(key, entry);
+                }
+                None => {
+                    self.entries.remove(&key);
+                }
+            },
         }
     }
 

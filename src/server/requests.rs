@@ -116,6 +116,7 @@ impl State {
             }
             Request::Finish => {
                 self.finishing = true;
+                self.hurry();
                 Ok(())
             }
             Request::Leave => {

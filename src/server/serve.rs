@@ -136,6 +136,10 @@ fn answer_requests(shared: &Shared) {
         let rung = requests::rung(bell);
         let mut state = shared.lock();
         for (session, taken) in std::mem::take(&mut parked) {
+            let client = state.sessions.client(session);
+            if !client.is_some_and(|client| client.session.waits_for(&taken)) {
+                continue;
+            }
             answer_one(&mut state, session, taken, &mut parked);
         }
         for session in rung {
@@ -215,8 +219,8 @@ fn needs_warm(state: &State) -> bool {
     state.wrote && (lacks || (!drains && first_cold(state).is_some()))
 }
 
-/// Preparing takes memory bandwidth from who writes into cold memory meanwhile: it begins when writers
-/// pause, or when they have written so much that they will be at it for long.
+/// Preparing takes memory bandwidth from who writes into cold memory meanwhile: it begins when
+/// writers pause, or when they have written so much that they will be at it for long.
 fn is_busy(state: &State) -> bool {
     let writing = state.granted.is_some_and(|at| at.elapsed() < PAUSE);
     writing && state.ram.used_bytes() < WARM_BYTES.0 * 2

@@ -24,7 +24,7 @@ use crate::descriptions::{Descriptions, Open};
 use crate::names::Names;
 use crate::sessions::Sessions;
 
-/// The log is rewritten when it has grown by this much since the last time.
+/// The log is rewritten when it has doubled since the last time, and grown by at least this much.
 const LOG_GROWTH_BYTES: u64 = 64 << 20;
 
 /// Everything a server knows.
@@ -126,8 +126,9 @@ impl State {
         if !self.pending.is_empty() {
             self.log.append(&self.pending)?;
             self.pending.clear();
-            if self.log.bytes() > self.log_base + LOG_GROWTH_BYTES {
-                self.log.rewrite(&self.snapshot())?;
+            if self.log.bytes() > self.log_base + self.log_base.max(LOG_GROWTH_BYTES) {
+                // A log that cannot be made shorter now is as good as before.
+                let _ = self.log.rewrite(&self.snapshot());
                 self.log_base = self.log.bytes();
             }
         }

@@ -36,8 +36,8 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
     u64::from(count) * PAGE_BYTES as u64
 }
 
-/// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, or it
-/// moved.
+/// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, or
+/// it moved.
 ///
 /// # Errors
 /// If the memory cannot be read; the pages are dirty again then.

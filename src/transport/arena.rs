@@ -7,6 +7,7 @@
 //! error where a store would be SIGBUS.
 
 use std::fs::{File, OpenOptions};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -212,8 +213,8 @@ impl Arena {
             if one.file.metadata().is_ok_and(|now| now.ino() == one.inode) {
                 return Ok(one.file.clone());
             }
-            // The number is the application's now: forget it without closing it.
-            std::mem::forget(open.remove(at));
+            // The number is the application's now: it must not be closed, so the file is leaked.
+            let _ = ManuallyDrop::new(open.remove(at));
         }
         let path = segment_path(&self.instance, index);
         let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());

@@ -77,7 +77,8 @@ impl Session {
         ring(bell, self.page().session.load(Ordering::Relaxed) as usize);
     }
 
-    /// Sends `message` and waits for no answer, only for a free slot; `alive` as in [`Session::ask`].
+    /// Sends `message` and waits for no answer, only for a free slot; `alive` as in
+    /// [`Session::ask`].
     pub fn tell(
         &self,
         bell: &Doorbell,
@@ -173,6 +174,13 @@ impl Session {
             taken.push(Taken { index: index as u8, sequence, told, message });
         }
         taken
+    }
+
+    /// Server: whether the client still waits for this very request.
+    pub fn waits_for(&self, taken: &Taken) -> bool {
+        let slot = &self.page().requests[taken.index as usize];
+        slot.state.load(Ordering::SeqCst) == request::TAKEN
+            && slot.sequence.load(Ordering::SeqCst) == taken.sequence
     }
 
     /// Server: answers a taken request.

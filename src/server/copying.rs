@@ -1,0 +1,300 @@
+//! The drain's copying: bytes of one file to the backing, read back and compared, without the
+//! server's lock. What becomes of the copy is `drain`'s.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use terral_format::frame::checksum;
+use terral_format::geometry::CHUNK_BYTES;
+use terral_format::ids::{FileSlot, Ino};
+use terral_format::message::Attributes;
+use terral_format::record::{Fingerprint, Record};
+use terral_format::size::SizeWord;
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Backing;
+use terral_store::memory::Memory;
+use terral_store::ram;
+use terral_store::tier::{self, Want};
+
+use crate::debts::{SharedVersion, Version};
+use crate::lookup::shown;
+use crate::shared::Shared;
+
+/// Progress is shown at least after this many bytes.
+const SHOW_BYTES: u64 = 32 << 20;
+
+/// One pass over one file.
+pub(crate) struct FileJob {
+    pub(crate) ino: Ino,
+    pub(crate) slot: FileSlot,
+    pub(crate) way: Way,
+    pub(crate) want: Want,
+}
+
+/// How a file gets to the backing.
+pub(crate) enum Way {
+    /// As a whole new version; bytes that are not in memory come from the old one at this path.
+    Whole { old: Option<Vec<u8>> },
+    /// By changing the published file in place.
+    InPlace { path: Vec<u8>, expect: Fingerprint, resumes: bool },
+}
+
+/// What a pass did.
+#[derive(Default)]
+pub(crate) struct Pass {
+    pub(crate) bytes: u64,
+    pub(crate) verified_bytes: u64,
+    /// All of the new version was read back and compared.
+    pub(crate) verified: bool,
+    pub(crate) version: Option<SharedVersion>,
+    /// Of the file's size when the pass began.
+    pub(crate) epoch: u16,
+    pub(crate) finished: Option<(Fingerprint, u64)>,
+}
+
+/// The epoch of a file's size.
+pub(crate) fn epoch_of(memory: &Memory, slot: FileSlot) -> u16 {
+    SizeWord::load(memory.header(slot).size()).epoch()
+}
+
+/// What a lock guards, also after a panic.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Copies what `job` says, without the server's lock.
+pub(crate) fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
+    match &job.way {
+        Way::Whole { old } => copy_whole(shared, backing, job, old.as_deref()),
+        Way::InPlace { path, expect, resumes } => {
+            copy_in_place(shared, backing, job, path, *expect, *resumes)
+        }
+    }
+}
+
+/// The new version to copy into, and what to copy. `None`: it was published before a restart, and
+/// only the log did not know.
+fn version_of(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+) -> Result<Option<(SharedVersion, Want)>> {
+    let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
+    let version = match known {
+        Some(version) => version,
+        None => {
+            let instance = shared.lock().began.instance;
+            let (version, resumed) = Version::open(backing, job.ino, instance)?;
+            if !resumed && was_published(shared, backing, job.ino)? {
+                version.staged.discard();
+                return Ok(None);
+            }
+            let version = Arc::new(Mutex::new(version));
+            if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
+                debt.version = Some(version.clone());
+            }
+            version
+        }
+    };
+    let mut held = locked(&version);
+    let mut want = job.want;
+    if held.incomplete {
+        // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
+        // hole shows what was there before a truncate.
+        let backed = shared.memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+        held.staged.truncate(backed)?;
+        held.sums.clear();
+        want = Want::Whole;
+    }
+    drop(held);
+    Ok(Some((version, want)))
+}
+
+/// Whether a server that was killed had put the new version under its name and not yet said so.
+fn was_published(shared: &Shared, backing: &dyn Backing, ino: Ino) -> Result<bool> {
+    let mut state = shared.lock();
+    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
+    let (intent, before) = (inode.intent, inode.published);
+    let Some(path) = state.names.path(ino).filter(|_| intent) else { return Ok(false) };
+    let found = match backing.stat(&state.names.backing_path(&path)) {
+        Ok(found) if Some(found.fingerprint) != before => found,
+        Ok(_) => return Ok(false),
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let (fingerprint, size) = (found.fingerprint, found.attributes.size);
+    state.record(Record::Published { ino, fingerprint });
+    state.record(Record::BackedTo { ino, size });
+    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+        state.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
+    }
+    state.commit()?;
+    Ok(true)
+}
+
+fn copy_whole(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+    old: Option<&[u8]>,
+) -> Result<Pass> {
+    let memory = &shared.memory;
+    let epoch = epoch_of(memory, job.slot);
+    let Some((version, want)) = version_of(shared, backing, job)? else {
+        return Ok(Pass::default());
+    };
+    if let Some(old) = old {
+        copy_absent(memory, backing, job, old, &version)?;
+    }
+    let mut pass = Pass::default();
+    let mut buffer = Vec::new();
+    for (index, _) in ram::entries(memory, job.slot) {
+        let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
+        let Some(snapshot) = taken else { continue };
+        let mut version = locked(&version);
+        for (offset, piece) in snapshot.pieces(index) {
+            if let Err(error) = version.staged.write(offset, piece) {
+                tier::give_back(memory, job.slot, index);
+                return Err(error);
+            }
+            pass.bytes += piece.len() as u64;
+        }
+        version.sums.insert(index, snapshot.sum());
+        drop(version);
+        show(shared, &mut pass);
+    }
+    // A truncate in between may have been overtaken by what we copied: all over again.
+    let steady = epoch_of(memory, job.slot) == epoch;
+    locked(&version).incomplete = !steady;
+    if steady && may_publish(shared, job.ino) {
+        pass.verified_bytes = verify(memory, job.slot, &version)?;
+        pass.verified = true;
+    }
+    pass.epoch = epoch;
+    pass.version = Some(version);
+    Ok(pass)
+}
+
+/// Bytes of the old version that are not in memory become part of the new one.
+fn copy_absent(
+    memory: &Memory,
+    backing: &dyn Backing,
+    job: &FileJob,
+    old: &[u8],
+    version: &Mutex<Version>,
+) -> Result<()> {
+    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    let mut bytes = vec![0; CHUNK_BYTES as usize];
+    for index in 0..backed.div_ceil(CHUNK_BYTES) {
+        if memory.entry(job.slot, index).is_absent() {
+            let count = backing.read(old, index * CHUNK_BYTES, &mut bytes)?;
+            locked(version).staged.write(index * CHUNK_BYTES, &bytes[..count])?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the new version back and compares. A chunk that differs is owed again.
+fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u64> {
+    let mut version = locked(version);
+    let version = &mut *version;
+    let (mut buffer, mut bytes) = (Vec::new(), 0);
+    for (index, (sum, length)) in &version.sums {
+        buffer.resize(*length as usize, 0);
+        let count = version.staged.read(index * CHUNK_BYTES, &mut buffer)?;
+        if count as u64 != *length || checksum(&buffer) != *sum {
+            tier::give_back(memory, slot, *index);
+            let context = format!("chunk {index} read back from the permanent store");
+            return Err(Error::new(ErrorKind::Corrupt, context));
+        }
+        bytes += length;
+    }
+    Ok(bytes)
+}
+
+fn copy_in_place(
+    shared: &Shared,
+    backing: &dyn Backing,
+    job: &FileJob,
+    path: &[u8],
+    expect: Fingerprint,
+    resumes: bool,
+) -> Result<Pass> {
+    let memory = &shared.memory;
+    let epoch = epoch_of(memory, job.slot);
+    // A truncate since then has taken bytes away that must not come back when the file grows.
+    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    let kept = backed.min(expect.size);
+    owe_beyond(memory, job.slot, kept);
+    let mut update =
+        if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
+    {
+        let mut state = shared.lock();
+        state.record(Record::Intent { ino: job.ino });
+        state.commit()?;
+    }
+    if kept < expect.size {
+        update.truncate(kept)?;
+    }
+    let mut pass = Pass { epoch, ..Pass::default() };
+    let (mut buffer, mut check) = (Vec::new(), Vec::new());
+    for (index, _) in ram::entries(memory, job.slot) {
+        let taken = tier::take(memory, job.slot, index, job.want, &mut buffer)?;
+        let Some(snapshot) = taken else { continue };
+        for (offset, piece) in snapshot.pieces(index) {
+            check.resize(piece.len(), 0);
+            let written = update.write(offset, piece);
+            let read = written.and_then(|()| update.read(offset, &mut check));
+            if let Err(error) = read {
+                tier::give_back(memory, job.slot, index);
+                return Err(error);
+            }
+            if check != piece {
+                tier::give_back(memory, job.slot, index);
+                return Err(Error::new(ErrorKind::Corrupt, shown(path)));
+            }
+            pass.bytes += piece.len() as u64;
+            pass.verified_bytes += piece.len() as u64;
+        }
+        show(shared, &mut pass);
+    }
+    let (size, attributes) = size_and_attributes(shared, job.ino)?;
+    update.truncate(size)?;
+    pass.finished = Some((update.finish(&attributes)?, size));
+    Ok(pass)
+}
+
+/// Bytes beyond what the backing has are owed, whatever their marks say: a writer publishes its
+/// pages before it raises the size, and a pass in between cuts them off.
+fn owe_beyond(memory: &Memory, slot: FileSlot, backing_bytes: u64) {
+    for (index, _) in ram::entries(memory, slot) {
+        if (index + 1) * CHUNK_BYTES > backing_bytes {
+            tier::give_back(memory, slot, index);
+        }
+    }
+}
+
+fn size_and_attributes(shared: &Shared, ino: Ino) -> Result<(u64, Attributes)> {
+    let attributes = shared.lock().attributes(ino);
+    let attributes =
+        attributes.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("file {ino}")))?;
+    Ok((attributes.size, attributes))
+}
+
+/// Whether a file can be published if all of it was copied.
+fn may_publish(shared: &Shared, ino: Ino) -> bool {
+    let state = shared.lock();
+    if !state.names.owed().is_empty() {
+        return false;
+    }
+    state.finishing || state.names.inode(ino).is_some_and(|inode| inode.writers == 0)
+}
+
+/// Moves what a pass has copied so far into the display, now and then, and lets waiting writers
+/// try.
+fn show(shared: &Shared, pass: &mut Pass) {
+    if pass.bytes >= SHOW_BYTES {
+        shared.lock().debts.shown.bytes += std::mem::take(&mut pass.bytes);
+        shared.nudge();
+    }
+}

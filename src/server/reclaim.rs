@@ -1,0 +1,402 @@
+//! Taking back: chunks from writers, tickets from the dead, memory from files that are gone or
+//! safe. Every chunk goes the way `docs/decisions/2026-11-21-grant-protocol.md` prescribes.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::hazard;
+use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, ROOT, SessionSlot};
+use terral_format::message::FileRef;
+use terral_format::pages::{self, PageState};
+use terral_format::record::Record;
+use terral_format::size::{self, SizeWord};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::tier;
+
+use crate::debts::SharedVersion;
+use crate::sessions::{owner, session_of};
+use crate::state::State;
+
+/// A slot that holds a chunk longer than this is overtaken.
+const OVERTAKE_AFTER: Duration = Duration::from_millis(100);
+/// A closed file whose last chunk needs no more pages than this is moved into a small chunk.
+const COMPACT_PAGES: u32 = 64;
+/// Evicted at a time when memory runs out.
+const EVICT_BYTES: u64 = 64 << 20;
+
+impl State {
+    /// Waits until nobody copies into a recalled chunk. True: somebody was overtaken, and the chunk
+    /// must go to quarantine; the file has a new epoch then, so that the overtaken write cannot
+    /// count.
+    fn wait_unpinned(&mut self, slot: FileSlot, entry: MapEntry) -> bool {
+        let inside =
+            |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
+        let begin = Instant::now();
+        loop {
+            let pins: Vec<_> =
+                self.sessions.pins().into_iter().filter(|(.., page)| inside(*page)).collect();
+            if pins.is_empty() {
+                return false;
+            }
+            if begin.elapsed() > OVERTAKE_AFTER {
+                let mut quarantined = false;
+                for (session, at, word, _) in pins {
+                    let Some(client) = self.sessions.client(session) else { continue };
+                    let hazard_slot = &client.session.page().hazards[at].word;
+                    quarantined |= word.is_overtaken() || hazard::overtake(hazard_slot, word);
+                }
+                if quarantined {
+                    size::bump(self.ram.memory().header(slot).size());
+                    return true;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves chunk `index` of a file into one of `order`.
+    pub fn move_chunk(&mut self, slot: FileSlot, index: u64, order: u8) -> Result<()> {
+        let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
+        let quarantined = self.wait_unpinned(slot, entry);
+        let moved = self.ram.relocate(slot, index, entry, order, quarantined);
+        if let Err(error) = moved {
+            self.ram.unrecall(slot, index, entry);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_chunk(&mut self, slot: FileSlot, index: u64) {
+        if let Some(entry) = self.ram.recall(slot, index) {
+            let quarantined = self.wait_unpinned(slot, entry);
+            self.ram.release(slot, index, entry, quarantined);
+        }
+    }
+
+    /// Makes a file `size` bytes long.
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::TooLarge, "size"));
+        }
+        let slot = self.attach(ino)?;
+        let file = FileRef { ino, slot };
+        let memory = self.ram.memory().clone();
+        let header = memory.header(slot);
+        let kept = size.min(SizeWord::load(header.size()).size());
+        if !kept.is_multiple_of(CHUNK_BYTES) && self.is_backed(file, kept / CHUNK_BYTES) {
+            self.stage(file, kept / CHUNK_BYTES, 1)?;
+        }
+        self.shorten_backed(file, kept)?;
+        self.commit()?;
+        let held = self.recall_from(slot, kept);
+        size::reset(header.size(), size);
+        header.modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
+        self.owe(ino);
+        self.drop_beyond(slot, kept, held)
+    }
+
+    /// What the backing has beyond `size` does not count any more.
+    fn shorten_backed(&mut self, file: FileRef, size: u64) -> Result<()> {
+        let FileRef { ino, slot } = file;
+        let published = self.names.inode(ino).is_some_and(|inode| inode.published.is_some());
+        if size == 0 && published {
+            self.record(Record::Rewritten { ino });
+        }
+        let memory = self.ram.memory().clone();
+        let backed = memory.record(slot).backed_bytes();
+        if backed.load(Ordering::SeqCst) > size {
+            self.record(Record::BackedTo { ino, size });
+            backed.store(size, Ordering::SeqCst);
+        }
+        if let Some(version) = self.debts.get(ino).and_then(|debt| debt.version.clone()) {
+            let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
+            version.staged.truncate(size)?;
+            version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
+        }
+        Ok(())
+    }
+
+    /// Recalls every chunk that has bytes from `size` on.
+    fn recall_from(&mut self, slot: FileSlot, size: u64) -> Vec<(u64, MapEntry, bool)> {
+        let mut held = Vec::new();
+        for (index, _) in self.ram.entries(slot) {
+            if (index + 1) * CHUNK_BYTES > size
+                && let Some(entry) = self.ram.recall(slot, index)
+            {
+                let quarantined = self.wait_unpinned(slot, entry);
+                held.push((index, entry, quarantined));
+            }
+        }
+        held
+    }
+
+    /// Releases recalled chunks beyond `size`; what is kept of the last page has zeros behind it.
+    fn drop_beyond(
+        &mut self,
+        slot: FileSlot,
+        size: u64,
+        held: Vec<(u64, MapEntry, bool)>,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        for (index, entry, quarantined) in held {
+            if index * CHUNK_BYTES >= size {
+                self.ram.release(slot, index, entry, quarantined);
+            } else {
+                result = self.cut_tail(slot, index, entry, size % CHUNK_BYTES, quarantined);
+            }
+        }
+        result
+    }
+
+    /// Makes the bytes of a recalled chunk from `within` on a hole again.
+    fn cut_tail(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        within: u64,
+        quarantined: bool,
+    ) -> Result<()> {
+        // The writer that sleeps in it must not wake up in the middle of what we cut.
+        let entry = if quarantined {
+            self.ram.relocate(slot, index, entry, entry.order(), true)?
+        } else {
+            entry
+        };
+        let memory = self.ram.memory().clone();
+        let page = (within / PAGE_BYTES as u64) as u32;
+        let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
+        let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+        let mut from = first + page;
+        if rest < PAGE_BYTES && from < last {
+            if matches!(pages::state(memory.lanes(), from), PageState::Valid { .. }) {
+                memory.write(entry.page(), within, &vec![0; rest])?;
+            }
+            from += 1;
+        }
+        if from < last {
+            pages::reset(memory.lanes(), from, last);
+        }
+        pages::mark_dirty(memory.lanes(), first, last);
+        self.ram.unrecall(slot, index, entry);
+        Ok(())
+    }
+
+    /// Takes the append ticket from who has it: what was appended and not published is cut off.
+    fn revoke_ticket(&mut self, slot: FileSlot, owner: Owner) -> Result<()> {
+        let memory = self.ram.memory().clone();
+        let header = memory.header(slot);
+        if !size::holds_ticket(header.ticket(), owner) {
+            return Ok(());
+        }
+        let size = SizeWord::load(header.size()).size();
+        let held = self.recall_from(slot, size);
+        size::revoke_ticket(header.size(), header.ticket(), owner);
+        self.drop_beyond(slot, size, held)
+    }
+
+    /// A page claim or an append ticket has not moved for long: takes it from `in_the_way` if that
+    /// is dead, or sleeps.
+    pub fn unblock(&mut self, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
+        self.open_file(file)?;
+        let alive = session_of(in_the_way)
+            .and_then(|(session, _)| self.sessions.client(session))
+            .is_some_and(|client| client.process.is_alive());
+        let entry = self.ram.memory().entry(file.slot, index).unrecalled();
+        if !entry.is_absent() {
+            let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+            if alive {
+                self.move_chunk(file.slot, index, entry.order())?;
+            } else {
+                pages::abandon(self.ram.memory().lanes(), first, last, in_the_way);
+            }
+        }
+        self.revoke_ticket(file.slot, in_the_way)
+    }
+
+    // The end of clients and files.
+
+    /// A client is dead: gives up what it was doing.
+    pub fn end_session(&mut self, session: SessionSlot) -> Result<()> {
+        let Some(client) = self.sessions.client(session) else { return Ok(()) };
+        let totals = crate::sessions::counted(&client.session.page().counters);
+        let near = client.near;
+        let memory = self.ram.memory().clone();
+        for (at, slot) in client.session.page().hazards.iter().enumerate() {
+            if let Some(page) = hazard::observe(&slot.word).page() {
+                let chunk = page.0 & !((1 << CHUNK_ORDER) - 1);
+                if chunk < memory.geometry.arena_pages() {
+                    let last = chunk + (1 << CHUNK_ORDER);
+                    pages::abandon(memory.lanes(), page.0, last, owner(session, at));
+                }
+            }
+            hazard::drop_dead(&slot.word);
+        }
+        self.revoke_tickets(session)?;
+        if let Some(segment) = near {
+            self.ram.allocator().writer(segment, false);
+        }
+        let _ = std::fs::remove_file(crate::sessions::session_path(&self.instance, session));
+        self.record(Record::SessionEnded { session, totals });
+        self.close_unheld(Some(session))?;
+        self.commit()?;
+        let pins = self.sessions.pins();
+        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        Ok(())
+    }
+
+    /// Takes back the append tickets of a dead client.
+    fn revoke_tickets(&mut self, session: SessionSlot) -> Result<()> {
+        let slot_of = |ino| self.names.inode(ino).and_then(|inode| inode.slot);
+        let mut slots: Vec<_> =
+            self.descriptions.iter().filter_map(|(_, open)| slot_of(open.ino)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in slots {
+            let holder = self.ram.memory().header(slot).ticket().load(Ordering::SeqCst);
+            let holder = Owner(holder as u16);
+            if session_of(holder).is_some_and(|(of, _)| of == session) {
+                self.revoke_ticket(slot, holder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last description of a file that could write is closed: what it does not need goes back.
+    pub fn settle_closed(&mut self, ino: Ino) -> Result<()> {
+        let Some(inode) = self.names.inode(ino) else { return Ok(()) };
+        let (Some(slot), 0, true) = (inode.slot, inode.writers, self.debts.may_move(ino)) else {
+            return Ok(());
+        };
+        let idle = inode.opens == 0;
+        let size = self.ram.size(slot);
+        let past = size.div_ceil(CHUNK_BYTES);
+        for (index, entry) in self.ram.entries(slot) {
+            if index >= past {
+                self.release_chunk(slot, index);
+            } else if index + 1 == past && entry.order() == CHUNK_ORDER {
+                let needed = (size - index * CHUNK_BYTES).div_ceil(PAGE_BYTES as u64) as u32;
+                if needed <= COMPACT_PAGES {
+                    let order = needed.next_power_of_two().trailing_zeros() as u8;
+                    // A full memory tier only means that the file keeps its larger chunk.
+                    let _ = self.move_chunk(slot, index, order);
+                }
+            }
+        }
+        if idle && self.ram.entries(slot).is_empty() && self.debts.get(ino).is_none() {
+            self.detach(ino)?;
+        }
+        Ok(())
+    }
+
+    /// A file without name and openers: its bytes go.
+    pub fn bury(&mut self, ino: Ino) {
+        let nameless = |inode: &crate::names::Inode| inode.name.is_none() && inode.opens == 0;
+        if ino == ROOT || !self.names.inode(ino).is_some_and(nameless) {
+            return;
+        }
+        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+            for (index, _) in self.ram.entries(slot) {
+                self.release_chunk(slot, index);
+            }
+            self.ram.detach(slot);
+        }
+        self.names.forget(ino);
+        // A drain that is at it finds its debt gone and throws the new version away itself.
+        let draining = self.debts.get(ino).is_some_and(|debt| debt.draining);
+        if let (Some(debt), false) = (self.debts.paid(ino), draining)
+            && let Some(version) = debt.version.and_then(Arc::into_inner)
+        {
+            let version = version.into_inner().unwrap_or_else(PoisonError::into_inner);
+            version.staged.discard();
+        }
+    }
+
+    // Eviction.
+
+    /// Frees chunks whose bytes are safe in the backing, least recently used files first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there are none.
+    pub fn make_room(&mut self) -> Result<()> {
+        let pins = self.sessions.pins();
+        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
+        for (ino, inode) in self.names.inodes() {
+            let Some(slot) = inode.slot else { continue };
+            let version = self.debts.get(*ino).and_then(|debt| debt.version.as_ref());
+            let complete = |version: &SharedVersion| {
+                version.try_lock().is_ok_and(|version| !version.incomplete)
+            };
+            let whole = self.debts.get(*ino).is_some_and(|debt| debt.whole);
+            let staged = version.is_some_and(complete);
+            let safe = !whole && (staged || (inode.published.is_some() && !inode.rewritten));
+            if safe && inode.name.is_some() && self.debts.may_move(*ino) {
+                let header = self.ram.memory().header(slot);
+                let used = header.modified_ns().load(Ordering::SeqCst);
+                let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
+                candidates.push((used, *ino, slot));
+            }
+        }
+        candidates.sort_unstable();
+        let mut freed = 0;
+        for (_, ino, slot) in candidates {
+            for (index, _) in self.ram.entries(slot) {
+                freed += self.evict(ino, slot, index);
+            }
+            if freed >= EVICT_BYTES {
+                break;
+            }
+        }
+        if freed > 0 { Ok(()) } else { Err(Error::new(ErrorKind::NoSpace, "memory tier")) }
+    }
+
+    /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
+    pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
+        let Some(entry) = self.ram.recall(slot, index) else { return 0 };
+        let memory = self.ram.memory().clone();
+        let lanes = memory.lanes();
+        let range = entry.page().0..entry.page().0 + entry.pages();
+        let settled = |page| {
+            !matches!(
+                pages::state(lanes, page),
+                PageState::Claimed(_) | PageState::Valid { dirty: true }
+            )
+        };
+        let some = range.clone().any(|page| pages::state(lanes, page) != PageState::Invalid);
+        if self.wait_unpinned(slot, entry) || !some || !range.clone().all(settled) {
+            self.ram.unrecall(slot, index, entry);
+            return 0;
+        }
+        let size = self.ram.size(slot);
+        let backed = memory.record(slot).backed_bytes();
+        let staged = self.debts.get(ino).is_some_and(|debt| debt.version.is_some());
+        if backed.load(Ordering::SeqCst) < size && !staged {
+            // Cut and grown again since it was published: only the drain can make that good.
+            self.ram.unrecall(slot, index, entry);
+            return 0;
+        }
+        if backed.load(Ordering::SeqCst) < size {
+            backed.store(size, Ordering::SeqCst);
+            self.record(Record::BackedTo { ino, size });
+            if self.commit().is_err() {
+                self.ram.unrecall(slot, index, entry);
+                return 0;
+            }
+        }
+        self.ram.release(slot, index, entry, false);
+        u64::from(entry.pages()) * PAGE_BYTES as u64
+    }
+
+    /// Bytes of a file in memory, and those not yet drained.
+    pub fn resident(&self, slot: FileSlot) -> (u64, u64) {
+        let memory = self.ram.memory();
+        self.ram.entries(slot).iter().fold((0, 0), |(held, owed), (_, entry)| {
+            let bytes = u64::from(entry.pages()) * PAGE_BYTES as u64;
+            (held + bytes, owed + tier::owed_bytes(memory, *entry))
+        })
+    }
+}
