@@ -22,6 +22,7 @@ fn role() {
         "server" => process::serve(&instance, MEMORY_MIB),
         "writer" => writer(&instance),
         "appender" => appender(&instance),
+        "visitor" => drop(open(&Client::connect(&instance).expect("connects"), "visited")),
         other => panic!("no role {other}"),
     }
 }
@@ -294,4 +295,20 @@ fn a_stopped_client_holds_up_nobody_and_harms_nothing_when_it_goes_on() {
     log.read_at(&mut seen, 0).expect("reads");
     assert!(seen.chunks(1000).all(|record| record.iter().all(|byte| *byte == record[0])));
     assert_eq!(seen.chunks(1000).filter(|record| record[0] == b'z').count(), 15);
+}
+
+#[test]
+fn more_clients_come_and_go_than_there_are_sessions() {
+    let home = Home::new();
+    let _server = process::start_server(&home.instance(), None);
+    let client = Client::connect(&home.instance()).expect("connects");
+    for _ in 0..110 {
+        let mut visitors: Vec<_> =
+            (0..10).map(|_| process::start("visitor", &home.instance(), None)).collect();
+        for visitor in &mut visitors {
+            assert!(visitor.0.wait().expect("ends").success(), "a visitor was turned away");
+        }
+    }
+    let status = client.status().expect("status");
+    assert!(status.totals.sessions > 1_100 && status.totals.opens >= 1_100, "{status:?}");
 }
