@@ -196,14 +196,19 @@ fn copy_absent(
 
 /// Reads the new version back and compares. A chunk that differs is owed again.
 fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u64> {
-    let mut version = locked(version);
-    let version = &mut *version;
+    let sums: Vec<_> = locked(version).sums.iter().map(|(index, sum)| (*index, *sum)).collect();
     let (mut buffer, mut bytes) = (Vec::new(), 0);
-    for (index, (sum, length)) in &version.sums {
-        buffer.resize(*length as usize, 0);
+    for (index, (sum, length)) in sums {
+        buffer.resize(length as usize, 0);
+        // Not for longer than a chunk takes: a truncate may be waiting for it.
+        let mut version = locked(version);
+        if version.sums.get(&index) != Some(&(sum, length)) {
+            continue;
+        }
         let count = version.staged.read(index * CHUNK_BYTES, &mut buffer)?;
-        if count as u64 != *length || checksum(&buffer) != *sum {
-            tier::give_back(memory, slot, *index);
+        drop(version);
+        if count as u64 != length || checksum(&buffer) != sum {
+            tier::give_back(memory, slot, index);
             let context = format!("chunk {index} read back from the permanent store");
             return Err(Error::new(ErrorKind::Corrupt, context));
         }

@@ -251,7 +251,11 @@ fn adopt(state: &mut State) -> Result<()> {
     let mut attached: Vec<_> =
         state.names.inodes().filter_map(|(ino, inode)| Some((*ino, inode.slot?))).collect();
     attached.sort_unstable();
+    let mut recalled = Vec::new();
     for (ino, slot) in attached {
+        if state.ram.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
+            recalled.push((ino, slot));
+        }
         if state.ram.adopt(slot, ino).is_err() {
             // Removed, and its record given to another file, before the log was cut short.
             if let Some(inode) = state.names.inode_mut(ino) {
@@ -283,6 +287,10 @@ fn adopt(state: &mut State) -> Result<()> {
         state.sessions.pins().into_iter().map(|(.., page)| page).collect();
     state.ram.adopted(&pinned);
     state.descriptions.replayed();
+    recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
+    for (_, slot) in recalled {
+        state.cut_to_size(slot)?;
+    }
     for ino in state.orphans_left() {
         state.bury(ino);
     }

@@ -185,6 +185,14 @@ impl State {
         Ok(())
     }
 
+    /// After a restart in the middle of a recall: if that was for a truncate, what lies beyond the
+    /// size goes; if it was not, the writers it stopped begin anew anyway.
+    pub fn cut_to_size(&mut self, slot: FileSlot) -> Result<()> {
+        let size = self.ram.size(slot);
+        let held = self.recall_from(slot, size);
+        self.drop_beyond(slot, size, held)
+    }
+
     /// Takes the append ticket from who has it: what was appended and not published is cut off.
     fn revoke_ticket(&mut self, slot: FileSlot, owner: Owner) -> Result<()> {
         let memory = self.ram.memory().clone();
@@ -356,18 +364,13 @@ impl State {
 
     /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
     pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
-        let Some(entry) = self.ram.recall(slot, index) else { return 0 };
+        // Look before asking writers out: most chunks that cannot go are being written.
+        let entry = self.ram.memory().entry(slot, index).unrecalled();
+        if entry.is_absent() || !self.is_settled(entry) || self.ram.recall(slot, index).is_none() {
+            return 0;
+        }
         let memory = self.ram.memory().clone();
-        let lanes = memory.lanes();
-        let range = entry.page().0..entry.page().0 + entry.pages();
-        let settled = |page| {
-            !matches!(
-                pages::state(lanes, page),
-                PageState::Claimed(_) | PageState::Valid { dirty: true }
-            )
-        };
-        let some = range.clone().any(|page| pages::state(lanes, page) != PageState::Invalid);
-        if self.wait_unpinned(slot, entry) || !some || !range.clone().all(settled) {
+        if self.wait_unpinned(slot, entry) || !self.is_settled(entry) {
             self.ram.unrecall(slot, index, entry);
             return 0;
         }
@@ -389,6 +392,20 @@ impl State {
         }
         self.ram.release(slot, index, entry, false);
         u64::from(entry.pages()) * PAGE_BYTES as u64
+    }
+
+    /// Whether a chunk has bytes, none of them owed, and nobody is about to add some.
+    fn is_settled(&self, entry: MapEntry) -> bool {
+        let lanes = self.ram.memory().lanes();
+        let mut some = false;
+        for page in entry.page().0..entry.page().0 + entry.pages() {
+            match pages::state(lanes, page) {
+                PageState::Valid { dirty: false } => some = true,
+                PageState::Invalid => {}
+                PageState::Claimed(_) | PageState::Valid { dirty: true } => return false,
+            }
+        }
+        some
     }
 
     /// Bytes of a file in memory, and those not yet drained.

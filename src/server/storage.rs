@@ -161,6 +161,9 @@ impl State {
     /// Brings chunks `first..first + count` of a file from the backing.
     pub fn stage(&mut self, file: FileRef, first: u64, count: u32) -> Result<()> {
         self.open_file(file)?;
+        if first > FILE_BYTES_MAX / CHUNK_BYTES {
+            return Err(Error::new(ErrorKind::TooLarge, "offset"));
+        }
         for index in first..first.saturating_add(u64::from(count.clamp(1, GRANT_MAX))) {
             let here = !self.ram.memory().entry(file.slot, index).is_absent();
             if here || !self.is_backed(file, index) {

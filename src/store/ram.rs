@@ -402,7 +402,11 @@ impl Ram {
             return Err(error);
         }
         pages::fill(self.memory.lanes(), entry.page().0, entry.page().0 + count, false);
-        self.install(slot, index, entry)
+        let installed = self.install(slot, index, entry);
+        if installed.is_err() {
+            self.free(entry, false);
+        }
+        installed
     }
 }
 
