@@ -187,7 +187,19 @@ fn a_server_killed_at_any_moment_loses_nothing_and_does_nothing_twice() {
         over.store(true, Ordering::SeqCst);
     });
     let client = Client::connect(&home.instance()).expect("connects");
-    assert_eq!(client.status().expect("status").starts, kills + 1);
+    let status = client.status().expect("status");
+    assert_eq!(status.starts, kills + 1);
+    let held: u64 = client
+        .list(b"")
+        .expect("lists")
+        .iter()
+        .map(|name| client.safety(&name.name).expect("is there").memory_bytes)
+        .sum();
+    let used = status.memory_used_bytes;
+    assert!(
+        used <= held + (64 << 20),
+        "{used} bytes used, {held} by files: memory has leaked: {status:?}"
+    );
 }
 
 /// Writes blocks of one byte value at random places, for ever.

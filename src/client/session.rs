@@ -2,6 +2,7 @@
 //! keeps the regions and gets a session of its own.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -276,22 +277,25 @@ struct Greeted {
     regions: [File; 3],
 }
 
-/// The handshake. A server that is being restarted is waited for.
-fn greet(instance: &Path) -> Result<Greeted> {
-    let path = instance.join("socket");
-    let begin = Instant::now();
-    let handshake = loop {
-        match Handshake::connect(&path) {
-            Err(_) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            connected => break connected?,
-        }
-    };
+fn shake_hands(socket: &Path) -> Result<(Welcome, Vec<OwnedFd>)> {
+    let handshake = Handshake::connect(socket)?;
     let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
     let program: String = program.chars().take(256).collect();
     handshake.send(&Hello { protocol: PROTOCOL, program }, &[])?;
-    let (welcome, descriptors) = handshake.receive()?;
+    handshake.receive()
+}
+
+/// The handshake. A server that is being restarted is waited for.
+fn greet(instance: &Path) -> Result<Greeted> {
+    let begin = Instant::now();
+    let (welcome, descriptors) = loop {
+        match shake_hands(&instance.join("socket")) {
+            Err(_) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => break done?,
+        }
+    };
     let (id, geometry, session, capability) = match welcome {
         Welcome::Session { instance, geometry, session, capability } => {
             (instance, geometry, session, capability)
@@ -300,7 +304,7 @@ fn greet(instance: &Path) -> Result<Greeted> {
     };
     let bad = || Error::new(ErrorKind::Malformed, "handshake: what came with it");
     let [tables, headers, pages, page] =
-        <[std::os::fd::OwnedFd; 4]>::try_from(descriptors).map_err(|_| bad())?;
+        <[OwnedFd; 4]>::try_from(descriptors).map_err(|_| bad())?;
     if !geometry.is_sane() {
         return Err(bad());
     }

@@ -331,6 +331,7 @@ impl State {
     /// [`ErrorKind::NoSpace`] if there are none.
     pub fn make_room(&mut self) -> Result<()> {
         let pins = self.sessions.pins();
+        let before = self.ram.used_bytes();
         self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
         let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
         for (ino, inode) in self.names.inodes() {
@@ -350,7 +351,7 @@ impl State {
             }
         }
         candidates.sort_unstable();
-        let mut freed = 0;
+        let mut freed = before - self.ram.used_bytes();
         for (_, ino, slot) in candidates {
             for (index, _) in self.ram.entries(slot) {
                 freed += self.evict(ino, slot, index);
