@@ -36,6 +36,7 @@ say "4. Program, server and launcher are killed in the middle of a run"
 "$terral" run --to "$home/killed" -- sh -c \
     "cp '$input' \$TERRAL_DIR/ && cd \$TERRAL_DIR && lmp -in in.melt >/dev/null" 2>/dev/null &
 launcher=$!
+disown "$launcher" # so that the shell does not announce its end
 instance=
 for _ in $(seq 200); do
     instance=$(find "/dev/shm/terral-$(id -u)" -maxdepth 1 -name "run-$launcher-*" 2>/dev/null || true)
@@ -51,7 +52,7 @@ descendants() {
 }
 # shellcheck disable=SC2046
 kill -9 $(descendants "$launcher")
-wait "$launcher" 2>/dev/null || true
+while kill -0 "$launcher" 2>/dev/null; do sleep 0.05; done
 echo "  in DIR now: $(find "$home/killed" -type f | wc -l) files"
 
 say "5. terral recover"

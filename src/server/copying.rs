@@ -157,7 +157,7 @@ fn copy_whole(
                 tier::give_back(memory, job.slot, index);
                 return Err(error);
             }
-            pass.bytes += piece.len() as u64;
+            pass.bytes += counted(memory, job.slot, offset, piece.len());
         }
         version.sums.insert(index, snapshot.sum());
         drop(version);
@@ -173,6 +173,12 @@ fn copy_whole(
     pass.epoch = epoch;
     pass.version = Some(version);
     Ok(pass)
+}
+
+/// How many of `length` bytes at `offset` are the file's: whole pages are copied.
+fn counted(memory: &Memory, slot: FileSlot, offset: u64, length: usize) -> u64 {
+    let size = SizeWord::load(memory.header(slot).size()).size();
+    size.saturating_sub(offset).min(length as u64)
 }
 
 /// Bytes of the old version that are not in memory become part of the new one.
@@ -212,7 +218,7 @@ fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u
             let context = format!("chunk {index} read back from the permanent store");
             return Err(Error::new(ErrorKind::Corrupt, context));
         }
-        bytes += length;
+        bytes += counted(memory, slot, index * CHUNK_BYTES, length as usize);
     }
     Ok(bytes)
 }
@@ -258,8 +264,9 @@ fn copy_in_place(
                 tier::give_back(memory, job.slot, index);
                 return Err(Error::new(ErrorKind::Corrupt, shown(path)));
             }
-            pass.bytes += piece.len() as u64;
-            pass.verified_bytes += piece.len() as u64;
+            let bytes = counted(memory, job.slot, offset, piece.len());
+            pass.bytes += bytes;
+            pass.verified_bytes += bytes;
         }
         show(shared, &mut pass);
     }
