@@ -44,7 +44,7 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
         }
         match next_job(&mut state, backing) {
             Job::File(job) => {
-                let owed = state.resident(job.slot).1;
+                let owed = state.owed_bytes(job.slot);
                 state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
                 drop(state);
                 let (begin, pass) = (Instant::now(), copy(shared, backing, &job));
@@ -444,7 +444,7 @@ impl State {
         }
         for (ino, _) in self.debts.iter() {
             if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-                drain.owed_bytes += self.resident(slot).1;
+                drain.owed_bytes += self.owed_bytes(slot);
             }
         }
         drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);

@@ -340,7 +340,8 @@ impl State {
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let attributes = self.attributes(ino).ok_or_else(missing)?;
         let inode = self.names.inode(ino).ok_or_else(missing)?;
-        let (memory_bytes, owed_bytes) = inode.slot.map_or((0, 0), |slot| self.resident(slot));
+        let memory_bytes = inode.slot.map_or(0, |slot| self.resident(slot).0);
+        let owed_bytes = inode.slot.map_or(0, |slot| self.owed_bytes(slot));
         let debt = self.debts.get(ino);
         let known = inode.published.is_some() || inode.is_directory();
         Ok(Safety {

@@ -409,7 +409,12 @@ impl State {
         some
     }
 
-    /// Bytes of a file in memory, and those not yet drained.
+    /// Bytes of a file that are not yet drained, as a person counts them: no more than it has.
+    pub fn owed_bytes(&self, slot: FileSlot) -> u64 {
+        self.resident(slot).1.min(self.ram.size(slot))
+    }
+
+    /// Bytes of a file in memory, and those of pages not yet drained.
     pub fn resident(&self, slot: FileSlot) -> (u64, u64) {
         let memory = self.ram.memory();
         self.ram.entries(slot).iter().fold((0, 0), |(held, owed), (_, entry)| {
