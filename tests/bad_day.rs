@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![cfg(not(loom))]
 
+mod files;
 mod process;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use files::{WRITE, open};
 use rustix::process::Signal;
-use terral_client::{Client, File, OpenHow, access};
+use terral_client::{Client, OpenHow};
 
 const MEMORY_MIB: u64 = 1024;
 
@@ -37,19 +39,6 @@ impl Home {
     fn instance(&self) -> PathBuf {
         self.0.path().join("instance")
     }
-}
-
-const WRITE: OpenHow = OpenHow {
-    access: (access::READ | access::WRITE) as u8,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    mode: 0o644,
-};
-
-fn open(client: &Client, path: &str) -> File {
-    client.open(path.as_bytes(), WRITE).expect("opens")
 }
 
 /// Random numbers (xorshift64*, Marsaglia 2003), so that a failing run can be repeated.

@@ -1,6 +1,7 @@
 //! Bad input: garbage from the outside is refused or harmless; the server stays up.
 #![cfg(not(loom))]
 
+mod files;
 mod mount;
 mod process;
 
@@ -12,7 +13,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use terral_client::{Client, ErrorKind, OpenHow, access};
+use files::WRITE;
+use terral_client::{Client, ErrorKind};
 
 #[test]
 fn role() {
@@ -29,15 +31,6 @@ fn home() -> (tempfile::TempDir, PathBuf) {
     let instance = home.path().join("instance");
     (home, instance)
 }
-
-const WRITE: OpenHow = OpenHow {
-    access: (access::READ | access::WRITE) as u8,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    mode: 0o644,
-};
 
 /// The server answers, and a new file is written and read right.
 fn works(client: &Client, name: &str) {

@@ -1,10 +1,13 @@
 //! One server and its clients, through shared memory: what the client library promises.
 #![cfg(not(loom))]
 
+mod files;
+
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use terral_client::{Client, ErrorKind, File, Kind, OpenHow, access};
+use files::open;
+use terral_client::{Client, ErrorKind, Kind, OpenHow};
 use terral_server::{Options, Outcome, serve};
 
 /// A server in a thread of this process, its instance in `/dev/shm`.
@@ -54,19 +57,6 @@ impl Server {
         client.leave().expect("leaves");
         self.thread.take().expect("runs").join().expect("no panic")
     }
-}
-
-const WRITE: OpenHow = OpenHow {
-    access: (access::READ | access::WRITE) as u8,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    mode: 0o644,
-};
-
-fn open(client: &Client, path: &str) -> File {
-    client.open(path.as_bytes(), WRITE).expect("opens")
 }
 
 fn pattern(length: usize, seed: u32) -> Vec<u8> {

@@ -65,8 +65,9 @@ impl State {
         }
         let gone = || Error::new(ErrorKind::BadHandle, "session");
         let client = self.sessions.client(session).ok_or_else(gone)?;
-        // Whoever knows a description's nonce may end it: a close that was told to a server which died
-        // comes to one that has seen no capability of this client yet, and nobody would tell it again.
+        // Whoever knows a description's nonce may end it: a close that was told to a server which
+        // died comes to one that has seen no capability of this client yet, and nobody would tell
+        // it again.
         if !matches!(request, Request::Close { .. }) {
             self.authz.check(&client.presented, envelope.authority, &request)?;
         }
