@@ -78,7 +78,8 @@ impl Authz {
         Ok(presented.0.len() as u32)
     }
 
-    /// Whether the capability behind `handle` allows `request`. Every request comes through here.
+    /// Whether the capability behind `handle` allows `request`. Every request comes through here
+    /// but two: presenting a capability, and closing a description, whose nonce is proof enough.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] for an unknown or stale handle (present the capability again),
