@@ -43,9 +43,12 @@ lint: ## formatting, clippy, the house's rules, licences and sources of dependen
 fmt: ## format the sources
 	$(CARGO) fmt --all
 
-man: release ## write the manual pages to target/man
-	mkdir -p target/man
+man: release ## write the manual pages and completions to target/man, target/completions
+	mkdir -p target/man target/completions
 	target/release/terral man target/man
+	for shell in bash zsh fish; do \
+		target/release/terral completions $$shell > target/completions/terral.$$shell || exit 1; \
+	done
 
 install: man ## install under PREFIX (default /usr/local)
 	install -D -m 755 target/release/terral $(DESTDIR)$(PREFIX)/bin/terral
@@ -60,6 +63,12 @@ install: man ## install under PREFIX (default /usr/local)
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 target/completions/terral.bash \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/terral
+	install -D -m 644 target/completions/terral.zsh \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_terral
+	install -D -m 644 target/completions/terral.fish \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/terral.fish
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -1,6 +1,6 @@
 //! `terral bench`: measures this machine with and without Terral, in one run.
 //!
-//! Not here: how each figure is taken; see `bench_cases` and `bench_extra`.
+//! Not here: how each figure is taken; see `bench_cases` and the files that `EXTRAS` names.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,13 +10,31 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::bench_cases::{self, Case};
-use crate::bench_extra::{EXTRAS, Effort, Extra};
+use crate::bench_figure::{Effort, Extra};
 use crate::bench_host::{Bed, Host};
 use crate::bench_report::{Machine, Report, rows};
 use crate::machine::{self, SHARED_MEMORY};
 use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
+use crate::{
+    bench_extra, bench_git, bench_make, bench_memory, bench_names, bench_preload, bench_tar,
+};
+
+/// What is measured beside the IOR-like cases. What is for names begins so.
+const EXTRAS: [Extra; 11] = [
+    Extra { name: "memcpy", measure: bench_extra::memcpy },
+    Extra { name: "drain", measure: bench_extra::drain },
+    Extra { name: "slowdown", measure: bench_extra::slowdown },
+    Extra { name: "idle", measure: bench_extra::idle },
+    Extra { name: "start", measure: bench_extra::start },
+    Extra { name: "names-rates", measure: bench_names::measure },
+    Extra { name: "names-tar", measure: bench_tar::measure },
+    Extra { name: "names-git", measure: bench_git::measure },
+    Extra { name: "names-make", measure: bench_make::measure },
+    Extra { name: "names-preload", measure: bench_preload::measure },
+    Extra { name: "names-memory", measure: bench_memory::measure },
+];
 
 /// Measures Terral beside tmpfs and a disk directory, in turn
 #[derive(Args)]
@@ -24,7 +42,8 @@ use crate::units::{parse_bytes, time};
 Examples:
   terral bench --quick
   terral bench --to /scratch --markdown docs/benchmarks.md
-  terral bench --cases new-64k,strided,drain --json")]
+  terral bench --cases new-64k,strided,drain --json
+  terral bench --cases names    (files a second, tar, git, make, memory per file)")]
 pub struct Arguments {
     /// Disk directory to compare with and to drain into
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -75,7 +94,8 @@ impl Arguments {
                 checkpoint_bytes: 256 << 20,
                 compute_s: 2.0,
                 names: 2000,
-                kept_names: 20_000,
+                kept_names: 100_000,
+                git_files: 5000,
             };
         }
         Effort {
@@ -84,7 +104,8 @@ impl Arguments {
             checkpoint_bytes: 256 << 20,
             compute_s: 2.0,
             names: 10_000,
-            kept_names: 20_000,
+            kept_names: 1_000_000,
+            git_files: 50_000,
         }
     }
 

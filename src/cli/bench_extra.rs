@@ -1,5 +1,4 @@
-//! What is not a rate beside tmpfs: names per second, the drain, an idle server, memory per name,
-//! the start of a job.
+//! What is not a rate beside tmpfs: plain copies, the drain, an idle server, the start of a job.
 //!
 //! Invariant: the drain and `cp` get the same bytes and the same directory, in turn, each beginning
 //! with nothing left to write there.
@@ -11,62 +10,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use terral_client::Drain;
 
+use crate::bench_figure::{Effort, writing};
 use crate::bench_host::{Bed, Face, Host, Team};
 use crate::bench_report::{Bound, Fact, Spread};
 use crate::bench_worker::{CHECKPOINTS, Pass, Work, now_ns};
 
-const TRANSFER: u64 = 1 << 20;
 const IDLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(180);
 const TICKS_NOTE: &str = "utime + stime of /proc/PID/stat, 10 ms each";
-
-/// How much to do.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Rounds of what is repeated.
-    pub rounds: usize,
-    /// Bytes of the file that is drained.
-    pub drain_bytes: u64,
-    /// Bytes of a checkpoint.
-    pub checkpoint_bytes: u64,
-    /// Seconds of computing after it.
-    pub compute_s: f64,
-    /// Names for rates.
-    pub names: u64,
-    /// Names for memory per name.
-    pub kept_names: u64,
-}
-
-/// A figure that one can ask for by name.
-pub struct Extra {
-    /// For `--cases`.
-    pub name: &'static str,
-    /// Measures it.
-    pub measure: fn(&Host, &Effort) -> Result<Vec<Fact>>,
-}
-
-/// All of them.
-pub const EXTRAS: [Extra; 7] = [
-    Extra { name: "memcpy", measure: memcpy },
-    Extra { name: "metadata", measure: metadata },
-    Extra { name: "drain", measure: drain },
-    Extra { name: "slowdown", measure: slowdown },
-    Extra { name: "idle", measure: idle },
-    Extra { name: "names", measure: memory_per_name },
-    Extra { name: "start", measure: start },
-];
-
-fn writing(work: Work, bytes: u64) -> Pass {
-    let transfer = bytes.min(TRANSFER);
-    Pass { work, name: String::new(), bytes, transfer, process: 0, processes: 1, count: 0 }
-}
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
 /// What a copy costs without any file system.
-fn memcpy(_: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+pub fn memcpy(_: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     let mut target = vec![1u8; 256 << 20];
     let mut facts = Vec::new();
     for (length, name) in [(4 << 10, "4k"), (64 << 10, "64k"), (1 << 20, "1m"), (4 << 20, "4m")] {
@@ -86,45 +44,6 @@ fn memcpy(_: &Host, effort: &Effort) -> Result<Vec<Fact>> {
         )));
     }
     std::hint::black_box(&target);
-    Ok(facts)
-}
-
-// Names.
-
-fn metadata(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
-    let bed = Bed::start(host, None)?;
-    let works = [
-        (Work::CreateMany, "create + close"),
-        (Work::StatMany, "stat"),
-        (Work::RemoveMany, "unlink"),
-    ];
-    let mut rates = Vec::new();
-    let faces = [Face::Tmpfs, Face::Client, Face::Preload];
-    let mut teams = Vec::new();
-    for face in faces {
-        teams.push(Team::start(host, face, Some(&bed), 1)?);
-    }
-    for _ in 0..effort.rounds {
-        for (face, team) in faces.into_iter().zip(&mut teams) {
-            for (work, what) in works {
-                let pass = Pass { count: effort.names, ..writing(work, 0) };
-                let took = team.alone(&pass, &format!("names-{}", face.name()))?;
-                rates.push((face, what, effort.names as f64 / seconds(took.wall_ns)));
-            }
-        }
-    }
-    let mut facts = Vec::new();
-    for (_, what) in works {
-        for face in faces {
-            let own = rates.iter().filter(|rate| rate.0 == face && rate.1 == what);
-            let rate = Spread::of(own.map(|rate| rate.2));
-            let name = format!("{what}, {}", face.name());
-            facts.push(Fact::new(&name, rate.median, "per second", None).note(format!(
-                "{:.0}–{:.0}; {} names in one directory, 1 process",
-                rate.min, rate.max, effort.names
-            )));
-        }
-    }
     Ok(facts)
 }
 
@@ -221,7 +140,8 @@ fn copy_with_drain(host: &Host, bytes: u64, asked: bool) -> Result<(Paid, f64)> 
     Ok((Paid { copied_s: since(copied), safe_s: since(safe) }, busy))
 }
 
-fn drain(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+/// Bringing files to the disk, beside `cp`.
+pub fn drain(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     let bytes = effort.drain_bytes;
     let (mut cp, mut own) = (Vec::new(), Vec::new());
     for round in 0..effort.rounds {
@@ -274,7 +194,8 @@ fn program(host: &Host, effort: &Effort, steps: u64, target: Option<PathBuf>) ->
     Ok(seconds(team.alone(&pass, "checkpoint")?.wall_ns))
 }
 
-fn slowdown(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+/// A program that computes while its files are brought.
+pub fn slowdown(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     let mut team = Team::start(host, Face::Tmpfs, None, 1)?;
     let probe = Pass { count: 200_000_000, ..writing(Work::Compute, 0) };
     team.alone(&probe, "")?;
@@ -318,29 +239,8 @@ fn ticks(bed: &Bed) -> Result<u64> {
     Ok(next()? + next()?)
 }
 
-/// A field of the server's `/proc/PID/status`, bytes.
-fn status_bytes(bed: &Bed, field: &str) -> Result<u64> {
-    let text = bed.about("status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let number = line.and_then(|line| line.split_ascii_whitespace().next());
-    let kilobytes: u64 = number.context(field.to_owned())?.parse()?;
-    Ok(kilobytes * 1024)
-}
-
-/// Bytes that the instance's files take, those of the arena left out.
-fn tables_bytes(bed: &Bed) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let mut total = 0;
-    for entry in std::fs::read_dir(&bed.instance)? {
-        let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with("seg-") {
-            total += entry.metadata()?.blocks() * 512;
-        }
-    }
-    Ok(total)
-}
-
-fn idle(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+/// A server that nobody asks.
+pub fn idle(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     let bed = Bed::start(host, None)?;
     let mut team = Team::start(host, Face::Client, Some(&bed), 1)?;
     team.alone(&writing(Work::New, effort.checkpoint_bytes), "idle")?;
@@ -349,9 +249,9 @@ fn idle(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     let before = ticks(&bed)?;
     std::thread::sleep(IDLE);
     let spent = ticks(&bed)? - before;
-    let resident = status_bytes(&bed, "RssAnon")? + status_bytes(&bed, "RssFile")?;
+    let resident = bed.status_bytes("RssAnon")? + bed.status_bytes("RssFile")?;
     let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-    let tables = tables_bytes(&bed)?;
+    let tables = bed.tables_bytes()?;
     Ok(vec![
         Fact::new("idle server, 10 s", spent as f64, "ticks", Some(Bound::AtMost(0.0)))
             .note(TICKS_NOTE),
@@ -369,38 +269,8 @@ fn idle(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     ])
 }
 
-fn memory_per_name(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
-    let bed = Bed::start(host, None)?;
-    let mut team = Team::start(host, Face::Client, Some(&bed), 1)?;
-    let mut facts = Vec::new();
-    // The first names pay for pages that exist once.
-    let made = Pass { count: 100, ..writing(Work::CreateMany, 0) };
-    team.alone(&made, "first")?;
-    for (bytes, what) in [(0, "empty"), (100, "of 100 bytes")] {
-        let now = || -> Result<(u64, u64, u64)> {
-            let used = bed.client.status()?.memory_used_bytes;
-            Ok((status_bytes(&bed, "RssAnon")?, tables_bytes(&bed)?, used))
-        };
-        let before = now()?;
-        let pass = Pass { count: effort.kept_names, ..writing(Work::CreateMany, bytes) };
-        team.alone(&pass, &format!("kept-{bytes}"))?;
-        let after = now()?;
-        let per = |before: u64, after: u64| {
-            after.saturating_sub(before) as f64 / effort.kept_names as f64
-        };
-        let (heap, tables) = (per(before.0, after.0), per(before.1, after.1));
-        let name = format!("memory per closed file, {what}");
-        facts
-            .push(Fact::new(&name, heap + tables, "bytes", Some(Bound::AtMost(256.0))).note(format!(
-            "{heap:.0} of the heap, {tables:.0} of tables and log; {:.0} of the arena; {} names",
-            per(before.2, after.2),
-            effort.kept_names
-        )));
-    }
-    Ok(facts)
-}
-
-fn start(host: &Host, _: &Effort) -> Result<Vec<Fact>> {
+/// The shortest job.
+pub fn start(host: &Host, _: &Effort) -> Result<Vec<Fact>> {
     let program = std::env::current_exe().context("terral: own path")?;
     let mut walls = Vec::new();
     for _ in 0..9 {

@@ -104,6 +104,33 @@ impl Host {
         self.memory.join("tmpfs")
     }
 
+    /// A path for what a benchmark needs beside what it measures.
+    pub fn aside(&self, name: &str) -> PathBuf {
+        self.memory.join(name)
+    }
+
+    /// Where POSIX calls find the files of a face.
+    pub fn root(&self, face: Face) -> PathBuf {
+        match face {
+            Face::Tmpfs => self.tmpfs(),
+            Face::Disk => self.disk.clone(),
+            Face::Client | Face::Preload => PathBuf::from(PREFIX),
+        }
+    }
+
+    /// `program`, as it is started to use the files of a face with POSIX calls.
+    pub fn command(&self, program: &Path, face: Face, bed: Option<&Bed>) -> Result<Command> {
+        let mut command = Command::new(program);
+        command.env_remove("TERRAL_INSTANCE").env_remove("TERRAL_PREFIX").env_remove("TERRAL_CWD");
+        if face == Face::Preload {
+            let bed = bed.context("no server for this face")?;
+            let list = preload_list(&self.library, std::env::var_os("LD_PRELOAD"));
+            command.env("LD_PRELOAD", list).env("TERRAL_PREFIX", PREFIX);
+            command.env("TERRAL_INSTANCE", &bed.instance);
+        }
+        Ok(command)
+    }
+
     /// Takes memory and gives it back, so that the next to take it does not have to get it from the
     /// host of a virtual machine.
     pub fn touch(&self, bytes: u64) -> Result<()> {
@@ -137,12 +164,17 @@ pub struct Bed {
 impl Bed {
     /// Starts it.
     pub fn start(host: &Host, target: Option<PathBuf>) -> Result<Self> {
+        Bed::with_memory(host, target, host.arena_bytes)
+    }
+
+    /// The same with another bound of the memory tier.
+    pub fn with_memory(host: &Host, target: Option<PathBuf>, memory_bytes: u64) -> Result<Self> {
         let instance = host.memory.join(format!("instance-{}", now_ns()));
         std::fs::create_dir(&instance).with_context(|| instance.display().to_string())?;
         let server = Server::start(Start {
             instance: instance.clone(),
             target,
-            memory_bytes: host.arena_bytes,
+            memory_bytes,
             ends_with_us: true,
         })?;
         let client = Client::connect(&instance)?;
@@ -160,6 +192,28 @@ impl Bed {
     pub fn about(&self, file: &str) -> Result<String> {
         let path = format!("/proc/{}/{file}", self.pid);
         std::fs::read_to_string(&path).context(path)
+    }
+
+    /// A field of the server's `/proc/PID/status`, bytes.
+    pub fn status_bytes(&self, field: &str) -> Result<u64> {
+        let text = self.about("status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let number = line.and_then(|line| line.split_ascii_whitespace().next());
+        let kilobytes: u64 = number.context(field.to_owned())?.parse()?;
+        Ok(kilobytes * 1024)
+    }
+
+    /// Bytes that the instance's files take, those of the arena left out.
+    pub fn tables_bytes(&self) -> Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let mut total = 0;
+        for entry in std::fs::read_dir(&self.instance)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with("seg-") {
+                total += entry.metadata()?.blocks() * 512;
+            }
+        }
+        Ok(total)
     }
 
     /// Returns when no more memory is being prepared.
@@ -257,20 +311,15 @@ impl Team {
     /// Starts `processes` workers; `bed` is needed for Terral's faces.
     pub fn start(host: &Host, face: Face, bed: Option<&Bed>, processes: u64) -> Result<Self> {
         let program = std::env::current_exe().context("terral: own path")?;
-        let instance = || bed.map(|bed| bed.instance.clone()).context("no server for this face");
         let workers = (0..processes).map(|_| {
-            let mut command = Command::new(&program);
-            command.arg("bench-worker").env_remove("TERRAL_INSTANCE").env_remove("TERRAL_PREFIX");
-            match face {
-                Face::Tmpfs => command.arg("--directory").arg(host.tmpfs()),
-                Face::Disk => command.arg("--directory").arg(&host.disk),
-                Face::Client => command.arg("--client-of").arg(instance()?),
-                Face::Preload => {
-                    let list = preload_list(&host.library, std::env::var_os("LD_PRELOAD"));
-                    command.env("LD_PRELOAD", list).env("TERRAL_PREFIX", PREFIX);
-                    command.env("TERRAL_INSTANCE", instance()?).arg("--directory").arg(PREFIX)
-                }
-            };
+            let mut command = host.command(&program, face, bed)?;
+            command.arg("bench-worker");
+            if face == Face::Client {
+                let bed = bed.context("no server for this face")?;
+                command.arg("--client-of").arg(&bed.instance);
+            } else {
+                command.arg("--directory").arg(host.root(face));
+            }
             Worker::start(command)
         });
         Ok(Team(workers.collect::<Result<_>>()?))

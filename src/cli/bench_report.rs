@@ -388,6 +388,10 @@ the first bytes of a new server. `overwrite`: an existing file, whole. `segmente
 one new file shared by all. `read`: by processes other than the writer, which have read it
 before; `first-read`: which have not. `of own`: beside a new file per process of the same face
 and transfer, in the same rounds; at least 0.9 is asked for.
+
+Among everything else, names a second, `tar`, `git status` and `make` are measured beside tmpfs in
+turn too, with unchanged programs under the preload library; a first round fills caches and is not
+counted. `1 process` and `own directories`: no two processes create names in one directory.
 ";
 
 #[cfg(test)]

@@ -27,6 +27,15 @@ mod wait;
 
 mod checks;
 
+mod elf;
+mod libc_files;
+mod libraries;
+mod program;
+
+mod coverage;
+
+mod doctor_program;
+
 mod doctor;
 
 mod bench_worker;
@@ -37,10 +46,23 @@ mod bench_cases;
 
 mod bench_report;
 
+mod bench_figure;
+
 mod bench_extra;
+mod bench_memory;
+mod bench_names;
+
+mod bench_session;
+
+mod bench_make;
+mod bench_preload;
+mod bench_tar;
+
+mod bench_git;
 
 mod bench;
 
+mod completions;
 mod man;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -71,6 +93,7 @@ enum Verb {
     Recover(recover::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
+    Completions(completions::Arguments),
     #[command(hide = true)]
     BenchWorker(bench_worker::Arguments),
     #[command(hide = true)]
@@ -94,6 +117,7 @@ fn main() -> std::process::ExitCode {
         Verb::Recover(arguments) => recover::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Bench(arguments) => bench::main(&arguments),
+        Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
         Verb::Ask(arguments) => serve::ask(&arguments),
         Verb::Man(arguments) => man::main(&arguments, Terral::command()),

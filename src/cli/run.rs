@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueHint};
 use terral_client::{Client, Status};
 
 use crate::instances::{self, PREFIX};
@@ -63,6 +63,7 @@ pub struct Arguments {
     json: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -284,7 +285,7 @@ fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
 fn warn(summary: &Summary<'_>) {
     if summary.totals.opens == 0 {
         say("no file was opened through Terral: did COMMAND use $TERRAL_DIR? A static or setuid \
-             program cannot be served: `terral doctor` says more");
+             program cannot be served: `terral doctor -- PROGRAM` says more");
     }
     for stray in summary.strays {
         say(format_args!("{stray}: written past Terral by a program it cannot see; saved there"));

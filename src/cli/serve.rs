@@ -36,9 +36,9 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
     /// Name of the instance, for --instance of the other verbs
-    #[arg(long, default_value = "default", conflicts_with = "instance_directory")]
+    #[arg(long, default_value = "default")]
     name: PathBuf,
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "name")]
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
     launcher: Option<u32>,
