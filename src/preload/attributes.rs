@@ -9,6 +9,7 @@ use terral_client::{Attributes, Kind};
 const DEVICE_MINOR: u32 = 0xe44a1;
 /// What programs should read and write at a time; cp uses the same.
 const BLOCK_BYTES: u32 = 128 << 10;
+const PAGE_BYTES: u64 = 4096;
 const NS: u64 = 1_000_000_000;
 
 /// Type and permission bits.
@@ -20,8 +21,10 @@ pub fn mode(attributes: &Attributes) -> u32 {
     kind | (attributes.mode & 0o7777)
 }
 
+/// In units of 512 bytes; memory is taken by pages, and none by directories.
 fn blocks(attributes: &Attributes) -> u64 {
-    attributes.size.div_ceil(512)
+    let bytes = if attributes.kind == Kind::File { attributes.size } else { 0 };
+    bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / 512)
 }
 
 /// As `stat` shows them.

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 use terral_client::File;
 
 use crate::real::{Served, answer, kernel, set_errno};
-use crate::{connect, standard, state};
+use crate::{connect, state};
 
 /// Tells the server that a descriptor of `file` is closed.
 pub fn tell(file: &File) {
@@ -70,7 +70,6 @@ pub fn duplicate(fd: c_int, command: c_int, least: c_int) -> Served<c_int> {
     if copy < 0 {
         return Err(crate::real::errno());
     }
-    standard::before(copy);
     let managed = state::Managed { file: held.file.clone(), path: held.path.clone() };
     if let Err(errno) = state::install(copy, managed) {
         let _: c_int = kernel!(SYS_close, copy);
@@ -93,9 +92,6 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     let source = state::managed(from);
-    if source.is_some() {
-        standard::before(to);
-    }
     drop(state::managed(to));
     let target = state::take(to);
     let copy: c_int = kernel!(SYS_dup3, from, to, flags);

@@ -1,7 +1,8 @@
 //! `read`, `write` and their positioned and checked kin, `lseek`, sizes and safety.
 //!
 //! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that
-//! the client sees only calls that may be. Not here: vectors.
+//! the client sees only calls that may be; nothing read or written changes nothing. Not here:
+//! vectors.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -52,6 +53,9 @@ pub unsafe fn bytes<'a>(buffer: *const c_void, count: usize) -> &'a [u8] {
 #[inline]
 pub fn read_here(managed: &Managed, buffer: &mut [u8]) -> Served<isize> {
     allow(managed, access::READ)?;
+    if buffer.is_empty() {
+        return Ok(0);
+    }
     connect::serve(|| managed.file.read(buffer)).map(|count| count as isize)
 }
 
@@ -59,6 +63,9 @@ pub fn read_here(managed: &Managed, buffer: &mut [u8]) -> Served<isize> {
 #[inline]
 pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
     allow(managed, access::WRITE)?;
+    if bytes.is_empty() {
+        return Ok(0);
+    }
     connect::serve(|| managed.file.write(bytes)).map(|count| count as isize)
 }
 
@@ -66,6 +73,9 @@ pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
 pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<isize> {
     let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
     allow(managed, access::READ)?;
+    if buffer.is_empty() {
+        return Ok(0);
+    }
     connect::serve(|| managed.file.read_at(buffer, offset)).map(|count| count as isize)
 }
 
@@ -73,6 +83,9 @@ pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<is
 pub fn write_at(managed: &Managed, bytes: &[u8], offset: off_t) -> Served<isize> {
     let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
     allow(managed, access::WRITE)?;
+    if bytes.is_empty() {
+        return Ok(0);
+    }
     let appends = managed.file.access() & access::APPEND != 0;
     let written = connect::serve(|| {
         if appends { managed.file.append(bytes) } else { managed.file.write_at(bytes, offset) }

@@ -7,11 +7,11 @@
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr;
 
-use libc::{DIR, dirent64};
+use libc::{DIR, dirent64, size_t, ssize_t};
 use terral_client::{Kind, Name as Listed};
 
-use crate::path::{Name, by_path};
-use crate::real::{Served, alias, answer, libc_call, set_errno};
+use crate::path::{Name, by_fd, by_path};
+use crate::real::{Served, alias, answer, kernel, libc_call, set_errno};
 use crate::{close, connect, open, state};
 
 /// High half where glibc keeps a lock word: 0, 1 or 2.
@@ -230,6 +230,56 @@ unsafe extern "C" fn seekdir(directory: *mut DIR, position: c_long) {
         Some(stream) => stream.position = position.max(0) as usize,
         None => libc_call!(c"seekdir" as Function, (), directory, position),
     }
+}
+
+/// Entries from the descriptor's offset on, which counts them.
+fn fill(held: &state::Managed, room: &mut [u8]) -> Served<isize> {
+    if !held.file.is_directory() {
+        return Err(libc::ENOTDIR);
+    }
+    let path = held.path.as_deref().ok_or(libc::EOPNOTSUPP)?;
+    let mut stream = Stream {
+        mark: 0,
+        fd: -1,
+        position: held.file.offset() as usize,
+        path: Box::default(),
+        names: list(path)?,
+        // SAFETY: dirent64 is plain data; all zero is a value of it.
+        entry: unsafe { std::mem::zeroed() },
+    };
+    let mut end = 0;
+    loop {
+        let before = stream.position;
+        let entry = stream.next();
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: the stream's entry is whole, its length within the struct.
+        let bytes = unsafe {
+            let length = usize::from((*entry).d_reclen);
+            std::slice::from_raw_parts(entry.cast::<u8>(), length)
+        };
+        let Some(to) = room.get_mut(end..end + bytes.len()) else {
+            if end == 0 {
+                return Err(libc::EINVAL);
+            }
+            stream.position = before;
+            break;
+        };
+        to.copy_from_slice(bytes);
+        end += bytes.len();
+    }
+    held.file.set_offset(stream.position as u64);
+    Ok(end as isize)
+}
+
+// In the kernel it would move the very offset that says what the descriptor is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+    by_fd!(fd, kernel!(SYS_getdents64, fd, buffer, count), |held| {
+        // SAFETY: the caller promises the buffer.
+        fill(&held, unsafe { crate::data::room(buffer, count) })
+    })
 }
 
 /// Opens a directory given relative to another, for `scan`.

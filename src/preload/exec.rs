@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use crate::path::{Name, Space, Where, resolve};
+use crate::path::{Name, Space, Where, link_of, resolve};
 use crate::real::{Served, answer, errno, kernel, set_errno};
 use crate::{close, cwd, open, settings, state};
 
@@ -137,16 +137,29 @@ fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
     if line.starts_with(b"#!") {
         return Err(libc::ENOEXEC);
     }
-    let memory: c_int = kernel!(SYS_memfd_create, c"terral-program".as_ptr(), 0);
+    copy_into_memory(fd)
+}
+
+/// Copies a managed file into a memfd, which an exec closes, and gives that.
+pub fn copy_into_memory(fd: c_int) -> Served<c_int> {
+    let held = state::managed(fd).ok_or(libc::EBADF)?;
+    let name = c"terral-program".as_ptr();
+    let memory: c_int = kernel!(SYS_memfd_create, name, libc::MFD_CLOEXEC);
     if memory < 0 {
         return Err(errno());
     }
+    fill(memory, &held).map(|()| memory).inspect_err(|_| {
+        let _: c_int = kernel!(SYS_close, memory);
+    })
+}
+
+fn fill(memory: c_int, held: &state::Held) -> Served<()> {
     let mut buffer = [0u8; 16 << 10];
     let mut offset = 0;
     loop {
-        let count = crate::data::read_at(&held, &mut buffer, offset)?;
+        let count = crate::data::read_at(held, &mut buffer, offset)?;
         if count == 0 {
-            return Ok(memory);
+            return Ok(());
         }
         let written: isize = kernel!(SYS_write, memory, buffer.as_ptr(), count);
         if written != count {
@@ -157,16 +170,34 @@ fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
 }
 
 /// Runs a program under the prefix.
-unsafe fn run_name(name: &Name<'_>, arguments: Strings, environment: Strings) -> Served<c_int> {
+///
+/// `given` is what a script is told to be called.
+unsafe fn run_name(
+    name: &Name<'_>,
+    given: &[u8],
+    arguments: Strings,
+    environment: Strings,
+) -> Served<c_int> {
     let found = crate::metadata::of_name(name)?;
     if found.mode & 0o111 == 0 {
         return Err(libc::EACCES);
     }
     let fd = open::open_name(name, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-    let mut line = [0u8; 256];
-    let program = copy_program(fd, &mut line);
+    // SAFETY: the arrays are the caller's.
+    let failure = unsafe { run_open(fd, given, arguments, environment) };
     close::close_fd(fd);
-    match program {
+    failure
+}
+
+/// Runs a program that is open.
+unsafe fn run_open(
+    fd: c_int,
+    given: &[u8],
+    arguments: Strings,
+    environment: Strings,
+) -> Served<c_int> {
+    let mut line = [0u8; 256];
+    match copy_program(fd, &mut line) {
         Ok(memory) => {
             // SAFETY: the arrays are the caller's.
             let environment = unsafe { Environment::of_child(environment) };
@@ -179,7 +210,7 @@ unsafe fn run_name(name: &Name<'_>, arguments: Strings, environment: Strings) ->
         }
         // SAFETY: the arrays are the caller's.
         Err(libc::ENOEXEC) if line.starts_with(b"#!") => unsafe {
-            run_script(name, &mut line, arguments, environment)
+            run_script(given, &mut line, arguments, environment)
         },
         Err(errno) => Err(errno),
     }
@@ -187,7 +218,7 @@ unsafe fn run_name(name: &Name<'_>, arguments: Strings, environment: Strings) ->
 
 /// Runs `#! interpreter argument` with the script's own path.
 unsafe fn run_script(
-    name: &Name<'_>,
+    given: &[u8],
     line: &mut [u8; 256],
     arguments: Strings,
     environment: Strings,
@@ -200,7 +231,7 @@ unsafe fn run_script(
     let (interpreter, rest) = write(&mut words, &[&text[..split]]).ok_or(libc::ENOEXEC)?;
     let argument = text[split..].trim_ascii();
     let (argument_text, rest) = write(rest, &[argument]).ok_or(libc::ENOEXEC)?;
-    let (script, _) = write(rest, &[name.absolute]).ok_or(libc::ENAMETOOLONG)?;
+    let (script, _) = write(rest, &[given]).ok_or(libc::ENAMETOOLONG)?;
     let mut list = Vec::new();
     list.push(interpreter);
     if !argument.is_empty() {
@@ -225,7 +256,10 @@ pub unsafe extern "C" fn execve(
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
         match resolve(libc::AT_FDCWD, path, &mut space) {
-            Where::Managed(name) => answer(run_name(&name, arguments, environment)),
+            Where::Managed(name) => {
+                let given = CStr::from_ptr(path).to_bytes();
+                answer(run_name(&name, given, arguments, environment))
+            }
             Where::Failed(errno) => answer(Err(errno)),
             Where::Kernel(_, path) if settings::active() && !changes_rights(path) => {
                 let environment = Environment::of_child(environment);
@@ -255,10 +289,17 @@ unsafe extern "C" fn execveat(
     unsafe {
         let itself = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
         if itself && state::managed(dirfd).is_some() {
-            return answer(Err(libc::ENOSYS));
+            let mut link = [0u8; 32];
+            let link = link_of(dirfd, &mut link).unwrap_or(path);
+            return answer(run_open(
+                dirfd,
+                CStr::from_ptr(link).to_bytes(),
+                arguments,
+                environment,
+            ));
         }
         match resolve(dirfd, path, &mut space) {
-            Where::Managed(name) => answer(run_name(&name, arguments, environment)),
+            Where::Managed(name) => answer(run_name(&name, name.absolute, arguments, environment)),
             Where::Failed(errno) if !itself => answer(Err(errno)),
             Where::Failed(_) => kernel!(SYS_execveat, dirfd, path, arguments, environment, flags),
             Where::Kernel(dirfd, path) => {

@@ -10,6 +10,7 @@
 
 mod real;
 mod settings;
+mod streams;
 
 mod connect;
 mod state;
@@ -17,15 +18,13 @@ mod state;
 mod cwd;
 mod path;
 
-mod cookie;
-mod standard;
-
 mod close;
 mod open;
 
 mod control;
 mod data;
 mod refused;
+mod transfer;
 mod vectors;
 
 mod attributes;
@@ -33,6 +32,7 @@ mod metadata;
 mod names;
 mod space;
 mod temporary;
+mod sockets;
 mod times;
 
 mod directory;
@@ -42,7 +42,11 @@ mod scan;
 mod mapping;
 
 mod exec;
+mod launch;
+mod libraries;
 mod spawn;
+
+mod walk;
 
 mod stdio;
 

@@ -1,7 +1,9 @@
-//! `mmap` of managed files: a private mapping is a copy in anonymous memory.
+//! `mmap` of managed files: a private mapping is a copy in anonymous memory, and so is a shared one
+//! that can only be read.
 //!
-//! Invariants: a shared mapping is refused with ENODEV, since it would not be seen by others. Bytes
-//! of a copy beyond the end of the file are zero where the kernel would send SIGBUS.
+//! Invariants: a shared mapping that could be written is refused with ENODEV, since that would not
+//! be seen by others. A copy does not show what others write later, and bytes beyond the end of the
+//! file are zero where the kernel would send SIGBUS.
 //! Not here: how the client maps the arena.
 
 use std::ffi::{c_int, c_void};
@@ -40,17 +42,26 @@ fn copied(
     flags: c_int,
     offset: off_t,
 ) -> Served<*mut c_void> {
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+    if managed.file.is_directory() {
         return Err(libc::ENODEV);
     }
-    if managed.file.access() & access::READ == 0 {
+    let access = managed.file.access();
+    if access & access::READ == 0 {
         return Err(libc::EACCES);
+    }
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        if access & access::WRITE != 0 {
+            return Err(libc::ENODEV);
+        }
+        if protection & libc::PROT_WRITE != 0 {
+            return Err(libc::EACCES);
+        }
     }
     if offset < 0 || offset % 4096 != 0 || length == 0 {
         return Err(libc::EINVAL);
     }
     let writable = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | libc::MAP_ANONYMOUS;
+    let flags = (flags & !libc::MAP_TYPE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mapped: isize = kernel!(SYS_mmap, at, length, writable, flags, -1, 0usize);
     if mapped == -1 {
         return Err(errno());

@@ -152,7 +152,7 @@ unsafe extern "C" fn faccessat(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
+pub unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
     // SAFETY: the same contract.
     unsafe { faccessat(libc::AT_FDCWD, path, wanted, 0) }
 }

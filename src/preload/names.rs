@@ -94,6 +94,9 @@ fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
         }
     }
     let keep = flags & libc::RENAME_NOREPLACE != 0;
+    if keep && from.path == to.path {
+        return Err(metadata::of_name(from).map_or_else(|errno| errno, |_| libc::EEXIST));
+    }
     connect::with(|client| client.rename(from.path, to.path, keep)).map(|()| 0)
 }
 

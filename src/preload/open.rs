@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use terral_client::{OpenHow, access, descriptor};
 
-use crate::path::{Name, Space, Where, resolve};
+use crate::path::{Name, Space, Where, resolve, standing_for};
 use crate::real::{Served, alias, answer, kernel, set_errno};
-use crate::{close, connect, settings, standard, state};
+use crate::{close, connect, settings, state};
 
 const UNREAD: u32 = u32::MAX;
 static UMASK: AtomicU32 = AtomicU32::new(UNREAD);
@@ -95,8 +95,7 @@ pub fn open_name(name: &Name<'_>, flags: c_int, mode: u32) -> Served<c_int> {
             return Err(error.raw_os_error().unwrap_or(libc::EIO));
         }
     };
-    let path = file.is_directory().then(|| Box::from(name.path));
-    standard::before(fd);
+    let path = Some(Box::from(name.path));
     if let Err(errno) = state::install(fd, state::Managed { file: file.clone(), path }) {
         let _: c_int = kernel!(SYS_close, fd);
         close::tell(&file);
@@ -105,20 +104,8 @@ pub fn open_name(name: &Name<'_>, flags: c_int, mode: u32) -> Served<c_int> {
     Ok(fd)
 }
 
-/// The number N of `/dev/stdin`, `/dev/stdout`, `/dev/stderr`, `/dev/fd/N`, `/proc/self/fd/N`.
-fn standing_for(path: &[u8]) -> Option<c_int> {
-    match path {
-        b"/dev/stdin" => return Some(0),
-        b"/dev/stdout" => return Some(1),
-        b"/dev/stderr" => return Some(2),
-        _ => {}
-    }
-    let digits = path.strip_prefix(b"/dev/fd/").or_else(|| path.strip_prefix(b"/proc/self/fd/"))?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// A second descriptor of a managed one that the kernel's own names stand for. It shares the
-/// offset with the first, where Linux would open the file anew.
+/// A second descriptor of a managed one that the kernel's own names stand for, where the file's
+/// name is not known. It shares the offset with the first; Linux would open the file anew.
 pub fn open_again(path: *const c_char, flags: c_int) -> Option<Served<c_int>> {
     // SAFETY: the callers pass a string or null.
     let path = unsafe { (!path.is_null()).then(|| CStr::from_ptr(path)) }?.to_bytes();

@@ -2,12 +2,14 @@
 //!
 //! Invariants: `//`, `.` and `..` are resolved by their letters, as there are no symbolic links
 //! under the prefix; `..` above it leads to the kernel, with the path it then stands for. Absolute
-//! paths elsewhere cost one comparison, relative ones a flag while the working directory is the
-//! kernel's. Not here: symbolic links outside that point inside; those fail in the kernel.
+//! paths elsewhere cost one comparison, relative ones a look for the prefix's last component while
+//! the directory they start from is the kernel's. Not here: symbolic links outside that point
+//! inside; those fail in the kernel.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
+use crate::real::kernel;
 use crate::{connect, cwd, settings, state};
 
 const PATH_BYTES: usize = 4096;
@@ -34,7 +36,7 @@ pub struct Name<'a> {
     pub path: &'a [u8],
     /// It ended in a slash or a dot, so only a directory will do.
     pub directory: bool,
-    /// Its last component was `.` or `..`.
+    /// Its last component was `.` or `..`, with or without slashes after it.
     pub dots: bool,
 }
 
@@ -62,14 +64,16 @@ pub unsafe fn resolve(dirfd: c_int, path: *const c_char, space: &mut Space) -> W
         if *path.cast::<u8>() == b'/' { (!is_below_prefix(path), true) } else { (false, false) }
     };
     if elsewhere {
-        return Where::Kernel(dirfd, path);
+        // SAFETY: as above.
+        return unsafe { resolve_elsewhere(dirfd, path, space) };
     }
     if !absolute {
         let of_kernel = match dirfd {
             libc::AT_FDCWD => !cwd::is_managed(),
-            _ => dirfd < 0,
+            _ => state::managed(dirfd).is_none(),
         };
-        if of_kernel {
+        // SAFETY: as above.
+        if of_kernel && !unsafe { names_prefix(path) } {
             return Where::Kernel(dirfd, path);
         }
     }
@@ -99,6 +103,84 @@ unsafe fn is_below_prefix(path: *const c_char) -> bool {
     }
 }
 
+/// Whether a component of a relative path is called as the last one of the prefix; without that it
+/// cannot lead there from a directory of the kernel's.
+///
+/// # Safety
+/// `path` must be a string.
+#[inline]
+unsafe fn names_prefix(path: *const c_char) -> bool {
+    let name = settings::prefix_name();
+    let mut at = path.cast::<u8>();
+    // SAFETY: every step and comparison stops at the string's zero.
+    unsafe {
+        loop {
+            let mut same = 0;
+            while same < name.len() && *at.add(same) == name[same] {
+                same += 1;
+            }
+            if same == name.len() && matches!(*at.add(same), b'/' | 0) {
+                return true;
+            }
+            at = at.add(same);
+            while !matches!(*at, b'/' | 0) {
+                at = at.add(1);
+            }
+            if *at == 0 {
+                return false;
+            }
+            at = at.add(1);
+        }
+    }
+}
+
+/// The number N of `/dev/stdin`, `/dev/stdout`, `/dev/stderr`, `/dev/fd/N`, `/proc/self/fd/N`.
+pub fn standing_for(path: &[u8]) -> Option<c_int> {
+    let digits = match path {
+        b"/dev/stdin" => return Some(0),
+        b"/dev/stdout" => return Some(1),
+        b"/dev/stderr" => return Some(2),
+        _ => path.strip_prefix(b"/dev/fd/").or_else(|| {
+            let below = path.strip_prefix(b"/proc/self/fd/");
+            below.or_else(|| path.strip_prefix(b"/proc/thread-self/fd/"))
+        }),
+    };
+    std::str::from_utf8(digits?).ok()?.parse().ok()
+}
+
+/// An absolute path that does not begin with the prefix: the kernel's own names of a managed
+/// descriptor lead to what was opened, if it still has the name it was opened by.
+#[inline]
+unsafe fn resolve_elsewhere(dirfd: c_int, path: *const c_char, space: &mut Space) -> Where<'_> {
+    // SAFETY: the caller promises a string that begins with a slash.
+    let begins = unsafe { matches!(*path.cast::<u8>().add(1), b'd' | b'p') };
+    if begins && !connect::inside() {
+        // SAFETY: as above.
+        let given = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if let Some(held) = standing_for(given).and_then(state::managed)
+            && let Some(known) = known_name(&held)
+        {
+            let mut buffer = Buffer::new(space);
+            if push_known(known, &mut buffer).is_ok() {
+                return buffer.finish(false, false);
+            }
+        }
+    }
+    Where::Kernel(dirfd, path)
+}
+
+/// The path a file was opened by, if it still leads to it.
+pub fn known_name(held: &state::Managed) -> Option<&[u8]> {
+    let path = held.path.as_deref()?;
+    let found = connect::with(|client| client.stat(path)).ok()?;
+    (held.file.is_directory() || found.ino == held.file.ino()).then_some(path)
+}
+
+fn push_known(path: &[u8], buffer: &mut Buffer<'_>) -> Result<(), c_int> {
+    settings::prefix().split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part))?;
+    path.split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part))
+}
+
 unsafe fn resolve_slowly(
     dirfd: c_int,
     path: *const c_char,
@@ -111,11 +193,13 @@ unsafe fn resolve_slowly(
     // SAFETY: the caller promises a string.
     let given = unsafe { CStr::from_ptr(path) }.to_bytes();
     let mut buffer = Buffer::new(space);
-    let base = if absolute { Ok(true) } else { push_base(dirfd, &mut buffer) };
-    match base {
-        Ok(true) => {}
-        Ok(false) => return Where::Kernel(dirfd, path),
+    let base = if absolute { Ok(Base::Managed) } else { push_base(dirfd, &mut buffer) };
+    let from_kernel = match base {
+        Ok(base) => base == Base::Kernel,
         Err(errno) => return Where::Failed(errno),
+    };
+    if from_kernel && !push_kernel_base(dirfd, &mut buffer) {
+        return Where::Kernel(dirfd, path);
     }
     if given.is_empty() {
         return Where::Failed(libc::ENOENT);
@@ -126,28 +210,73 @@ unsafe fn resolve_slowly(
     if let Err(errno) = given.split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part)) {
         return Where::Failed(errno);
     }
-    let last = given.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
+    let last = given.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"");
     let dots = matches!(last, b"." | b"..");
-    buffer.finish(dots || last.is_empty(), dots)
+    if from_kernel && !buffer.is_below_prefix() {
+        return Where::Kernel(dirfd, path);
+    }
+    buffer.finish(dots || given.ends_with(b"/"), dots)
 }
 
-/// Begins with the directory a relative path starts from; false if that is the kernel's.
-fn push_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> Result<bool, c_int> {
+/// Whose directory a relative path starts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Base {
+    Managed,
+    Kernel,
+}
+
+/// Begins with the directory a relative path starts from, unless it is the kernel's.
+fn push_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> Result<Base, c_int> {
     if dirfd == libc::AT_FDCWD {
         let mut here = [0u8; PATH_BYTES];
-        let Some(length) = cwd::copy(&mut here) else { return Ok(false) };
+        let Some(length) = cwd::copy(&mut here) else { return Ok(Base::Kernel) };
         here[..length].split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part))?;
-        return Ok(true);
+        return Ok(Base::Managed);
     }
-    let Some(held) = state::managed(dirfd) else { return Ok(false) };
+    let Some(held) = state::managed(dirfd) else { return Ok(Base::Kernel) };
     if !held.file.is_directory() {
         return Err(libc::ENOTDIR);
     }
     // A directory that came from another process: its path is not known here.
     let path = held.path.as_deref().ok_or(libc::EOPNOTSUPP)?;
-    settings::prefix().split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part))?;
-    path.split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part))?;
-    Ok(true)
+    push_known(path, buffer)?;
+    Ok(Base::Managed)
+}
+
+/// Begins with a directory of the kernel's; false if it cannot tell where that is.
+fn push_kernel_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> bool {
+    let mut here = [0u8; PATH_BYTES];
+    let length: isize = if dirfd == libc::AT_FDCWD {
+        kernel!(SYS_readlinkat, dirfd, c"/proc/self/cwd".as_ptr(), here.as_mut_ptr(), here.len())
+    } else {
+        let mut space = [0u8; 32];
+        let Some(link) = link_of(dirfd, &mut space) else { return false };
+        kernel!(SYS_readlinkat, libc::AT_FDCWD, link, here.as_mut_ptr(), here.len())
+    };
+    let Some(path) = here.get(..length.max(0) as usize) else { return false };
+    path.starts_with(b"/")
+        && path.split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part)).is_ok()
+}
+
+/// `/proc/self/fd/N`, with its zero.
+pub fn link_of(fd: c_int, space: &mut [u8; 32]) -> Option<*const c_char> {
+    const FRONT: &[u8] = b"/proc/self/fd/";
+    let mut rest = u32::try_from(fd).ok()?;
+    let mut digits = [0u8; 10];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = &digits[first..];
+    space[..FRONT.len()].copy_from_slice(FRONT);
+    space[FRONT.len()..FRONT.len() + digits.len()].copy_from_slice(digits);
+    space[FRONT.len() + digits.len()] = 0;
+    Some(space.as_ptr().cast())
 }
 
 /// A normal absolute path, growing component by component.
@@ -190,10 +319,14 @@ impl<'a> Buffer<'a> {
         Ok(())
     }
 
+    fn is_below_prefix(&self) -> bool {
+        let rest = self.filled().strip_prefix(settings::prefix());
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
     fn finish(mut self, directory: bool, dots: bool) -> Where<'a> {
-        let prefix = settings::prefix();
-        let rest = self.filled().strip_prefix(prefix);
-        if rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/') {
+        if self.is_below_prefix() {
+            let prefix = settings::prefix();
             let end = self.end;
             let bytes: &'a [MaybeUninit<u8>] = self.bytes;
             // SAFETY: bytes before `end` have been written.

@@ -1,88 +1,44 @@
 //! Calls that are not offered on managed files, each with the errno that makes callers do it the
-//! plain way or tell their user: copies inside the kernel, links, extended attributes, watches.
+//! plain way or tell their user: links, extended attributes, watches.
 //!
 //! Invariants: nothing here ever succeeds on a managed name or descriptor. Not here: anything that
 //! is served.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
-use libc::{dev_t, mode_t, off_t, size_t, ssize_t};
+use libc::{dev_t, mode_t, size_t, ssize_t};
 
-use crate::path::{by_fd, by_path};
-use crate::real::{Served, alias, kernel, set_errno};
-use crate::{connect, state};
-
-/// Whether either descriptor is managed.
-fn either(one: c_int, other: c_int) -> bool {
-    state::managed(one).is_some() || state::managed(other).is_some()
-}
-
-fn refuse<T: From<i8>>(errno: c_int) -> T {
-    set_errno(errno);
-    T::from(-1)
-}
-
-// cp and cat fall back to read and write upon EXDEV.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn copy_file_range(
-    from: c_int,
-    from_at: *mut off_t,
-    to: c_int,
-    to_at: *mut off_t,
-    count: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if either(from, to) {
-        return refuse(libc::EXDEV);
-    }
-    kernel!(SYS_copy_file_range, from, from_at, to, to_at, count, flags)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
-    if either(from, to) {
-        return refuse(libc::EINVAL);
-    }
-    kernel!(SYS_sendfile, to, from, at, count)
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
-    from: c_int,
-    from_at: *mut off_t,
-    to: c_int,
-    to_at: *mut off_t,
-    count: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if either(from, to) {
-        return refuse(libc::EINVAL);
-    }
-    kernel!(SYS_splice, from, from_at, to, to_at, count, flags)
-}
-
-// In the kernel it would move the very offset that says what the descriptor is.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_getdents64, fd, buffer, count), |held| {
-        let _ = &held;
-        Err(libc::EOPNOTSUPP)
-    })
-}
+use crate::path::{by_fd, by_path, known_name, standing_for};
+use crate::real::{Served, kernel};
+use crate::{connect, settings, state};
 
 /// EINVAL for a name that exists, as none is a symbolic link.
 fn not_a_link(path: &[u8]) -> Served<ssize_t> {
     connect::with(|client| client.stat(path)).and(Err(libc::EINVAL))
 }
 
+/// What the kernel's own link of a managed descriptor should say.
+unsafe fn told_of(path: *const c_char, buffer: *mut c_char, room: usize) -> Option<ssize_t> {
+    if path.is_null() || !settings::active() {
+        return None;
+    }
+    // SAFETY: the callers promise a string.
+    let held = standing_for(unsafe { CStr::from_ptr(path) }.to_bytes()).and_then(state::managed)?;
+    let known = known_name(&held)?;
+    let slash: &[u8] = if known.is_empty() { b"" } else { b"/" };
+    let mut end = 0;
+    for byte in [settings::prefix(), slash, known].into_iter().flatten().take(room) {
+        // SAFETY: the callers promise `room` bytes.
+        unsafe { *buffer.add(end) = *byte as c_char };
+        end += 1;
+    }
+    Some(end as ssize_t)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readlink(path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {
-    by_path!(
-        libc::AT_FDCWD,
-        path,
-        |at, path| kernel!(SYS_readlinkat, at, path, buffer, room),
-        |name| not_a_link(name.path)
-    )
+    // SAFETY: the same contract.
+    unsafe { readlinkat(libc::AT_FDCWD, path, buffer, room) }
 }
 
 #[unsafe(no_mangle)]
@@ -92,6 +48,10 @@ unsafe extern "C" fn readlinkat(
     buffer: *mut c_char,
     room: size_t,
 ) -> ssize_t {
+    // SAFETY: the same contract.
+    if let Some(length) = unsafe { told_of(path, buffer, room) } {
+        return length;
+    }
     by_path!(dirfd, path, |at, path| kernel!(SYS_readlinkat, at, path, buffer, room), |name| {
         not_a_link(name.path)
     })
@@ -246,8 +206,4 @@ no_attributes! {
         name: *const c_char, value: *const c_void, length: size_t, flags: c_int
     ) -> c_int;
     fremovexattr = SYS_fremovexattr (name: *const c_char) -> c_int;
-}
-
-alias! {
-    sendfile64 = sendfile as (to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t;
 }

@@ -42,14 +42,14 @@ fn left(moved: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     by_path!(libc::AT_FDCWD, path, |_at, path| left(kernel!(SYS_chdir, path)), |name| {
         enter_name(&name)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
+pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     let Some(held) = state::managed(fd) else {
         return left(kernel!(SYS_fchdir, fd));
     };
@@ -116,7 +116,7 @@ unsafe extern "C" fn getwd(buffer: *mut c_char) -> *mut c_char {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
+pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
     if cwd::is_managed() {
         // SAFETY: null asks for fresh memory.
         return unsafe { getcwd(ptr::null_mut(), 0) };

@@ -1,8 +1,8 @@
 //! `scandir` and `glob`, which read directories inside libc.
 //!
 //! Invariants: what they allocate is `malloc`ed, since their callers free it. `glob` itself stays
-//! libc's, with this library's functions to read directories. Not here: `ftw`, `nftw` and `fts`,
-//! whose calls fail as the prefix has no kernel counterpart.
+//! libc's, with this library's functions to read directories. Not here: `ftw` and `nftw` (`walk`),
+//! and `fts`, whose calls fail as the prefix has no kernel counterpart.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

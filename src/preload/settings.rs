@@ -166,6 +166,13 @@ pub fn prefix() -> &'static [u8] {
     PREFIX.get()
 }
 
+/// The last component of the prefix. Only if [`active`].
+pub fn prefix_name() -> &'static [u8] {
+    let prefix = prefix();
+    let slash = prefix.iter().rposition(|byte| *byte == b'/');
+    &prefix[slash.map_or(0, |slash| slash + 1)..]
+}
+
 /// The instance directory. Only if [`active`].
 pub fn instance() -> &'static Path {
     Path::new(OsStr::from_bytes(INSTANCE.get()))

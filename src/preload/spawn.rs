@@ -1,14 +1,14 @@
 //! `posix_spawn`, `vfork`, and the exec functions with a list of arguments.
 //!
 //! Invariants: `vfork` is `fork`: a child that runs in its parent's memory would edit the tables of
-//! both. Not here: what a child's environment holds (`exec`). File actions run inside libc, so one
-//! that opens a path under the prefix fails in the child, with ENOENT.
+//! both. Not here: what a child's environment holds (`exec`), and spawning a program or acting on
+//! files under the prefix (`launch`).
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use crate::exec::{Environment, changes_rights, execve, execvpe};
-use crate::path::{Space, Where, resolve};
+use crate::launch::{Program, concern_us, is_ours, launch, search_meets_prefix};
 use crate::real::libc_call;
 use crate::settings;
 
@@ -38,13 +38,13 @@ unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    let mut space = Space::new();
-    // SAFETY: the caller promises strings and arrays.
-    let path = match unsafe { resolve(libc::AT_FDCWD, path, &mut space) } {
-        Where::Kernel(_, path) => path,
-        Where::Managed(_) => return libc::ENOSYS,
-        Where::Failed(errno) => return errno,
-    };
+    // SAFETY: the caller promises strings, arrays and structs.
+    unsafe {
+        if settings::active() && (is_ours(path) || concern_us(actions)) {
+            let program = Program { file: path, search: false, arguments, environment };
+            return launch(child, program, actions, attributes.cast());
+        }
+    }
     let ours = settings::active() && !changes_rights(path);
     // SAFETY: the caller promises the array.
     let built = ours.then(|| unsafe { Environment::of_child(environment) });
@@ -62,16 +62,33 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: the caller promises a string and arrays.
-    let (by_path, built) = unsafe {
-        let by_path = std::ffi::CStr::from_ptr(file).to_bytes().contains(&b'/');
-        (by_path, settings::active().then(|| Environment::of_child(environment)))
-    };
-    let list = built.as_ref().map_or(environment, Environment::list);
-    if by_path && settings::active() {
-        // SAFETY: the same contract.
-        return unsafe { posix_spawn(child, file, actions, attributes, arguments, list) };
+    if !settings::active() {
+        let missing = libc::ENOSYS;
+        return libc_call!(
+            c"posix_spawnp" as Spawn,
+            missing,
+            child,
+            file,
+            actions,
+            attributes,
+            arguments,
+            environment
+        );
     }
+    // SAFETY: the caller promises strings, arrays and structs.
+    unsafe {
+        if CStr::from_ptr(file).to_bytes().contains(&b'/') {
+            return posix_spawn(child, file, actions, attributes, arguments, environment);
+        }
+        let search = settings::find(settings::environment(), b"PATH");
+        if search.is_some_and(search_meets_prefix) || concern_us(actions) {
+            let program = Program { file, search: true, arguments, environment };
+            return launch(child, program, actions, attributes.cast());
+        }
+    }
+    // SAFETY: the caller promises the array.
+    let built = unsafe { Environment::of_child(environment) };
+    let list = built.list();
     let missing = libc::ENOSYS;
     libc_call!(c"posix_spawnp" as Spawn, missing, child, file, actions, attributes, arguments, list)
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::{cwd, settings, standard, state};
+use crate::{cwd, settings, state, streams};
 
 // SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
 #[used]
@@ -22,9 +22,8 @@ unsafe extern "C" fn start(
     }
     // SAFETY: ld.so passes the process's environment array, whose strings stay.
     unsafe { cwd::inherit(environment) };
-    for fd in 0..3 {
-        if state::is_ours(fd) {
-            standard::before(fd);
-        }
+    // Standard streams are used without any call that this library sees first.
+    if (0..3).any(state::is_ours) {
+        streams::ready();
     }
 }

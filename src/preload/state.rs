@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use terral_client::{File, descriptor};
 
-use crate::{connect, settings};
+use crate::{connect, settings, streams};
 
 /// Numbers that can be managed; higher ones always go to the kernel.
 pub const NUMBERS: usize = 1 << 16;
@@ -29,7 +29,7 @@ const CHANGING: u32 = u32::MAX;
 pub struct Managed {
     /// The open file.
     pub file: File,
-    /// A directory's path under the prefix, if it was opened in this process.
+    /// The path under the prefix it was opened by, if that was in this process.
     pub path: Option<Box<[u8]>>,
 }
 
@@ -170,6 +170,7 @@ pub fn foreign_copy(from: c_int, copy: c_int) {
 /// Puts a file behind `fd`. EMFILE if the number is beyond the table.
 pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
     let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;
+    streams::ready();
     let start = HINT.fetch_add(1, Ordering::Relaxed);
     for step in 0..NUMBERS as u32 {
         let index = start.wrapping_add(step) % NUMBERS as u32;

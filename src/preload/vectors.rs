@@ -39,6 +39,7 @@ unsafe fn read_all(
     count: c_int,
     at: Option<off_t>,
 ) -> Served<isize> {
+    data::allow(managed, access::READ)?;
     let mut total = 0;
     // SAFETY: the caller of readv promises the vector.
     for entry in unsafe { entries(vector, count) }? {
@@ -74,6 +75,7 @@ unsafe fn write_all(
     count: c_int,
     at: Option<off_t>,
 ) -> Served<isize> {
+    data::allow(managed, access::WRITE)?;
     // SAFETY: the caller of writev promises the vector.
     let entries = unsafe { entries(vector, count) }?;
     // SAFETY: the caller of writev promises each buffer.

@@ -1,0 +1,111 @@
+//! `dlopen` of a library under the prefix: a copy of it in memory is loaded.
+//!
+//! Invariants: libc's own `dlopen` is jumped to, not called, since it looks at who calls it to find
+//! search paths. The same file, unchanged, is copied once, so that it is also loaded once. Not
+//! here: what such a library itself needs, which the loader looks for by itself, and programs' own.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+use crate::exec::copy_into_memory;
+use crate::path::{Space, Where, link_of, resolve};
+use crate::real::{next, set_errno};
+use crate::{close, metadata, open};
+
+/// Libraries that are remembered; more are loaded, but may be loaded twice.
+const COPIES: usize = 256;
+
+/// A copy, and whose.
+struct Copy {
+    ino: AtomicU64,
+    changed_ns: AtomicU64,
+    memory: AtomicI32,
+}
+
+static KNOWN: [Copy; COPIES] = [const {
+    Copy { ino: AtomicU64::new(0), changed_ns: AtomicU64::new(0), memory: AtomicI32::new(-1) }
+}; COPIES];
+
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// `/proc/self/fd/N` of the copy, in turn, as the loader reads it after we are gone.
+struct Link(std::cell::UnsafeCell<[u8; 32]>);
+
+thread_local! {
+    // Const and without a destructor: plain thread-local memory.
+    static LINK: Link = const { Link(std::cell::UnsafeCell::new([0; 32])) };
+}
+
+/// The descriptor of a copy of the file; −1 if there is none to be had.
+fn copy_of(name: &crate::path::Name<'_>) -> Result<c_int, c_int> {
+    let found = metadata::of_name(name)?;
+    let same = |copy: &&Copy| {
+        copy.ino.load(Ordering::Acquire) == found.ino.0
+            && copy.changed_ns.load(Ordering::Acquire) == found.changed_ns
+            && copy.memory.load(Ordering::Acquire) >= 0
+    };
+    if let Some(copy) = KNOWN.iter().find(same) {
+        return Ok(copy.memory.load(Ordering::Acquire));
+    }
+    let fd = open::open_name(name, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    let memory = copy_into_memory(fd);
+    close::close_fd(fd);
+    let memory = memory?;
+    for copy in &KNOWN {
+        let free = copy.ino.compare_exchange(0, found.ino.0, Ordering::AcqRel, Ordering::Acquire);
+        if free.is_ok() {
+            copy.changed_ns.store(found.changed_ns, Ordering::Release);
+            copy.memory.store(memory, Ordering::Release);
+            break;
+        }
+    }
+    Ok(memory)
+}
+
+/// The path that libc's own `dlopen` gets.
+extern "C" fn path_for_libc(path: *const c_char) -> *const c_char {
+    // SAFETY: the caller of dlopen passes a string or null.
+    if path.is_null() || unsafe { libc::strchr(path, c_int::from(b'/')) }.is_null() {
+        return path;
+    }
+    let mut space = Space::new();
+    // SAFETY: as above.
+    let Where::Managed(name) = (unsafe { resolve(libc::AT_FDCWD, path, &mut space) }) else {
+        return path;
+    };
+    match copy_of(&name) {
+        Ok(memory) => LINK.with(|link| {
+            // SAFETY: this thread alone uses its link, and is done with it before the next.
+            let link = unsafe { &mut *link.0.get() };
+            link_of(memory, link).unwrap_or(path)
+        }),
+        Err(errno) => {
+            set_errno(errno);
+            path
+        }
+    }
+}
+
+/// libc's own `dlopen`.
+extern "C" fn real_dlopen() -> *mut c_void {
+    next(&REAL, c"dlopen")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
+    std::arch::naked_asm!(
+        "push rsi",
+        "call {path}",
+        "push rax",
+        "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8",
+        "pop rdi",
+        "pop rsi",
+        "jmp rax",
+        path = sym path_for_libc,
+        real = sym real_dlopen,
+    )
+}

@@ -1,0 +1,236 @@
+//! `copy_file_range`, `sendfile` and `splice`, where one side is managed: by reading and writing.
+//!
+//! Invariants: a source's offset moves by what was written, so that nothing is lost when the target
+//! takes less; at most 16 MiB a call, as all three may do less than they are asked for. Not here:
+//! copies between descriptors of the kernel's, which stay the kernel's.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{off_t, size_t, ssize_t};
+use terral_client::access;
+
+use crate::data;
+use crate::real::{Served, alias, answer, errno, kernel};
+use crate::state::{self, Held};
+
+const CALL_BYTES_MAX: usize = 16 << 20;
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// One side of a copy.
+struct Side {
+    fd: c_int,
+    held: Option<Held>,
+    /// The caller's offset; none for the descriptor's own.
+    at: Option<off_t>,
+}
+
+impl Side {
+    /// # Safety
+    /// `at` must be null or an offset.
+    unsafe fn new(fd: c_int, at: *const off_t) -> Side {
+        // SAFETY: the caller's promise.
+        let at = (!at.is_null()).then(|| unsafe { *at });
+        Side { fd, held: state::managed(fd), at }
+    }
+
+    /// Reads without moving the offset if the side is managed, moving it if it is the kernel's.
+    fn read(&self, room: &mut [u8], done: usize) -> Served<usize> {
+        let done = done as off_t;
+        let count = match (&self.held, self.at) {
+            (Some(held), at) => {
+                let start = at.unwrap_or_else(|| held.file.offset() as off_t);
+                data::read_at(held, room, if at.is_some() { start + done } else { start })?
+            }
+            (None, Some(at)) => {
+                kernel!(SYS_pread64, self.fd, room.as_mut_ptr(), room.len(), at + done)
+            }
+            (None, None) => kernel!(SYS_read, self.fd, room.as_mut_ptr(), room.len()),
+        };
+        usize::try_from(count).map_err(|_| errno())
+    }
+
+    fn write(&self, bytes: &[u8], done: usize) -> Served<usize> {
+        let done = done as off_t;
+        let count: isize = match (&self.held, self.at) {
+            (Some(held), Some(at)) => data::write_at(held, bytes, at + done)?,
+            (Some(held), None) => data::write_here(held, bytes)?,
+            (None, Some(at)) => {
+                kernel!(SYS_pwrite64, self.fd, bytes.as_ptr(), bytes.len(), at + done)
+            }
+            (None, None) => kernel!(SYS_write, self.fd, bytes.as_ptr(), bytes.len()),
+        };
+        usize::try_from(count).map_err(|_| errno())
+    }
+
+    /// Moves the offset of a managed side that was read.
+    fn advance(&self, count: usize) {
+        if let (Some(held), None) = (&self.held, self.at) {
+            held.file.set_offset(held.file.offset() + count as u64);
+        }
+    }
+
+    /// Tells the caller where it ended.
+    unsafe fn tell(&self, at: *mut off_t, done: usize) {
+        if let Some(start) = self.at {
+            // SAFETY: the offset came from there.
+            unsafe { *at = start + done as off_t };
+        }
+    }
+}
+
+fn copy(from: &Side, to: &Side, count: usize, once: bool) -> Served<usize> {
+    let count = count.min(CALL_BYTES_MAX);
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(count.min(BUFFER_BYTES)).map_err(|_| libc::ENOMEM)?;
+    buffer.resize(count.min(BUFFER_BYTES), 0);
+    let mut done = 0;
+    while done < count {
+        let wanted = buffer.len().min(count - done);
+        let step = from.read(&mut buffer[..wanted], done).and_then(|read| {
+            let written = if read == 0 { 0 } else { to.write(&buffer[..read], done)? };
+            from.advance(written);
+            Ok((read, written))
+        });
+        match step {
+            Ok((read, written)) => {
+                done += written;
+                if written < wanted || read == 0 || once {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Whether a descriptor of the kernel's is a regular file.
+fn is_regular(fd: c_int) -> bool {
+    // SAFETY: stat is plain data; all zero is a value of it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let done: c_int = kernel!(SYS_fstat, fd, &raw mut stat);
+    done == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
+fn may_copy(from: &Side, to: &Side, count: usize) -> Served<()> {
+    if [from, to].iter().any(|side| side.held.is_none() && !is_regular(side.fd)) {
+        return Err(libc::EINVAL);
+    }
+    if let Some(held) = &to.held {
+        data::allow(held, access::WRITE)?;
+        if held.file.access() & access::APPEND != 0 {
+            return Err(libc::EBADF);
+        }
+    }
+    if let (Some(from_file), Some(to_file)) = (&from.held, &to.held)
+        && from_file.file.ino() == to_file.file.ino()
+    {
+        let start = |side: &Side, held: &Held| {
+            side.at.unwrap_or_else(|| held.file.offset() as off_t).max(0) as usize
+        };
+        let distance = start(from, from_file).abs_diff(start(to, to_file));
+        if distance < count.min(CALL_BYTES_MAX) {
+            return Err(libc::EINVAL);
+        }
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn copy_file_range(
+    from_fd: c_int,
+    from_at: *mut off_t,
+    to_fd: c_int,
+    to_at: *mut off_t,
+    count: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the caller promises offsets or null.
+    let (from, to) = unsafe { (Side::new(from_fd, from_at), Side::new(to_fd, to_at)) };
+    if from.held.is_none() && to.held.is_none() {
+        return kernel!(SYS_copy_file_range, from_fd, from_at, to_fd, to_at, count, flags);
+    }
+    if flags != 0 {
+        return answer(Err(libc::EINVAL));
+    }
+    let copied = may_copy(&from, &to, count).and_then(|()| copy(&from, &to, count, false));
+    answer(copied.map(|done| {
+        // SAFETY: as above.
+        unsafe {
+            from.tell(from_at, done);
+            to.tell(to_at, done);
+        }
+        done as ssize_t
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: the caller promises an offset or null.
+    let (source, target) = unsafe { (Side::new(from, at), Side::new(to, std::ptr::null())) };
+    if source.held.is_none() && target.held.is_none() {
+        return kernel!(SYS_sendfile, to, from, at, count);
+    }
+    if source.held.is_none() && !is_regular(from) {
+        return answer(Err(libc::EINVAL));
+    }
+    answer(copy(&source, &target, count, false).map(|done| {
+        // SAFETY: as above.
+        unsafe { source.tell(at, done) };
+        done as ssize_t
+    }))
+}
+
+const F_GETPIPE_SZ: c_int = 1032;
+
+/// How much fits into or lies in a pipe, at least one byte; EINVAL for anything else.
+fn pipe_room(fd: c_int, filling: bool, flags: c_uint) -> Served<usize> {
+    let size: isize = kernel!(SYS_fcntl, fd, F_GETPIPE_SZ, 0);
+    if size < 0 {
+        return Err(libc::EINVAL);
+    }
+    let mut unread: c_int = 0;
+    let _: c_int = kernel!(SYS_ioctl, fd, libc::FIONREAD, &raw mut unread);
+    let unread = unread.max(0) as usize;
+    let room = if filling { (size as usize).saturating_sub(unread) } else { unread };
+    if room == 0 && flags & libc::SPLICE_F_NONBLOCK != 0 {
+        return Err(libc::EAGAIN);
+    }
+    Ok(if room == 0 { libc::PIPE_BUF } else { room })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn splice(
+    from_fd: c_int,
+    from_at: *mut off_t,
+    to_fd: c_int,
+    to_at: *mut off_t,
+    count: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the caller promises offsets or null.
+    let (from, to) = unsafe { (Side::new(from_fd, from_at), Side::new(to_fd, to_at)) };
+    let (pipe, filling) = match (&from.held, &to.held) {
+        (None, None) => {
+            return kernel!(SYS_splice, from_fd, from_at, to_fd, to_at, count, flags);
+        }
+        (Some(_), Some(_)) => return answer(Err(libc::EINVAL)),
+        (Some(_), None) => (to_fd, true),
+        (None, Some(_)) => (from_fd, false),
+    };
+    let copied =
+        pipe_room(pipe, filling, flags).and_then(|room| copy(&from, &to, count.min(room), true));
+    answer(copied.map(|done| {
+        // SAFETY: as above.
+        unsafe {
+            from.tell(from_at, done);
+            to.tell(to_at, done);
+        }
+        done as ssize_t
+    }))
+}
+
+alias! {
+    sendfile64 = sendfile as (to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t;
+}

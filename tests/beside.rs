@@ -1,0 +1,134 @@
+//! One command on tmpfs and the same under `terral run`: the same output, the same files, and
+//! Terral served the calls. Not here: what the commands are.
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A program that was built with this test.
+pub fn built(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("own path");
+    let path = own.parent().and_then(Path::parent).expect("target directory").join(name);
+    assert!(path.exists(), "{} is missing: cargo build --release first", path.display());
+    path
+}
+
+/// Whether a program is installed; says so if it is not.
+pub fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// A path below `tests/programs`.
+pub fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}
+
+/// What Terral and tmpfs made of one script.
+pub struct Beside {
+    /// What the script printed.
+    pub text: String,
+    /// What `terral run --json` says.
+    pub summary: serde_json::Value,
+    /// Where the files arrived.
+    pub ours: tempfile::TempDir,
+    /// The directory on tmpfs.
+    pub reference: tempfile::TempDir,
+}
+
+fn text_of(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{text}\n{errors}", output.status);
+    text
+}
+
+/// Runs a shell script in an empty directory, on tmpfs and under `terral run`.
+pub fn run(script: &str) -> Beside {
+    let ours = tempfile::tempdir().expect("directory");
+    let reference = tempfile::tempdir_in("/dev/shm").expect("directory");
+    let script = format!("cd \"$TERRAL_DIR\" || exit 1; {script}");
+    let expected = run_plain(reference.path(), &script);
+    let mut command = Command::new(built("terral"));
+    command.args(["run", "--json", "--to"]).arg(ours.path()).args(["--", "sh", "-c", &script]);
+    let text = text_of(&command.output().expect("terral"));
+    let at = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    let summary = serde_json::from_str(&text[at..]).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_lines(&text[..at], &expected);
+    Beside { text: expected, summary, ours, reference }
+}
+
+/// The same lines, or the first that differ.
+fn assert_lines(ours: &str, reference: &str) {
+    let pairs = ours.lines().zip(reference.lines()).enumerate();
+    for (number, (ours, reference)) in pairs {
+        assert_eq!(ours, reference, "line {}", number + 1);
+    }
+    assert_eq!(ours.lines().count(), reference.lines().count(), "after the same beginning: {ours}");
+}
+
+/// Runs a shell script without Terral, and gives what it printed.
+pub fn run_plain(directory: &Path, script: &str) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("TERRAL_DIR", directory);
+    text_of(&command.output().expect("sh"))
+}
+
+impl Beside {
+    /// Asserts that both directories hold the same.
+    pub fn assert_same(&self) {
+        let (ours, reference) = (tree(self.ours.path()), tree(self.reference.path()));
+        let only = |one: &BTreeMap<PathBuf, Entry>, other: &BTreeMap<PathBuf, Entry>| {
+            one.keys().filter(|name| !other.contains_key(*name)).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!((only(&ours, &reference), only(&reference, &ours)), (vec![], vec![]));
+        for (name, entry) in reference {
+            assert!(ours[&name] == entry, "{} differs", name.display());
+        }
+    }
+
+    /// Asserts that Terral opened at least so many files, and that all arrived.
+    pub fn assert_served(&self, opens: u64) {
+        let found = self.summary.pointer("/totals/opens").and_then(serde_json::Value::as_u64);
+        assert!(found.is_some_and(|found| found >= opens), "{}", self.summary);
+        assert_eq!(self.summary["state"], "arrived", "{}", self.summary);
+    }
+}
+
+/// What a name stands for: its permissions, and bytes or where a link leads.
+#[derive(PartialEq, Eq)]
+struct Entry {
+    mode: u32,
+    bytes: Vec<u8>,
+}
+
+/// Everything below a directory.
+fn tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("lists") {
+            let path = entry.expect("entry").path();
+            let name = path.strip_prefix(root).expect("below").to_path_buf();
+            let metadata = path.symlink_metadata().expect("is there");
+            let bytes = if metadata.is_dir() {
+                directories.push(path);
+                Vec::new()
+            } else if metadata.is_symlink() {
+                fs::read_link(path).expect("leads").into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(path).expect("reads")
+            };
+            found.insert(name, Entry { mode: metadata.permissions().mode(), bytes });
+        }
+    }
+    found
+}

@@ -1,0 +1,359 @@
+/* See differential.h. Usage:
+ *   differential --mode MODE --root DIR [--seed N] [--count N] [--processes N] [--features A,B]
+ *                [--keep FILE] [--output FILE]
+ * MODE is `sequence` (one operation at a time, whichever process does it), `apart` (all processes
+ * at once, each in a directory of its own), `race` (all at once in one, with answers that do not
+ * depend on the order) or `tree` (only what is below DIR). FILE holds the numbers of the operations
+ * to do. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "differential.h"
+
+enum { END = -1, PATIENCE_MS = 30000, MOST_COUNT = 1000000 };
+
+static struct {
+    const char *mode, *root, *keep, *output;
+    uint64_t seed;
+    int count, processes;
+} options = {"sequence", NULL, NULL, NULL, 1, 1000, 3};
+
+static struct {
+    pid_t pids[MOST_PROCESSES];
+    char lines[MOST_PROCESSES][LINE];
+} *shared;
+
+static struct {
+    int to, from;
+} channels[MOST_PROCESSES];
+
+static FILE *output;
+
+static void fail(const char *what) {
+    fprintf(stderr, "differential: %s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+static const struct operation *pick(int in_child) {
+    const struct operation *const families[] = {
+        data_operations,      descriptor_operations, name_operations,   attribute_operations,
+        directory_operations, stream_operations,     process_operations};
+    size_t count = sizeof families / sizeof *families - (in_child ? 2 : 0);
+    for (;;) {
+        uint32_t total = 0;
+        const struct operation *picked = NULL;
+        for (size_t i = 0; i < count; i++) {
+            for (const struct operation *one = families[i]; one->name != NULL; one++) {
+                int enabled = one->feature == NULL || feature(one->feature);
+                total += enabled ? (uint32_t)one->weight : 0;
+                if (enabled && draw(total) < (uint32_t)one->weight) {
+                    picked = one;
+                }
+            }
+        }
+        if (picked != NULL) {
+            return picked;
+        }
+    }
+}
+
+void run_one(int in_child) {
+    const struct operation *operation = pick(in_child);
+    say("%s", operation->name);
+    operation->run();
+}
+
+static void begin_world(int index, const char *root) {
+    world.index = index;
+    world.processes = options.processes;
+    world.pids = shared->pids;
+    for (int i = 0; i < DIRECTORIES; i++) {
+        world.directory[i] = -1;
+    }
+    snprintf(world.root, sizeof world.root, "%s", root);
+    if (chdir(root) != 0) {
+        fail(root);
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i % 3);
+        world.slot[i] = open(name, O_RDWR | O_CREAT, 0644);
+    }
+}
+
+static void end_world(void) {
+    for (int i = 0; i < STREAMS; i++) {
+        if (world.stream[i] != NULL) {
+            say(" stream %d", fclose(world.stream[i]));
+        }
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        if (world.slot[i] >= 0) {
+            say(" slot %d", close(world.slot[i]));
+        }
+    }
+}
+
+static void do_numbered(int index, int number) {
+    line_start(shared->lines[index]);
+    if (number == END) {
+        end_world();
+        return;
+    }
+    draw_from(options.seed, (uint64_t)number);
+    draw((uint32_t)options.processes);
+    run_one(0);
+}
+
+static void serve(int index) {
+    int number;
+    while (read(channels[index].from, &number, sizeof number) == sizeof number) {
+        do_numbered(index, number);
+        if (write(channels[index].to, "", 1) != 1 || number == END) {
+            _exit(0);
+        }
+    }
+    _exit(0);
+}
+
+static int beyond(int fd) {
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OWN);
+    if (moved < 0) {
+        fail("descriptors");
+    }
+    close(fd);
+    return moved;
+}
+
+static void start_processes(void) {
+    for (int i = 0; i < options.processes; i++) {
+        int to[2], from[2];
+        if (pipe(to) != 0 || pipe(from) != 0) {
+            fail("pipe");
+        }
+        int theirs[2] = {beyond(to[0]), beyond(from[1])};
+        int ours[2] = {beyond(to[1]), beyond(from[0])};
+        pid_t parent = getpid();
+        shared->pids[i] = fork();
+        if (shared->pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (int other = 0; other < i; other++) {
+                close(channels[other].to);
+                close(channels[other].from);
+            }
+            close(ours[0]);
+            close(ours[1]);
+            channels[i].from = theirs[0];
+            channels[i].to = theirs[1];
+            begin_world(i, options.root);
+            if (getppid() != parent || write(channels[i].to, "", 1) != 1) {
+                _exit(1);
+            }
+            serve(i);
+        }
+        close(theirs[0]);
+        close(theirs[1]);
+        channels[i].to = ours[0];
+        channels[i].from = ours[1];
+        char ready;
+        if (read(ours[1], &ready, 1) != 1) {
+            fail("a process does not start");
+        }
+    }
+}
+
+/* Ends what still runs; nothing outlives this process. */
+static void stop_processes(int at_once) {
+    for (int i = 0; i < options.processes; i++) {
+        if (at_once) {
+            kill(shared->pids[i], SIGKILL);
+        }
+        int status = 0;
+        waitpid(shared->pids[i], &status, 0);
+        if (!at_once && status != 0) {
+            fprintf(output, "process %d ended with %x\n", i, status);
+        }
+    }
+}
+
+/* Has process `index` do operation `number`; 0 if it died or hangs. */
+static int ask(int index, int number) {
+    struct pollfd answer = {channels[index].from, POLLIN, 0};
+    char byte;
+    shared->lines[index][0] = 0;
+    int asked = write(channels[index].to, &number, sizeof number) == sizeof number;
+    int ready = asked ? poll(&answer, 1, PATIENCE_MS) : 1;
+    int answered = asked && ready == 1 && read(channels[index].from, &byte, 1) == 1;
+    fprintf(output, "%d p%d %s", number, index, shared->lines[index]);
+    if (!answered) {
+        fprintf(output, ready == 0 ? " HANGS" : " DIED");
+    }
+    fprintf(output, "\n");
+    return answered;
+}
+
+static int next_number(FILE *kept, int number) {
+    if (kept == NULL) {
+        return number + 1 < options.count ? number + 1 : END;
+    }
+    return fscanf(kept, "%d", &number) == 1 ? number : END;
+}
+
+static void sequence(void) {
+    FILE *kept = options.keep == NULL ? NULL : fopen(options.keep, "r");
+    start_processes();
+    int alive = 1;
+    int number = next_number(kept, -1);
+    for (; alive && number != END; number = next_number(kept, number)) {
+        draw_from(options.seed, (uint64_t)number);
+        alive = ask((int)draw((uint32_t)options.processes), number);
+    }
+    for (int i = 0; alive && i < options.processes; i++) {
+        alive = ask(i, END);
+    }
+    stop_processes(!alive);
+    if (kept != NULL) {
+        fclose(kept);
+    }
+}
+
+static void work_apart(int index, FILE *report) {
+    char root[2048];
+    snprintf(root, sizeof root, "%s/p%d", options.root, index);
+    if (mkdir(root, 0755) != 0) {
+        fail(root);
+    }
+    begin_world(index, root);
+    options.seed = options.seed * 31 + (uint64_t)index;
+    for (int number = 0; number < options.count / options.processes; number++) {
+        do_numbered(index, number);
+        fprintf(report, "%d p%d %s\n", number, index, shared->lines[index]);
+        fflush(report);
+    }
+    do_numbered(index, END);
+    fprintf(report, "p%d ends%s\n", index, shared->lines[index]);
+}
+
+static void copy_report(FILE *report) {
+    rewind(report);
+    char text[LINE];
+    while (fgets(text, sizeof text, report) != NULL) {
+        fputs(text, output);
+    }
+    fclose(report);
+}
+
+/* A stream on memory of its own, on a number the operations do not reach. */
+static FILE *report_stream(void) {
+    int fd = memfd_create("report", 0);
+    return fdopen(beyond(fd), "w+");
+}
+
+static void at_once(int races) {
+    FILE *reports[MOST_PROCESSES];
+    void *raced = mmap(NULL, race_shared_size(), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < options.processes; i++) {
+        reports[i] = report_stream();
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            shared->pids[i] = getpid();
+            alarm(10 * PATIENCE_MS / 1000);
+            if (races) {
+                begin_world(i, options.root);
+                race(i, options.count, options.root, raced);
+            } else {
+                work_apart(i, reports[i]);
+            }
+            fflush(reports[i]);
+            _exit(0);
+        }
+        shared->pids[i] = child;
+    }
+    stop_processes(0);
+    for (int i = 0; i < options.processes; i++) {
+        copy_report(reports[i]);
+    }
+    if (races) {
+        report_races(output, options.count, options.root, raced, options.processes);
+    }
+}
+
+static void read_options(int count, char **arguments) {
+    for (int i = 1; i + 1 < count; i += 2) {
+        const char *name = arguments[i], *value = arguments[i + 1];
+        if (strcmp(name, "--mode") == 0) {
+            options.mode = value;
+        } else if (strcmp(name, "--root") == 0) {
+            options.root = value;
+        } else if (strcmp(name, "--seed") == 0) {
+            options.seed = strtoull(value, NULL, 10);
+        } else if (strcmp(name, "--count") == 0) {
+            options.count = atoi(value);
+        } else if (strcmp(name, "--processes") == 0) {
+            options.processes = atoi(value);
+        } else if (strcmp(name, "--features") == 0) {
+            set_features(value);
+        } else if (strcmp(name, "--keep") == 0) {
+            options.keep = value;
+        } else if (strcmp(name, "--output") == 0) {
+            options.output = value;
+        } else {
+            fail(name);
+        }
+    }
+    if (options.root == NULL || options.processes < 1 || options.processes > MOST_PROCESSES ||
+        options.count < 0 || options.count > MOST_COUNT) {
+        fail("usage");
+    }
+}
+
+static void make_root(void) {
+    static const char *const names[] = {"",      "/d0",    "/d1",    "/d2",
+                                        "/m0",   "/d0/d1", "/d1/d0", "/d0/m1",
+                                        "/m0/d0"};
+    umask(022);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[2048];
+        snprintf(path, sizeof path, "%s%s", options.root, names[i]);
+        if (mkdir(path, 0755) != 0) {
+            fail(path);
+        }
+    }
+}
+
+int main(int count, char **arguments) {
+    if (count > 3 && strcmp(arguments[1], "--inherited") == 0) {
+        return inherited(count - 2, arguments + 2);
+    }
+    read_options(count, arguments);
+    world.program = arguments[0];
+    signal(SIGPIPE, SIG_IGN);
+    output = options.output == NULL ? stdout : fopen(options.output, "w");
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (output == NULL || shared == MAP_FAILED) {
+        fail("output");
+    }
+    snprintf(world.root, sizeof world.root, "%s", options.root);
+    if (strcmp(options.mode, "tree") != 0) {
+        make_root();
+    }
+    if (strcmp(options.mode, "sequence") == 0) {
+        sequence();
+    } else if (strcmp(options.mode, "apart") == 0) {
+        at_once(0);
+    } else if (strcmp(options.mode, "race") == 0) {
+        at_once(1);
+    }
+    print_tree(output, options.root);
+    return fclose(output) == 0 ? 0 : 2;
+}
