@@ -79,6 +79,7 @@ deps: ## see that what the tests run is there: compiler, MPI, LAMMPS
 	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
 	command -v mpiexec.mpich >/dev/null || missing="$$missing mpich"; \
 	command -v lmp >/dev/null || missing="$$missing lammps"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "deps: installing$$missing"; \

@@ -1,14 +1,17 @@
 //! A permanent store that fails: the data stays, the failure is shown, and the drain goes on by
 //! itself when the store is well again.
+#![allow(clippy::print_stdout)] // What is skipped is said.
 #![cfg(not(loom))]
 
 mod mount;
 mod process;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use mount::Mount;
+use rustix::process::Signal;
 use terral_client::{Client, Drain, OpenHow, access};
 
 #[test]
@@ -61,6 +64,16 @@ impl Bench {
         assert!(drain.owed_files > 0 && !drain.settled);
     }
 
+    /// What a person sees: `terral VERB` on this instance.
+    fn terral(&self, arguments: &[&str]) -> Output {
+        let own = std::env::current_exe().expect("own path");
+        let built = own.parent().and_then(Path::parent).expect("target directory").join("terral");
+        assert!(built.exists(), "{} is missing: build all first", built.display());
+        let mut command = Command::new(built);
+        command.args(arguments).arg("--instance").arg(&self.instance);
+        command.output().expect("terral runs")
+    }
+
     fn settles(&self) {
         self.client.finish().expect("finishes");
         let drain = self.wait("settled", |drain| drain.settled);
@@ -75,6 +88,114 @@ fn pattern(length: usize) -> Vec<u8> {
 fn staged(directory: &Path) -> Vec<std::ffi::OsString> {
     let entries = std::fs::read_dir(directory).expect("lists");
     entries.map(|entry| entry.expect("entry").file_name()).collect()
+}
+
+/// Calls of a running process that the kernel's tracing makes fail, as a failing disk would.
+struct Fault(process::Process);
+
+impl Fault {
+    /// Makes `calls` of the server on `path` fail with EIO. `None`, and a line that says so, if
+    /// there is no strace, or it may not trace.
+    fn inject(server: &process::Process, calls: &str, path: &Path) -> Option<Self> {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-p", &server.0.id().to_string(), "-P"]);
+        command.arg(path).args(["-e", &format!("trace={calls}")]);
+        command.args(["-e", &format!("inject={calls}:error=EIO")]).stderr(Stdio::null());
+        let Ok(mut strace) = command.spawn() else {
+            println!("skipped: strace is not installed");
+            return None;
+        };
+        while !is_traced(server.0.id()) {
+            if strace.try_wait().expect("a child can be waited for").is_some() {
+                println!("skipped: strace may not trace here");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Some(Fault(process::Process(strace)))
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        // It lets go of what it traces, and the calls succeed again.
+        self.0.signal(Signal::TERM);
+        let _ = self.0.0.wait();
+    }
+}
+
+/// Whether every thread of a process is traced.
+fn is_traced(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("lists");
+    threads.map(|thread| thread.expect("entry").path().join("status")).all(|status| {
+        let text = std::fs::read_to_string(status).unwrap_or_default();
+        text.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+    })
+}
+
+/// While `calls` on `path` fail: it is shown, waiting ends as promised, and the bytes are here.
+fn shows_the_fault(bench: &Bench, name: &str, bytes: &[u8]) {
+    bench.fails("nput/output error");
+    let status = bench.terral(&["status"]);
+    let shown = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(shown.contains("failing") && shown.contains("nput/output error"), "{shown}");
+    let wait = bench.terral(&["wait", "--timeout", "0.5"]);
+    let said = String::from_utf8_lossy(&wait.stderr).into_owned();
+    assert_eq!(wait.status.code(), Some(74), "{said}");
+    assert!(said.contains("still owed"), "{said}");
+    let how = OpenHow { access: access::READ as u8, ..OpenHow::default() };
+    let file = bench.client.open(name.as_bytes(), how).expect("opens");
+    let mut seen = vec![0; bytes.len()];
+    assert_eq!(file.read_at(&mut seen, 0).expect("reads"), bytes.len());
+    assert!(seen == bytes, "the data is not what was written");
+    file.close();
+}
+
+#[test]
+fn a_disk_that_fails_to_write_a_new_file_loses_nothing() {
+    let home = tempfile::tempdir().expect("directory");
+    let mut bench = Bench::new(home.path());
+    let bytes = pattern(9_000_000);
+    let how = OpenHow { access: 2, create: true, mode: 0o644, ..OpenHow::default() };
+    let file = bench.client.open(b"result", how).expect("opens");
+    file.write(&bytes[..1_000_000]).expect("writes");
+    bench.client.flush().expect("flushes");
+    bench.wait("begun", |drain| drain.bytes > 0);
+    let staging = home.path().join(".terral");
+    let staged = std::fs::read_dir(&staging).expect("lists").next().expect("one").expect("entry");
+    let Some(fault) = Fault::inject(&bench.server, "pwrite64", &staged.path()) else { return };
+    file.write(&bytes[1_000_000..]).expect("writes");
+    file.close();
+    shows_the_fault(&bench, "result", &bytes);
+    assert!(!home.path().join("result").exists(), "half of a file was published");
+    drop(fault);
+    assert_eq!(bench.terral(&["wait", "--timeout", "30"]).status.code(), Some(0));
+    bench.settles();
+    assert!(std::fs::read(home.path().join("result")).expect("reads") == bytes);
+    bench.client.leave().expect("leaves");
+    assert!(bench.server.0.wait().expect("ends").success());
+}
+
+#[test]
+fn a_disk_that_fails_to_update_or_to_read_back_loses_nothing() {
+    let home = tempfile::tempdir().expect("directory");
+    let (path, mut bytes) = (home.path().join("result"), pattern(3_000_000));
+    std::fs::write(&path, &bytes).expect("writes");
+    let bench = Bench::new(home.path());
+    for (round, calls) in ["pwrite64", "pread64", "ftruncate"].into_iter().enumerate() {
+        let how = OpenHow { access: 3, ..OpenHow::default() };
+        let file = bench.client.open(b"result", how).expect("opens");
+        bytes[round * 7_777..][..100_000].fill(round as u8);
+        // All of it is in memory before the disk fails.
+        file.read_at(&mut vec![0; bytes.len()], 0).expect("reads");
+        let Some(fault) = Fault::inject(&bench.server, calls, &path) else { return };
+        file.write_at(&bytes[round * 7_777..][..100_000], round as u64 * 7_777).expect("writes");
+        file.close();
+        shows_the_fault(&bench, "result", &bytes);
+        drop(fault);
+        bench.settles();
+        assert!(std::fs::read(&path).expect("reads") == bytes, "after failing {calls}");
+    }
 }
 
 #[test]

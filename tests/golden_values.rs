@@ -346,7 +346,7 @@ fn words(out: &mut String) {
     let lanes = [AtomicU64::new(0)];
     pages::fill(&lanes, 0, 1, false);
     pages::fill(&lanes, 1, 2, true);
-    let _ = pages::claim(&lanes, 2, 3, Owner(4));
+    let _ = pages::claim(&lanes, 2, 3, Owner(4), &mut [0]);
     let _ = writeln!(out, "lanes {:016x}", lanes[0].load(SeqCst));
     let _ = writeln!(out, "size {:016x}", size::SizeWord::new(5, 6).0);
     let ticket = AtomicU64::new(0);

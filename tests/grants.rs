@@ -18,8 +18,19 @@ fn explore(
     content: &'static [u64],
     scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static,
 ) {
+    explore_to(5, flaw, page_cells, content, scenario);
+}
+
+/// The same up to so many preemptions: with three threads at work, five take hours.
+fn explore_to(
+    preemptions: usize,
+    flaw: Flaw,
+    page_cells: usize,
+    content: &'static [u64],
+    scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static,
+) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(5);
+    model.preemption_bound = Some(preemptions);
     model.max_branches = 50_000;
     model.check(move || scenario(Arc::new(Machine::new(flaw, page_cells, content))));
 }
@@ -252,7 +263,7 @@ promise!(two_partial_writers_share_a_page, super::two_writers, broken by [
 fn dead_claimer(flaw: Flaw) {
     explore(flaw, 2, &[], move |machine| {
         machine.grant();
-        machine.claim_and_die(0, 0, 5);
+        machine.store_and_die(0, 0, 5);
         let server = run(&machine, |m| m.bury(0));
         let second = run(&machine, |m| m.write(1, 1, 6));
         server.join().expect("joins");
@@ -412,4 +423,121 @@ fn half_written_and_moved(flaw: Flaw) {
 
 promise!(a_half_written_page_is_owed, super::half_written_and_moved, broken by [
     a_page_moved_from_under_a_writer_is_dirty: MovesAsClean,
+]);
+
+/// Two overwrites of the same bytes and a reader: no bytes of one among those of another.
+fn overlapping_overwrites(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let other = run(&machine, |m| m.write_all(1, 0, &[6, 6]));
+        let first = run(&machine, |m| m.write_all(0, 0, &[5, 5]));
+        other.join().expect("joins");
+        first.join().expect("joins");
+        let content = machine.content();
+        assert!(content == [5, 5] || content == [6, 6], "promise: {content:?} is neither order");
+    });
+}
+
+promise!(overlapping_overwrites_follow_each_other, super::overlapping_overwrites, broken by [
+    an_overwriter_holds_its_pages: OverwritesUnheld,
+]);
+
+fn overwrite_and_read(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let writer = run(&machine, |m| m.write_all(0, 0, &[5, 5]));
+        let reader = run(&machine, |m| {
+            let seen = m.read_all(0, 2);
+            assert!(seen == [1, 2] || seen == [5, 5], "promise: {seen:?} is half of each");
+        });
+        writer.join().expect("joins");
+        reader.join().expect("joins");
+    });
+}
+
+promise!(a_reader_sees_an_overwrite_whole_or_not, super::overwrite_and_read, broken by [
+    an_overwriter_holds_its_pages: OverwritesUnheld,
+    overwrites_are_counted: CountsNothing,
+    the_pages_are_looked_at_again: LooksAtPagesOnce,
+    what_is_held_is_waited_for: ReadsHeldPages,
+]);
+
+/// The same in two steps that overlap in one cell, with two writers.
+fn overwrites_and_read(flaw: Flaw) {
+    explore_to(2, flaw, 2, &[1, 2], move |machine| {
+        let other = run(&machine, |m| m.write(1, 1, 6));
+        let first = run(&machine, |m| m.write_all(0, 0, &[5, 5]));
+        let seen = machine.read_all(0, 2);
+        let states = [[1, 2], [5, 5], [1, 6], [5, 6]];
+        assert!(states.iter().any(|state| seen == state), "promise: {seen:?} is no order");
+        other.join().expect("joins");
+        first.join().expect("joins");
+        let content = machine.content();
+        assert!(content == [5, 5] || content == [5, 6], "promise: {content:?} is neither order");
+    });
+}
+
+promise!(a_reader_sees_two_overwrites_in_an_order, super::overwrites_and_read, broken by [
+    overwrites_are_counted: CountsNothing,
+]);
+
+/// A reader that writers disturb takes a turn among them.
+fn read_in_turn(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let writer = run(&machine, |m| m.write_all(0, 0, &[5, 5]));
+        let reader = run(&machine, |m| {
+            let seen = m.read_in_turn(1, 0, 2);
+            assert!(seen == [1, 2] || seen == [5, 5], "promise: {seen:?} is half of each");
+        });
+        writer.join().expect("joins");
+        reader.join().expect("joins");
+        assert_eq!(machine.content(), [5, 5], "promise: a reader changes nothing");
+    });
+}
+
+promise!(a_reader_in_turn_sees_an_overwrite_whole_or_not, super::read_in_turn, broken by [
+    an_overwriter_holds_its_pages: OverwritesUnheld,
+]);
+
+/// An overwriter dies half-way: what it left is there, owed, and in nobody's way.
+fn dead_overwriter(flaw: Flaw) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        machine.store_and_die(0, 0, 5);
+        let server = run(&machine, |m| m.bury(0));
+        let second = run(&machine, |m| {
+            assert_eq!(m.read_all(0, 2), [5, 2], "promise: half an overwrite, and no hole");
+            m.write(1, 1, 6);
+        });
+        server.join().expect("joins");
+        second.join().expect("joins");
+        assert_eq!(machine.content(), [5, 6], "promise: half an overwrite, and no hole");
+        machine.drain();
+        assert!(machine.is_drained_or_dirty(), "promise: clean means that the backing has it");
+    });
+}
+
+promise!(a_dead_overwriter_leaves_half_and_no_hole, super::dead_overwriter, broken by [
+    valid_pages_stay_valid: BuriesAsHole,
+]);
+
+/// An overwriter stops half-way, is overtaken, and wakes; a reader is not kept waiting.
+fn stopped_overwriter(flaw: Flaw) {
+    explore_to(2, flaw, 2, &[1, 2], move |machine| {
+        let server = run(&machine, |m| m.relocate(Patience::Overtakes));
+        let writer = run(&machine, |m| {
+            m.write_all(0, 0, &[5, 5]);
+            assert_eq!(m.read_all(0, 2), [5, 5], "promise: a completed write is seen");
+        });
+        let seen = machine.read_all(0, 2);
+        let known = [1, 5].contains(&seen[0]) && [2, 5].contains(&seen[1]);
+        assert!(known, "promise: {seen:?} was never written");
+        server.join().expect("joins");
+        writer.join().expect("joins");
+        assert_eq!(machine.content(), [5, 5], "promise: an overtaken overwrite is redone");
+        assert!(machine.is_unharmed(0), "promise: a recycled chunk is another file's alone");
+        machine.drain();
+        assert!(machine.is_drained_or_dirty(), "promise: clean means that the backing has it");
+    });
+}
+
+promise!(a_stopped_overwriter_is_overtaken, super::stopped_overwriter, broken by [
+    the_overtaken_hear_of_it: ForgetsOvertaken,
 ]);

@@ -2,9 +2,8 @@
 //! client does there to write, append and read.
 //!
 //! The words and their transitions are the real ones of `terral_format`. Modelled are the bytes (a
-//! few relaxed atomics a page: overlapping writes to one file may race, a chunk that went to
-//! another file must not) and the server's part, in [`crate::model_server`]. [`Flaw`] leaves out
-//! one step at a time, which shows that the step is needed and that the model would notice.
+//! few relaxed atomics a page) and the server's part, in [`crate::model_server`]. [`Flaw`] leaves
+//! out one step at a time, which shows that the step is needed and that the model would notice.
 //!
 //! Loom takes `SeqCst` accesses for `AcqRel`; [`sequential`] stands where the protocol rests on the
 //! single order of them. Not here: a malicious client, a server that dies, several chunks.
@@ -15,7 +14,7 @@ use loom::thread::yield_now;
 use terral_format::entry::MapEntry;
 use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber};
-use terral_format::pages::{self, Claim, PageState};
+use terral_format::pages::{self, Met};
 use terral_format::size::{self, SizeWord};
 
 /// What the memory of a page holds before anybody writes to it: a former file's bytes.
@@ -68,6 +67,16 @@ pub enum Flaw {
     ResetsAfterPublishing,
     /// The server moves a page that an overtaken writer may have half written, and calls it clean.
     MovesAsClean,
+    /// Overwrites pages that it does not hold.
+    OverwritesUnheld,
+    /// Publishes without counting the overwrite.
+    CountsNothing,
+    /// A reader does not look at the pages again.
+    LooksAtPagesOnce,
+    /// A reader copies what is being overwritten.
+    ReadsHeldPages,
+    /// The server makes holes of what a dead writer was overwriting.
+    BuriesAsHole,
 }
 
 /// The full fence that the protocol gets from its `SeqCst` accesses.
@@ -168,26 +177,56 @@ impl Machine {
         }
     }
 
-    /// Claims, zeroes what is not written, copies and publishes. False: another claims it.
-    fn put(&self, slot: usize, entry: MapEntry, at: usize, value: u64) -> bool {
+    /// Takes the page of `entry`. `None`: another has it.
+    fn hold(&self, slot: usize, entry: MapEntry) -> Option<[u64; 1]> {
+        let page = entry.page().0;
+        let mut before = [0];
+        if self.heeds(Flaw::OverwritesUnheld) || self.is_hole(page) {
+            let met = pages::claim(&self.lanes, page, page + 1, owner(slot), &mut before);
+            if matches!(met, Met::Writer(..)) {
+                return None;
+            }
+        } else {
+            pages::observe(&self.lanes, page, page + 1, &mut before);
+        }
+        // As with the reader's fence: loom would not miss it.
+        fence(Ordering::Release);
+        Some(before)
+    }
+
+    fn is_hole(&self, page: u32) -> bool {
+        !matches!(pages::state(&self.lanes, page), pages::PageState::Valid { .. })
+    }
+
+    fn publish(&self, slot: usize, page: u32, before: [u64; 1]) {
+        pages::publish(&self.lanes, page, page + 1, owner(slot), &before);
+        if !self.heeds(Flaw::CountsNothing) {
+            pages::fill(&self.lanes, page, page + 1, true);
+        }
+        if !self.heeds(Flaw::OverwritesUnheld) {
+            pages::mark_dirty(&self.lanes, page, page + 1);
+        }
+    }
+
+    /// Takes the page, zeroes what is not written of a hole, copies and publishes. False: another
+    /// has it.
+    fn put(&self, slot: usize, entry: MapEntry, at: usize, values: &[u64]) -> bool {
         let page = entry.page();
-        let (first, last) = (page.0, page.0 + 1);
-        let owner = owner(slot);
-        if let Claim::Wait(..) = pages::claim(&self.lanes, first, last, owner) {
-            return false;
-        }
-        let claimed = pages::is_claimed_by(&self.lanes, first, owner);
+        let Some(before) = self.hold(slot, entry) else { return false };
         if !self.heeds(Flaw::PublishesBeforeCopy) {
-            pages::publish(&self.lanes, first, last, owner);
+            self.publish(slot, page.0, before);
         }
-        if claimed && self.heeds(Flaw::LeavesComplement) {
-            for cell in (0..self.page_cells).filter(|cell| *cell != at) {
+        if !pages::was_valid(&before, page.0, page.0) && self.heeds(Flaw::LeavesComplement) {
+            let written = at..at + values.len();
+            for cell in (0..self.page_cells).filter(|cell| !written.contains(cell)) {
                 self.cell(page, cell).store(0, Ordering::Relaxed);
             }
         }
-        self.cell(page, at).store(value, Ordering::Relaxed);
+        for (cell, value) in values.iter().enumerate() {
+            self.cell(page, at + cell).store(*value, Ordering::Relaxed);
+        }
         if self.heeds(Flaw::PublishesBeforeCopy) {
-            pages::publish(&self.lanes, first, last, owner);
+            self.publish(slot, page.0, before);
         }
         sequential();
         true
@@ -209,11 +248,16 @@ impl Machine {
 
     /// `pwrite` of one cell through hazard slot `slot`.
     pub fn write(&self, slot: usize, at: usize, value: u64) {
+        self.write_all(slot, at, &[value]);
+    }
+
+    /// `pwrite` of some cells.
+    pub fn write_all(&self, slot: usize, at: usize, values: &[u64]) {
         loop {
             let (entry, pin, seen) = self.pin(slot);
-            let end = at as u64 + 1;
+            let end = (at + values.len()) as u64;
             let early = !self.heeds(Flaw::RaisesBeforeCopy) && self.raise(slot, seen, end);
-            let done = self.put(slot, entry, at, value) && (early || self.raise(slot, seen, end));
+            let done = self.put(slot, entry, at, values) && (early || self.raise(slot, seen, end));
             let left = self.leave(slot, pin);
             if done && left {
                 return;
@@ -225,22 +269,15 @@ impl Machine {
     /// A write whose process dies when it is about to leave; false if it had to redo the write.
     pub fn write_and_die(&self, slot: usize, at: usize, value: u64) -> bool {
         let (entry, _, seen) = self.pin(slot);
-        self.put(slot, entry, at, value) && self.raise(slot, seen, at as u64 + 1)
+        self.put(slot, entry, at, &[value]) && self.raise(slot, seen, at as u64 + 1)
     }
 
-    /// A write whose process dies when it has claimed its page and stored `value`.
-    pub fn claim_and_die(&self, slot: usize, at: usize, value: u64) {
-        let (entry, _, _) = self.pin(slot);
-        let page = entry.page();
-        let claim = pages::claim(&self.lanes, page.0, page.0 + 1, owner(slot));
-        assert_eq!(claim, Claim::Done, "the first to come");
-        self.cell(page, at).store(value, Ordering::Relaxed);
-    }
-
-    /// A write whose process dies half-way: `value` is stored, and nothing is marked.
+    /// A write whose process dies half-way: it holds its page and has stored `value`.
     pub fn store_and_die(&self, slot: usize, at: usize, value: u64) {
         let (entry, _, _) = self.pin(slot);
-        self.cell(entry.page(), at).store(value, Ordering::Relaxed);
+        if self.hold(slot, entry).is_some() {
+            self.cell(entry.page(), at).store(value, Ordering::Relaxed);
+        }
     }
 
     /// `write` with `O_APPEND` of one cell through hazard slot `slot`.
@@ -254,7 +291,7 @@ impl Machine {
             let (entry, pin, seen) = self.pin(slot);
             let is_ours = size::holds_ticket(&self.ticket, owner);
             let done = (is_ours || !self.heeds(Flaw::TrustsTicketBeforePin))
-                && self.put(slot, entry, seen.size() as usize, value);
+                && self.put(slot, entry, seen.size() as usize, &[value]);
             let publish = || size::append(&self.size, seen, seen.size() + 1);
             let done = if self.heeds(Flaw::PublishesAppendPinned) {
                 self.leave(slot, pin) && done && publish()
@@ -271,23 +308,65 @@ impl Machine {
 
     /// `pread` of one cell; `None` at or beyond the end of the file.
     pub fn read(&self, at: usize) -> Option<u64> {
+        self.read_all(at, 1).pop()
+    }
+
+    /// `pread` of `count` cells; fewer at the end of the file.
+    pub fn read_all(&self, at: usize, count: usize) -> Vec<u64> {
         loop {
             let seen = SizeWord::load(&self.size);
-            if at as u64 >= seen.size() {
-                return None;
+            let end = (at + count).min(seen.size() as usize);
+            if at >= end {
+                return Vec::new();
             }
             let entry = MapEntry::load(&self.entry);
             let page = entry.page();
-            let is_hole = entry.is_absent()
-                || !matches!(pages::state(&self.lanes, page.0), PageState::Valid { .. });
-            let value = if is_hole { 0 } else { self.cell(page, at).load(Ordering::Relaxed) };
+            let mut notes = [0];
+            let met = if entry.is_absent() {
+                Met::Holes
+            } else {
+                pages::observe(&self.lanes, page.0, page.0 + 1, &mut notes)
+            };
+            let values = match met {
+                Met::Holes => vec![0; end - at],
+                Met::Writer(..) if self.heeds(Flaw::ReadsHeldPages) => {
+                    yield_now();
+                    continue;
+                }
+                Met::Bytes | Met::Writer(..) => self.cells(page, at, end),
+            };
             // Loom's loads stay in program order, so it would not miss this; processors would.
             fence(Ordering::Acquire);
+            let is_at_rest = entry.is_absent()
+                || pages::is_unchanged(&self.lanes, page.0, page.0 + 1, &notes)
+                || !self.heeds(Flaw::LooksAtPagesOnce);
             let is_same_chunk =
                 MapEntry::load(&self.entry) == entry || !self.heeds(Flaw::LooksOnce);
             let is_same_epoch = SizeWord::load(&self.size).epoch() == seen.epoch();
-            if is_same_chunk && (is_same_epoch || !self.heeds(Flaw::IgnoresEpoch)) {
-                return Some(value);
+            if is_at_rest && is_same_chunk && (is_same_epoch || !self.heeds(Flaw::IgnoresEpoch)) {
+                return values;
+            }
+            yield_now();
+        }
+    }
+
+    fn cells(&self, page: PageNumber, at: usize, end: usize) -> Vec<u64> {
+        (at..end).map(|cell| self.cell(page, cell).load(Ordering::Relaxed)).collect()
+    }
+
+    /// `pread` of `count` cells of a file that has them, by a reader who takes a turn among the
+    /// writers.
+    pub fn read_in_turn(&self, slot: usize, at: usize, count: usize) -> Vec<u64> {
+        loop {
+            let (entry, pin, _) = self.pin(slot);
+            let page = entry.page();
+            let values = self.hold(slot, entry).map(|before| {
+                let values = self.cells(page, at, at + count);
+                pages::give_up(&self.lanes, page.0, page.0 + 1, owner(slot), &before);
+                values
+            });
+            if let (Some(values), true) = (values, self.leave(slot, pin)) {
+                return values;
             }
             yield_now();
         }

@@ -91,7 +91,11 @@ impl Machine {
     pub fn bury(&self, slot: usize) {
         let _used = self.server.lock().expect("no panic under the lock");
         if let Some(page) = hazard::observe(&self.slots[slot]).page() {
-            pages::abandon(&self.lanes, page.0, page.0 + 1, owner(slot));
+            if self.heeds(Flaw::BuriesAsHole) {
+                pages::abandon(&self.lanes, page.0, page.0 + 1, owner(slot));
+            } else {
+                pages::reset(&self.lanes, page.0, page.0 + 1);
+            }
         }
         hazard::drop_dead(&self.slots[slot]);
     }

@@ -1,34 +1,33 @@
-//! The grant protocol, client's side: copies into and out of chunks. Unchanged in shape from the
-//! model in `tests/grants.rs`.
+//! The grant protocol, client's side: reads, writes and appends over a file's chunks. Unchanged in
+//! shape from the model in `tests/`. What happens inside one chunk is `chunk`'s.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES, SEGMENT_PAGES};
-use terral_format::hazard::{self, HazardWord};
-use terral_format::ids::{Owner, PageNumber};
+use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
+use terral_format::ids::Owner;
 use terral_format::message::{FileRef, Request};
-use terral_format::pages::{self, Claim, PageState};
 use terral_format::size::{self, SizeWord};
 use terral_format::tables::{FileHeader, FileRecord};
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::chunk::{Notes, PATIENCE, Piece, pause, thread_hint};
 use crate::map;
-use crate::session::{Connection, Own};
+use crate::session::Connection;
 
-/// Somebody in the way longer than this is reported to the server.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Most chunks asked for ahead: 64 MiB.
 const AHEAD_MAX: u32 = 32;
 /// Most chunks brought from the backing ahead of a reader: 16 MiB.
 const STAGE_MAX: u32 = 8;
 
+/// A reader whom writers disturb for longer than this queues among them.
+const DISTURBED_MAX: Duration = Duration::from_millis(1);
+/// In less time than this no page is overwritten so often that its count comes round: 16,384 times.
+const ROUND_NS: u64 = 1_000_000;
+
 /// A ticket held for a moment is waited for in place.
 const TICKET_SPINS: u32 = 1000;
 
-static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
-static OPERATION: AtomicU32 = AtomicU32::new(0);
 /// Hazard slots whose owner number is in use for an append ticket.
 static APPENDING: AtomicU16 = AtomicU16::new(0);
 
@@ -61,43 +60,6 @@ enum Attempt {
     NoTicket(Owner),
     /// Our own ticket was taken away: what we append may be somebody else's place by now.
     TicketLost,
-}
-
-/// A pinned chunk.
-struct Pin<'a> {
-    slot: &'a std::sync::atomic::AtomicU64,
-    word: HazardWord,
-    owner: Owner,
-}
-
-/// A number that differs between threads, most of the time: where their stacks are.
-fn thread_hint() -> usize {
-    let here = 0u8;
-    (std::ptr::from_ref(&here).addr() >> 16) % HAZARDS
-}
-
-impl Own {
-    fn pin(&self, page: PageNumber) -> Pin<'_> {
-        let operation = OPERATION.fetch_add(1, Ordering::Relaxed);
-        let first = thread_hint();
-        loop {
-            for at in (0..HAZARDS).map(|at| (first + at) % HAZARDS) {
-                let slot = &self.page().hazards[at].word;
-                if let Some(word) = hazard::enter(slot, page, operation) {
-                    let owner = Owner(self.index * HAZARDS as u16 + at as u16 + 1);
-                    return Pin { slot, word, owner };
-                }
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Pin<'_> {
-    #[must_use]
-    fn leave(self) -> bool {
-        hazard::leave(self.slot, self.word)
-    }
 }
 
 fn stale(file: FileRef) -> Error {
@@ -162,8 +124,9 @@ impl Chunks {
     ) -> Result<bool> {
         let index = offset / CHUNK_BYTES;
         let mut waiting: Option<Instant> = None;
+        let mut notes = Notes::new(bytes.len());
         loop {
-            match self.try_write(connection, bytes, offset, growth)? {
+            match self.try_write(connection, bytes, offset, growth, &mut notes)? {
                 Attempt::Done => {
                     if (offset + bytes.len() as u64).is_multiple_of(CHUNK_BYTES) {
                         self.ask_ahead(connection, index)?;
@@ -196,6 +159,7 @@ impl Chunks {
         bytes: &[u8],
         offset: u64,
         growth: Growth,
+        notes: &mut Notes,
     ) -> Result<Attempt> {
         let memory = &connection.memory;
         let (record, header) = (self.record(connection)?, self.header(connection)?);
@@ -219,23 +183,15 @@ impl Chunks {
             let _ = pin.leave();
             return Ok(Attempt::TicketLost);
         }
-        let start = entry.page().0;
-        let (first, last) = (start + (within / PAGE_BYTES) as u32, start + last);
-        let lanes = memory.lanes();
-        if !pages::all_valid(lanes, first, last)
-            && let Some(blocked) = claim(lanes, first, last, pin.owner)
-        {
-            pages::abandon(lanes, first, last, pin.owner);
+        let piece = Piece::new(memory, entry, within, bytes.len());
+        if let Err(blocked) = piece.claim(pin.owner, notes) {
             let _ = pin.leave();
             return Ok(Attempt::Blocked(blocked));
         }
-        let copied = self.fill(connection, entry, within, bytes, pin.owner);
-        if let Err(error) = copied {
-            pages::abandon(lanes, first, last, pin.owner);
+        if let Err(error) = piece.put(bytes, pin.owner, notes) {
             let _ = pin.leave();
             return Err(error);
         }
-        pages::publish(lanes, first, last, pin.owner);
         let end = offset + bytes.len() as u64;
         let raised = match growth {
             Growth::Later(_) => Ok(true),
@@ -247,33 +203,6 @@ impl Chunks {
             Ok(_) => Attempt::Again,
             Err(holder) => Attempt::NoTicket(holder),
         })
-    }
-
-    /// Copies, and zeroes what it does not cover of the pages that were claimed.
-    fn fill(
-        &self,
-        connection: &Connection,
-        entry: MapEntry,
-        within: usize,
-        bytes: &[u8],
-        owner: Owner,
-    ) -> Result<()> {
-        let (memory, page) = (&connection.memory, entry.page());
-        let segment = (page.0 / SEGMENT_PAGES) as usize;
-        let state = memory.superblock().segments[segment % terral_format::geometry::SEGMENTS_MAX]
-            .load(Ordering::Acquire);
-        let end = within + bytes.len();
-        let (head, tail) = (within % PAGE_BYTES, end % PAGE_BYTES);
-        let claimed = |at: usize| {
-            pages::is_claimed_by(memory.lanes(), page.0 + (at / PAGE_BYTES) as u32, owner)
-        };
-        if head != 0 && claimed(within) {
-            memory.arena.write(page, within - head, &ZEROS[..head], state)?;
-        }
-        if tail != 0 && claimed(end) {
-            memory.arena.write(page, end, &ZEROS[tail..], state)?;
-        }
-        memory.arena.write(page, within, bytes, state)
     }
 
     /// Asks for chunk `index` and, while the writer goes straight on, for more and more after it.
@@ -379,28 +308,77 @@ impl Chunks {
         }
     }
 
+    /// Reads bytes that lie in one chunk: all from between two writes to them.
     fn read_piece(&self, connection: &Connection, into: &mut [u8], offset: u64) -> Result<()> {
         let memory = &connection.memory;
+        let header = self.header(connection)?;
         let index = offset / CHUNK_BYTES;
         let within = (offset % CHUNK_BYTES) as usize;
+        let mut notes = Notes::new(into.len());
+        let (mut since, mut round): (Option<Instant>, u32) = (None, 0);
         loop {
             let record = self.record(connection)?;
             let entry = map::entry(memory, record, index).unrecalled();
-            if entry.is_absent() {
-                if index * CHUNK_BYTES < record.backed_bytes.load(Ordering::SeqCst) {
-                    self.stage(connection, index)?;
-                    continue;
-                }
-                into.fill(0);
+            let modified_ns = header.modified_ns.load(Ordering::SeqCst);
+            let at_rest = if !entry.is_absent() {
+                let piece = Piece::new(memory, entry, within, into.len());
+                piece.try_get(into, &mut notes)?
+            } else if index * CHUNK_BYTES < record.backed_bytes.load(Ordering::SeqCst) {
+                self.stage(connection, index)?;
+                continue;
             } else {
-                read_chunk(connection, entry, within, into)?;
-            }
-            fence(Ordering::Acquire);
+                into.fill(0);
+                fence(Ordering::Acquire);
+                true
+            };
             let record = self.record(connection)?;
-            if map::entry(memory, record, index).unrecalled() == entry {
+            let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
+            if at_rest && map::entry(memory, record, index).unrecalled() == entry {
+                if written_ns < ROUND_NS {
+                    return Ok(());
+                }
+                continue;
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() < DISTURBED_MAX {
+                pause(&mut round);
+            } else if self.read_in_turn(connection, into, offset, &mut notes)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads bytes that lie in one chunk as a writer would write them, which keeps writers out.
+    /// False: try again.
+    #[cold]
+    fn read_in_turn(
+        &self,
+        connection: &Connection,
+        into: &mut [u8],
+        offset: u64,
+        notes: &mut Notes,
+    ) -> Result<bool> {
+        let (memory, record) = (&connection.memory, self.record(connection)?);
+        let index = offset / CHUNK_BYTES;
+        let entry = map::entry(memory, record, index);
+        if entry.is_absent() || entry.is_recalled() {
+            std::thread::yield_now();
+            return Ok(false);
+        }
+        let pin = connection.own()?.pin(entry.page());
+        if map::entry(memory, record, index) != entry {
+            let _ = pin.leave();
+            return Ok(false);
+        }
+        let within = (offset % CHUNK_BYTES) as usize;
+        let piece = Piece::new(memory, entry, within, into.len());
+        if let Err(blocked) = piece.claim(pin.owner, notes) {
+            let _ = pin.leave();
+            self.unblock(connection, index, blocked)?;
+            return Ok(false);
+        }
+        let copied = piece.get_claimed(into, pin.owner, notes);
+        let kept = pin.leave();
+        copied.map(|()| kept)
     }
 
     fn stage(&self, connection: &Connection, first: u64) -> Result<()> {
@@ -437,34 +415,6 @@ fn raise(
     Ok(raised)
 }
 
-/// Claims pages, waiting for others; gives who has been in the way for too long.
-fn claim(
-    lanes: &[std::sync::atomic::AtomicU64],
-    first: u32,
-    last: u32,
-    owner: Owner,
-) -> Option<Owner> {
-    let mut from = first;
-    let mut since: Option<(Instant, u32)> = None;
-    loop {
-        match pages::claim(lanes, from, last, owner) {
-            Claim::Done => return None,
-            Claim::Wait(page, other) => {
-                from = page;
-                match since {
-                    Some((begin, at)) if at == page => {
-                        if begin.elapsed() > PATIENCE {
-                            return Some(other);
-                        }
-                    }
-                    _ => since = Some((Instant::now(), page)),
-                }
-                std::thread::yield_now();
-            }
-        }
-    }
-}
-
 /// A hazard slot's number that no other thread of this process appends under.
 fn appending_slot() -> usize {
     let first = thread_hint();
@@ -476,39 +426,4 @@ fn appending_slot() -> usize {
         }
         std::thread::yield_now();
     }
-}
-
-/// Copies out of a chunk; pages that are not valid read as zeros.
-fn read_chunk(
-    connection: &Connection,
-    entry: MapEntry,
-    within: usize,
-    into: &mut [u8],
-) -> Result<()> {
-    let memory = &connection.memory;
-    let page = entry.page();
-    let segment = (page.0 / SEGMENT_PAGES) as usize % terral_format::geometry::SEGMENTS_MAX;
-    let state = memory.superblock().segments[segment].load(Ordering::Acquire);
-    let lanes = memory.lanes();
-    let first = (within / PAGE_BYTES) as u32;
-    let last = (within + into.len()).div_ceil(PAGE_BYTES) as u32;
-    if last <= entry.pages() && pages::all_valid(lanes, page.0 + first, page.0 + last) {
-        return memory.arena.read(page, within, into, state);
-    }
-    debug_assert!(last <= CHUNK_PAGES);
-    let mut at = within;
-    while at < within + into.len() {
-        let here = (at / PAGE_BYTES) as u32;
-        let length = (PAGE_BYTES - at % PAGE_BYTES).min(within + into.len() - at);
-        let piece = &mut into[at - within..at - within + length];
-        let valid = here < entry.pages()
-            && matches!(pages::state(lanes, page.0 + here), PageState::Valid { .. });
-        if valid {
-            memory.arena.read(page, at, piece, state)?;
-        } else {
-            piece.fill(0);
-        }
-        at += length;
-    }
-    Ok(())
 }

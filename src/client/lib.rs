@@ -10,6 +10,8 @@ mod session;
 
 mod map;
 
+mod chunk;
+
 mod copy;
 
 mod file;

@@ -206,8 +206,8 @@ impl State {
         self.drop_beyond(slot, size, held)
     }
 
-    /// A page claim or an append ticket has not moved for long: takes it from `in_the_way` if that
-    /// is dead, or sleeps.
+    /// A page being written or an append ticket has not moved for long: takes it from `in_the_way`
+    /// if that is dead, or sleeps.
     pub fn unblock(&mut self, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
         self.open_file(file)?;
         let alive = session_of(in_the_way)
@@ -216,10 +216,11 @@ impl State {
         let entry = self.ram.memory().entry(file.slot, index).unrecalled();
         if !entry.is_absent() {
             let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
-            if alive {
+            let lanes = self.ram.memory().lanes();
+            if !alive {
+                pages::abandon(lanes, first, last, in_the_way);
+            } else if pages::holds_some(lanes, first, last, in_the_way) {
                 self.move_chunk(file.slot, index, entry.order())?;
-            } else {
-                pages::abandon(self.ram.memory().lanes(), first, last, in_the_way);
             }
         }
         self.revoke_ticket(file.slot, in_the_way)

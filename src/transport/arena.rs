@@ -6,10 +6,11 @@
 //! through `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an
 //! error where a store would be SIGBUS.
 
+use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,12 +38,74 @@ pub fn segment_path(instance: &Path, index: u32) -> PathBuf {
     instance.join(format!("seg-{index}"))
 }
 
-/// An open segment file, and which file that was: an application may close our descriptor and get
-/// its number for a file of its own.
+/// An open segment file. An application may close our descriptor and get its number for a file of
+/// its own, so ours stands at an offset that no other does: asking for it is the cheapest way to
+/// know a file again, and reads and writes at given places do not move it.
 struct OpenSegment {
     index: u32,
-    inode: u64,
+    mark: i64,
     file: Arc<File>,
+}
+
+impl OpenSegment {
+    fn open(instance: &Path, index: u32) -> Result<Self> {
+        let path = segment_path(instance, index);
+        let failed = |error: &std::io::Error| Error::system(error, path.display().to_string());
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed(&e))?;
+        let mark = (RandomState::new().hash_one(index) >> 2) as i64;
+        match seek(&file, mark, libc::SEEK_SET) {
+            -1 => Err(failed(&std::io::Error::last_os_error())),
+            _ => Ok(OpenSegment { index, mark, file: Arc::new(file) }),
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        seek(&self.file, 0, libc::SEEK_CUR) == self.mark
+    }
+}
+
+// These go to the kernel itself: libc's names may be the ones that the preload library stands for.
+
+fn seek(file: &File, offset: i64, whence: c_int) -> i64 {
+    // SAFETY: no memory is passed.
+    unsafe { libc::syscall(libc::SYS_lseek, file.as_raw_fd(), offset, whence) }
+}
+
+/// Calls `transfer(done)` until it has moved `length` bytes; it gives what the kernel answered.
+fn transfer_all(length: usize, mut transfer: impl FnMut(usize) -> i64) -> Result<()> {
+    let failed = |error: &std::io::Error| Error::system(error, "memory tier");
+    let mut done = 0;
+    while done < length {
+        match transfer(done) {
+            0 => return Err(failed(&std::io::ErrorKind::UnexpectedEof.into())),
+            count if count > 0 => done += count as usize,
+            _ => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(failed(&error));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_at(file: &File, bytes: &[u8], offset: usize) -> Result<()> {
+    transfer_all(bytes.len(), |done| {
+        let (rest, fd) = (&bytes[done..], file.as_raw_fd());
+        // SAFETY: the kernel reads inside `rest`.
+        unsafe { libc::syscall(libc::SYS_pwrite64, fd, rest.as_ptr(), rest.len(), offset + done) }
+    })
+}
+
+fn read_at(file: &File, into: &mut [u8], offset: usize) -> Result<()> {
+    transfer_all(into.len(), |done| {
+        let (rest, fd) = (&mut into[done..], file.as_raw_fd());
+        // SAFETY: the kernel writes inside `rest`.
+        unsafe {
+            libc::syscall(libc::SYS_pread64, fd, rest.as_mut_ptr(), rest.len(), offset + done)
+        }
+    })
 }
 
 /// The mapped arena of one instance.
@@ -105,8 +168,7 @@ impl Arena {
             return Ok(());
         }
         let file = self.file(page.0 / SEGMENT_PAGES)?;
-        let within = (at % SEGMENT_BYTES) as u64;
-        file.write_all_at(bytes, within).map_err(|e| Error::system(&e, "memory tier"))
+        write_at(&file, bytes, at % SEGMENT_BYTES)
     }
 
     /// Reads as [`Arena::write`] writes. The caller checks afterwards that the chunk is still the
@@ -115,15 +177,11 @@ impl Arena {
         let at = self.place(page, offset, into.len())?;
         if self.is_warm(page, state) {
             // SAFETY: in the arena, mapped, every page exists.
-            unsafe {
-                let from = self.base.add(at);
-                std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
-            }
+            unsafe { copy::out_of_arena(self.base.add(at), into) };
             return Ok(());
         }
         let file = self.file(page.0 / SEGMENT_PAGES)?;
-        let within = (at % SEGMENT_BYTES) as u64;
-        file.read_exact_at(into, within).map_err(|e| Error::system(&e, "memory tier"))
+        read_at(&file, into, at % SEGMENT_BYTES)
     }
 
     /// Byte offset in the arena; an entry that points outside it is a lie.
@@ -209,23 +267,20 @@ impl Arena {
     fn file(&self, index: u32) -> Result<Arc<File>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = open.iter().position(|one| one.index == index) {
-            let one = &open[at];
-            if one.file.metadata().is_ok_and(|now| now.ino() == one.inode) {
-                return Ok(one.file.clone());
+            if open[at].is_ours() {
+                return Ok(open[at].file.clone());
             }
             // The number is the application's now: it must not be closed, so the file is leaked.
             let _ = ManuallyDrop::new(open.remove(at));
         }
-        let path = segment_path(&self.instance, index);
-        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed(&e))?;
-        let inode = file.metadata().map_err(|e| failed(&e))?.ino();
-        let file = Arc::new(file);
         if open.len() >= OPEN_FILES {
-            open.remove(0);
+            let oldest = open.remove(0);
+            if !oldest.is_ours() {
+                let _ = ManuallyDrop::new(oldest);
+            }
         }
-        open.push(OpenSegment { index, inode, file: file.clone() });
-        Ok(file)
+        open.push(OpenSegment::open(&self.instance, index)?);
+        Ok(open[open.len() - 1].file.clone())
     }
 }
 
@@ -276,6 +331,7 @@ pub fn prepare(file: &File) -> Result<u64> {
 mod tests {
     use super::{Arena, prepare, segment_path};
     use std::fs::File;
+    use std::os::fd::AsRawFd;
     use terral_format::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
     use terral_format::ids::PageNumber;
     use terral_format::tables::segment;
@@ -301,6 +357,14 @@ mod tests {
             arena.read(page, 5, &mut seen, segment::SPARSE).expect("reads");
             assert_eq!(seen, [round; 4]);
         }
+        // The application closes all it can, and gets the number for a file of its own.
+        let number = arena.open.lock().expect("no panic")[0].file.as_raw_fd();
+        let theirs = tempfile::tempfile().expect("file");
+        // SAFETY: no memory is passed; the arena's file gives way.
+        assert_eq!(unsafe { libc::dup2(theirs.as_raw_fd(), number) }, number);
+        arena.write(page, 5, b"ours", segment::SPARSE).expect("writes");
+        arena.read(page, 5, &mut seen, state).expect("reads");
+        assert_eq!((&seen, theirs.metadata().expect("is open").len()), (b"ours", 0));
         let outside = PageNumber(2 * SEGMENT_PAGES - 1);
         assert!(arena.write(outside, 4000, &[0; 200], state).is_err());
     }
