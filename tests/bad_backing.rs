@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mount::Mount;
 use rustix::process::Signal;
-use terral_client::{Client, Drain, OpenHow, access};
+use terral_client::{Client, Drain, OpenHow, RenameHow, access};
 
 #[test]
 fn role() {
@@ -321,7 +321,7 @@ fn an_open_file_is_readable_whole_after_its_name_is_gone_or_another_files() {
         [b"removed".as_slice(), b"replaced"].map(|n| bench.client.open(n, how).expect("opens"));
     bench.client.unlink(b"removed").expect("unlinks");
     bench.write("new", b"new");
-    bench.client.rename(b"new", b"replaced", false).expect("renames");
+    bench.client.rename(b"new", b"replaced", RenameHow::Replace).expect("renames");
     bench.settles();
     for file in files {
         let mut seen = vec![0; 5_000_000];
@@ -358,7 +358,7 @@ fn an_older_file_is_never_published_under_the_new_ones_name() {
     let bench = Bench::new(home.path());
     let bytes = pattern(8 << 20);
     bench.write("tmp", &bytes);
-    bench.client.rename(b"tmp", b"final", false).expect("renames");
+    bench.client.rename(b"tmp", b"final", RenameHow::Replace).expect("renames");
     let begin = Instant::now();
     bench.client.flush().expect("flushes");
     while begin.elapsed() < Duration::from_millis(800) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
 use rustix::process::Signal;
-use terral_client::{Client, OpenHow};
+use terral_client::{Client, OpenHow, RenameHow};
 
 const MEMORY_MIB: u64 = 1024;
 
@@ -83,7 +83,7 @@ fn random_work(
         }
         1 => {
             let to = format!("{prefix}-{}", random.below(12));
-            let moved = client.rename(name.as_bytes(), to.as_bytes(), false);
+            let moved = client.rename(name.as_bytes(), to.as_bytes(), RenameHow::Replace);
             assert_eq!(moved.is_ok(), model.contains_key(&name), "rename {name} {to}: {moved:?}");
             if let Some(bytes) = model.remove(&name) {
                 model.insert(to, bytes);

@@ -10,6 +10,7 @@ pub const WRITE: OpenHow = OpenHow {
     exclusive: false,
     truncate: false,
     directory: false,
+    unnamed: false,
     mode: 0o644,
 };
 

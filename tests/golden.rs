@@ -47,6 +47,11 @@ fn frames<T: Serialize>(values: &[T]) -> Vec<u8> {
     out
 }
 
+fn envelopes() -> Vec<Envelope<'static>> {
+    let requests = golden_values::requests().into_iter();
+    requests.map(|request| Envelope { authority: 3, request }).collect()
+}
+
 /// Every stored frame is read back to a value with the very same bytes.
 fn reads_back<T: Serialize + DeserializeOwned>(name: &str) {
     let bytes = std::fs::read(stored(name)).expect("stored");
@@ -69,7 +74,7 @@ fn handshake() {
 
 #[test]
 fn requests() {
-    let envelopes = golden_values::requests().map(|request| Envelope { authority: 3, request });
+    let envelopes = envelopes();
     hold("requests.bin", &frames(&envelopes));
     for envelope in envelopes {
         let bytes = frame::encode(&envelope).expect("encodes");
@@ -144,7 +149,7 @@ proptest! {
         start in any::<prop::sample::Index>(),
     ) {
         let all = [
-            frames(&golden_values::requests().map(|request| Envelope { authority: 3, request })),
+            frames(&envelopes()),
             frames(&golden_values::records()),
             frames(&golden_values::replies()),
             frames(&golden_values::welcomes()),

@@ -8,9 +8,10 @@ use terral_format::geometry::Geometry;
 use terral_format::ids::{
     ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot,
 };
+use terral_format::locks::{HeldLock, LockKind, LockOwner, LockRange, Locker};
 use terral_format::message::{
-    Attributes, Change, Drain, FileRef, Hello, Kind, Name, OpenHow, PROTOCOL, Reply, Request,
-    Safety, Space, Status, Target, Totals, Welcome,
+    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
+    Reply, Request, Safety, Space, Status, Target, Totals, Welcome, XattrHow,
 };
 use terral_format::record::{Began, Fingerprint, InodeImage, NameOperation, Record};
 use terral_format::tables::{
@@ -117,15 +118,16 @@ pub fn welcomes() -> [Welcome; 2] {
         geometry: geometry(),
         session: SessionSlot(25),
         capability: capability(),
+        holds_locks: true,
     };
     [session, Welcome::Refused(error())]
 }
 
 /// Every request.
-pub fn requests() -> [Request<'static>; 24] {
+pub fn requests() -> Vec<Request<'static>> {
     let how =
         OpenHow { access: 3, create: true, truncate: true, mode: 0o600, ..OpenHow::default() };
-    [
+    let mut all = vec![
         Request::Present(b"cap"),
         Request::Stat(Target::Path(b"out/a")),
         Request::Stat(Target::File(FILE)),
@@ -134,7 +136,12 @@ pub fn requests() -> [Request<'static>; 24] {
         Request::MakeDirectory { path: b"out", mode: 0o755 },
         Request::RemoveDirectory(b"out"),
         Request::Unlink(b"out/a"),
-        Request::Rename { from: b"a", to: b"b", keep: true },
+        Request::Rename { from: b"a", to: b"b", how: RenameHow::Keep },
+        Request::Rename { from: b"a", to: b"b", how: RenameHow::Exchange },
+        Request::Link { target: Target::Path(b"a"), path: b"c" },
+        Request::MakeLink { path: b"d", target: b"../e" },
+        Request::ReadLink(b"d"),
+        Request::Reopen { file: FILE, how },
         Request::List { path: b"out", after: b"a" },
         Request::Change { target: Target::Path(b"a"), change: CHANGE },
         Request::Truncate { target: Target::File(FILE), size: 28 },
@@ -150,6 +157,38 @@ pub fn requests() -> [Request<'static>; 24] {
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
+    ];
+    all.extend(lock_requests());
+    let xattr = (Target::Path(b"a"), b"user.b");
+    all.extend([
+        Request::Xattr { target: xattr.0, name: xattr.1 },
+        Request::XattrNames { target: xattr.0, after: xattr.1 },
+        Request::SetXattr {
+            target: xattr.0,
+            name: xattr.1,
+            value: Some(b"c"),
+            how: XattrHow::Replace,
+        },
+        Request::SetXattr { target: xattr.0, name: xattr.1, value: None, how: XattrHow::Any },
+    ]);
+    all
+}
+
+fn lock_requests() -> Vec<Request<'static>> {
+    let ask = LockAsk {
+        ino: Ino(118),
+        description: DescriptionSlot(119),
+        nonce: 120,
+        locker: Locker::Process,
+        range: LockRange { first: 121, last: 122 },
+        kind: LockKind::Exclusive,
+    };
+    let flock = LockAsk { locker: Locker::Flock, kind: LockKind::Unlock, ..ask };
+    vec![
+        Request::Lock { ask, waiter: 123 },
+        Request::Lock { ask: flock, waiter: 0 },
+        Request::LockTest(LockAsk { locker: Locker::Description, kind: LockKind::Shared, ..ask }),
+        Request::StopWaiting(124),
     ]
 }
 
@@ -184,13 +223,12 @@ pub fn replies() -> Vec<Reply> {
         Reply::Failed(error()),
         Reply::Handle(51),
         Reply::Attributes(attributes()),
-        Reply::Opened {
-            description: DescriptionSlot(52),
-            nonce: 53,
-            file: FILE,
-            attributes: attributes(),
-        },
+        Reply::Opened { description: DescriptionSlot(52), nonce: 53, file: FILE },
         Reply::Names { names: vec![name], last: true },
+        Reply::Lock(None),
+        Reply::Lock(Some(HeldLock { pid: 125, range: LockRange::ALL, kind: LockKind::Shared })),
+        Reply::Xattr(b"c".to_vec()),
+        Reply::XattrNames { names: vec![b"user.b".to_vec()], last: false },
         Reply::Space(space),
         Reply::Status(Box::new(status)),
         Reply::Safety(Box::new(safety)),
@@ -201,6 +239,7 @@ pub fn replies() -> Vec<Reply> {
 pub fn records() -> Vec<Record> {
     let mut all = name_records();
     all.extend(file_records());
+    all.extend(lock_and_xattr_records());
     all.extend(snapshot_records());
     all
 }
@@ -217,12 +256,37 @@ fn name_records() -> Vec<Record> {
         Record::Began(began),
         Record::SessionBegan { session: SessionSlot(55), pid: 56, started_ticks: 57 },
         Record::SessionEnded { session: SessionSlot(58), totals: totals() },
-        Record::Made { parent: Ino(59), name: b"a".to_vec(), attributes: attributes() },
+        Record::Made {
+            parent: Ino(59),
+            name: b"a".to_vec(),
+            ino: Ino(115),
+            kind: Kind::Symlink,
+            mode: 0o777,
+            uid: 116,
+            gid: 117,
+            time_ns: 118,
+            target: b"t".to_vec(),
+        },
         Record::Adopted {
             parent: Ino(60),
             name: b"b".to_vec(),
             attributes: attributes(),
             fingerprint: fingerprint(),
+            target: Vec::new(),
+        },
+        Record::Linked {
+            ino: Ino(97),
+            alias: Ino(98),
+            parent: Ino(99),
+            name: b"n".to_vec(),
+            time_ns: 100,
+        },
+        Record::Exchanged {
+            parent: Ino(101),
+            name: b"o".to_vec(),
+            to_parent: Ino(102),
+            to_name: b"p".to_vec(),
+            time_ns: 103,
         },
         Record::Renamed {
             parent: Ino(61),
@@ -242,6 +306,7 @@ fn file_records() -> Vec<Record> {
         Record::BackedTo { ino: Ino(69), size: 70 },
         Record::Attached { ino: Ino(71), slot: FileSlot(72) },
         Record::Detached { ino: Ino(73), size: 74, modified_ns: 75 },
+        Record::Packed { ino: Ino(111), place: 112, size: 113, modified_ns: 114 },
         Record::Opened {
             description: DescriptionSlot(76),
             nonce: 77,
@@ -251,7 +316,9 @@ fn file_records() -> Vec<Record> {
         },
         Record::Closed { description: DescriptionSlot(81) },
         Record::Published { ino: Ino(82), fingerprint: fingerprint() },
+        Record::Touched { ino: Ino(104), fingerprint: fingerprint() },
         Record::Intent { ino: Ino(83) },
+        Record::Exchanging { lsn: Lsn(120), inode: 121 },
         Record::NamesDrained(Lsn(84)),
         Record::Answered {
             session: SessionSlot(85),
@@ -260,6 +327,30 @@ fn file_records() -> Vec<Record> {
             reply: b"done".to_vec(),
         },
     ]
+}
+
+fn lock_and_xattr_records() -> Vec<Record> {
+    let owners = [
+        LockOwner::Process { pid: 126, started_ticks: 127 },
+        LockOwner::Description(DescriptionSlot(128)),
+        LockOwner::Flock(DescriptionSlot(129)),
+    ];
+    let range = LockRange { first: 130, last: 131 };
+    let kind = LockKind::Exclusive;
+    let locked = |owner| Record::Locked { ino: Ino(132), owner, range, kind };
+    let mut all = owners.map(locked).to_vec();
+    let (name, value) = (b"user.b".to_vec(), b"c".to_vec());
+    all.extend([
+        Record::Xattr {
+            ino: Ino(133),
+            name: name.clone(),
+            value: Some(value.clone()),
+            time_ns: 134,
+        },
+        Record::Xattr { ino: Ino(135), name: name.clone(), value: None, time_ns: 136 },
+        Record::XattrFound { ino: Ino(137), name, value },
+    ]);
+    all
 }
 
 fn snapshot_records() -> Vec<Record> {
@@ -271,16 +362,29 @@ fn snapshot_records() -> Vec<Record> {
         rewritten: true,
         backed_bytes: 90,
         overlay: false,
+        target: Vec::new(),
+        packed: Some(110),
     };
     let operations = [
         NameOperation::MakeDirectory { path: b"g".to_vec(), mode: 0o700 },
         NameOperation::Rename { from: b"h".to_vec(), to: b"i".to_vec(), ino: Ino(91) },
-        NameOperation::Unlink { path: b"j".to_vec() },
+        NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
+        NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
+        NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
+        NameOperation::Exchange { from: b"u".to_vec(), to: b"v".to_vec() },
         NameOperation::RemoveDirectory { path: b"k".to_vec() },
-        NameOperation::Change { path: b"l".to_vec(), change: CHANGE },
+        NameOperation::Change { path: b"l".to_vec(), ino: Ino(119), change: CHANGE },
+        NameOperation::SetXattr {
+            path: b"x".to_vec(),
+            ino: Ino(138),
+            name: b"user.b".to_vec(),
+            value: Some(b"c".to_vec()),
+        },
     ];
     let owed = operations.map(|operation| Record::Owed { lsn: Lsn(92), operation });
-    let mut all = vec![Record::Inode(image)];
+    let alias =
+        Record::Alias { ino: Ino(107), alias: Ino(108), parent: Ino(109), name: b"w".to_vec() };
+    let mut all = vec![Record::Inode(image), alias];
     all.extend(owed);
     all.push(Record::Hidden { lsn: Lsn(93), parent: Ino(94), name: b"m".to_vec() });
     all.push(Record::Counters { next_ino: Ino(95), lsn: Lsn(96), totals: totals() });
@@ -303,7 +407,7 @@ pub fn layout() -> String {
     fields!(out, MapPage: 0);
     fields!(out, FileHeader: size ticket modified_ns accessed_ns reserved);
     fields!(out, Description: nonce ino file access offset reserved);
-    fields!(out, Doorbell: rings sleeping sessions reserved);
+    fields!(out, Doorbell: rings sleeping sessions unlocked reserved);
     fields!(out, RequestSlot: state length sequence waiting padding reserved message);
     fields!(out, HazardSlot: word reserved);
     fields!(out, Counters: opens reads writes read_bytes written_bytes read_ns write_ns other_ns);

@@ -1,4 +1,4 @@
-//! A small tmpfs, mounted for a test and unmounted after it. Needs root.
+//! A small file system in memory, mounted for a test and unmounted after it. Needs root.
 #![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![allow(dead_code)] // Each test file uses its part.
 
@@ -11,14 +11,22 @@ pub struct Mount(tempfile::TempDir);
 impl Mount {
     /// A tmpfs of `mib` MiB; `None`, and a line that says so, if this user may not mount.
     pub fn tmpfs(mib: u32) -> Option<Self> {
+        Mount::of("tmpfs", &format!("size={mib}m"))
+    }
+
+    /// A ramfs, which takes no extended attributes; `None` as for [`Mount::tmpfs`].
+    pub fn ramfs() -> Option<Self> {
+        Mount::of("ramfs", "mode=755")
+    }
+
+    fn of(kind: &str, options: &str) -> Option<Self> {
         let home = tempfile::tempdir().expect("directory");
-        let options = format!("size={mib}m");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "terral-test"]).arg(home.path());
+        mount.args(["-t", kind, "-o", options, "terral-test"]).arg(home.path());
         if mount.status().is_ok_and(|status| status.success()) {
             return Some(Mount(home));
         }
-        println!("skipped: mounting a tmpfs needs root");
+        println!("skipped: mounting a {kind} needs root");
         None
     }
 

@@ -39,11 +39,18 @@ impl Process {
     }
 }
 
+/// This program again, as `role` on `instance`.
+pub fn command(role: &str, instance: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(["--exact", "role", "--nocapture"]);
+    command.env(ROLE, role).env(INSTANCE, instance);
+    command
+}
+
 /// Starts this program again as `role` on `instance`.
 pub fn start(role: &str, instance: &Path, backing: Option<&Path>) -> Process {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.args(["--exact", "role", "--nocapture"]).stdout(Stdio::null());
-    command.env(ROLE, role).env(INSTANCE, instance);
+    let mut command = command(role, instance);
+    command.stdout(Stdio::null());
     if let Some(backing) = backing {
         command.env(BACKING, backing);
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use files::open;
-use terral_client::{Client, ErrorKind, Kind, OpenHow};
+use terral_client::{Client, ErrorKind, Kind, OpenHow, RenameHow};
 use terral_server::{Options, Outcome, serve};
 
 /// A server in a thread of this process, its instance in `/dev/shm`.
@@ -113,12 +113,15 @@ fn names_behave_as_posix_says() {
     assert_eq!(client.remove_directory(b"d").map_err(kind), Err(ErrorKind::NotEmpty));
     assert_eq!(client.unlink(b"d").map_err(kind), Err(ErrorKind::IsDirectory));
     assert_eq!(client.stat(b"d/a/b").map_err(kind), Err(ErrorKind::NotDirectory));
-    client.rename(b"d/a", b"d/b", false).expect("renames");
+    client.rename(b"d/a", b"d/b", RenameHow::Replace).expect("renames");
     assert_eq!(client.stat(b"d/a").map_err(kind), Err(ErrorKind::NotFound));
     let long = [b'n'; 256];
     assert_eq!(client.stat(&long).map_err(kind), Err(ErrorKind::NameTooLong));
     open(&client, std::str::from_utf8(&long[..255]).expect("ascii"));
-    assert_eq!(client.rename(b"d", b"d/x", false).map_err(kind), Err(ErrorKind::Invalid));
+    assert_eq!(
+        client.rename(b"d", b"d/x", RenameHow::Replace).map_err(kind),
+        Err(ErrorKind::Invalid)
+    );
     let names = client.list(b"d").expect("lists");
     assert_eq!((names.len(), names[0].name.as_slice(), names[0].kind), (1, &b"b"[..], Kind::File));
     client.unlink(b"d/b").expect("unlinks");
@@ -178,7 +181,7 @@ fn what_was_written_arrives_in_the_directory_whole() {
     client.make_directory(b"d", 0o750).expect("makes");
     let bytes = pattern(5_000_001, 2);
     open(&client, "d/new").write(&bytes).expect("writes");
-    client.rename(b"d/new", b"d/renamed", false).expect("renames");
+    client.rename(b"d/new", b"d/renamed", RenameHow::Replace).expect("renames");
     let old = open(&client, "old");
     let mut seen = vec![0; 3 << 20];
     assert_eq!(old.read_at(&mut seen, 0).expect("reads"), 3 << 20);

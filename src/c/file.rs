@@ -56,6 +56,7 @@ fn how(flags: c_int, mode: u32) -> Result<OpenHow> {
         exclusive: set(libc::O_CREAT) && set(libc::O_EXCL),
         truncate: set(libc::O_TRUNC),
         directory: set(libc::O_DIRECTORY),
+        unnamed: false,
         mode,
     })
 }
@@ -70,7 +71,8 @@ unsafe extern "C" fn terral_open(
     let open = || {
         // SAFETY: the caller passes a connection and a string.
         let (connection, name) = unsafe { (handle(connection)?, path(name)?) };
-        let file = connection.client.open(&name, how(flags, connection.masked(mode))?)?;
+        let (client, how) = (&connection.client, how(flags, connection.masked(mode))?);
+        let file = client.through(&name, true, |name| client.open(name, how))?;
         Ok(Open { file, opener: std::process::id() })
     };
     owned(open())

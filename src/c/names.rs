@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use terral_client::{Client, Kind, Result};
+use terral_client::{Client, Kind, RenameHow, Result};
 
 use crate::buffers::{handle, path, unsigned};
 use crate::connection::Connection;
@@ -36,6 +36,7 @@ pub unsafe fn give(from: &terral_client::Attributes, into: *mut Attributes) -> R
     let kind = match from.kind {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
     };
     let attributes = Attributes {
         ino: from.ino.0,
@@ -54,18 +55,20 @@ pub unsafe fn give(from: &terral_client::Attributes, into: *mut Attributes) -> R
     Ok(())
 }
 
-/// Does something with a connection and a name.
+/// Does something with a connection and a name; `last`: also with what a symbolic link of that name
+/// leads to.
 ///
 /// # Safety
 /// `connection` must be null or live, `name` null or a string.
 unsafe fn with_name<T>(
     connection: *const Connection,
     name: *const c_char,
-    call: impl FnOnce(&Connection, &[u8]) -> Result<T>,
+    last: bool,
+    call: impl Fn(&Connection, &[u8]) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: the caller's promises.
     let (connection, name) = unsafe { (handle(connection)?, path(name)?) };
-    call(connection, &name)
+    connection.client.through(&name, last, |name| call(connection, name))
 }
 
 #[unsafe(no_mangle)]
@@ -76,7 +79,9 @@ unsafe extern "C" fn terral_stat(
 ) -> c_int {
     // SAFETY: the caller passes a connection, a string and room.
     done(unsafe {
-        with_name(connection, name, |at, name| give(&at.client.stat(name)?, attributes))
+        with_name(connection, name, true, |at, name| {
+            give(&at.client.stat_through(name)?, attributes)
+        })
     })
 }
 
@@ -88,14 +93,16 @@ unsafe extern "C" fn terral_truncate(
 ) -> c_int {
     // SAFETY: the caller passes a connection and a string.
     done(unsafe {
-        with_name(connection, name, |at, name| at.client.truncate(name, unsigned(size_bytes)?))
+        with_name(connection, name, true, |at, name| {
+            at.client.truncate(name, unsigned(size_bytes)?)
+        })
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn terral_unlink(connection: *const Connection, name: *const c_char) -> c_int {
     // SAFETY: the caller passes a connection and a string.
-    done(unsafe { with_name(connection, name, |at, name| at.client.unlink(name)) })
+    done(unsafe { with_name(connection, name, false, |at, name| at.client.unlink(name)) })
 }
 
 #[unsafe(no_mangle)]
@@ -106,7 +113,9 @@ unsafe extern "C" fn terral_rename(
 ) -> c_int {
     // SAFETY: the caller passes a connection and two strings.
     done(unsafe {
-        with_name(connection, from, |at, from| at.client.rename(from, &path(to)?, false))
+        with_name(connection, from, false, |at, from| {
+            at.client.rename(from, &path(to)?, RenameHow::Replace)
+        })
     })
 }
 
@@ -118,14 +127,16 @@ unsafe extern "C" fn terral_mkdir(
 ) -> c_int {
     // SAFETY: the caller passes a connection and a string.
     done(unsafe {
-        with_name(connection, name, |at, name| at.client.make_directory(name, at.masked(mode)))
+        with_name(connection, name, false, |at, name| {
+            at.client.make_directory(name, at.masked(mode))
+        })
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn terral_rmdir(connection: *const Connection, name: *const c_char) -> c_int {
     // SAFETY: the caller passes a connection and a string.
-    done(unsafe { with_name(connection, name, |at, name| at.client.remove_directory(name)) })
+    done(unsafe { with_name(connection, name, false, |at, name| at.client.remove_directory(name)) })
 }
 
 /// `terral_name_callback`.
@@ -137,6 +148,7 @@ fn list(client: &Client, name: &[u8], each: Each, context: *mut c_void) -> Resul
         let kind = match name.kind {
             Kind::File => libc::S_IFREG,
             Kind::Directory => libc::S_IFDIR,
+            Kind::Symlink => libc::S_IFLNK,
         };
         let Ok(text) = CString::new(name.name) else { continue };
         // SAFETY: the caller's function, with the caller's context and a string that outlives it.
@@ -156,7 +168,7 @@ unsafe extern "C" fn terral_list(
 ) -> c_int {
     // SAFETY: the caller passes a connection and a string.
     number(unsafe {
-        with_name(connection, name, |at, name| {
+        with_name(connection, name, false, |at, name| {
             let each = each.ok_or_else(|| invalid("callback is NULL"))?;
             list(&at.client, name, each, context).map(c_int::from)
         })

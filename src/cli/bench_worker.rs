@@ -121,7 +121,7 @@ enum Handle {
 
 fn how(access: u64, create: bool) -> OpenHow {
     let access = access as u8;
-    OpenHow { access, create, exclusive: create, truncate: false, directory: false, mode: 0o600 }
+    OpenHow { access, create, exclusive: create, mode: 0o600, ..OpenHow::default() }
 }
 
 impl Place {

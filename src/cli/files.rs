@@ -122,12 +122,12 @@ fn reading() -> OpenHow {
 pub fn ls(arguments: &Ls) -> Result<u8> {
     let client = arguments.which.connect()?;
     let path = place(&arguments.path)?;
-    let own = client.stat(&path)?;
+    let own = client.stat_through(&path)?;
     let mut entries: Vec<(Vec<u8>, Kind, Option<Attributes>)> = Vec::new();
     if own.kind == Kind::File {
         entries.push((arguments.path.as_os_str().as_bytes().to_vec(), own.kind, Some(own)));
     } else {
-        for name in client.list(&path)? {
+        for name in client.through(&path, true, |path| client.list(path))? {
             let wanted = arguments.long || arguments.json;
             // One that goes away meanwhile is listed without attributes.
             let found = wanted.then(|| client.stat(&join(&path, &name.name)).ok()).flatten();
@@ -158,7 +158,11 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
 }
 
 fn long(found: &Attributes, width: usize) -> String {
-    let kind = if found.kind == Kind::Directory { 'd' } else { '-' };
+    let kind = match found.kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+    };
     format!(
         "{kind}{} {:>2} {} {} {:>width$} {}",
         permissions(found.mode),
@@ -192,7 +196,7 @@ pub fn put(arguments: &Put) -> Result<u8> {
     let client = arguments.which.connect()?;
     let mut path = place(&arguments.path)?;
     let is_stdin = arguments.local == Path::new("-");
-    if client.stat(&path).is_ok_and(|found| found.kind == Kind::Directory) {
+    if client.stat_through(&path).is_ok_and(|found| found.kind == Kind::Directory) {
         match arguments.local.file_name().filter(|_| !is_stdin) {
             Some(name) => path = join(&path, name.as_bytes()),
             None => bail!("{}: a directory: name the file", arguments.path.display()),
@@ -221,7 +225,7 @@ pub fn put(arguments: &Put) -> Result<u8> {
 fn copy_in(client: &Client, path: &[u8], from: &mut impl Read, mode: u32) -> Result<u64> {
     let access = access::WRITE as u8;
     let how = OpenHow { access, create: true, truncate: true, mode, ..OpenHow::default() };
-    let file = client.open(path, how)?;
+    let file = client.through(path, true, |path| client.open(path, how))?;
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut sum = 0;
     loop {
@@ -236,7 +240,8 @@ fn copy_in(client: &Client, path: &[u8], from: &mut impl Read, mode: u32) -> Res
 }
 
 fn copy_out(client: &Client, path: &Path, to: &mut impl Write) -> Result<u64> {
-    let file: File = client.open(&place(path)?, reading())?;
+    let placed = place(path)?;
+    let file: File = client.through(&placed, true, |path| client.open(path, reading()))?;
     if file.is_directory() {
         bail!("{}: is a directory", path.display());
     }
@@ -264,7 +269,7 @@ pub fn get(arguments: &Get) -> Result<u8> {
         return Ok(0);
     }
     let path = place(&arguments.path)?;
-    let found = client.stat(&path)?;
+    let found = client.stat_through(&path)?;
     if found.kind == Kind::Directory {
         bail!("{}: a directory: get its files one by one", arguments.path.display());
     }

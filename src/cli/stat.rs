@@ -53,7 +53,11 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
 
 fn text(path: &str, safety: &Safety, status: &Status) -> String {
     let at = &safety.attributes;
-    let kind = if at.kind == Kind::Directory { "directory" } else { "file" };
+    let kind = match at.kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symbolic link",
+    };
     let mut rows = vec![
         ("size", format!("{} ({} bytes)", bytes(at.size), count(at.size))),
         (

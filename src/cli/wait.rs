@@ -91,6 +91,7 @@ fn files_below(client: &Client, path: &[u8], files: &mut Vec<Vec<u8>>) -> Result
         match name.kind {
             Kind::File => files.push(below),
             Kind::Directory => files_below(client, &below, files)?,
+            Kind::Symlink => {}
         }
     }
     Ok(())

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 
 use terral_format::ids::DescriptionSlot;
 use terral_format::message::{
-    Attributes, Change, FileRef, Name, OpenHow, Reply, Request, Safety, Space, Status, Target,
+    Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
+    Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::file::File;
+use crate::names::{Followed, shown};
 use crate::session::{Connection, unexpected};
 
 /// The connection of this process to a server. Cheap to clone; good in every thread, and in a
@@ -40,12 +42,45 @@ impl Client {
         }
     }
 
-    /// Attributes of a name. Paths are relative to the root, without leading slash.
+    /// Attributes of a name; of a symbolic link, its own. Paths are relative to the root, without
+    /// leading slash, `.` and `..`.
+    ///
+    /// # Errors
+    /// Of this and every other call with a path: [`ErrorKind::Link`] if a symbolic link is on the
+    /// way, see [`Client::follow`].
     pub fn stat(&self, path: &[u8]) -> Result<Attributes> {
-        match self.0.call(Request::Stat(Target::Path(path)))? {
-            Reply::Attributes(attributes) => Ok(attributes),
-            _ => Err(unexpected()),
+        self.0.memory.stat(path).unwrap_or_else(|| self.0.stat_there(path))
+    }
+
+    /// Does `call` with `path`, and again with where that leads if a symbolic link is on the way;
+    /// one that is the last component is followed only if `last`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Link`] if it leads out of the namespace.
+    pub fn through<T>(
+        &self,
+        path: &[u8],
+        last: bool,
+        call: impl Fn(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        match call(path) {
+            Err(error) if error.kind == ErrorKind::Link => match self.follow(path, last)? {
+                Followed::Here(path) => call(&path),
+                Followed::Outside(_) => Err(error),
+            },
+            done => done,
         }
+    }
+
+    /// Attributes of what a name leads to.
+    pub fn stat_through(&self, path: &[u8]) -> Result<Attributes> {
+        self.through(path, true, |path| {
+            let found = self.stat(path)?;
+            if found.kind == Kind::Symlink {
+                return Err(Error::new(ErrorKind::Link, shown(path)));
+            }
+            Ok(found)
+        })
     }
 
     /// Opens or creates a file, or opens a directory to look at.
@@ -92,13 +127,37 @@ impl Client {
         self.done(Request::Unlink(path))
     }
 
-    /// Moves a name; with `keep`, not over another one.
-    pub fn rename(&self, from: &[u8], to: &[u8], keep: bool) -> Result<()> {
-        self.done(Request::Rename { from, to, keep })
+    /// Moves a name.
+    pub fn rename(&self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
+        self.done(Request::Rename { from, to, how })
+    }
+
+    /// Gives a file a further name.
+    pub fn link(&self, path: &[u8], new: &[u8]) -> Result<()> {
+        self.done(Request::Link { target: Target::Path(path), path: new })
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        self.done(Request::MakeLink { path, target })
+    }
+
+    /// What a symbolic link says; [`ErrorKind::Invalid`] if it is none.
+    pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.0.read_link(path)
+    }
+
+    /// Where `path` leads when the symbolic links in it are followed, that of its last component
+    /// only if `last`. It may have `.` and `..`; names that do not exist are no error.
+    pub fn follow(&self, path: &[u8], last: bool) -> Result<Followed> {
+        self.0.follow(path, last)
     }
 
     /// All names of a directory, in order of their bytes, without `.` and `..`.
     pub fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        if let Some(names) = self.0.memory.list(path) {
+            return Ok(names);
+        }
         let mut names: Vec<Name> = Vec::new();
         loop {
             let after = names.last().map_or(&[][..], |name| &name.name).to_vec();
@@ -123,6 +182,36 @@ impl Client {
     /// Makes a file `size` bytes long.
     pub fn truncate(&self, path: &[u8], size: u64) -> Result<()> {
         self.done(Request::Truncate { target: Target::Path(path), size })
+    }
+
+    /// An extended attribute of a name; of a symbolic link, its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoData`] if there is none of this name, [`ErrorKind::Unsupported`] for any
+    /// name but `user.*`, [`ErrorKind::OutOfRange`] for one of no or more than 255 bytes.
+    pub fn xattr(&self, path: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        self.0.xattr(Target::Path(path), name)
+    }
+
+    /// Names of the extended attributes, in order.
+    pub fn xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.0.xattrs(Target::Path(path))
+    }
+
+    /// Sets an extended attribute, or removes it (`None`).
+    ///
+    /// # Errors
+    /// As [`Client::xattr`]; [`ErrorKind::Exists`] and [`ErrorKind::NoData`] as `how` demands,
+    /// [`ErrorKind::TooBig`] for a value of more than 8 KiB, [`ErrorKind::NoSpace`] for more than
+    /// 64 KiB of names and values in all.
+    pub fn set_xattr(
+        &self,
+        path: &[u8],
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: XattrHow,
+    ) -> Result<()> {
+        self.0.set_xattr(Target::Path(path), name, value, how)
     }
 
     /// Bytes and names, used and free.

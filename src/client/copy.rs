@@ -76,7 +76,7 @@ impl Chunks {
     }
 
     /// The record, if it still is this file's.
-    fn record<'c>(&self, connection: &'c Connection) -> Result<&'c FileRecord> {
+    pub(crate) fn record<'c>(&self, connection: &'c Connection) -> Result<&'c FileRecord> {
         let record = connection.memory.record(self.file.slot);
         let own = record.filter(|record| record.ino.load(Ordering::SeqCst) == self.file.ino.0);
         own.ok_or_else(|| stale(self.file))

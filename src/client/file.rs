@@ -6,11 +6,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use terral_format::geometry::FILE_BYTES_MAX;
 use terral_format::ids::{DescriptionSlot, Ino};
-use terral_format::message::{Attributes, Change, FileRef, Reply, Request, Target};
+use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
+use terral_format::message::{
+    Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow,
+};
 use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::copy::Chunks;
+use crate::holes::Extent;
 use crate::session::{Connection, unexpected};
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
@@ -116,7 +120,9 @@ impl File {
     }
 
     fn was_written(&self, begin: Instant, bytes: usize) -> Result<()> {
-        self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+        if bytes > 0 {
+            self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+        }
         self.count(begin, bytes, |c| (&c.writes, &c.written_bytes, &c.write_ns))
     }
 
@@ -208,9 +214,35 @@ impl File {
         self.chunks.size(&self.connection).unwrap_or(0)
     }
 
+    /// Where it is now, relative to the root, by its first name; `None` if it has none any more.
+    pub fn path(&self) -> Option<Vec<u8>> {
+        self.connection.memory.path_of(self.ino())
+    }
+
+    /// Opens the same file once more, with a description of its own; nothing is made.
+    pub fn reopen(&self, how: OpenHow) -> Result<File> {
+        self.words()?;
+        let file = self.chunks.file;
+        match self.connection.call(Request::Reopen { file, how })? {
+            Reply::Opened { description, nonce, file } => {
+                Ok(File::new(self.connection.clone(), description, nonce, file))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The first byte from `offset` on that is data, or that is not; a hole ends the file.
+    pub fn seek(&self, offset: u64, want: Extent) -> Result<Option<u64>> {
+        self.words()?;
+        self.chunks.seek(&self.connection, offset, want)
+    }
+
     /// Attributes now.
     pub fn attributes(&self) -> Result<Attributes> {
         self.words()?;
+        if let Some(attributes) = self.connection.memory.attributes_of(self.ino()) {
+            return Ok(attributes);
+        }
         match self.connection.call(Request::Stat(self.target()))? {
             Reply::Attributes(attributes) => Ok(attributes),
             _ => Err(unexpected()),
@@ -240,10 +272,78 @@ impl File {
         self.done(Request::Truncate { target: self.target(), size })
     }
 
+    /// Gives the file, which may have none, a name.
+    pub fn link(&self, path: &[u8]) -> Result<()> {
+        self.words()?;
+        self.done(Request::Link { target: self.target(), path })
+    }
+
     /// Returns when the file is as safe as the durability of its container promises.
     pub fn sync(&self) -> Result<()> {
         self.words()?;
         if self.is_directory() { Ok(()) } else { self.done(Request::Sync(self.chunks.file)) }
+    }
+
+    /// Takes a lock, changes one that is held there, or gives it back. Waits, if asked to, while
+    /// another's is in the way. [`Locker::Flock`] goes with [`LockRange::ALL`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] if it would have to wait, [`ErrorKind::Deadlock`] if that would
+    /// never end, [`ErrorKind::Interrupted`] if a signal handler ran that does not have calls
+    /// restarted (`SA_RESTART`), [`ErrorKind::BadHandle`] if the description is not open for what a
+    /// lock of bytes is to protect. No lock is held then that was not held before, except that a
+    /// `flock(2)` lock that could not be converted is given up.
+    pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
+        let access = self.words()?.access.load(Ordering::Relaxed);
+        let needs = match (by, kind) {
+            (Locker::Flock, _) | (_, LockKind::Unlock) => access,
+            (_, LockKind::Shared) => access::READ,
+            (_, LockKind::Exclusive) => access::WRITE,
+        };
+        if access & needs != needs {
+            return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
+        }
+        self.connection.lock(self.lock_ask(by, range, kind), wait)
+    }
+
+    /// A lock that would be in the way of this one.
+    pub fn lock_test(
+        &self,
+        by: Locker,
+        range: LockRange,
+        kind: LockKind,
+    ) -> Result<Option<HeldLock>> {
+        self.words()?;
+        self.connection.lock_test(self.lock_ask(by, range, kind))
+    }
+
+    /// Gives back all [`Locker::Process`] locks that this process holds on the file: to be called
+    /// before any descriptor of it is closed (fcntl(2)). Costs nothing if it never took one.
+    pub fn release_locks(&self) -> Result<()> {
+        self.connection.unlock_own(self.lock_ask(Locker::Process, LockRange::ALL, LockKind::Unlock))
+    }
+
+    fn lock_ask(&self, locker: Locker, range: LockRange, kind: LockKind) -> LockAsk {
+        let (description, nonce) = (self.description, self.nonce);
+        LockAsk { ino: self.ino(), description, nonce, locker, range, kind }
+    }
+
+    /// An extended attribute; see [`crate::Client::xattr`].
+    pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.words()?;
+        self.connection.xattr(self.target(), name)
+    }
+
+    /// Names of the extended attributes, in order.
+    pub fn xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        self.words()?;
+        self.connection.xattrs(self.target())
+    }
+
+    /// Sets an extended attribute, or removes it.
+    pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Result<()> {
+        self.words()?;
+        self.connection.set_xattr(self.target(), name, value, how)
     }
 
     /// Tells the server that a descriptor of the description is closed (for one opened with

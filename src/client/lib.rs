@@ -6,13 +6,22 @@
 
 #![deny(unsafe_code)]
 
+mod own_locks;
+
 mod session;
 
+mod locks;
+mod xattrs;
+
 mod map;
+
+mod names;
 
 mod chunk;
 
 mod copy;
+
+mod holes;
 
 mod file;
 
@@ -20,9 +29,13 @@ mod client;
 
 pub use client::Client;
 pub use file::File;
+pub use holes::Extent;
+pub use names::Followed;
 pub use terral_format::ids::{DescriptionSlot, Ino};
+pub use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::message::{
-    Attributes, Change, Drain, Kind, Name, OpenHow, Safety, Space, Status, Totals,
+    Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Space, Status, Totals,
+    XattrHow,
 };
 pub use terral_format::tables::access;
 pub use terral_format::{Error, ErrorKind, Result};

@@ -13,6 +13,7 @@ use terral_format::frame;
 use terral_format::geometry::{Geometry, MESSAGE_BYTES};
 use terral_format::ids::{FileSlot, InstanceId};
 use terral_format::message::{Envelope, Hello, PROTOCOL, Reply, Request, Welcome};
+use terral_format::names::Table;
 use terral_format::tables::{
     Description, Doorbell, FileHeader, FileRecord, MAGIC, MapPage, SessionPage, Superblock,
 };
@@ -23,11 +24,13 @@ use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::Session;
 use terral_transport::socket::Handshake;
 
+use crate::own_locks::OwnLocks;
+
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most restarts of the server that one call rides out.
 const RESTARTS_MAX: usize = 100;
-/// Longest message a client sends: a rename's two paths.
+/// Longest message a client sends but for extended attributes: a rename's two paths.
 const REQUEST_BYTES: usize = 9 << 10;
 
 /// Most generations of forks without exec, each with a session of its own.
@@ -63,6 +66,7 @@ pub(crate) struct Connection {
     renewing: AtomicU32,
     /// The server was waited for in vain.
     gone: AtomicBool,
+    pub(crate) locks: OwnLocks,
 }
 
 impl Memory {
@@ -92,6 +96,12 @@ impl Memory {
         Some(self.tables.view(self.geometry.map_page_at(page)))
     }
 
+    pub(crate) fn names(&self) -> Table<'_> {
+        let layout = self.geometry.names();
+        let words = self.tables.words(self.geometry.names_at(), layout.bytes() / 8);
+        Table::new(words, layout)
+    }
+
     pub(crate) fn lanes(&self) -> &[std::sync::atomic::AtomicU64] {
         self.pages.words(0, self.geometry.pages_bytes() / 8)
     }
@@ -101,7 +111,8 @@ impl Connection {
     /// Goes to the server of `instance`.
     pub(crate) fn open(instance: &Path) -> Result<Arc<Self>> {
         let greeted = greet(instance)?;
-        let Greeted { id, geometry, own, regions: [tables, headers, pages] } = greeted;
+        let Greeted { id, geometry, own, holds_locks, regions } = greeted;
+        let [tables, headers, pages] = regions;
         let memory = Memory {
             arena: Arena::reserve(instance, &geometry)?,
             tables: Region::map(&tables, geometry.tables_bytes(), false)?,
@@ -123,7 +134,11 @@ impl Connection {
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            locks: OwnLocks::default(),
         };
+        if holds_locks {
+            connection.locks.may_hold(None);
+        }
         connection.own()?.present(&connection)?;
         Ok(Arc::new(connection))
     }
@@ -252,8 +267,15 @@ impl Own {
 
     fn exchange(&self, connection: &Connection, request: Request<'_>) -> Result<Reply> {
         let mut buffer = [0; REQUEST_BYTES];
+        let large;
         let authority = self.authority.load(Ordering::Relaxed);
-        let message = frame::encode_into(&Envelope { authority, request }, &mut buffer)?;
+        let envelope = Envelope { authority, request };
+        let message = if let Request::SetXattr { .. } = request {
+            large = frame::encode(&envelope)?;
+            large.as_slice()
+        } else {
+            frame::encode_into(&envelope, &mut buffer)?
+        };
         debug_assert!(message.len() <= MESSAGE_BYTES);
         let mut dead_since = None;
         let alive = || connection.check_server(&mut dead_since);
@@ -274,6 +296,7 @@ struct Greeted {
     id: InstanceId,
     geometry: Geometry,
     own: Own,
+    holds_locks: bool,
     regions: [File; 3],
 }
 
@@ -296,9 +319,9 @@ fn greet(instance: &Path) -> Result<Greeted> {
             done => break done?,
         }
     };
-    let (id, geometry, session, capability) = match welcome {
-        Welcome::Session { instance, geometry, session, capability } => {
-            (instance, geometry, session, capability)
+    let (id, geometry, session, capability, holds_locks) = match welcome {
+        Welcome::Session { instance, geometry, session, capability, holds_locks } => {
+            (instance, geometry, session, capability, holds_locks)
         }
         Welcome::Refused(error) => return Err(error),
     };
@@ -312,5 +335,5 @@ fn greet(instance: &Path) -> Result<Greeted> {
     let own =
         Own { session: session_page, index: session.0, authority: AtomicU32::new(0), capability };
     let regions = [tables, headers, pages].map(File::from);
-    Ok(Greeted { id, geometry, own, regions })
+    Ok(Greeted { id, geometry, own, holds_locks, regions })
 }

@@ -35,6 +35,8 @@ pub enum ErrorKind {
     CrossDevice,
     /// Too many symbolic links.
     Loop,
+    /// A symbolic link is on the way, which the client resolves.
+    Link,
     /// The object is in use.
     Busy,
     /// A frame, message, record or shared word is malformed.
@@ -51,6 +53,18 @@ pub enum ErrorKind {
     System,
     /// Not offered.
     Unsupported,
+    /// Somebody else has a lock there.
+    WouldBlock,
+    /// Waiting for the lock would never end: its holder waits for the caller.
+    Deadlock,
+    /// A signal handler ran meanwhile.
+    Interrupted,
+    /// There is no such extended attribute.
+    NoData,
+    /// The value of an extended attribute is too long.
+    TooBig,
+    /// The name of an extended attribute has a length that none has.
+    OutOfRange,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -119,8 +133,15 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::BadHandle, 9, "not open, or not for this"),
     (ErrorKind::CrossDevice, 18, "not the same file system"),
     (ErrorKind::Loop, 40, "too many symbolic links"),
+    (ErrorKind::Link, 40, "a symbolic link"),
     (ErrorKind::Busy, 16, "in use"),
     (ErrorKind::Unsupported, 95, "not supported"),
+    (ErrorKind::WouldBlock, 11, "locked by another"),
+    (ErrorKind::Deadlock, 35, "its holder waits for us"),
+    (ErrorKind::Interrupted, 4, "interrupted by a signal"),
+    (ErrorKind::NoData, 61, "no such attribute"),
+    (ErrorKind::TooBig, 7, "value too long"),
+    (ErrorKind::OutOfRange, 34, "length out of range"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

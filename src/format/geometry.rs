@@ -45,6 +45,17 @@ pub const PATH_MAX: usize = 4096;
 /// Descriptions that share one lock directory (see `docs/decisions`).
 pub const DESCRIPTIONS_PER_DIRECTORY: u32 = 64;
 
+/// Words of a slot of the table of names: 128 bytes.
+pub const SLOT_WORDS: usize = 16;
+/// Bytes of a granule of its heap.
+pub const GRANULE_BYTES: usize = 16;
+/// Granules there are for each slot.
+const GRANULES_PER_SLOT: u32 = 2;
+/// Bits of an inode number that say which slot; those above make it unique.
+pub const INDEX_BITS: u32 = 24;
+/// Words before the buckets: counters.
+const NAMES_HEADER_WORDS: usize = 512;
+
 /// Largest arena in segments: 1 TiB.
 pub const SEGMENTS_MAX: usize = 16384;
 
@@ -62,6 +73,8 @@ pub struct Geometry {
     pub map_pages: u32,
     /// Open-file descriptions at a time.
     pub descriptions: u32,
+    /// Files, directories and links there may be.
+    pub inodes: u32,
 }
 
 impl Geometry {
@@ -74,6 +87,7 @@ impl Geometry {
             files: 1 << 20,
             map_pages: (1 << 16) + segments * SEGMENT_CHUNKS,
             descriptions: 1 << 16,
+            inodes: 1 << 23,
         }
     }
 
@@ -84,6 +98,8 @@ impl Geometry {
             && self.files <= 1 << 24
             && self.map_pages <= 1 << 24
             && self.descriptions <= 1 << 24
+            && self.inodes >= 2
+            && self.inodes <= 1 << INDEX_BITS
     }
 
     /// Pages of the whole arena.
@@ -106,9 +122,19 @@ impl Geometry {
         self.record_at(self.files).next_multiple_of(PAGE_BYTES) + page as usize * PAGE_BYTES
     }
 
+    /// Where things lie in the table of names.
+    pub fn names(&self) -> NamesLayout {
+        NamesLayout::new(self.inodes)
+    }
+
+    /// Byte offset of the table of names in `tables`.
+    pub fn names_at(&self) -> usize {
+        self.map_page_at(self.map_pages)
+    }
+
     /// Bytes of `tables`.
     pub fn tables_bytes(&self) -> usize {
-        self.map_page_at(self.map_pages)
+        (self.names_at() + self.names().bytes()).next_multiple_of(PAGE_BYTES)
     }
 
     /// Byte offset of file header `slot` in `headers`; the doorbell lies before them.
@@ -129,5 +155,48 @@ impl Geometry {
     /// Bytes of `pages`: two per arena page.
     pub fn pages_bytes(&self) -> usize {
         self.arena_pages() as usize * 2
+    }
+}
+
+/// Where things lie in a table for so many slots, in words.
+#[derive(Clone, Copy, Debug)]
+pub struct NamesLayout {
+    inodes: u32,
+}
+
+impl NamesLayout {
+    /// For `inodes` slots; slot 0 is never used.
+    pub fn new(inodes: u32) -> Self {
+        NamesLayout { inodes }
+    }
+
+    /// Slots.
+    pub fn inodes(&self) -> u32 {
+        self.inodes
+    }
+
+    /// Granules of the heap; granule 0 is never used.
+    pub fn granules(&self) -> u32 {
+        self.inodes * GRANULES_PER_SLOT
+    }
+
+    /// Bytes of the whole table.
+    pub fn bytes(&self) -> usize {
+        self.granule_at(self.granules()) * 8
+    }
+
+    /// The word that has a bucket and its neighbour.
+    pub fn bucket_at(&self, bucket: u32) -> usize {
+        NAMES_HEADER_WORDS + bucket as usize / 2
+    }
+
+    /// First word of a slot.
+    pub fn slot_at(&self, index: u32) -> usize {
+        NAMES_HEADER_WORDS + self.inodes as usize / 2 + index as usize * SLOT_WORDS
+    }
+
+    /// First word of a granule.
+    pub fn granule_at(&self, granule: u32) -> usize {
+        self.slot_at(self.inodes) + granule as usize * (GRANULE_BYTES / 8)
     }
 }

@@ -13,6 +13,8 @@ pub mod error;
 pub mod geometry;
 pub mod ids;
 
+pub mod locks;
+
 pub mod entry;
 pub mod hazard;
 pub mod pages;
@@ -28,5 +30,7 @@ pub mod capability;
 pub mod message;
 
 pub mod record;
+
+pub mod names;
 
 pub use error::{Error, ErrorKind, Result};

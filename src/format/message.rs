@@ -7,9 +7,15 @@ use crate::Error;
 use crate::capability::{Capability, Operations};
 use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
+use crate::locks::{HeldLock, LockKind, LockRange, Locker};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 1;
+
+/// Who waits for a lock asks again at least this often: the server forgets those who do not.
+pub const WAIT_REFRESH_MS: u64 = 1000;
+/// Longest value of an extended attribute: it must fit a message together with two paths.
+pub const XATTR_VALUE_MAX: usize = 8 << 10;
 
 /// First words of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,6 +40,8 @@ pub enum Welcome {
         session: SessionSlot,
         /// For the root container; present it to get a handle.
         capability: Capability,
+        /// The process has locks of its own, from before an `exec`.
+        holds_locks: bool,
     },
     /// No: why, and what to do.
     Refused(Error),
@@ -70,8 +78,22 @@ pub struct OpenHow {
     pub truncate: bool,
     /// A directory is asked for, and nothing else will do.
     pub directory: bool,
+    /// Make a file without a name in the directory that is named.
+    pub unnamed: bool,
     /// Permission bits of a new file, umask already taken off.
     pub mode: u32,
+}
+
+/// What a rename does with what is at the new name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameHow {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// The rename fails.
+    Keep,
+    /// The two change places.
+    Exchange,
 }
 
 /// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970.
@@ -87,6 +109,35 @@ pub struct Change {
     pub accessed_ns: Option<u64>,
     /// Last modification.
     pub modified_ns: Option<u64>,
+}
+
+/// A lock that is asked for or asked about, through an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockAsk {
+    /// Which file.
+    pub ino: Ino,
+    /// Through which description.
+    pub description: DescriptionSlot,
+    /// Must match.
+    pub nonce: u32,
+    /// On whose behalf.
+    pub locker: Locker,
+    /// Where.
+    pub range: LockRange,
+    /// What.
+    pub kind: LockKind,
+}
+
+/// What setting an extended attribute asks of what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrHow {
+    /// Nothing.
+    #[default]
+    Any,
+    /// That there is none of this name (`XATTR_CREATE`).
+    Create,
+    /// That there is one (`XATTR_REPLACE`).
+    Replace,
 }
 
 /// A request: on whose authority, and what.
@@ -113,6 +164,13 @@ pub enum Request<'a> {
         /// How.
         how: OpenHow,
     },
+    /// Open an open file once more, with a description of its own → [`Reply::Opened`].
+    Reopen {
+        /// Which.
+        file: FileRef,
+        /// How; nothing is made.
+        how: OpenHow,
+    },
     /// A descriptor of this description was closed; if it was the last, the description ends.
     Close {
         /// Which.
@@ -137,9 +195,26 @@ pub enum Request<'a> {
         from: &'a [u8],
         /// The new name.
         to: &'a [u8],
-        /// Fail if `to` exists.
-        keep: bool,
+        /// What else may happen at `to`.
+        how: RenameHow,
     },
+    /// Give a file a further name.
+    Link {
+        /// Which.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// The new name.
+        path: &'a [u8],
+    },
+    /// Make a symbolic link.
+    MakeLink {
+        /// Where.
+        path: &'a [u8],
+        /// What it says, 1 to 4,095 bytes.
+        target: &'a [u8],
+    },
+    /// What a symbolic link says → [`Reply::LinkTarget`].
+    ReadLink(&'a [u8]),
     /// Names of a directory after `after`, in order → [`Reply::Names`].
     List {
         /// Which directory.
@@ -193,6 +268,47 @@ pub enum Request<'a> {
     },
     /// Answer once the file is as safe as its container's durability promises.
     Sync(FileRef),
+    /// Take, change or give back locks. [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock) if
+    /// somebody else's is in the way: a `waiter` then sleeps until the doorbell's word of this file
+    /// changes, and asks again, at the latest when [`WAIT_REFRESH_MS`] have passed.
+    Lock {
+        /// Which.
+        ask: LockAsk,
+        /// The thread of the session that will wait, for the detection of deadlocks; 0: none will.
+        waiter: u32,
+    },
+    /// This thread of the session does not wait for a lock any more.
+    StopWaiting(u32),
+    /// What would be in the way of a lock → [`Reply::Lock`].
+    LockTest(LockAsk),
+    /// An extended attribute → [`Reply::Xattr`].
+    Xattr {
+        /// Of what.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// Its name, with its prefix.
+        name: &'a [u8],
+    },
+    /// Names of extended attributes after `after`, in order → [`Reply::XattrNames`].
+    XattrNames {
+        /// Of what.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// The last name already seen; empty to begin.
+        after: &'a [u8],
+    },
+    /// Set or remove an extended attribute.
+    SetXattr {
+        /// Of what.
+        #[serde(borrow)]
+        target: Target<'a>,
+        /// Its name, with its prefix.
+        name: &'a [u8],
+        /// Its value; `None` removes it.
+        value: Option<&'a [u8]>,
+        /// What must be there.
+        how: XattrHow,
+    },
     /// Bytes and names, used and free → [`Reply::Space`].
     Space,
     /// How the server is → [`Reply::Status`].
@@ -213,11 +329,19 @@ impl Request<'_> {
         match self {
             Request::Present(_)
             | Request::Close { .. }
+            | Request::Lock { .. }
+            | Request::LockTest(_)
+            | Request::StopWaiting(_)
             | Request::Space
             | Request::Status
             | Request::Unblock { .. } => Operations(0),
-            Request::Stat(_) | Request::Safety(_) | Request::List { .. } => Operations::LIST,
-            Request::Open { how, .. } => {
+            Request::Stat(_)
+            | Request::ReadLink(_)
+            | Request::Xattr { .. }
+            | Request::XattrNames { .. }
+            | Request::Safety(_)
+            | Request::List { .. } => Operations::LIST,
+            Request::Open { how, .. } | Request::Reopen { how, .. } => {
                 let mut needs = Operations(0);
                 if how.access & 1 != 0 {
                     needs = needs.and(Operations::READ);
@@ -228,10 +352,13 @@ impl Request<'_> {
                 if how.create { needs.and(Operations::CREATE) } else { needs }
             }
             Request::Stage { .. } => Operations::READ,
-            Request::MakeDirectory { .. } => Operations::CREATE,
+            Request::MakeDirectory { .. } | Request::Link { .. } | Request::MakeLink { .. } => {
+                Operations::CREATE
+            }
             Request::RemoveDirectory(_) | Request::Unlink(_) => Operations::REMOVE,
             Request::Rename { .. } => Operations::CREATE.and(Operations::REMOVE),
             Request::Change { .. }
+            | Request::SetXattr { .. }
             | Request::Truncate { .. }
             | Request::Grant { .. }
             | Request::Flush
@@ -245,11 +372,15 @@ impl Request<'_> {
         matches!(
             self,
             Request::Open { .. }
+                | Request::Reopen { .. }
                 | Request::Close { .. }
                 | Request::MakeDirectory { .. }
                 | Request::RemoveDirectory(_)
                 | Request::Unlink(_)
                 | Request::Rename { .. }
+                | Request::Link { .. }
+                | Request::MakeLink { .. }
+                | Request::SetXattr { .. }
         )
     }
 }
@@ -261,6 +392,8 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
+    /// A symbolic link.
+    Symlink,
 }
 
 /// Attributes as `stat(2)` has them.
@@ -268,7 +401,7 @@ pub enum Kind {
 pub struct Attributes {
     /// Inode number.
     pub ino: Ino,
-    /// File or directory.
+    /// What it is.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -429,13 +562,24 @@ pub enum Reply {
         nonce: u32,
         /// The file. For a directory, its ino with slot `u32::MAX`.
         file: FileRef,
-        /// Its attributes.
-        attributes: Attributes,
     },
+    /// What a symbolic link says.
+    LinkTarget(Vec<u8>),
     /// Names, and whether these were the last.
     Names {
         /// In order of their bytes.
         names: Vec<Name>,
+        /// Nothing follows.
+        last: bool,
+    },
+    /// The lock that is in the way, if one is.
+    Lock(Option<HeldLock>),
+    /// The value of an extended attribute.
+    Xattr(Vec<u8>),
+    /// Names of extended attributes, and whether these were the last.
+    XattrNames {
+        /// In order of their bytes.
+        names: Vec<Vec<u8>>,
         /// Nothing follows.
         last: bool,
     },

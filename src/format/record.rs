@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::capability::Key;
 use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
-use crate::message::{Attributes, Change, Totals};
+use crate::locks::{LockKind, LockOwner, LockRange};
+use crate::message::{Attributes, Change, Kind, Totals};
 
 /// How the backing's copy of a file looked when it was last read or published: if it looks
 /// different later, somebody else changed it.
@@ -45,14 +46,26 @@ pub enum Record {
         /// What it did.
         totals: Totals,
     },
-    /// A new file or directory.
+    /// A new file, directory or symbolic link.
     Made {
         /// Where.
         parent: Ino,
-        /// Its name.
+        /// Its name; empty for a file that has none.
         name: Vec<u8>,
-        /// Its attributes.
-        attributes: Attributes,
+        /// Its number.
+        ino: Ino,
+        /// What it is.
+        kind: Kind,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// When.
+        time_ns: u64,
+        /// What a symbolic link says.
+        target: Vec<u8>,
     },
     /// A name found in the backing.
     Adopted {
@@ -64,6 +77,45 @@ pub enum Record {
         attributes: Attributes,
         /// How it looked.
         fingerprint: Fingerprint,
+        /// What a symbolic link says.
+        target: Vec<u8>,
+    },
+    /// A further name of a file, or the first of one that had none.
+    Linked {
+        /// Which file.
+        ino: Ino,
+        /// What the name is called in the table of names.
+        alias: Ino,
+        /// Where.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// When.
+        time_ns: u64,
+    },
+    /// A further name, in a snapshot.
+    Alias {
+        /// Of which file.
+        ino: Ino,
+        /// What the name is called in the table of names.
+        alias: Ino,
+        /// Where.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// Two names changed places.
+    Exchanged {
+        /// Where one is.
+        parent: Ino,
+        /// The one.
+        name: Vec<u8>,
+        /// Where the other is.
+        to_parent: Ino,
+        /// The other.
+        to_name: Vec<u8>,
+        /// When.
+        time_ns: u64,
     },
     /// A name moved; what was at the new one is gone.
     Renamed {
@@ -125,6 +177,17 @@ pub enum Record {
         /// Last modification.
         modified_ns: u64,
     },
+    /// A small closed file lost its record; its bytes are among the packed ones.
+    Packed {
+        /// Which.
+        ino: Ino,
+        /// First granule.
+        place: u32,
+        /// Bytes.
+        size: u64,
+        /// Last modification.
+        modified_ns: u64,
+    },
     /// A description was opened.
     Opened {
         /// Which.
@@ -143,6 +206,38 @@ pub enum Record {
         /// Which.
         description: DescriptionSlot,
     },
+    /// A lock was taken, changed or given back.
+    Locked {
+        /// Of which file.
+        ino: Ino,
+        /// By whom.
+        owner: LockOwner,
+        /// Where.
+        range: LockRange,
+        /// What.
+        kind: LockKind,
+    },
+    /// An extended attribute was set or removed.
+    Xattr {
+        /// Of what.
+        ino: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value; `None`: it was removed.
+        value: Option<Vec<u8>>,
+        /// When.
+        time_ns: u64,
+    },
+    /// An extended attribute that the backing has, too, or that a snapshot found here. Once there
+    /// is one of an inode, the backing is not asked again for any of it.
+    XattrFound {
+        /// Of what.
+        ino: Ino,
+        /// Its name; empty if there is none.
+        name: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+    },
     /// The drain put a whole file under its name.
     Published {
         /// Which.
@@ -150,10 +245,24 @@ pub enum Record {
         /// How it looks there.
         fingerprint: Fingerprint,
     },
+    /// A name operation changed how the backing's copy looks.
+    Touched {
+        /// Which.
+        ino: Ino,
+        /// How it looks now.
+        fingerprint: Fingerprint,
+    },
     /// The drain is about to change a published file in place.
     Intent {
         /// Which.
         ino: Ino,
+    },
+    /// The drain is about to let two names change places in the backing: not to be done twice.
+    Exchanging {
+        /// The operation's ordinal.
+        lsn: Lsn,
+        /// Inode number, in the backing, of what has the first name before.
+        inode: u64,
     },
     /// Owed name operations up to this ordinal are done in the backing.
     NamesDrained(Lsn),
@@ -243,10 +352,35 @@ pub enum NameOperation {
         /// What moves: its bytes closed before go first.
         ino: Ino,
     },
-    /// Remove a file.
+    /// Remove a file's name.
     Unlink {
         /// Which.
         path: Vec<u8>,
+        /// The file, if it has other names there: their look changes.
+        keeps: Option<Ino>,
+    },
+    /// Give a published file a further name, in place of what has it.
+    Link {
+        /// The file's first name.
+        from: Vec<u8>,
+        /// The new name.
+        to: Vec<u8>,
+        /// The file.
+        ino: Ino,
+    },
+    /// Make a symbolic link.
+    MakeLink {
+        /// Where.
+        path: Vec<u8>,
+        /// What it says.
+        target: Vec<u8>,
+    },
+    /// Let two names change places.
+    Exchange {
+        /// The one.
+        from: Vec<u8>,
+        /// The other.
+        to: Vec<u8>,
     },
     /// Remove a directory.
     RemoveDirectory {
@@ -257,8 +391,21 @@ pub enum NameOperation {
     Change {
         /// Of what.
         path: Vec<u8>,
+        /// The same.
+        ino: Ino,
         /// To what.
         change: Change,
+    },
+    /// Set or remove an extended attribute of a published name.
+    SetXattr {
+        /// Of what.
+        path: Vec<u8>,
+        /// What that is.
+        ino: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value; `None` removes it.
+        value: Option<Vec<u8>>,
     },
 }
 
@@ -279,4 +426,8 @@ pub struct InodeImage {
     pub backed_bytes: u64,
     /// A directory that was in the backing before.
     pub overlay: bool,
+    /// What a symbolic link says.
+    pub target: Vec<u8>,
+    /// Where a packed file's bytes are.
+    pub packed: Option<u32>,
 }

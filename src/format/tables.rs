@@ -115,6 +115,9 @@ pub struct Description {
 }
 const _: () = assert!(size_of::<Description>() == 64);
 
+/// Futexes for those who wait for locks.
+pub const UNLOCKED: usize = 16;
+
 /// Start of `headers`: how a client tells the server that a request is waiting.
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
@@ -125,8 +128,10 @@ pub struct Doorbell {
     pub sleeping: AtomicU32,
     /// A bit for each session with a request.
     pub sessions: [AtomicU64; 16],
+    /// Futexes: that of `ino % UNLOCKED` changes when a lock is released that somebody waits for.
+    pub unlocked: [AtomicU32; UNLOCKED],
     /// Unused, zero.
-    pub reserved: [AtomicU64; 15],
+    pub reserved: [AtomicU64; 7],
 }
 const _: () = assert!(size_of::<Doorbell>() == 256);
 

@@ -17,6 +17,7 @@ pub fn mode(attributes: &Attributes) -> u32 {
     let kind = match attributes.kind {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
     };
     kind | (attributes.mode & 0o7777)
 }

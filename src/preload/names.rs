@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use terral_client::Kind;
+use terral_client::{Kind, RenameHow};
 
 use crate::path::{Name, Space, Where, by_path, resolve};
 use crate::real::{Served, alias, answer, kernel};
@@ -81,9 +81,6 @@ unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
 }
 
 fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
-    if flags & !libc::RENAME_NOREPLACE != 0 {
-        return Err(libc::EINVAL);
-    }
     if from.dots || to.dots || from.path.is_empty() || to.path.is_empty() {
         return Err(libc::EBUSY);
     }
@@ -93,11 +90,13 @@ fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
             return Err(libc::ENOTDIR);
         }
     }
-    let keep = flags & libc::RENAME_NOREPLACE != 0;
-    if keep && from.path == to.path {
-        return Err(metadata::of_name(from).map_or_else(|errno| errno, |_| libc::EEXIST));
-    }
-    connect::with(|client| client.rename(from.path, to.path, keep)).map(|()| 0)
+    let how = match flags {
+        0 => RenameHow::Replace,
+        libc::RENAME_NOREPLACE => RenameHow::Keep,
+        libc::RENAME_EXCHANGE => RenameHow::Exchange,
+        _ => return Err(libc::EINVAL),
+    };
+    connect::with(|client| client.rename(from.path, to.path, how)).map(|()| 0)
 }
 
 fn rename_at(

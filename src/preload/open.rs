@@ -75,6 +75,7 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         exclusive: create && plain && flags & libc::O_EXCL != 0,
         truncate: plain && flags & libc::O_TRUNC != 0,
         directory,
+        unnamed: false,
         mode: masked(mode),
     })
 }

@@ -8,6 +8,7 @@ use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
+use terral_format::names::flag;
 use terral_format::record::{Fingerprint, Record};
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
@@ -114,10 +115,11 @@ fn version_of(
 fn was_published(shared: &Shared, backing: &dyn Backing, ino: Ino) -> Result<bool> {
     let mut state = shared.lock();
     let Some(inode) = state.names.inode(ino) else { return Ok(false) };
-    let (intent, before) = (inode.intent, inode.published);
+    let (intent, before) = (inode.is(flag::INTENT), inode.published);
     let Some(path) = state.names.path(ino).filter(|_| intent) else { return Ok(false) };
     let found = match backing.stat(&state.names.backing_path(&path)) {
-        Ok(found) if Some(found.fingerprint) != before => found,
+        // A version of ours is another file there; the same one is half updated in place.
+        Ok(found) if before.is_none_or(|old| old.inode != found.fingerprint.inode) => found,
         Ok(_) => return Ok(false),
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
@@ -299,7 +301,7 @@ fn may_publish(shared: &Shared, ino: Ino) -> bool {
     if !state.names.owed().is_empty() {
         return false;
     }
-    state.finishing || state.names.inode(ino).is_some_and(|inode| inode.writers == 0)
+    state.finishing || !state.names.is_written(ino)
 }
 
 /// Moves what a pass has copied so far into the display, now and then, and lets waiting writers

@@ -75,6 +75,8 @@ pub struct Debts {
     pub names_failure: Option<(String, Instant, Duration)>,
     /// The name operations' debt is this old.
     pub names_since: Option<Instant>,
+    /// It was said that the backing takes no extended attributes.
+    pub no_xattrs: bool,
     recent: VecDeque<String>,
 }
 

@@ -4,7 +4,8 @@
 //! through a lock each of them holds (see `terral_transport::descriptor`). Any other ends with its
 //! session.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::descriptor;
@@ -37,6 +39,8 @@ pub struct Descriptions {
     free: Vec<u32>,
     next: u32,
     limit: u32,
+    /// Lock directories that are open for probing: 64 descriptions each.
+    directories: HashMap<u32, File>,
 }
 
 /// The directory whose descriptors stand for this description.
@@ -44,19 +48,33 @@ pub fn lock_directory(instance: &Path, description: DescriptionSlot) -> PathBuf 
     instance.join("open").join((description.0 / DESCRIPTIONS_PER_DIRECTORY).to_string())
 }
 
-/// Whether any kernel descriptor of this description is left, in any process.
-pub fn is_held(instance: &Path, description: DescriptionSlot) -> Result<bool> {
-    let path = lock_directory(instance, description);
-    let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
-    let directory = File::open(&path).map_err(|e| failed(&e))?;
-    let byte = (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8;
-    descriptor::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
-}
-
 impl Descriptions {
     /// None yet, at most `limit`. Description 0 is never used.
     pub fn new(limit: u32) -> Self {
-        Descriptions { open: BTreeMap::new(), free: Vec::new(), next: 1, limit }
+        Descriptions {
+            open: BTreeMap::new(),
+            free: Vec::new(),
+            next: 1,
+            limit,
+            directories: HashMap::new(),
+        }
+    }
+
+    /// Whether any kernel descriptor of this description is left, in any process.
+    pub fn is_held(&mut self, instance: &Path, description: DescriptionSlot) -> Result<bool> {
+        let failed = |e: &std::io::Error| {
+            Error::system(e, lock_directory(instance, description).display().to_string())
+        };
+        let number = description.0 / DESCRIPTIONS_PER_DIRECTORY;
+        let directory = match self.directories.entry(number) {
+            Occupied(known) => known.into_mut(),
+            Vacant(place) => {
+                let path = lock_directory(instance, description);
+                place.insert(File::open(path).map_err(|e| failed(&e))?)
+            }
+        };
+        let byte = (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8;
+        descriptor::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
     }
 
     /// A number for a new description; its lock directory exists.
@@ -112,6 +130,17 @@ impl Descriptions {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (DescriptionSlot, &Open)> {
         self.open.iter().map(|(slot, open)| (*slot, open))
+    }
+
+    /// Records from which they come back.
+    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
+        self.open.iter().map(|(description, open)| Record::Opened {
+            description: *description,
+            nonce: open.nonce,
+            ino: open.ino,
+            access: open.access,
+            session: open.session,
+        })
     }
 
     /// How many are held by kernel descriptors.

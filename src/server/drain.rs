@@ -9,23 +9,22 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_format::ids::{Ino, Lsn};
-use terral_format::message::Drain;
+use terral_format::message::{Drain, Kind};
+use terral_format::names::{Inode, flag};
 use terral_format::record::{Fingerprint, NameOperation, Record};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
 use terral_store::tier::Want;
 
 use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
 use crate::debts::SharedVersion;
 use crate::lookup::shown;
+use crate::owed_names;
 use crate::shared::Shared;
 use crate::state::State;
 
 /// A file that stays open is looked at this often.
 const OPEN_PASS: Duration = Duration::from_millis(500);
-
-/// `EPERM`.
-const NOT_PERMITTED: i32 = 1;
 
 /// What to do next.
 enum Job {
@@ -113,7 +112,7 @@ fn drain_names(
     }
     while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
         state.debts.names_since.get_or_insert(now);
-        if let NameOperation::Rename { ino, .. } = operation
+        if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
             && let Some(debt) = data_before_rename(state, ino)
         {
             if debt > now {
@@ -124,9 +123,9 @@ fn drain_names(
                 return Some(Job::File(job));
             }
         }
-        match do_name(state, backing, &operation) {
+        match owed_names::bring(state, backing, ordinal, &operation) {
             Ok(()) => name_done(state, ordinal),
-            Err(error) if is_final(&error) => {
+            Err(error) if owed_names::is_final(&error) => {
                 state.debts.conflict(format!("not done there: {error}"));
                 name_done(state, ordinal);
             }
@@ -154,67 +153,10 @@ fn name_done(state: &mut State, ordinal: Lsn) {
 /// What was closed before a rename goes to the backing before it: when that may be tried.
 fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
     let inode = state.names.inode(ino)?;
-    let waits = inode.writers == 0 && !inode.rewritten;
-    waits.then(|| state.debts.get(ino).map(|debt| debt.next_pass))?
-}
-
-fn do_name(state: &mut State, backing: &dyn Backing, operation: &NameOperation) -> Result<()> {
-    match operation {
-        NameOperation::MakeDirectory { path, mode } => backing.make_directory(path, *mode),
-        NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
-        NameOperation::Unlink { path } => backing.unlink(path),
-        NameOperation::Rename { from, to, ino } => match backing.rename(from, to) {
-            Ok(touched) => {
-                touch(state, *ino, touched.before, touched.after);
-                Ok(())
-            }
-            // Done before a restart, or somebody else took it away: nothing is left to move.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        },
-        NameOperation::Change { path, change } => match backing.change(path, *change) {
-            Ok(touched) => {
-                if let Ok(ino) = state.resolve(path) {
-                    touch(state, ino, touched.before, touched.after);
-                }
-                Ok(())
-            }
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        },
-    }
-}
-
-/// Whether a name operation failed because of what somebody else has there, or because this user
-/// may not do it: trying again will not help, and the rest must not wait for it.
-fn is_final(error: &Error) -> bool {
-    let theirs = [
-        ErrorKind::NotEmpty,
-        ErrorKind::IsDirectory,
-        ErrorKind::NotDirectory,
-        ErrorKind::Exists,
-        ErrorKind::CrossDevice,
-        ErrorKind::Unsupported,
-    ];
-    theirs.contains(&error.kind) || error.errno == NOT_PERMITTED
-}
-
-/// Our own change of a file's look is not somebody else's.
-fn touch(state: &mut State, ino: Ino, before: Fingerprint, after: Fingerprint) {
-    let Some(inode) = state.names.inode_mut(ino) else { return };
-    if inode.published == Some(before) && !inode.is_directory() {
-        inode.published = Some(after);
-        let (rewritten, intent) = (inode.rewritten, inode.intent);
-        state.record(Record::Published { ino, fingerprint: after });
-        if rewritten {
-            let backed_bytes = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
-            state.record(Record::Rewritten { ino });
-            state.record(Record::BackedTo { ino, size: backed_bytes });
-        }
-        if intent {
-            state.record(Record::Intent { ino });
-        }
-    }
+    let waits = !state.names.is_written(ino) && !inode.is(flag::REWRITTEN);
+    // A whole version is published under the new name, which must be the backing's before.
+    let debt = state.debts.get(ino).filter(|debt| waits && !debt.whole)?;
+    Some(debt.next_pass)
 }
 
 fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
@@ -231,8 +173,9 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         }
     };
     let inode = state.names.inode(ino)?;
-    let (published, rewritten, resumes) = (inode.published, inode.rewritten, inode.intent);
-    let stays_open = inode.writers > 0 && !state.finishing;
+    let (published, rewritten, resumes) =
+        (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
+    let stays_open = state.names.is_written(ino) && !state.finishing;
     let grown = published.is_some_and(|found| found.size != state.ram.size(slot));
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
     let new = published.is_none() || rewritten;
@@ -260,7 +203,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
 
 fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let ino = job.ino;
-    let closed = state.names.inode(ino).is_some_and(|inode| inode.writers == 0);
+    let closed = !state.names.is_written(ino);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
         debt.next_pass = Instant::now() + if closed { Duration::ZERO } else { OPEN_PASS };
@@ -291,26 +234,28 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
             state.debts.failed(ino, what);
         }
     }
-    if let Err(error) = state.commit() {
-        state.debts.failed(ino, error.to_string());
-    }
-    if state.names.inode(ino).is_none() {
-        state.bury(ino);
-        state.debts.paid(ino);
-    } else if let Err(error) = state.settle_closed(ino) {
+    let settled = state.commit().and_then(|()| {
+        if state.names.inode(ino).is_none() {
+            state.bury(ino);
+            state.debts.paid(ino);
+            return Ok(());
+        }
+        state.settle_closed(ino)?;
+        state.commit()
+    });
+    if let Err(error) = settled {
         state.debts.failed(ino, error.to_string());
     }
 }
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
 fn is_quiet(state: &State, job: &FileJob) -> bool {
-    let Some(inode) = state.names.inode(job.ino) else { return false };
-    let quiet = state.finishing || inode.writers == 0;
-    quiet && state.resident(job.slot).1 == 0
+    let quiet = state.finishing || !state.names.is_written(job.ino);
+    quiet && state.names.inode(job.ino).is_some() && state.resident(job.slot).1 == 0
 }
 
 fn again_soon(state: &mut State, job: &FileJob) {
-    let closed = state.names.inode(job.ino).is_some_and(|inode| inode.writers == 0);
+    let closed = !state.names.is_written(job.ino);
     if let (Some(debt), true) = (state.debts.get_mut(job.ino), closed || state.finishing) {
         debt.next_pass = Instant::now();
     }
@@ -319,7 +264,7 @@ fn again_soon(state: &mut State, job: &FileJob) {
 fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     let ino = job.ino;
     let Some(version) = pass.version else { return Ok(()) };
-    let named = state.names.inode(ino).is_some_and(|inode| inode.name.is_some());
+    let named = state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
     if !named {
         if let Some(debt) = state.debts.get_mut(ino) {
             debt.version = None;
@@ -344,7 +289,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     let (Some(attributes), Some(path)) = (state.attributes(ino), state.names.path(ino)) else {
         return Ok(());
     };
-    let expect = state.names.inode(ino).and_then(|inode| inode.published);
+    let expect = expected(state, ino);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.version = None;
     }
@@ -366,10 +311,23 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     Ok(())
 }
 
+/// How the copy looks that ours is to replace.
+fn expected(state: &State, ino: Ino) -> Option<Fingerprint> {
+    let (inode, backing) = (state.names.inode(ino)?, state.backing.as_ref()?);
+    let known = inode.published?;
+    if !inode.is(flag::INTENT) {
+        return Some(known);
+    }
+    // We were changing it in place, for the file that had this name before or for this one.
+    let path = state.names.path(ino)?;
+    let found = backing.stat(&state.names.backing_path(&path)).ok();
+    Some(found.map(|found| found.fingerprint).filter(|f| f.inode == known.inode).unwrap_or(known))
+}
+
 fn conclude_in_place(state: &mut State, job: &FileJob, pass: &Pass) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.shown.verified_bytes += pass.verified_bytes;
-    if state.names.inode(job.ino).is_some_and(|inode| inode.rewritten) {
+    if state.names.inode(job.ino).is_some_and(|inode| inode.is(flag::REWRITTEN)) {
         // Truncated to nothing while we copied: that is what the backing is owed now.
         state.record(Record::Published { ino: job.ino, fingerprint });
         state.record(Record::Rewritten { ino: job.ino });
@@ -394,7 +352,7 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     state.record(Record::BackedTo { ino, size });
     state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
     state.debts.paid(ino);
-    let open = state.names.inode(ino).is_some_and(|inode| inode.writers > 0);
+    let open = state.names.is_written(ino);
     if open && !state.finishing {
         state.debts.owe(ino).next_pass = Instant::now() + OPEN_PASS;
     }
@@ -427,11 +385,12 @@ impl State {
 
     /// After a restart: what is owed follows from inodes, headers and page states.
     pub fn find_debts(&mut self) {
-        let written = |ino: &Ino, inode: &crate::names::Inode| {
-            !inode.is_directory() && (inode.writers > 0 || self.differs(*ino))
+        let written = |inode: &Inode| {
+            let file = inode.kind == Kind::File;
+            file && (self.names.is_written(inode.ino) || self.differs(inode.ino))
         };
-        let inodes = self.names.inodes().filter(|(ino, inode)| written(ino, inode));
-        let owed: Vec<Ino> = inodes.map(|(ino, _)| *ino).collect();
+        let inodes = self.names.inodes().filter(written);
+        let owed: Vec<Ino> = inodes.map(|inode| inode.ino).collect();
         owed.into_iter().for_each(|ino| self.owe(ino));
     }
 

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::FallocateFlags;
 use terral_format::capability::Key;
 use terral_format::geometry::Geometry;
 use terral_format::ids::{InstanceId, PageNumber, ROOT};
 use terral_format::message::{Attributes, Kind};
+use terral_format::names::flag;
 use terral_format::record::{Began, Record};
 use terral_format::tables::{MAGIC, Superblock};
 use terral_format::{Error, ErrorKind, Result};
@@ -19,6 +21,7 @@ use terral_store::backing::dir::Dir;
 use terral_store::log::Log;
 use terral_store::memory::{Memory, Shared};
 use terral_store::ram::Ram;
+use terral_store::small::Small;
 use terral_transport::process::{self, Process};
 use terral_transport::region::Region;
 
@@ -33,6 +36,10 @@ struct Mapped(Arc<Region>);
 impl Shared for Mapped {
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         self.0.words(offset, count)
+    }
+
+    fn prepare(&self, offset: usize, bytes: usize) -> Result<()> {
+        self.0.prepare(offset, bytes)
     }
 }
 
@@ -124,10 +131,24 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     make_directory(&directory.join("open"), 0o700)?;
     make_directory(&directory.join("shadow"), 0o555)?;
     let log = Log::create(log_path, &[Record::Began(began.clone())])?;
-    assemble(options, lock, log, began, &[])
+    let instance = assemble(options, lock, log, began, &[])?;
+    instance.state.names.show(instance.state.starts);
+    Ok(instance)
+}
+
+/// The table of names is written anew from the log; what the dead server left in it may be half
+/// done. First of all its epoch goes, so that no client believes what it sees meanwhile.
+fn clear_names(directory: &Path, geometry: &Geometry) -> Result<()> {
+    let path = directory.join("tables");
+    let tables = region_file(&path, None)?;
+    tables.write_all_at(&[0; 8], geometry.names_at() as u64).map_err(failed(&path))?;
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let (from, bytes) = (geometry.names_at() as u64, geometry.names().bytes() as u64);
+    rustix::fs::fallocate(&tables, how, from, bytes).map_err(|e| failed(&path)(e.into()))
 }
 
 fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
+    let directory = &options.instance;
     let (log, transactions) = Log::open(log_path)?;
     let corrupt = |why: &str| {
         let context = format!("{}: {why}", log_path.display());
@@ -143,8 +164,10 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
         return corrupt("geometry out of bounds");
     }
     let began = began.clone();
+    clear_names(directory, &began.geometry)?;
     let mut instance = assemble(options, lock, log, began, &transactions)?;
     adopt(&mut instance.state)?;
+    instance.state.names.show(instance.state.starts);
     Ok(instance)
 }
 
@@ -201,9 +224,13 @@ fn assemble(
     let (backing, root) = backing_of(&began)?;
     let seed = u64::from_le_bytes(random()?);
     let ram = Ram::new(Arc::new(memory));
-    let parts = Parts { instance: directory, began, log, ram, backing, root, seed };
+    let small = Small::open(&directory.join("small"))?;
+    let parts = Parts { instance: directory, began, log, ram, small, backing, root, seed };
     let mut state = State::new(parts);
     transactions.iter().flatten().for_each(|record| state.apply(record));
+    state.names.replayed();
+    let packed = state.names.inodes().filter(|inode| inode.is(flag::PACKED));
+    state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
 
     let superblock: &Superblock = tables.view(0);
     superblock.segment_count.store(state.began.geometry.segments.into(), Ordering::SeqCst);
@@ -249,7 +276,7 @@ fn adopt(state: &mut State) -> Result<()> {
     }
     state.ram.adopt_segments(segments);
     let mut attached: Vec<_> =
-        state.names.inodes().filter_map(|(ino, inode)| Some((*ino, inode.slot?))).collect();
+        state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();
     attached.sort_unstable();
     let mut recalled = Vec::new();
     for (ino, slot) in attached {
@@ -258,9 +285,7 @@ fn adopt(state: &mut State) -> Result<()> {
         }
         if state.ram.adopt(slot, ino).is_err() {
             // Removed, and its record given to another file, before the log was cut short.
-            if let Some(inode) = state.names.inode_mut(ino) {
-                inode.slot = None;
-            }
+            state.names.update(ino, |inode| inode.slot = None);
             continue;
         }
         let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);

@@ -9,7 +9,11 @@ mod authz;
 mod debts;
 mod descriptions;
 mod names;
+
+mod changes;
+mod locks;
 mod sessions;
+mod xattrs;
 
 mod state;
 
@@ -17,13 +21,23 @@ mod lookup;
 
 mod reclaim;
 
+mod packing;
+
 mod storage;
 
 mod operations;
+
+mod links;
+
+mod locking;
+mod xattr_requests;
+
 mod requests;
 mod shared;
 
 mod copying;
+
+mod owed_names;
 
 mod drain;
 mod options;

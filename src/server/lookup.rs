@@ -3,11 +3,12 @@
 use terral_format::geometry::{NAME_MAX, PATH_MAX};
 use terral_format::ids::{Ino, ROOT};
 use terral_format::message::{FileRef, Kind, Name, Target};
+use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 
-use crate::names::{Entry, Inode};
+use crate::names::Entry;
 use crate::state::State;
 
 /// A path for a person.
@@ -45,9 +46,23 @@ impl State {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], and whatever the backing fails with.
     pub fn resolve(&mut self, path: &[u8]) -> Result<Ino> {
+        let parts = components(path)?;
+        let Some((name, above)) = parts.split_last() else { return Ok(ROOT) };
+        let directory = self.walk(path, above)?;
+        self.child(directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
+    }
+
+    /// The directory that these components lead to.
+    fn walk(&mut self, path: &[u8], parts: &[&[u8]]) -> Result<Ino> {
         let mut at = ROOT;
-        for part in components(path)? {
+        for part in parts {
             at = self.child(at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+            match self.names.inode(at).map(|inode| inode.kind) {
+                Some(Kind::Directory) => {}
+                // The client knows it now, and where it leads.
+                Some(Kind::Symlink) => return Err(refuse(ErrorKind::Link, path)),
+                _ => return Err(refuse(ErrorKind::NotDirectory, path)),
+            }
         }
         Ok(at)
     }
@@ -58,15 +73,7 @@ impl State {
         let Some((name, above)) = parts.split_last() else {
             return Err(refuse(ErrorKind::Busy, path));
         };
-        let mut at = ROOT;
-        for part in above {
-            at = self.child(at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
-        }
-        let inode = self.names.inode(at).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
-        if !inode.is_directory() {
-            return Err(refuse(ErrorKind::NotDirectory, path));
-        }
-        Ok((at, name))
+        Ok((self.walk(path, above)?, name))
     }
 
     /// What `name` is in `directory`.
@@ -81,7 +88,7 @@ impl State {
         if !inode.is_directory() {
             return Err(refuse(ErrorKind::NotDirectory, name));
         }
-        match (&self.backing, inode.overlay) {
+        match (&self.backing, inode.is(flag::OVERLAY)) {
             (Some(backing), true) => self.adopt(backing.clone().as_ref(), directory, name),
             _ => Ok(None),
         }
@@ -103,6 +110,11 @@ impl State {
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        let target = match found.attributes.kind {
+            Kind::Symlink => backing.read_link(&self.names.backing_path(&path))?,
+            _ => Vec::new(),
+        };
+        self.names.reserve()?;
         let mut attributes = found.attributes;
         attributes.ino = self.names.next_ino();
         self.record(Record::Adopted {
@@ -110,6 +122,7 @@ impl State {
             name: name.into(),
             attributes,
             fingerprint: found.fingerprint,
+            target,
         });
         Ok(Some(attributes.ino))
     }
@@ -123,12 +136,12 @@ impl State {
                 let stale = || Error::new(ErrorKind::BadHandle, format!("directory {}", file.ino));
                 inode.map(|_| file.ino).ok_or_else(stale)
             }
-            Target::File(file) => self.open_file(*file).map(|inode| inode.attributes.ino),
+            Target::File(file) => self.open_file(*file).map(|inode| inode.ino),
         }
     }
 
     /// The inode of an open file; what a client says of it must fit together.
-    pub fn open_file(&self, file: FileRef) -> Result<&Inode> {
+    pub fn open_file(&self, file: FileRef) -> Result<Inode> {
         let inode = self.names.inode(file.ino);
         let inode = inode.filter(|inode| inode.slot == Some(file.slot));
         inode.ok_or_else(|| Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)))
@@ -140,21 +153,20 @@ impl State {
         let inode = inode.ok_or_else(|| Error::new(ErrorKind::NotFound, "directory"))?;
         if !inode.is_directory() {
             let path = self.names.path(directory).unwrap_or_default();
-            return Err(refuse(ErrorKind::NotDirectory, &path));
+            let link = inode.kind == Kind::Symlink;
+            let kind = if link { ErrorKind::Link } else { ErrorKind::NotDirectory };
+            return Err(refuse(kind, &path));
         }
         let mut names = Vec::new();
-        if let (Some(backing), true) = (&self.backing, inode.overlay) {
+        if let (Some(backing), true) = (&self.backing, inode.is(flag::OVERLAY)) {
             let path = self.names.path(directory).unwrap_or_default();
             names = backing.list(&self.names.backing_path(&path))?;
             names.retain(|name| self.names.entry(directory, &name.name).is_none());
         }
-        for (name, entry) in self.names.entries_after(directory, b"") {
-            if let Entry::Here(ino) = entry {
-                let kind = self.names.inode(ino).map_or(Kind::File, |i| i.attributes.kind);
-                names.push(Name { name: name.into(), ino, kind });
-            }
+        for (name, child) in self.names.children(&inode) {
+            names.push(Name { name, ino: child.ino, kind: child.kind });
         }
-        names.sort_by(|a, b| a.name.cmp(&b.name));
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(names)
     }
 }

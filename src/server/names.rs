@@ -1,39 +1,19 @@
 //! The namespace: inodes, names, and the name operations the backing is owed.
 //!
 //! It changes only by [`Names::apply`], from records: what is replayed after a restart is what ran
-//! before. Nothing here does I/O; looking into the backing is `lookup`'s.
+//! before. Inodes and names lie in shared memory, where clients read them. Nothing here does I/O;
+//! looking into the backing is `lookup`'s, and what a change of names entails is `changes`'.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
+use terral_format::Result;
+use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Change, Kind};
-use terral_format::record::{Fingerprint, InodeImage, NameOperation, Record};
-
-/// What the server knows of a file or directory.
-#[derive(Clone, Debug)]
-pub struct Inode {
-    /// Attributes; of an attached file, size and times are in its header.
-    pub attributes: Attributes,
-    /// Where its name is; `None` once removed.
-    pub name: Option<(Ino, Box<[u8]>)>,
-    /// Its record in shared memory.
-    pub slot: Option<FileSlot>,
-    /// How the backing's copy under its name looks, if there is one.
-    pub published: Option<Fingerprint>,
-    /// The backing's copy is to be replaced whole.
-    pub rewritten: bool,
-    /// A directory that was there before us: names we do not know may be in the backing.
-    pub overlay: bool,
-    /// Descriptions.
-    pub opens: u32,
-    /// Descriptions that may write.
-    pub writers: u32,
-    /// Bytes below this without a chunk lie in the backing.
-    pub backed_bytes: u64,
-    /// An update in place of the backing's copy was begun and not finished.
-    pub intent: bool,
-}
+use terral_format::names::{Inode, flag, index_of};
+use terral_format::record::{InodeImage, NameOperation, Record};
+use terral_store::inodes::Inodes;
+use terral_store::memory::Memory;
 
 /// What a name of a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,87 +24,160 @@ pub enum Entry {
     Gone(Lsn),
 }
 
+/// Who has a file open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Openers {
+    /// Descriptions.
+    pub all: u32,
+    /// Descriptions that may write.
+    pub writers: u32,
+}
+
 /// A hidden name: until which operation is done, where, and the name.
 type Gone = (Lsn, Ino, Box<[u8]>);
 
 /// All names of one server.
 pub struct Names {
-    inodes: HashMap<Ino, Inode>,
-    entries: BTreeMap<(Ino, Box<[u8]>), Entry>,
-    owed: VecDeque<(Lsn, NameOperation)>,
-    gone: VecDeque<Gone>,
+    pub(crate) inodes: Inodes,
+    openers: HashMap<Ino, Openers>,
+    /// Further names of files that have some.
+    pub(crate) aliases: HashMap<Ino, Vec<Ino>>,
+    /// Who has taken a file's place in the backing, as long as it is not published there.
+    pub(crate) heirs: HashMap<Ino, Ino>,
+    pub(crate) hidden: HashMap<(Ino, Box<[u8]>), Lsn>,
+    pub(crate) owed: VecDeque<(Lsn, NameOperation)>,
+    pub(crate) gone: VecDeque<Gone>,
     ordinal: Lsn,
-    next_ino: Ino,
+    /// The exchange that was begun in the backing, and what had the first name before.
+    exchanging: Option<(Lsn, u64)>,
+    /// The next operation may have been done by a server that died.
+    resumed: bool,
+    counted: Ino,
     has_backing: bool,
 }
 
 impl Names {
     /// A root directory and nothing else.
-    pub fn new(root: Attributes, has_backing: bool) -> Self {
-        let mut inodes = HashMap::new();
+    pub fn new(memory: Arc<Memory>, root: &Attributes, has_backing: bool) -> Self {
+        let mut inodes = Inodes::new(memory);
         let mut inode = Inode::new(root);
-        inode.overlay = has_backing;
-        inodes.insert(ROOT, inode);
+        if has_backing {
+            inode.flags |= flag::OVERLAY;
+        }
+        inodes.insert(inode, (ROOT, b""), b"");
         Names {
             inodes,
-            entries: BTreeMap::new(),
+            openers: HashMap::new(),
+            aliases: HashMap::new(),
+            heirs: HashMap::new(),
+            hidden: HashMap::new(),
             owed: VecDeque::new(),
             gone: VecDeque::new(),
             ordinal: Lsn(0),
-            next_ino: Ino(ROOT.0 + 1),
+            exchanging: None,
+            resumed: false,
+            counted: Ino(0),
             has_backing,
         }
     }
 
+    /// Lets clients read the table; see [`Inodes::show`].
+    pub fn show(&self, epoch: u64) {
+        self.inodes.show(epoch);
+    }
+
+    /// Makes sure that the next names find memory.
+    pub fn reserve(&mut self) -> Result<()> {
+        self.inodes.reserve()
+    }
+
     /// The number the next new file gets.
     pub fn next_ino(&self) -> Ino {
-        self.next_ino
+        self.inodes.next_ino()
     }
 
     /// An inode.
-    pub fn inode(&self, ino: Ino) -> Option<&Inode> {
-        self.inodes.get(&ino)
+    pub fn inode(&self, ino: Ino) -> Option<Inode> {
+        self.inodes.get(ino).filter(|inode| !inode.is(flag::ALIAS))
     }
 
-    /// An inode, to change what is not logged, or by [`Names::apply`]'s siblings for other tables.
-    pub fn inode_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
-        self.inodes.get_mut(&ino)
+    /// Changes what is not logged of an inode.
+    pub fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
+        self.inodes.update(ino, change);
+    }
+
+    /// Who has a file open.
+    pub fn openers(&self, ino: Ino) -> Openers {
+        self.openers.get(&ino).copied().unwrap_or_default()
+    }
+
+    /// Whether somebody has a file open who may write.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.openers(ino).writers > 0
+    }
+
+    /// One description more, or less.
+    pub fn count_open(&mut self, ino: Ino, writes: bool, change: i32) {
+        let openers = self.openers.entry(ino).or_default();
+        openers.all = openers.all.saturating_add_signed(change);
+        if writes {
+            openers.writers = openers.writers.saturating_add_signed(change);
+        }
+        if openers.all == 0 {
+            self.openers.remove(&ino);
+        }
     }
 
     /// All inodes.
-    pub fn inodes(&self) -> impl Iterator<Item = (&Ino, &Inode)> {
-        self.inodes.iter()
+    pub fn inodes(&self) -> impl Iterator<Item = Inode> {
+        self.inodes.iter().filter(|inode| !inode.is(flag::ALIAS))
     }
 
-    /// Files and directories there are.
+    /// Files, directories and links there are.
     pub fn count(&self) -> u64 {
-        self.inodes.len() as u64
+        self.inodes.count()
     }
 
     /// What `name` stands for in `directory`; `None` if only the backing can tell.
     pub fn entry(&self, directory: Ino, name: &[u8]) -> Option<Entry> {
-        self.entries.get(&(directory, name.into())).copied()
+        if let Some(found) = self.inodes.lookup(directory, name) {
+            return Some(Entry::Here(self.file_of(&found)));
+        }
+        if self.hidden.is_empty() {
+            return None;
+        }
+        self.hidden.get(&(directory, name.into())).map(|ordinal| Entry::Gone(*ordinal))
     }
 
-    /// Entries of `directory` after `after`, in order.
-    pub fn entries_after(
-        &self,
-        directory: Ino,
-        after: &[u8],
-    ) -> impl Iterator<Item = (&[u8], Entry)> {
-        let from = Bound::Excluded((directory, Box::from(after)));
-        let to = Bound::Excluded((Ino(directory.0 + 1), Box::from(&[][..])));
-        self.entries.range((from, to)).map(|((_, name), entry)| (&name[..], *entry))
+    /// The file of what may be a further name of it.
+    pub(crate) fn file_of(&self, found: &Inode) -> Ino {
+        if found.is(flag::ALIAS) { self.inodes.at(found.below).ino } else { found.ino }
+    }
+
+    /// Names of `directory` that are here, in no order.
+    pub fn children(&self, directory: &Inode) -> impl Iterator<Item = (Vec<u8>, Inode)> {
+        self.inodes.children(directory).map(|child| {
+            let name = self.inodes.name(&child);
+            (name, if child.is(flag::ALIAS) { self.inodes.at(child.below) } else { child })
+        })
+    }
+
+    /// What a symbolic link says.
+    pub fn target(&self, ino: Ino) -> Option<Vec<u8>> {
+        let inode = self.inode(ino).filter(|inode| inode.kind == Kind::Symlink)?;
+        Some(self.inodes.target(&inode))
     }
 
     /// The path of an inode, relative to the root; `None` if it has none any more.
     pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
-        let mut parts: Vec<&[u8]> = Vec::new();
-        let mut at = ino;
-        while at != ROOT {
-            let (parent, name) = self.inodes.get(&at)?.name.as_ref()?;
-            parts.push(name);
-            at = *parent;
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut at = self.inodes.get(ino)?;
+        while at.ino != ROOT {
+            if !at.is(flag::NAMED) {
+                return None;
+            }
+            parts.push(self.inodes.name(&at));
+            at = self.inodes.at(at.parent);
         }
         parts.reverse();
         Some(parts.join(&b'/'))
@@ -133,12 +186,25 @@ impl Names {
     /// Where the backing has what we call `path` now, as long as renames are owed.
     pub fn backing_path(&self, path: &[u8]) -> Vec<u8> {
         let mut path = path.to_vec();
+        let below = |path: &[u8], top: &[u8]| {
+            let rest = path.strip_prefix(top)?;
+            (rest.is_empty() || rest[0] == b'/').then(|| rest.to_vec())
+        };
         for (_, operation) in self.owed.iter().rev() {
-            if let NameOperation::Rename { from, to, .. } = operation
-                && let Some(rest) = path.strip_prefix(&to[..])
-                && (rest.is_empty() || rest[0] == b'/')
-            {
-                path = [from, rest].concat();
+            match operation {
+                NameOperation::Rename { from, to, .. } => {
+                    if let Some(rest) = below(&path, to) {
+                        path = [&from[..], &rest].concat();
+                    }
+                }
+                NameOperation::Exchange { from, to } => {
+                    if let Some(rest) = below(&path, to) {
+                        path = [&from[..], &rest].concat();
+                    } else if let Some(rest) = below(&path, from) {
+                        path = [&to[..], &rest].concat();
+                    }
+                }
+                _ => {}
             }
         }
         path
@@ -149,122 +215,182 @@ impl Names {
         &self.owed
     }
 
+    /// What had the first name of this exchange before it was begun, if it was.
+    pub fn exchanging(&self, lsn: Lsn) -> Option<u64> {
+        self.exchanging.filter(|(begun, _)| *begun == lsn).map(|(_, inode)| inode)
+    }
+
+    /// Whether the next owed operation may have been done by a server that died.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
     /// Forgets a nameless inode.
-    pub fn forget(&mut self, ino: Ino) -> Option<Inode> {
-        debug_assert!(self.inodes.get(&ino).is_none_or(|inode| inode.name.is_none()));
-        self.inodes.remove(&ino)
+    pub fn forget(&mut self, ino: Ino) {
+        self.heirs.retain(|_, heir| *heir != ino);
+        if self.inode(ino).is_some_and(|inode| !inode.is(flag::NAMED)) {
+            self.inodes.free(index_of(ino));
+        }
     }
 
     /// Applies one record; those that are not about names change nothing here. Gives the inode that
-    /// lost its name by it, if one did.
+    /// lost its last name by it, if one did.
     pub fn apply(&mut self, record: &Record) -> Option<Ino> {
         match record {
-            Record::Made { parent, name, attributes } => {
-                self.insert(*parent, name, Inode::new(*attributes));
-                if attributes.kind == Kind::Directory {
-                    let path = self.path(attributes.ino)?;
-                    self.owe(NameOperation::MakeDirectory { path, mode: attributes.mode });
-                }
+            Record::Made { parent, name, ino, kind, mode, uid, gid, time_ns, target } => {
+                let new = Attributes {
+                    ino: *ino,
+                    kind: *kind,
+                    mode: *mode,
+                    links: match kind {
+                        Kind::Directory => 2,
+                        _ => u32::from(!name.is_empty()),
+                    },
+                    uid: *uid,
+                    gid: *gid,
+                    size: 0,
+                    accessed_ns: *time_ns,
+                    modified_ns: *time_ns,
+                    changed_ns: *time_ns,
+                };
+                self.made(*parent, name, &new, target);
                 None
             }
-            Record::Adopted { parent, name, attributes, fingerprint } => {
-                let mut inode = Inode::new(*attributes);
+            // The backing counts subdirectories itself.
+            Record::Adopted { parent, name, attributes, fingerprint, target } => {
+                let mut inode = Inode::new(attributes);
                 inode.published = Some(*fingerprint);
-                inode.overlay = attributes.kind == Kind::Directory;
                 inode.backed_bytes = attributes.size;
-                self.insert(*parent, name, inode);
+                if inode.is_directory() {
+                    inode.flags |= flag::OVERLAY;
+                }
+                self.hidden.remove(&(*parent, name.as_slice().into()));
+                self.inodes.insert(inode, (*parent, name), target);
+                None
+            }
+            Record::Linked { ino, alias, parent, name, time_ns } => {
+                self.linked(*ino, *alias, (*parent, name), *time_ns);
+                None
+            }
+            Record::Alias { ino, alias, parent, name } => {
+                self.add_alias(*ino, *alias, (*parent, name));
                 None
             }
             Record::Renamed { parent, name, to_parent, to_name, time_ns } => {
                 self.rename((*parent, name), (*to_parent, to_name), *time_ns)
+            }
+            Record::Exchanged { parent, name, to_parent, to_name, time_ns } => {
+                self.exchange((*parent, name), (*to_parent, to_name), *time_ns);
+                None
             }
             Record::Removed { parent, name, time_ns } => self.remove(*parent, name, *time_ns),
             Record::Changed { ino, change, time_ns } => {
                 self.change(*ino, change, *time_ns);
                 None
             }
-            Record::NamesDrained(ordinal) => {
-                self.drained(*ordinal);
-                None
-            }
-            Record::Inode(image) => {
-                self.restore(image);
-                None
-            }
-            Record::Owed { lsn, operation } => {
-                self.ordinal = self.ordinal.max(*lsn);
-                self.owed.push_back((*lsn, operation.clone()));
-                None
-            }
-            Record::Hidden { lsn, parent, name } => {
-                let key = (*parent, name.as_slice().into());
-                self.entries.entry(key).or_insert(Entry::Gone(*lsn));
-                self.gone.push_back((*lsn, *parent, name.as_slice().into()));
-                None
-            }
-            Record::Counters { next_ino, lsn, .. } => {
-                self.next_ino = self.next_ino.max(*next_ino);
-                self.ordinal = self.ordinal.max(*lsn);
+            Record::Exchanging { lsn, inode } => {
+                self.exchanging = Some((*lsn, *inode));
                 None
             }
             other => {
                 self.apply_to_inode(other);
+                self.apply_to_owed(other);
                 None
             }
         }
     }
 
-    fn apply_to_inode(&mut self, record: &Record) {
-        let (Record::Rewritten { ino }
-        | Record::BackedTo { ino, .. }
-        | Record::Attached { ino, .. }
-        | Record::Detached { ino, .. }
-        | Record::Intent { ino }
-        | Record::Published { ino, .. }) = record
-        else {
-            return;
-        };
-        let Some(inode) = self.inodes.get_mut(ino) else { return };
+    /// What the backing is owed, and what only a snapshot has.
+    fn apply_to_owed(&mut self, record: &Record) {
         match record {
-            Record::Rewritten { .. } => {
-                inode.rewritten = true;
-                inode.backed_bytes = 0;
+            Record::NamesDrained(ordinal) => {
+                self.drained(*ordinal);
             }
-            Record::Intent { .. } => inode.intent = true,
-            Record::BackedTo { size, .. } => inode.backed_bytes = *size,
-            Record::Attached { slot, .. } => inode.slot = Some(*slot),
-            Record::Detached { size, modified_ns, .. } => {
-                inode.slot = None;
-                inode.attributes.size = *size;
-                inode.attributes.modified_ns = *modified_ns;
+            Record::Inode(image) => {
+                self.restore(image);
             }
-            Record::Published { fingerprint, .. } => {
-                inode.published = Some(*fingerprint);
-                inode.rewritten = false;
-                inode.intent = false;
+            Record::Owed { lsn, operation } => {
+                self.ordinal = self.ordinal.max(*lsn);
+                self.owed.push_back((*lsn, operation.clone()));
+            }
+            Record::Hidden { lsn, parent, name } => {
+                self.hide(*parent, name, *lsn);
+            }
+            Record::Counters { next_ino, lsn, .. } => {
+                self.counted = *next_ino;
+                self.ordinal = self.ordinal.max(*lsn);
             }
             _ => {}
         }
     }
 
-    fn insert(&mut self, parent: Ino, name: &[u8], mut inode: Inode) {
-        let ino = inode.attributes.ino;
-        self.next_ino = self.next_ino.max(Ino(ino.0 + 1));
-        inode.name = Some((parent, name.into()));
-        if inode.attributes.kind == Kind::Directory {
+    fn apply_to_inode(&mut self, record: &Record) {
+        match record {
+            Record::Rewritten { ino } => self.update(*ino, |inode| {
+                inode.flags |= flag::REWRITTEN;
+                inode.backed_bytes = 0;
+            }),
+            Record::Intent { ino } => {
+                // Bytes of the backing's copy change under the one that is to replace it.
+                for ino in [Some(*ino), self.heirs.get(ino).copied()].into_iter().flatten() {
+                    self.update(ino, |inode| inode.flags |= flag::INTENT);
+                }
+            }
+            Record::BackedTo { ino, size } => {
+                self.update(*ino, |inode| inode.backed_bytes = *size);
+            }
+            Record::Attached { ino, slot } => self.update(*ino, |inode| {
+                inode.slot = Some(*slot);
+                if inode.is(flag::PACKED) {
+                    inode.flags &= !flag::PACKED;
+                    inode.below = 0;
+                }
+            }),
+            Record::Packed { ino, place, size, modified_ns } => self.update(*ino, |inode| {
+                inode.slot = None;
+                inode.below = *place;
+                inode.size = *size;
+                inode.modified_ns = *modified_ns;
+                inode.flags |= flag::PACKED;
+            }),
+            Record::Detached { ino, size, modified_ns } => self.update(*ino, |inode| {
+                inode.slot = None;
+                inode.size = *size;
+                inode.modified_ns = *modified_ns;
+            }),
+            Record::Touched { ino, fingerprint } => {
+                self.update(*ino, |inode| inode.published = Some(*fingerprint));
+            }
+            Record::Published { ino, fingerprint } => {
+                self.heirs.retain(|_, heir| heir != ino);
+                let Some(before) = self.inode(*ino) else { return };
+                self.update(*ino, |inode| {
+                    inode.published = Some(*fingerprint);
+                    inode.flags &= !(flag::REWRITTEN | flag::INTENT);
+                });
+                if before.published.is_none() || before.is(flag::REWRITTEN) {
+                    self.owe_aliases(*ino);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a new inode under a name.
+    pub(crate) fn insert(&mut self, parent: Ino, name: &[u8], inode: Inode, target: &[u8]) {
+        if inode.is_directory() {
             self.count_link(parent, 1);
         }
-        self.inodes.insert(ino, inode);
-        self.entries.insert((parent, name.into()), Entry::Here(ino));
+        self.hidden.remove(&(parent, name.into()));
+        self.inodes.insert(inode, (parent, name), target);
     }
 
-    fn count_link(&mut self, directory: Ino, change: i32) {
-        if let Some(inode) = self.inodes.get_mut(&directory) {
-            inode.attributes.links = inode.attributes.links.saturating_add_signed(change);
-        }
+    pub(crate) fn count_link(&mut self, directory: Ino, change: i32) {
+        self.update(directory, |inode| inode.links = inode.links.saturating_add_signed(change));
     }
 
-    fn owe(&mut self, operation: NameOperation) -> Option<Lsn> {
+    /// The backing is owed this operation from now on.
+    pub(crate) fn owe(&mut self, operation: NameOperation) -> Option<Lsn> {
         if !self.has_backing {
             return None;
         }
@@ -273,162 +399,91 @@ impl Names {
         Some(self.ordinal)
     }
 
-    fn touch(&mut self, directory: Ino, time_ns: u64) {
-        if let Some(inode) = self.inodes.get_mut(&directory) {
-            inode.attributes.modified_ns = time_ns;
-            inode.attributes.changed_ns = time_ns;
-        }
-    }
-
-    /// Takes `name` away; the backing's name is hidden until `owed` is done there.
-    fn clear(&mut self, parent: Ino, name: &[u8], owed: Option<Lsn>) {
-        let key = (parent, Box::from(name));
-        match owed {
-            Some(ordinal) => {
-                self.entries.insert(key, Entry::Gone(ordinal));
-                self.gone.push_back((ordinal, parent, name.into()));
-            }
-            // The backing may still have what had this name before.
-            None => match self.gone.iter().rev().find(|(_, of, n)| (*of, n) == (key.0, &key.1)) {
-                Some((ordinal, ..)) => {
-                    let entry = Entry::Gone(*ordinal);
-                    self.entries.insert(key, entry);
-                }
-                None => {
-                    self.entries.remove(&key);
-                }
-            },
-        }
-    }
-
-    fn remove(&mut self, parent: Ino, name: &[u8], time_ns: u64) -> Option<Ino> {
-        let Some(Entry::Here(ino)) = self.entry(parent, name) else { return None };
-        let path = self.path(ino)?;
-        let inode = self.inodes.get(&ino)?;
-        let directory = inode.attributes.kind == Kind::Directory;
-        let known = directory || inode.published.is_some();
-        let operation = if directory {
-            NameOperation::RemoveDirectory { path }
-        } else {
-            NameOperation::Unlink { path }
-        };
-        let owed = if known { self.owe(operation) } else { None };
-        self.clear(parent, name, owed);
-        self.touch(parent, time_ns);
-        if directory {
-            self.count_link(parent, -1);
-        }
-        self.unname(ino, time_ns)
-    }
-
-    fn unname(&mut self, ino: Ino, time_ns: u64) -> Option<Ino> {
-        let inode = self.inodes.get_mut(&ino)?;
-        inode.name = None;
-        inode.attributes.links = 0;
-        inode.attributes.changed_ns = time_ns;
-        Some(ino)
-    }
-
-    fn rename(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8]), time_ns: u64) -> Option<Ino> {
-        let Some(Entry::Here(ino)) = self.entry(from.0, from.1) else { return None };
-        let old_path = self.path(ino)?;
-        let replaced = match self.entry(to.0, to.1) {
-            Some(Entry::Here(there)) if there != ino => Some(there),
-            _ => None,
-        };
-        let inode = self.inodes.get(&ino)?;
-        let directory = inode.attributes.kind == Kind::Directory;
-        let known = directory || (inode.published.is_some() && !inode.rewritten);
-        // What the backing has under the old name of a rewritten file is not to be seen again.
-        let outdated = inode.published.is_some() && inode.rewritten;
-        let inherited = replaced.and_then(|there| self.inodes.get(&there)?.published);
-
-        self.entries.insert((to.0, to.1.into()), Entry::Here(ino));
-        if directory {
-            self.count_link(from.0, -1);
-            self.count_link(to.0, 1);
-        }
-        let inode = self.inodes.get_mut(&ino)?;
-        inode.name = Some((to.0, to.1.into()));
-        inode.attributes.changed_ns = time_ns;
-        if !known {
-            // The backing's file of the new name stays until ours takes its place, whole.
-            inode.published = inherited;
-            inode.rewritten = inherited.is_some();
-        }
-        let new_path = self.path(ino)?;
-        let owed = if known {
-            self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
-        } else if outdated {
-            self.owe(NameOperation::Unlink { path: old_path })
-        } else {
-            None
-        };
-        self.clear(from.0, from.1, owed);
-        self.touch(from.0, time_ns);
-        self.touch(to.0, time_ns);
-        let there = replaced?;
-        if self.inodes.get(&there)?.attributes.kind == Kind::Directory {
-            self.count_link(to.0, -1);
-        }
-        self.unname(there, time_ns)
+    pub(crate) fn touch(&mut self, directory: Ino, time_ns: u64) {
+        self.update(directory, |inode| {
+            inode.modified_ns = time_ns;
+            inode.changed_ns = time_ns;
+        });
     }
 
     fn change(&mut self, ino: Ino, change: &Change, time_ns: u64) {
-        let path = self.path(ino);
-        let Some(inode) = self.inodes.get_mut(&ino) else { return };
-        let attributes = &mut inode.attributes;
-        attributes.mode = change.mode.unwrap_or(attributes.mode);
-        attributes.uid = change.uid.unwrap_or(attributes.uid);
-        attributes.gid = change.gid.unwrap_or(attributes.gid);
-        attributes.accessed_ns = change.accessed_ns.unwrap_or(attributes.accessed_ns);
-        attributes.modified_ns = change.modified_ns.unwrap_or(attributes.modified_ns);
-        attributes.changed_ns = time_ns;
-        let known = attributes.kind == Kind::Directory || inode.published.is_some();
-        if let (Some(path), true) = (path, known) {
-            self.owe(NameOperation::Change { path, change: *change });
+        self.update(ino, |inode| {
+            inode.mode = change.mode.map_or(inode.mode, |mode| mode as u16);
+            inode.uid = change.uid.unwrap_or(inode.uid);
+            inode.gid = change.gid.unwrap_or(inode.gid);
+            inode.accessed_ns = change.accessed_ns.unwrap_or(inode.accessed_ns);
+            inode.modified_ns = change.modified_ns.unwrap_or(inode.modified_ns);
+            inode.changed_ns = time_ns;
+        });
+        let Some(inode) = self.inode(ino) else { return };
+        let known = inode.kind != Kind::File || inode.published.is_some();
+        if let (Some(path), true) = (self.path(ino), known) {
+            self.owe(NameOperation::Change { path, ino, change: *change });
         }
     }
 
     fn drained(&mut self, ordinal: Lsn) {
+        self.resumed = false;
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }
         while self.gone.front().is_some_and(|(at, ..)| *at <= ordinal) {
             let Some((at, parent, name)) = self.gone.pop_front() else { break };
             let key = (parent, name);
-            if self.entries.get(&key) == Some(&Entry::Gone(at)) {
-                self.entries.remove(&key);
+            if self.hidden.get(&key) == Some(&at) {
+                self.hidden.remove(&key);
             }
         }
+    }
+
+    /// What the backing has under a name is not to be seen until this operation is done there.
+    pub(crate) fn hide(&mut self, parent: Ino, name: &[u8], until: Lsn) {
+        if self.inodes.lookup(parent, name).is_none() {
+            self.hidden.insert((parent, name.into()), until);
+        }
+        self.gone.push_back((until, parent, name.into()));
     }
 
     // Snapshots.
 
     /// Records from which [`Names::apply`] makes the same names again.
-    pub fn snapshot(&self) -> Vec<Record> {
-        let mut records = Vec::with_capacity(self.inodes.len() + self.owed.len());
-        for inode in self.inodes.values() {
-            records.push(Record::Inode(InodeImage {
-                attributes: inode.attributes,
-                name: inode.name.as_ref().map(|(parent, name)| (*parent, name.to_vec())),
-                slot: inode.slot,
-                published: inode.published,
-                rewritten: inode.rewritten,
-                backed_bytes: inode.backed_bytes,
-                overlay: inode.overlay,
-            }));
-            if inode.intent {
-                records.push(Record::Intent { ino: inode.attributes.ino });
-            }
+    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
+        let inodes = self.inodes().map(|inode| Record::Inode(self.image(&inode)));
+        let intents = self.inodes().filter(|inode| inode.is(flag::INTENT));
+        let aliases = self.inodes.iter().filter(|inode| inode.is(flag::ALIAS));
+        let aliases = aliases.map(|alias| Record::Alias {
+            ino: self.file_of(&alias),
+            alias: alias.ino,
+            parent: self.inodes.at(alias.parent).ino,
+            name: self.inodes.name(&alias),
+        });
+        let owed = self.owed.iter();
+        let owed = owed.map(|(lsn, done)| Record::Owed { lsn: *lsn, operation: done.clone() });
+        let hidden = self.gone.iter().map(|(lsn, parent, name)| Record::Hidden {
+            lsn: *lsn,
+            parent: *parent,
+            name: name.to_vec(),
+        });
+        let intents = intents.map(|inode| Record::Intent { ino: inode.ino });
+        let begun = self.exchanging.iter();
+        let begun = begun.map(|(lsn, inode)| Record::Exchanging { lsn: *lsn, inode: *inode });
+        inodes.chain(intents).chain(aliases).chain(owed).chain(hidden).chain(begun)
+    }
+
+    fn image(&self, inode: &Inode) -> InodeImage {
+        let parent = self.inodes.at(inode.parent).ino;
+        let symlink = inode.kind == Kind::Symlink;
+        InodeImage {
+            attributes: inode.attributes(),
+            name: inode.is(flag::NAMED).then(|| (parent, self.inodes.name(inode))),
+            slot: inode.slot,
+            published: inode.published,
+            rewritten: inode.is(flag::REWRITTEN),
+            backed_bytes: inode.backed_bytes,
+            overlay: inode.is(flag::OVERLAY),
+            target: if symlink { self.inodes.target(inode) } else { Vec::new() },
+            packed: inode.is(flag::PACKED).then_some(inode.below),
         }
-        for (lsn, operation) in &self.owed {
-            records.push(Record::Owed { lsn: *lsn, operation: operation.clone() });
-        }
-        for (lsn, parent, name) in &self.gone {
-            records.push(Record::Hidden { lsn: *lsn, parent: *parent, name: name.to_vec() });
-        }
-        records
     }
 
     /// Ordinal of the newest owed operation.
@@ -437,40 +492,31 @@ impl Names {
     }
 
     fn restore(&mut self, image: &InodeImage) {
-        let ino = image.attributes.ino;
-        let mut inode = Inode::new(image.attributes);
+        let mut inode = Inode::new(&image.attributes);
         inode.slot = image.slot;
         inode.published = image.published;
-        inode.rewritten = image.rewritten;
         inode.backed_bytes = image.backed_bytes;
-        inode.overlay = image.overlay;
-        if let Some((parent, name)) = &image.name {
-            inode.name = Some((*parent, name.as_slice().into()));
-            self.entries.insert((*parent, name.as_slice().into()), Entry::Here(ino));
+        if image.rewritten {
+            inode.flags |= flag::REWRITTEN;
         }
-        self.next_ino = self.next_ino.max(Ino(ino.0 + 1));
-        self.inodes.insert(ino, inode);
-    }
-}
-
-impl Inode {
-    fn new(attributes: Attributes) -> Self {
-        Inode {
-            attributes,
-            name: None,
-            slot: None,
-            published: None,
-            rewritten: false,
-            overlay: false,
-            opens: 0,
-            writers: 0,
-            backed_bytes: 0,
-            intent: false,
+        if image.overlay {
+            inode.flags |= flag::OVERLAY;
+        }
+        if let Some(place) = image.packed {
+            inode.flags |= flag::PACKED;
+            inode.below = place;
+        }
+        let (parent, name) = image.name.as_ref().map_or((ROOT, &[][..]), |(at, name)| (*at, name));
+        if inode.ino == ROOT {
+            self.inodes.update(ROOT, |root| *root = Inode { below: root.below, ..inode });
+        } else {
+            self.inodes.insert(inode, (parent, name), &image.target);
         }
     }
 
-    /// Whether it is a directory.
-    pub fn is_directory(&self) -> bool {
-        self.attributes.kind == Kind::Directory
+    /// After a replay.
+    pub fn replayed(&mut self) {
+        self.resumed = true;
+        self.inodes.replayed(self.counted);
     }
 }

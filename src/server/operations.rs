@@ -7,13 +7,13 @@ use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT, SessionSlot};
 use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, Reply, Safety, Space, Target,
 };
+use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process;
 
 use crate::authn::now_ns;
-use crate::descriptions::is_held;
 use crate::lookup::shown;
 use crate::state::State;
 
@@ -22,7 +22,7 @@ const NAMES_BYTES: usize = 12 << 10;
 
 impl State {
     /// Refuses a principal that the permission bits do not let in (`want`: r 4, w 2, x 1).
-    fn permit(&self, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
+    pub(crate) fn permit(&self, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
         let Principal::User(uid) = Principal::User(process::user());
         let shift = if attributes.uid == uid { 6 } else { 0 };
         if uid == 0 || attributes.mode >> shift & want == want {
@@ -31,20 +31,53 @@ impl State {
         Err(Error::new(ErrorKind::Denied, shown(path)))
     }
 
-    fn permit_change_in(&self, directory: Ino, path: &[u8]) -> Result<()> {
+    fn permit_opening(&self, attributes: &Attributes, how: OpenHow, path: &[u8]) -> Result<()> {
+        let read = u64::from(how.access) & access::READ != 0;
+        let write = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+        let want = if read { 4 } else { 0 } | if write { 2 } else { 0 };
+        self.permit(attributes, want, path)
+    }
+
+    pub(crate) fn permit_change_in(&self, directory: Ino, path: &[u8]) -> Result<()> {
         match self.names.inode(directory) {
-            Some(inode) => self.permit(&inode.attributes, 3, path),
+            Some(inode) => self.permit(&inode.attributes(), 3, path),
             None => Err(Error::new(ErrorKind::NotFound, shown(path))),
         }
     }
 
     /// Opens or creates.
     pub fn open(&mut self, session: SessionSlot, path: &[u8], how: OpenHow) -> Result<Reply> {
+        let ino = match path {
+            _ if how.unnamed => self.make_unnamed(path, how)?,
+            b"" => ROOT,
+            path => self.open_name(path, how)?,
+        };
+        self.open_ino(session, ino, path, how)
+    }
+
+    /// Opens an open file once more.
+    pub fn reopen(&mut self, session: SessionSlot, file: FileRef, how: OpenHow) -> Result<Reply> {
+        let ino = self.target(&Target::File(file))?;
+        let path = self.names.path(ino).unwrap_or_default();
+        let attributes = self.attributes(ino);
+        let missing = || Error::new(ErrorKind::NotFound, shown(&path));
+        self.permit_opening(&attributes.ok_or_else(missing)?, how, &path)?;
+        self.open_ino(session, ino, &path, how)
+    }
+
+    fn open_ino(
+        &mut self,
+        session: SessionSlot,
+        ino: Ino,
+        path: &[u8],
+        how: OpenHow,
+    ) -> Result<Reply> {
         let writes = u64::from(how.access) & access::WRITE != 0;
-        let ino = if path.is_empty() { ROOT } else { self.open_name(path, how)? };
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let inode = self.names.inode(ino).ok_or_else(missing)?;
-        let attributes = inode.attributes;
+        if inode.kind == Kind::Symlink {
+            return Err(Error::new(ErrorKind::Link, shown(path)));
+        }
         if inode.is_directory() && (writes || how.truncate || how.create) {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
@@ -53,8 +86,10 @@ impl State {
         }
         let slot = if inode.is_directory() { FileSlot(u32::MAX) } else { self.attach(ino)? };
         let file = FileRef { ino, slot };
-        if how.truncate && self.attributes(ino).is_some_and(|now| now.size > 0) {
+        if how.truncate && self.ram.size(slot) > 0 {
             self.truncate(ino, 0)?;
+        } else if how.truncate {
+            self.ram.memory().header(slot).modified_ns().store(now_ns(), Ordering::SeqCst);
         }
         let description = self.descriptions.reserve(&self.instance)?;
         let nonce = self.new_nonce();
@@ -63,8 +98,7 @@ impl State {
         if writes {
             self.owe(ino);
         }
-        let attributes = self.attributes(ino).unwrap_or(attributes);
-        Ok(Reply::Opened { description, nonce, file, attributes })
+        Ok(Reply::Opened { description, nonce, file })
     }
 
     /// The inode to open, made if it must be.
@@ -79,39 +113,49 @@ impl State {
             Some(ino) => {
                 let missing = || Error::new(ErrorKind::NotFound, shown(path));
                 let attributes = self.attributes(ino).ok_or_else(missing)?;
-                let read = u64::from(how.access) & access::READ != 0;
-                let write = u64::from(how.access) & access::WRITE != 0 || how.truncate;
-                let want = if read { 4 } else { 0 } | if write { 2 } else { 0 };
-                self.permit(&attributes, want, path)?;
+                self.permit_opening(&attributes, how, path)?;
                 Ok(ino)
             }
             None if how.create => {
                 self.permit_change_in(parent, path)?;
-                Ok(self.make(parent, name, Kind::File, how.mode))
+                let ino = self.make(parent, name, Kind::File, how.mode, b"");
+                self.owe(ino);
+                Ok(ino)
             }
             None => Err(Error::new(ErrorKind::NotFound, shown(path))),
         }
     }
 
-    fn make(&mut self, parent: Ino, name: &[u8], kind: Kind, mode: u32) -> Ino {
-        let (ino, now) = (self.names.next_ino(), now_ns());
-        let attributes = Attributes {
+    /// A file that has no name yet, in the directory at `path`.
+    fn make_unnamed(&mut self, path: &[u8], how: OpenHow) -> Result<Ino> {
+        let parent = self.resolve(path)?;
+        if !self.names.inode(parent).is_some_and(|inode| inode.is_directory()) {
+            return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
+        }
+        self.permit_change_in(parent, path)?;
+        Ok(self.make(parent, b"", Kind::File, how.mode, b""))
+    }
+
+    pub(crate) fn make(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        kind: Kind,
+        mode: u32,
+        target: &[u8],
+    ) -> Ino {
+        let ino = self.names.next_ino();
+        self.record(Record::Made {
+            parent,
+            name: name.into(),
             ino,
             kind,
             mode: mode & 0o7777,
-            links: if kind == Kind::Directory { 2 } else { 1 },
             uid: process::user(),
             gid: process::group(),
-            size: 0,
-            accessed_ns: now,
-            modified_ns: now,
-            changed_ns: now,
-        };
-        self.record(Record::Made { parent, name: name.into(), attributes });
-        if let Some(inode) = self.names.inode_mut(parent) {
-            inode.attributes.modified_ns = now;
-            inode.attributes.changed_ns = now;
-        }
+            time_ns: now_ns(),
+            target: target.into(),
+        });
         ino
     }
 
@@ -133,12 +177,16 @@ impl State {
         self.close_if_unheld(description, true)
     }
 
-    fn close_if_unheld(&mut self, description: DescriptionSlot, asked: bool) -> Result<()> {
+    pub(crate) fn close_if_unheld(
+        &mut self,
+        description: DescriptionSlot,
+        asked: bool,
+    ) -> Result<()> {
         let Some(open) = self.descriptions.get(description).copied() else { return Ok(()) };
         let kernel = u64::from(open.access) & access::KERNEL != 0;
         let opener_lives = self.sessions.client(open.session).is_some();
         let held = if kernel {
-            let held = is_held(&self.instance, description)?;
+            let held = self.descriptions.is_held(&self.instance, description)?;
             if held {
                 self.descriptions.saw(description);
             }
@@ -151,9 +199,11 @@ impl State {
         }
         self.ram.memory().description(description)[0].store(0, Ordering::SeqCst);
         self.record(Record::Closed { description });
-        if u64::from(open.access) & access::WRITE != 0 && self.differs(open.ino) {
+        let wrote = u64::from(open.access) & access::WRITE != 0;
+        let new = self.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
+        if (wrote || new) && self.differs(open.ino) {
             self.owe(open.ino);
-            let closed = self.names.inode(open.ino).is_some_and(|inode| inode.writers == 0);
+            let closed = !self.names.is_written(open.ino);
             self.debts.hurry(open.ino, closed);
         }
         self.settle_closed(open.ino)
@@ -161,13 +211,14 @@ impl State {
 
     /// Whether the backing does not have a file as it is now.
     pub fn differs(&self, ino: Ino) -> bool {
-        let Some(inode) = self.names.inode(ino).filter(|inode| inode.name.is_some()) else {
+        let file = |inode: &Inode| inode.kind == Kind::File && inode.is(flag::NAMED);
+        let Some(inode) = self.names.inode(ino).filter(file) else {
             return false;
         };
         let size = self.attributes(ino).map(|attributes| attributes.size);
         let same = inode.published.is_some_and(|found| Some(found.size) == size);
         let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
-        !same || dirty || inode.rewritten || inode.intent
+        !same || dirty || inode.is(flag::REWRITTEN) || inode.is(flag::INTENT)
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have
@@ -193,7 +244,7 @@ impl State {
             return Err(Error::new(ErrorKind::Exists, shown(path)));
         }
         self.permit_change_in(parent, path)?;
-        self.make(parent, name, Kind::Directory, mode);
+        self.make(parent, name, Kind::Directory, mode, b"");
         Ok(())
     }
 
@@ -215,7 +266,7 @@ impl State {
         let (parent, name) = self.resolve_parent(path)?;
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing)?;
-        if self.names.inode(ino).is_some_and(crate::names::Inode::is_directory) {
+        if self.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
         self.permit_change_in(parent, path)?;
@@ -224,51 +275,11 @@ impl State {
         Ok(())
     }
 
-    /// Moves a name.
-    pub fn rename(&mut self, from: &[u8], to: &[u8], keep: bool) -> Result<()> {
-        let (parent, name) = self.resolve_parent(from)?;
-        let (to_parent, to_name) = self.resolve_parent(to)?;
-        let missing = || Error::new(ErrorKind::NotFound, shown(from));
-        let ino = self.child(parent, name)?.ok_or_else(missing)?;
-        let there = self.child_or_new(to_parent, to_name)?;
-        self.permit_change_in(parent, from)?;
-        self.permit_change_in(to_parent, to)?;
-        if there == Some(ino) {
-            return Ok(());
-        }
-        let is_directory = |ino| self.names.inode(ino).is_some_and(|inode| inode.is_directory());
-        let moves_directory = is_directory(ino);
-        if moves_directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/'))
-        {
-            return Err(Error::new(ErrorKind::Invalid, shown(to)));
-        }
-        if let Some(there) = there {
-            let refuse = |kind| Err(Error::new(kind, shown(to)));
-            match (moves_directory, is_directory(there)) {
-                _ if keep => return refuse(ErrorKind::Exists),
-                (true, false) => return refuse(ErrorKind::NotDirectory),
-                (false, true) => return refuse(ErrorKind::IsDirectory),
-                (true, true) if !self.names_of(there)?.is_empty() => {
-                    return refuse(ErrorKind::NotEmpty);
-                }
-                _ => {}
-            }
-            self.keep_for_openers(there)?;
-        }
-        self.record(Record::Renamed {
-            parent,
-            name: name.into(),
-            to_parent,
-            to_name: to_name.into(),
-            time_ns: now_ns(),
-        });
-        Ok(())
-    }
-
     /// Changes attributes.
     pub fn change(&mut self, target: &Target<'_>, change: Change) -> Result<()> {
         let ino = self.target(target)?;
         self.permit_attributes(ino, &change)?;
+        let change = self.without_set_id(ino, change);
         self.record(Record::Changed { ino, change, time_ns: now_ns() });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.ram.memory().header(slot);
@@ -282,11 +293,35 @@ impl State {
         Ok(())
     }
 
+    /// Who gives an executable file away takes its set-id bits off, root too (chown(2)).
+    fn without_set_id(&self, ino: Ino, change: Change) -> Change {
+        let Some(inode) = self.names.inode(ino).filter(|inode| inode.kind == Kind::File) else {
+            return change;
+        };
+        if change.mode.is_some() || (change.uid.is_none() && change.gid.is_none()) {
+            return change;
+        }
+        let mode = u32::from(inode.mode);
+        let group = if mode & 0o010 == 0 { 0 } else { 0o2000 };
+        let kept = mode & !(0o4000 | group);
+        Change { mode: (kept != mode).then_some(kept), ..change }
+    }
+
+    /// Only a file has bytes to cut.
+    pub(crate) fn permit_truncate(&self, ino: Ino) -> Result<()> {
+        let kind = match self.names.inode(ino).map(|inode| inode.kind) {
+            Some(Kind::Directory) => ErrorKind::IsDirectory,
+            Some(Kind::Symlink) => ErrorKind::Link,
+            _ => return Ok(()),
+        };
+        Err(Error::new(kind, shown(&self.names.path(ino).unwrap_or_default())))
+    }
+
     /// Only the owner changes attributes, and only root gives a file away (chown(2)).
     fn permit_attributes(&self, ino: Ino, change: &Change) -> Result<()> {
         let (user, group) = (process::user(), process::group());
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
-        let is = inode.attributes;
+        let is = inode.attributes();
         let gives_away = change.uid.is_some_and(|uid| uid != is.uid)
             || change.gid.is_some_and(|gid| gid != is.gid && gid != group);
         if user == 0 || (is.uid == user && !gives_away) {
@@ -350,10 +385,10 @@ impl State {
             owed_bytes: if self.backing.is_some() { owed_bytes } else { 0 },
             in_backing: self.backing.is_some()
                 && known
-                && !inode.rewritten
+                && !inode.is(flag::REWRITTEN)
                 && debt.is_none()
                 && self.names.owed().is_empty(),
-            open_for_writing: inode.writers > 0,
+            open_for_writing: self.names.is_written(ino),
             failure: debt.and_then(|debt| debt.failure.clone()),
         })
     }

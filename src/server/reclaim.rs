@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::hazard;
-use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, ROOT, SessionSlot};
+use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
+use terral_format::names::flag;
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
 use terral_format::size::{self, SizeWord};
@@ -31,7 +32,7 @@ impl State {
     /// Waits until nobody copies into a recalled chunk. True: somebody was overtaken, and the chunk
     /// must go to quarantine; the file has a new epoch then, so that the overtaken write cannot
     /// count.
-    fn wait_unpinned(&mut self, slot: FileSlot, entry: MapEntry) -> bool {
+    pub(crate) fn wait_unpinned(&mut self, slot: FileSlot, entry: MapEntry) -> bool {
         let inside =
             |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
         let begin = Instant::now();
@@ -103,6 +104,8 @@ impl State {
         let FileRef { ino, slot } = file;
         let published = self.names.inode(ino).is_some_and(|inode| inode.published.is_some());
         if size == 0 && published {
+            // Without it, the backing's old file takes them along when it goes.
+            let _ = self.find_xattrs(ino);
             self.record(Record::Rewritten { ino });
         }
         let memory = self.ram.memory().clone();
@@ -277,10 +280,14 @@ impl State {
     /// The last description of a file that could write is closed: what it does not need goes back.
     pub fn settle_closed(&mut self, ino: Ino) -> Result<()> {
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
-        let (Some(slot), 0, true) = (inode.slot, inode.writers, self.debts.may_move(ino)) else {
+        let openers = self.names.openers(ino);
+        let (Some(slot), 0, true) = (inode.slot, openers.writers, self.debts.may_move(ino)) else {
             return Ok(());
         };
-        let idle = inode.opens == 0;
+        let idle = openers.all == 0;
+        if idle && self.debts.get(ino).is_none() && self.pack(ino, slot)? {
+            return Ok(());
+        }
         let size = self.ram.size(slot);
         let past = size.div_ceil(CHUNK_BYTES);
         for (index, entry) in self.ram.entries(slot) {
@@ -296,24 +303,26 @@ impl State {
             }
         }
         if idle && self.ram.entries(slot).is_empty() && self.debts.get(ino).is_none() {
-            self.detach(ino)?;
+            self.detach(ino);
         }
         Ok(())
     }
 
     /// A file without name and openers: its bytes go.
     pub fn bury(&mut self, ino: Ino) {
-        let nameless = |inode: &crate::names::Inode| inode.name.is_none() && inode.opens == 0;
-        if ino == ROOT || !self.names.inode(ino).is_some_and(nameless) {
+        let Some(inode) = self.names.inode(ino).filter(|inode| self.is_orphan(inode)) else {
             return;
-        }
-        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+        };
+        self.unpacked(&inode);
+        if let Some(slot) = inode.slot {
             for (index, _) in self.ram.entries(slot) {
                 self.release_chunk(slot, index);
             }
             self.ram.detach(slot);
         }
         self.names.forget(ino);
+        self.locks.forget(ino);
+        self.xattrs.forget(ino);
         // A drain that is at it finds its debt gone and throws the new version away itself.
         let draining = self.debts.get(ino).is_some_and(|debt| debt.draining);
         if let (Some(debt), false) = (self.debts.paid(ino), draining)
@@ -335,20 +344,21 @@ impl State {
         let before = self.ram.used_bytes();
         self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
         let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
-        for (ino, inode) in self.names.inodes() {
-            let Some(slot) = inode.slot else { continue };
-            let version = self.debts.get(*ino).and_then(|debt| debt.version.as_ref());
+        for inode in self.names.inodes() {
+            let (ino, Some(slot)) = (inode.ino, inode.slot) else { continue };
+            let version = self.debts.get(ino).and_then(|debt| debt.version.as_ref());
             let complete = |version: &SharedVersion| {
                 version.try_lock().is_ok_and(|version| !version.incomplete)
             };
-            let whole = self.debts.get(*ino).is_some_and(|debt| debt.whole);
+            let whole = self.debts.get(ino).is_some_and(|debt| debt.whole);
             let staged = version.is_some_and(complete);
-            let safe = !whole && (staged || (inode.published.is_some() && !inode.rewritten));
-            if safe && inode.name.is_some() && self.debts.may_move(*ino) {
+            let whole_there = inode.published.is_some() && !inode.is(flag::REWRITTEN);
+            let safe = !whole && (staged || whole_there);
+            if safe && inode.is(flag::NAMED) && self.debts.may_move(ino) {
                 let header = self.ram.memory().header(slot);
                 let used = header.modified_ns().load(Ordering::SeqCst);
                 let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
-                candidates.push((used, *ino, slot));
+                candidates.push((used, ino, slot));
             }
         }
         candidates.sort_unstable();

@@ -74,6 +74,7 @@ impl State {
         let changes = request.changes_names();
         if changes {
             self.log.reserve()?;
+            self.names.reserve()?;
         }
         // A failure that changed nothing may be computed again; a success must not be done again.
         Ok((self.dispatch(session, request)?, changes))
@@ -93,6 +94,11 @@ impl State {
                 let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
                 return self.attributes(ino).map(Reply::Attributes).ok_or_else(missing);
             }
+            Request::ReadLink(path) => return self.read_link(path),
+            Request::Reopen { file, how } => return self.reopen(session, file, how),
+            Request::LockTest(ask) => return self.lock_test(session, &ask),
+            Request::Xattr { target, name } => return self.xattr(&target, name),
+            Request::XattrNames { target, after } => return self.xattr_names(&target, after),
             Request::Open { path, how } => return self.open(session, path, how),
             Request::List { path, after } => return self.list(path, after),
             Request::Space => return Ok(Reply::Space(self.space())),
@@ -104,10 +110,21 @@ impl State {
             Request::MakeDirectory { path, mode } => self.make_directory(path, mode),
             Request::RemoveDirectory(path) => self.remove_directory(path),
             Request::Unlink(path) => self.unlink(path),
-            Request::Rename { from, to, keep } => self.rename(from, to, keep),
+            Request::Rename { from, to, how } => self.rename(from, to, how),
+            Request::Link { target, path } => self.link(&target, path),
+            Request::MakeLink { path, target } => self.make_link(path, target),
             Request::Change { target, change } => self.change(&target, change),
+            Request::Lock { ask, waiter } => self.lock(session, &ask, waiter),
+            Request::StopWaiting(thread) => {
+                self.locks.stop_waiting(session, thread);
+                Ok(())
+            }
+            Request::SetXattr { target, name, value, how } => {
+                self.set_xattr(&target, name, value, how)
+            }
             Request::Truncate { target, size } => {
                 let ino = self.target(&target)?;
+                self.permit_truncate(ino)?;
                 self.truncate(ino, size)
             }
             Request::Grant { file, first, count } => self.grant(session, file, first, count),

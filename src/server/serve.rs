@@ -20,6 +20,7 @@ use terral_transport::socket::{Handshake, Listener};
 use crate::authn;
 use crate::drain;
 use crate::instance::{self, Instance};
+use crate::locking::wake_all_lockers;
 use crate::options::Options;
 use crate::requests::Outcome as Handled;
 use crate::shared::Shared;
@@ -127,6 +128,7 @@ fn answer_requests(shared: &Shared) {
         }
     }
     let bell = shared.bell();
+    wake_all_lockers(bell);
     let mut seen = 0;
     let mut busy = true;
     loop {
@@ -146,6 +148,7 @@ fn answer_requests(shared: &Shared) {
             busy = true;
             answer_session(&mut state, SessionSlot(session as u16), false, &mut parked);
         }
+        state.wake_lockers(bell);
         let finished = is_finished(&state);
         let warm = needs_warm(&state);
         let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
@@ -317,6 +320,11 @@ impl Watcher<'_> {
 
     fn bury(&self, session: SessionSlot) {
         let mut state = self.shared.lock();
+        let client = state.sessions.client(session);
+        if client.is_some_and(|client| client.process.is_alive()) {
+            // Who waited for a lock of the dead one has buried it, and the place is taken again.
+            return;
+        }
         if let Err(error) = state.end_session(session) {
             state.debts.names_failed(error.to_string());
         }
@@ -383,5 +391,7 @@ fn greet(
     state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
     state.commit()?;
     let (geometry, instance) = (state.began.geometry, state.began.instance);
-    Ok((Welcome::Session { instance, geometry, session, capability }, page))
+    let process = state.sessions.process(session);
+    let holds_locks = process.is_some_and(|process| state.locks.holds(process));
+    Ok((Welcome::Session { instance, geometry, session, capability, holds_locks }, page))
 }

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use terral_format::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber, SessionSlot};
+use terral_format::locks::LockOwner;
 use terral_format::message::Totals;
+use terral_format::record::Record;
 use terral_format::tables::{Counters, MAGIC};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::Process;
@@ -98,6 +100,18 @@ impl Sessions {
 
     // Live ones.
 
+    /// The process of a session, as an owner of locks: through `exec` it has one session after the
+    /// other, and stays the same.
+    pub fn process(&self, session: SessionSlot) -> Option<LockOwner> {
+        let known = self.known.get(&session)?;
+        Some(LockOwner::Process { pid: known.pid, started_ticks: known.started_ticks })
+    }
+
+    /// Whether a process has a session.
+    pub fn has(&self, process: LockOwner) -> bool {
+        self.known.keys().any(|session| self.process(*session) == Some(process))
+    }
+
     /// What the log says of each session.
     pub fn known(&self) -> impl Iterator<Item = (SessionSlot, &Known)> {
         self.known.iter().map(|(session, known)| (*session, known))
@@ -173,6 +187,19 @@ impl Sessions {
             }
         }
         pins
+    }
+
+    /// Records from which they come back.
+    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
+        self.known.iter().flat_map(|(session, known)| {
+            let (session, pid, started_ticks) = (*session, known.pid, known.started_ticks);
+            let began = Record::SessionBegan { session, pid, started_ticks };
+            let answered = known.answered.iter().enumerate().filter_map(move |(at, answered)| {
+                let (sequence, reply) = answered.clone()?;
+                Some(Record::Answered { session, request: at as u8, sequence, reply })
+            });
+            std::iter::once(began).chain(answered)
+        })
     }
 
     /// Sums of what the clients that are gone did.

@@ -9,23 +9,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use terral_format::Result;
-use terral_format::ids::{Ino, ROOT, SessionSlot};
-use terral_format::message::{Attributes, Kind, Name, Status};
+use terral_format::ids::{FileSlot, Ino, ROOT, SessionSlot};
+use terral_format::locks::LockOwner;
+use terral_format::message::{Attributes, Name, Status};
+use terral_format::names::{Inode, flag};
 use terral_format::record::{Began, Record};
 use terral_format::size::SizeWord;
 use terral_format::tables::access;
 use terral_store::backing::Backing;
 use terral_store::log::Log;
 use terral_store::ram::Ram;
+use terral_store::small::Small;
 
 use crate::authz::Authz;
 use crate::debts::Debts;
 use crate::descriptions::{Descriptions, Open};
+use crate::locks::{Lock, Locks};
 use crate::names::Names;
 use crate::sessions::Sessions;
+use crate::xattrs::Xattrs;
 
-/// The log is rewritten when it has doubled since the last time, and grown by at least this much.
-const LOG_GROWTH_BYTES: u64 = 64 << 20;
+/// The log is rewritten when it has grown by half since the last time, and by this much more.
+const LOG_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Everything a server knows.
 pub struct State {
@@ -39,10 +44,20 @@ pub struct State {
     pub names: Names,
     /// The memory tier.
     pub ram: Ram,
+    /// Small closed files.
+    pub small: Small,
+    /// Records that are free once the log says so.
+    pub detached: Vec<FileSlot>,
+    /// Places of small files that are free once the log says so.
+    pub freed: Vec<(u32, u64)>,
     /// The clients.
     pub sessions: Sessions,
     /// The open files.
     pub descriptions: Descriptions,
+    /// The locks.
+    pub locks: Locks,
+    /// The extended attributes.
+    pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
     /// The permanent store.
@@ -79,6 +94,8 @@ pub struct Parts {
     pub log: Log,
     /// See [`State::ram`].
     pub ram: Ram,
+    /// See [`State::small`].
+    pub small: Small,
     /// See [`State::backing`].
     pub backing: Option<Arc<dyn Backing>>,
     /// Attributes of the root.
@@ -91,7 +108,7 @@ impl State {
     /// A state in which nothing has happened yet.
     pub fn new(parts: Parts) -> Self {
         State {
-            names: Names::new(parts.root, parts.backing.is_some()),
+            names: Names::new(parts.ram.memory().clone(), &parts.root, parts.backing.is_some()),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
             log_base: parts.log.bytes(),
@@ -99,7 +116,12 @@ impl State {
             began: parts.began,
             log: parts.log,
             ram: parts.ram,
+            small: parts.small,
+            detached: Vec::new(),
+            freed: Vec::new(),
             sessions: Sessions::default(),
+            locks: Locks::default(),
+            xattrs: Xattrs::default(),
             backing: parts.backing,
             debts: Debts::default(),
             starts: 1,
@@ -126,16 +148,36 @@ impl State {
         if !self.pending.is_empty() {
             self.log.append(&self.pending)?;
             self.pending.clear();
-            if self.log.bytes() > self.log_base + self.log_base.max(LOG_GROWTH_BYTES) {
-                // A log that cannot be made shorter now is as good as before.
-                let _ = self.log.rewrite(&self.snapshot());
-                self.log_base = self.log.bytes();
+            if self.log.bytes() > self.log_base + self.log_base / 2 + LOG_GROWTH_BYTES {
+                self.rewrite_log();
             }
+        }
+        for slot in std::mem::take(&mut self.detached) {
+            self.ram.detach(slot);
+        }
+        for (place, bytes) in std::mem::take(&mut self.freed) {
+            self.small.free(place, bytes);
         }
         for ino in std::mem::take(&mut self.orphans) {
             self.bury(ino);
         }
         Ok(())
+    }
+
+    fn rewrite_log(&mut self) {
+        let State { log, began, names, sessions, descriptions, locks, xattrs, .. } = self;
+        let first = std::iter::once(Record::Began(began.clone()));
+        let last = Record::Counters {
+            next_ino: names.next_ino(),
+            lsn: names.ordinal(),
+            totals: sessions.totals_of_ended(),
+        };
+        let snapshot = first.chain(names.snapshot()).chain(sessions.snapshot());
+        let snapshot = snapshot.chain(descriptions.snapshot()).chain(locks.snapshot());
+        let snapshot = snapshot.chain(xattrs.snapshot()).chain(std::iter::once(last));
+        // A log that cannot be made shorter now is as good as before.
+        let _ = log.rewrite(snapshot);
+        self.log_base = self.log.bytes();
     }
 
     /// Applies a record, new or replayed.
@@ -144,7 +186,11 @@ impl State {
             Record::SessionBegan { session, pid, started_ticks } => {
                 self.sessions.began(*session, *pid, *started_ticks);
             }
-            Record::SessionEnded { session, totals } => self.sessions.ended(*session, totals),
+            Record::SessionEnded { session, totals } => {
+                let process = self.sessions.process(*session);
+                self.sessions.ended(*session, totals);
+                self.unlock_ended(*session, process);
+            }
             Record::Answered { session, request, sequence, reply } => {
                 self.sessions.answered(*session, *request, *sequence, reply);
             }
@@ -159,6 +205,21 @@ impl State {
                     self.count_open(open.ino, open.access, -1);
                     self.orphans.push(open.ino);
                 }
+                self.locks.release(LockOwner::Description(*description));
+                self.locks.release(LockOwner::Flock(*description));
+            }
+            Record::Locked { ino, owner, range, kind } => {
+                let lock = Lock { ino: *ino, owner: *owner, range: *range, kind: *kind };
+                self.locks.set(&lock);
+                self.saw_holder(*owner);
+            }
+            Record::Xattr { .. } | Record::XattrFound { .. } => self.apply_xattr(record),
+            Record::Published { ino, fingerprint } => {
+                let before = self.names.inode(*ino).and_then(|inode| inode.published);
+                self.names.apply(record);
+                if before.is_none_or(|before| before.inode != fingerprint.inode) {
+                    self.owe_xattrs(*ino);
+                }
             }
             Record::Counters { totals, .. } => {
                 self.sessions.restore_totals(totals);
@@ -172,57 +233,41 @@ impl State {
         }
     }
 
+    /// A session ended; a process that has no other one holds nothing any more.
+    fn unlock_ended(&mut self, session: SessionSlot, process: Option<LockOwner>) {
+        self.locks.ended(session);
+        if let Some(process) = process.filter(|process| !self.sessions.has(*process)) {
+            self.locks.release(process);
+        }
+    }
+
+    /// Who locked through a description had a descriptor of it.
+    fn saw_holder(&mut self, owner: LockOwner) {
+        if let LockOwner::Description(at) | LockOwner::Flock(at) = owner {
+            self.descriptions.saw(at);
+        }
+    }
+
     fn count_open(&mut self, ino: Ino, how: u8, change: i32) {
-        let Some(inode) = self.names.inode_mut(ino) else { return };
-        inode.opens = inode.opens.saturating_add_signed(change);
-        if u64::from(how) & access::WRITE != 0 {
-            inode.writers = inode.writers.saturating_add_signed(change);
+        let writes = u64::from(how) & access::WRITE != 0;
+        self.names.count_open(ino, writes, change);
+        if writes && change > 0 {
             self.wrote = true;
+            // Memory is not prepared beside its first bytes.
+            self.granted = Some(Instant::now());
         }
     }
 
     /// After a replay: nameless inodes that nobody has open.
     pub fn orphans_left(&mut self) -> Vec<Ino> {
         self.orphans.clear();
-        let orphans = self
-            .names
-            .inodes()
-            .filter(|(ino, inode)| inode.name.is_none() && inode.opens == 0 && **ino != ROOT);
-        orphans.map(|(ino, _)| *ino).collect()
+        let orphans = self.names.inodes().filter(|inode| self.is_orphan(inode));
+        orphans.map(|inode| inode.ino).collect()
     }
 
-    fn snapshot(&self) -> Vec<Record> {
-        let mut records = vec![Record::Began(self.began.clone())];
-        records.extend(self.names.snapshot());
-        for (session, known) in self.sessions.known() {
-            let (pid, started_ticks) = (known.pid, known.started_ticks);
-            records.push(Record::SessionBegan { session, pid, started_ticks });
-            for (request, answered) in known.answered.iter().enumerate() {
-                if let Some((sequence, reply)) = answered {
-                    records.push(Record::Answered {
-                        session,
-                        request: request as u8,
-                        sequence: *sequence,
-                        reply: reply.clone(),
-                    });
-                }
-            }
-        }
-        for (description, open) in self.descriptions.iter() {
-            records.push(Record::Opened {
-                description,
-                nonce: open.nonce,
-                ino: open.ino,
-                access: open.access,
-                session: open.session,
-            });
-        }
-        records.push(Record::Counters {
-            next_ino: self.names.next_ino(),
-            lsn: self.names.ordinal(),
-            totals: self.sessions.totals_of_ended(),
-        });
-        records
+    /// Whether nobody can reach an inode any more.
+    pub fn is_orphan(&self, inode: &Inode) -> bool {
+        !inode.is(flag::NAMED) && inode.ino != ROOT && self.names.openers(inode.ino).all == 0
     }
 
     /// A number no descriptor has carried lately: 31 bits, not 0.
@@ -238,16 +283,13 @@ impl State {
     /// Attributes of an inode as they are now.
     pub fn attributes(&self, ino: Ino) -> Option<Attributes> {
         let inode = self.names.inode(ino)?;
-        let mut attributes = inode.attributes;
+        let mut attributes = inode.attributes();
         if let Some(slot) = inode.slot {
             let header = self.ram.memory().header(slot);
             let order = std::sync::atomic::Ordering::SeqCst;
             attributes.size = SizeWord::load(header.size()).size();
             attributes.modified_ns = header.modified_ns().load(order);
             attributes.accessed_ns = header.accessed_ns().load(order);
-        }
-        if attributes.kind == Kind::Directory {
-            attributes.size = 4096;
         }
         Some(attributes)
     }

@@ -9,6 +9,7 @@ use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, SEGMENT_PAGES};
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::message::FileRef;
+use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
@@ -30,9 +31,9 @@ impl State {
             return Ok(slot);
         }
         let start = Start {
-            size: inode.attributes.size,
-            modified_ns: inode.attributes.modified_ns,
-            accessed_ns: inode.attributes.accessed_ns,
+            size: inode.size,
+            modified_ns: inode.modified_ns,
+            accessed_ns: inode.accessed_ns,
             backed_bytes: inode.backed_bytes,
         };
         let slot = match self.ram.attach(ino, start) {
@@ -42,39 +43,43 @@ impl State {
             }
             attached => attached?,
         };
+        if let Err(error) = self.unpack(&inode, slot) {
+            self.ram.detach(slot);
+            return Err(error);
+        }
         self.record(Record::Attached { ino, slot });
         Ok(slot)
     }
 
-    /// Takes the record of a closed file without chunks back.
-    pub(crate) fn detach(&mut self, ino: Ino) -> Result<()> {
-        let Some(attributes) = self.attributes(ino) else { return Ok(()) };
-        let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return Ok(()) };
+    /// Takes the record of a closed file without chunks back, once the log says so.
+    pub(crate) fn detach(&mut self, ino: Ino) {
+        let Some(attributes) = self.attributes(ino) else { return };
+        let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return };
         let (size, modified_ns) = (attributes.size, attributes.modified_ns);
         self.record(Record::Detached { ino, size, modified_ns });
-        self.commit()?;
-        self.ram.detach(slot);
-        Ok(())
+        self.detached.push(slot);
     }
 
     /// Takes the records of some closed files that the backing has as they are.
     fn recycle_records(&mut self) -> Result<()> {
-        let idle = |ino: &Ino, inode: &crate::names::Inode| {
-            let safe = inode.published.is_some() && !inode.rewritten && inode.name.is_some();
-            inode.slot.is_some() && inode.opens == 0 && safe && self.debts.get(*ino).is_none()
+        let idle = |inode: &Inode| {
+            let published = inode.published.is_some() && !inode.is(flag::REWRITTEN);
+            let closed = self.names.openers(inode.ino).all == 0;
+            let safe = published && inode.is(flag::NAMED) && self.debts.get(inode.ino).is_none();
+            inode.slot.is_some() && closed && safe
         };
-        let files = self.names.inodes().filter(|(ino, inode)| idle(ino, inode));
-        let files: Vec<Ino> = files.map(|(ino, _)| *ino).take(RECYCLED).collect();
+        let files = self.names.inodes().filter(idle);
+        let files: Vec<Ino> = files.map(|inode| inode.ino).take(RECYCLED).collect();
         for ino in files {
             let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { continue };
             for (index, _) in self.ram.entries(slot) {
                 self.evict(ino, slot, index);
             }
             if self.ram.entries(slot).is_empty() {
-                self.detach(ino)?;
+                self.detach(ino);
             }
         }
-        Ok(())
+        self.commit()
     }
 
     // Grants.
@@ -90,7 +95,7 @@ impl State {
         first: u64,
         count: u32,
     ) -> Result<()> {
-        if self.open_file(file)?.writers == 0 {
+        if !self.names.is_written(self.open_file(file)?.ino) {
             // Asked ahead by a writer that has closed since.
             return Err(Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)));
         }
@@ -182,7 +187,8 @@ impl State {
     /// comes into memory, where its openers go on reading it.
     pub fn keep_for_openers(&mut self, ino: Ino) -> Result<()> {
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
-        let (Some(slot), true) = (inode.slot, inode.opens > 0) else { return Ok(()) };
+        let open = self.names.openers(ino).all > 0 && inode.links < 2;
+        let (Some(slot), true) = (inode.slot, open) else { return Ok(()) };
         let file = FileRef { ino, slot };
         let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
         for index in 0..backed.div_ceil(CHUNK_BYTES) {
@@ -213,7 +219,7 @@ impl State {
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let backing = self.backing.clone().ok_or_else(gone)?;
         let inode = self.names.inode(ino).ok_or_else(gone)?;
-        let new = inode.published.is_none() || inode.rewritten;
+        let new = inode.published.is_none() || inode.is(flag::REWRITTEN);
         let mut version = self.debts.get(ino).and_then(|debt| debt.version.clone());
         if version.is_none() && new {
             // Staged by a server process before us.

@@ -7,8 +7,11 @@
 
 pub mod allocator;
 pub mod backing;
+mod heap;
 pub mod log;
 pub mod memory;
 
+pub mod inodes;
 pub mod ram;
+pub mod small;
 pub mod tier;

@@ -16,6 +16,9 @@ use terral_format::{Error, Result, frame};
 /// Memory the log always has in hand.
 pub const AHEAD_BYTES: u64 = 256 << 10;
 
+/// Records of one transaction of a snapshot.
+const PART: usize = 1024;
+
 /// An open log.
 pub struct Log {
     path: PathBuf,
@@ -90,7 +93,7 @@ impl Log {
     }
 
     /// Replaces the log by one that holds `snapshot`, in transactions of bounded size.
-    pub fn rewrite(&mut self, snapshot: &[Record]) -> Result<()> {
+    pub fn rewrite(&mut self, snapshot: impl IntoIterator<Item = Record>) -> Result<()> {
         let next = self.path.with_extension("next");
         let mut log = Log {
             path: next.clone(),
@@ -99,9 +102,15 @@ impl Log {
             reserved: 0,
             buffer: vec![],
         };
-        for part in snapshot.chunks(1024) {
-            log.append(part)?;
+        let mut part = Vec::with_capacity(PART);
+        for record in snapshot {
+            part.push(record);
+            if part.len() == PART {
+                log.append(&part)?;
+                part.clear();
+            }
         }
+        log.append(&part)?;
         let moved = fs::rename(&next, &self.path);
         moved.map_err(|e| Error::system(&e, next.display().to_string()))?;
         (self.file, self.length, self.reserved) = (log.file, log.length, log.length);
@@ -158,7 +167,7 @@ mod tests {
         let path = home.path().join("log");
         let mut log = Log::create(&path, &record(0)).expect("creates");
         let snapshot: Vec<_> = (0..3000).map(|n| Record::Rewritten { ino: Ino(n) }).collect();
-        log.rewrite(&snapshot).expect("rewrites");
+        log.rewrite(snapshot.clone()).expect("rewrites");
         log.append(&record(1)).expect("appends");
         let (_, found) = Log::open(&path).expect("opens");
         let flat: Vec<_> = found.into_iter().flatten().collect();

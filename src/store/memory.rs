@@ -16,6 +16,7 @@ use terral_format::geometry::{
     Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES,
 };
 use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
+use terral_format::names::Table;
 use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
 use terral_format::{Error, Result};
 
@@ -23,6 +24,12 @@ use terral_format::{Error, Result};
 pub trait Shared: Send + Sync {
     /// `count` words from byte `offset` on; panics outside, since offsets are our own.
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64];
+
+    /// Makes the pages of `bytes` from `offset` on exist.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full: touching them would be SIGBUS.
+    fn prepare(&self, offset: usize, bytes: usize) -> Result<()>;
 }
 
 /// The regions of one instance.
@@ -131,6 +138,24 @@ impl Memory {
         self.tables.words(self.geometry.map_page_at(page), MAP_FANOUT)
     }
 
+    /// The words of the table of names.
+    pub fn names_words(&self) -> &[AtomicU64] {
+        self.tables.words(self.geometry.names_at(), self.geometry.names().bytes() / 8)
+    }
+
+    /// The table of names.
+    pub fn names(&self) -> Table<'_> {
+        Table::new(self.names_words(), self.geometry.names())
+    }
+
+    /// Makes the words `from..to` of the table of names exist.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
+    pub fn prepare_names(&self, from: usize, to: usize) -> Result<()> {
+        self.tables.prepare(self.geometry.names_at() + from * 8, (to - from) * 8)
+    }
+
     /// What the superblock says of a segment.
     pub fn segment_state(&self, segment: u32) -> &AtomicU64 {
         &self.tables.words(offset_of!(Superblock, segments) + segment as usize * 8, 1)[0]
@@ -220,6 +245,10 @@ impl Private {
 impl Shared for Private {
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         &self.0[offset / 8..offset / 8 + count]
+    }
+
+    fn prepare(&self, _: usize, _: usize) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -451,7 +451,8 @@ mod tests {
     use terral_format::pages::{self, PageState};
 
     fn ram(home: &tempfile::TempDir) -> Ram {
-        let geometry = Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16 };
+        let geometry =
+            Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16, inodes: 16 };
         Ram::new(Arc::new(Memory::new(
             home.path().into(),
             geometry,

@@ -6,14 +6,10 @@
 //! through `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an
 //! error where a store would be SIGBUS.
 
-use std::ffi::c_int;
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
-use std::mem::ManuallyDrop;
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use terral_format::geometry::{
     CHUNK_PAGES, Geometry, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNKS, SEGMENT_PAGES,
@@ -23,6 +19,7 @@ use terral_format::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::copy;
+use crate::segments::{Segment, Segments};
 use crate::system::check;
 
 const HUGE_BYTES: usize = 2 << 20;
@@ -30,46 +27,10 @@ const UNSEEN: u8 = 0;
 const SEEN: u8 = 1;
 const MAPPED: u8 = 2;
 const UNMAPPABLE: u8 = 3;
-/// Segment files a process keeps open for the cold path.
-const OPEN_FILES: usize = 4;
-
-/// The file of segment `index` in the instance's directory.
-pub fn segment_path(instance: &Path, index: u32) -> PathBuf {
-    instance.join(format!("seg-{index}"))
-}
-
-/// An open segment file. An application may close our descriptor and get its number for a file of
-/// its own, so ours stands at an offset that no other does: asking for it is the cheapest way to
-/// know a file again, and reads and writes at given places do not move it.
-struct OpenSegment {
-    index: u32,
-    mark: i64,
-    file: Arc<File>,
-}
-
-impl OpenSegment {
-    fn open(instance: &Path, index: u32) -> Result<Self> {
-        let path = segment_path(instance, index);
-        let failed = |error: &std::io::Error| Error::system(error, path.display().to_string());
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed(&e))?;
-        let mark = (RandomState::new().hash_one(index) >> 2) as i64;
-        match seek(&file, mark, libc::SEEK_SET) {
-            -1 => Err(failed(&std::io::Error::last_os_error())),
-            _ => Ok(OpenSegment { index, mark, file: Arc::new(file) }),
-        }
-    }
-
-    fn is_ours(&self) -> bool {
-        seek(&self.file, 0, libc::SEEK_CUR) == self.mark
-    }
-}
+/// Somebody is at it; a process that was forked meanwhile goes on through the file.
+const MAPPING: u8 = 4;
 
 // These go to the kernel itself: libc's names may be the ones that the preload library stands for.
-
-fn seek(file: &File, offset: i64, whence: c_int) -> i64 {
-    // SAFETY: no memory is passed.
-    unsafe { libc::syscall(libc::SYS_lseek, file.as_raw_fd(), offset, whence) }
-}
 
 /// Calls `transfer(done)` until it has moved `length` bytes; it gives what the kernel answered.
 fn transfer_all(length: usize, mut transfer: impl FnMut(usize) -> i64) -> Result<()> {
@@ -90,7 +51,7 @@ fn transfer_all(length: usize, mut transfer: impl FnMut(usize) -> i64) -> Result
     Ok(())
 }
 
-fn write_at(file: &File, bytes: &[u8], offset: usize) -> Result<()> {
+fn write_at(file: &Segment, bytes: &[u8], offset: usize) -> Result<()> {
     transfer_all(bytes.len(), |done| {
         let (rest, fd) = (&bytes[done..], file.as_raw_fd());
         // SAFETY: the kernel reads inside `rest`.
@@ -98,7 +59,7 @@ fn write_at(file: &File, bytes: &[u8], offset: usize) -> Result<()> {
     })
 }
 
-fn read_at(file: &File, into: &mut [u8], offset: usize) -> Result<()> {
+fn read_at(file: &Segment, into: &mut [u8], offset: usize) -> Result<()> {
     transfer_all(into.len(), |done| {
         let (rest, fd) = (&mut into[done..], file.as_raw_fd());
         // SAFETY: the kernel writes inside `rest`.
@@ -110,13 +71,11 @@ fn read_at(file: &File, into: &mut [u8], offset: usize) -> Result<()> {
 
 /// The mapped arena of one instance.
 pub struct Arena {
-    instance: PathBuf,
     base: *mut u8,
     reserved: (*mut u8, usize),
     segments: Vec<AtomicU8>,
     chunks: Vec<AtomicU8>,
-    mapping: Mutex<()>,
-    open: Mutex<Vec<OpenSegment>>,
+    files: Segments,
 }
 
 // SAFETY: the arena is shared memory; the protocol of `terral_format` orders who touches what.
@@ -143,14 +102,12 @@ impl Arena {
         let start: *mut u8 = start.cast();
         let states = |count: u32| (0..count).map(|_| AtomicU8::new(UNSEEN)).collect();
         Ok(Arena {
-            instance: instance.into(),
             // SAFETY: HUGE_BYTES of slack were reserved for the alignment.
             base: unsafe { start.add(start.align_offset(HUGE_BYTES)) },
             reserved: (start, bytes),
             segments: states(geometry.segments),
             chunks: states(geometry.segments * SEGMENT_CHUNKS),
-            mapping: Mutex::new(()),
-            open: Mutex::new(Vec::new()),
+            files: Segments::new(instance),
         })
     }
 
@@ -167,7 +124,7 @@ impl Arena {
             unsafe { copy::into_arena(self.base.add(at), bytes) };
             return Ok(());
         }
-        let file = self.file(page.0 / SEGMENT_PAGES)?;
+        let file = self.files.file(page.0 / SEGMENT_PAGES)?;
         write_at(&file, bytes, at % SEGMENT_BYTES)
     }
 
@@ -180,7 +137,7 @@ impl Arena {
             unsafe { copy::out_of_arena(self.base.add(at), into) };
             return Ok(());
         }
-        let file = self.file(page.0 / SEGMENT_PAGES)?;
+        let file = self.files.file(page.0 / SEGMENT_PAGES)?;
         read_at(&file, into, at % SEGMENT_BYTES)
     }
 
@@ -214,12 +171,12 @@ impl Arena {
 
     #[cold]
     fn map_segment_slowly(&self, index: u32) -> bool {
-        let _one = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &self.segments[index as usize];
-        if state.load(Ordering::Acquire) == MAPPED {
-            return true;
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        if let Err(other) = state.compare_exchange(UNSEEN, MAPPING, order.0, order.1) {
+            return other == MAPPED;
         }
-        let mapped = self.file(index).is_ok_and(|file| {
+        let mapped = self.files.file(index).is_ok_and(|file| {
             // SAFETY: inside our own reservation, segment-aligned; nobody uses it before MAPPED.
             let got = unsafe {
                 libc::mmap(
@@ -261,26 +218,6 @@ impl Arena {
                 mapped
             }
         }
-    }
-
-    /// The segment's file, still open from last time if it is still the same.
-    fn file(&self, index: u32) -> Result<Arc<File>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = open.iter().position(|one| one.index == index) {
-            if open[at].is_ours() {
-                return Ok(open[at].file.clone());
-            }
-            // The number is the application's now: it must not be closed, so the file is leaked.
-            let _ = ManuallyDrop::new(open.remove(at));
-        }
-        if open.len() >= OPEN_FILES {
-            let oldest = open.remove(0);
-            if !oldest.is_ours() {
-                let _ = ManuallyDrop::new(oldest);
-            }
-        }
-        open.push(OpenSegment::open(&self.instance, index)?);
-        Ok(open[open.len() - 1].file.clone())
     }
 }
 
@@ -329,7 +266,8 @@ pub fn prepare(file: &File) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arena, prepare, segment_path};
+    use super::{Arena, prepare};
+    use crate::segments::segment_path;
     use std::fs::File;
     use std::os::fd::AsRawFd;
     use terral_format::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
@@ -358,7 +296,7 @@ mod tests {
             assert_eq!(seen, [round; 4]);
         }
         // The application closes all it can, and gets the number for a file of its own.
-        let number = arena.open.lock().expect("no panic")[0].file.as_raw_fd();
+        let number = arena.files.file(1).expect("is open").as_raw_fd();
         let theirs = tempfile::tempfile().expect("file");
         // SAFETY: no memory is passed; the arena's file gives way.
         assert_eq!(unsafe { libc::dup2(theirs.as_raw_fd(), number) }, number);

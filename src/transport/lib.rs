@@ -10,6 +10,8 @@ pub mod region;
 
 mod copy;
 
+mod segments;
+
 pub mod arena;
 pub mod descriptor;
 pub mod futex;

@@ -99,6 +99,12 @@ pub fn cores() -> u32 {
     count.max(1) as u32
 }
 
+/// The number of the calling thread, on this machine.
+pub fn thread() -> u32 {
+    // SAFETY: always succeeds, and touches no memory.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
 /// The group this process acts as.
 pub fn group() -> u32 {
     // SAFETY: always succeeds.

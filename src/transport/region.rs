@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
+use terral_format::geometry::PAGE_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, KnownLayout};
 
@@ -81,6 +82,31 @@ impl Region {
         let place: *const AtomicU64 = self.place(offset, count * 8);
         // SAFETY: in bounds, aligned, mapped while `self` lives; atomics may be shared.
         unsafe { std::slice::from_raw_parts(place, count) }
+    }
+
+    /// Makes the pages of `bytes` from `offset` on exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if memory is full: touching them would be SIGBUS.
+    ///
+    /// # Panics
+    /// As [`Region::view`].
+    pub fn prepare(&self, offset: usize, bytes: usize) -> Result<()> {
+        let page = PAGE_BYTES;
+        let (from, to) = (offset / page * page, (offset + bytes).next_multiple_of(page));
+        let place: *const u8 = self.place(from, to.min(self.bytes) - from);
+        // SAFETY: a range of our own mapping; its contents stay as they are.
+        let made =
+            unsafe { libc::madvise(place.cast_mut().cast(), to - from, libc::MADV_POPULATE_WRITE) };
+        if made == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        Err(Error {
+            kind: ErrorKind::NoSpace,
+            errno: 0,
+            context: format!("shared memory ({error})"),
+        })
     }
 
     /// Copies message bytes out of the region.

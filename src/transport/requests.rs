@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
-use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, request};
+use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, UNLOCKED, request};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::futex;
@@ -16,6 +16,8 @@ use crate::region::Region;
 
 /// Longest and shortest spin of a waiting client, nanoseconds.
 const SPIN_NS: (u32, u32) = (2_000, 100_000);
+/// Whoever has spun for so long lets others run in between.
+const YIELD_AFTER: Duration = Duration::from_micros(2);
 /// How often a sleeping client looks whether its server lives.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -140,7 +142,12 @@ impl Session {
                 }
                 std::hint::spin_loop();
             }
-            if begin.elapsed() > Duration::from_nanos(limit.into()) {
+            let spent = begin.elapsed();
+            if spent > YIELD_AFTER {
+                // More spin than there are cores: the other side may be waiting for this one.
+                std::thread::yield_now();
+            }
+            if spent > Duration::from_nanos(limit.into()) {
                 self.spin_ns.store((limit / 2).max(SPIN_NS.0), Ordering::Relaxed);
                 return false;
             }
@@ -245,6 +252,18 @@ pub fn nudge(bell: &Doorbell) {
     futex::wake(&bell.rings, 1);
 }
 
+/// The word that changes when a lock on file `ino` is released that somebody waits for.
+pub fn unlocked(bell: &Doorbell, ino: u64) -> &AtomicU32 {
+    &bell.unlocked[(ino % UNLOCKED as u64) as usize]
+}
+
+/// Server: wakes those who wait for locks on this file, and on some others.
+pub fn wake_lockers(bell: &Doorbell, ino: u64) {
+    let word = unlocked(bell, ino);
+    word.fetch_add(1, Ordering::SeqCst);
+    futex::wake(word, i32::MAX);
+}
+
 /// Server: sessions that rang since the last call.
 pub fn rung(bell: &Doorbell) -> Vec<usize> {
     let mut sessions = Vec::new();
@@ -272,6 +291,9 @@ pub fn wait_for_ring(bell: &Doorbell, seen: u32, spin: Duration, limit: Option<D
                 return now;
             }
             std::hint::spin_loop();
+        }
+        if begin.elapsed() > YIELD_AFTER {
+            std::thread::yield_now();
         }
     }
     bell.sleeping.store(1, Ordering::SeqCst);

@@ -39,12 +39,14 @@ pub(super) fn fingerprint(metadata: &Metadata) -> Fingerprint {
     Fingerprint { inode: metadata.ino(), size: metadata.len(), changed_ns }
 }
 
-/// Attributes and look of a file or directory; `None` for anything else.
+/// Attributes and look of a file, directory or symbolic link; `None` for anything else.
 pub(super) fn found(metadata: &Metadata) -> Option<Found> {
     let kind = if metadata.is_file() {
         Kind::File
     } else if metadata.is_dir() {
         Kind::Directory
+    } else if metadata.is_symlink() {
+        Kind::Symlink
     } else {
         return None;
     };

@@ -1,13 +1,14 @@
 //! Finding names below a directory without ever leaving it.
 //!
+//! No symbolic link is followed, neither on the way nor at the end: whoever asks has resolved them.
+//! One that is on the way all the same is no directory, whoever put it there and when.
+//!
 //! The directory is opened anew for each operation: nothing keeps its file system from being
-//! unmounted, and one that was away works again when it is back. `openat2(RESOLVE_BENEATH)` does
-//! the work; kernels without it (before 5.6) get a walk of one component at a time, which also
-//! finds where a final symbolic link leads.
+//! unmounted, and one that was away works again when it is back. `openat2(RESOLVE_NO_SYMLINKS)`
+//! does the work; kernels without it (before 5.6) get a walk of one component at a time.
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,6 @@ use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::{check_path, failed, shown};
-
-/// As many links as Linux follows.
-const LINKS_MAX: u32 = 40;
 
 /// To look at a directory, and nothing more.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -64,11 +62,6 @@ impl Root {
 
     /// The error for what the system said about `path`.
     pub(super) fn failed(&self, what: &str, path: &[u8], error: Errno) -> Error {
-        if error == Errno::XDEV {
-            let why = "a symbolic link leads out of the directory";
-            let context = format!("{what} {}: {why}", self.full(path));
-            return Error::new(ErrorKind::Unsupported, context);
-        }
         self.failed_io(what, path, &error.into())
     }
 
@@ -115,7 +108,7 @@ impl Root {
         Ok(directory.into())
     }
 
-    /// Opens what is at `path`, following links.
+    /// Opens what is at `path`: of a link, itself, and only with [`OFlags::PATH`].
     pub(super) fn open_at(&self, what: &str, path: &[u8], flags: OFlags) -> Result<File> {
         check_path(path)?;
         let root = self.open()?;
@@ -123,7 +116,7 @@ impl Root {
         opened.map(File::from).map_err(|error| self.failed(what, path, error))
     }
 
-    /// The place of the name `path` itself, be it a link or not.
+    /// The place of the name `path`.
     pub(super) fn place(&self, what: &str, path: &[u8]) -> Result<Place> {
         check_path(path)?;
         let (within, name) = split(path);
@@ -134,15 +127,6 @@ impl Root {
         let directory = open_beneath(&self.open()?, within, DIRECTORY)
             .map_err(|error| self.failed(what, path, error))?;
         Ok(Place { directory, within: within.to_vec(), name: name.to_vec() })
-    }
-
-    /// The place that writing to `path` would write to: where its link leads, if it is one.
-    pub(super) fn target(&self, what: &str, path: &[u8]) -> Result<Place> {
-        let place = self.place(what, path)?;
-        if rustix::fs::readlinkat(&place.directory, &*place.name, Vec::new()).is_err() {
-            return Ok(place);
-        }
-        walk(self.open()?, path).map_err(|error| self.failed(what, path, error))
     }
 }
 
@@ -181,24 +165,20 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Opens a path that never leads above `root`; `XDEV` if it would.
-pub(super) fn open_beneath(
-    root: &OwnedFd,
-    path: &[u8],
-    flags: OFlags,
-) -> rustix::io::Result<OwnedFd> {
-    let path = if path.is_empty() { b"." } else { path };
-    let flags = flags | OFlags::CLOEXEC;
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: somebody renamed a directory on the way while the kernel looked at "..".
-    for _ in 0..64 {
-        match rustix::fs::openat2(root, path, flags, Mode::empty(), beneath) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::NOSYS) => return open_by_walking(root, path, flags),
-            done => return done,
+/// Opens what is under a path of names below `root`. A link as the last one is `LOOP`, or itself
+/// with [`OFlags::PATH`].
+fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let name = if path.is_empty() { b"." } else { path };
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(root, name, flags, Mode::empty(), beneath) {
+        Err(Errno::NOSYS) => open_by_walking(root, path, flags),
+        // The last name alone is never this with these flags: a link is on the way.
+        Err(Errno::LOOP) if flags.intersects(OFlags::PATH | OFlags::DIRECTORY) => {
+            Err(Errno::NOTDIR)
         }
+        done => done,
     }
-    Err(Errno::AGAIN)
 }
 
 /// [`open_beneath`] without the kernel's help.
@@ -207,49 +187,22 @@ pub(super) fn open_by_walking(
     path: &[u8],
     flags: OFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    let place = walk(root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?, path)?;
-    rustix::fs::openat(&place.directory, &*place.name, flags | OFlags::NOFOLLOW, Mode::empty())
-}
-
-/// Follows every link, also the last one, and says where the last name is (or would be made).
-fn walk(root: OwnedFd, path: &[u8]) -> rustix::io::Result<Place> {
-    let components = |path: &[u8]| -> Vec<Vec<u8>> {
-        let parts = path.split(|byte| *byte == b'/');
-        parts.filter(|part| !part.is_empty() && *part != b".").map(<[u8]>::to_vec).collect()
-    };
-    let mut todo = VecDeque::from(components(path));
-    let mut above: Vec<(OwnedFd, Vec<u8>)> = Vec::new();
-    let (mut here, mut links) = (root, 0);
-    while let Some(name) = todo.pop_front() {
+    let (within, name) = split(path);
+    let mut passed = None;
+    for name in within.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         if name == b".." {
-            // What was passed on the way down is the way up, whatever was renamed meanwhile.
-            (here, _) = above.pop().ok_or(Errno::XDEV)?;
-            continue;
+            return Err(Errno::XDEV);
         }
-        if let Ok(link) = rustix::fs::readlinkat(&here, &*name, Vec::new()) {
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Errno::LOOP);
-            }
-            if link.as_bytes().starts_with(b"/") {
-                return Err(Errno::XDEV);
-            }
-            for part in components(link.as_bytes()).into_iter().rev() {
-                todo.push_front(part);
-            }
-        } else if todo.is_empty() {
-            return Ok(Place { directory: here, within: joined(&above), name });
-        } else {
-            let flags = DIRECTORY | OFlags::NOFOLLOW;
-            let next = rustix::fs::openat(&here, &*name, flags, Mode::empty())?;
-            above.push((std::mem::replace(&mut here, next), name));
-        }
+        let here = passed.as_ref().unwrap_or(root);
+        let next = rustix::fs::openat(here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        passed = Some(next);
     }
-    Ok(Place { directory: here, within: joined(&above), name: b".".to_vec() })
-}
-
-fn joined(above: &[(OwnedFd, Vec<u8>)]) -> Vec<u8> {
-    above.iter().map(|(_, name)| name.as_slice()).collect::<Vec<_>>().join(&b'/')
+    let name = if name.is_empty() { b"." } else { name };
+    if name == b".." {
+        return Err(Errno::XDEV);
+    }
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(passed.as_ref().unwrap_or(root), name, flags, Mode::empty())
 }
 
 /// Renames unless `to` exists (`EXIST`); not in one step where the file system cannot do it so.
@@ -263,5 +216,13 @@ pub(super) fn rename_new(from: (&OwnedFd, &[u8]), to: (&OwnedFd, &[u8])) -> rust
             }
         }
         done => done,
+    }
+}
+
+/// Removes a name of anything but a directory; a missing one is no error.
+pub(super) fn remove_if_there(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
     }
 }

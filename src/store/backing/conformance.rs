@@ -22,6 +22,11 @@ pub fn check<B: Backing>(make: impl Fn() -> B) {
     an_update_touches_only_what_it_writes(&make());
     an_update_of_a_changed_file_is_refused(&make());
     names_can_be_repeated(&make());
+    symbolic_links_are_themselves(&make());
+    any_target_can_be_linked_to(&make());
+    a_symbolic_link_is_a_version_like_any(&make());
+    a_file_gets_further_names(&make());
+    names_change_places(&make());
     attributes_are_kept(&make());
     hostile_names_are_refused(&make());
     any_name_of_255_bytes_works(&make());
@@ -210,6 +215,160 @@ fn names_can_be_repeated(backing: &dyn Backing) {
     assert!(names(backing, b"").is_empty());
 }
 
+fn symbolic_links_are_themselves(backing: &dyn Backing) {
+    backing.make_directory(b"d", 0o755).expect("make");
+    put(backing, b"d/file", b"bytes", None);
+    for _ in 0..2 {
+        backing.make_link(b"link", b"d").expect("make, twice");
+        backing.make_link(b"d/link", b"file").expect("make");
+    }
+    for path in [&b"link"[..], b"d", b"d/file"] {
+        assert_eq!(kind(backing.make_link(path, b"other")), Some(ErrorKind::Exists));
+    }
+    assert_eq!(backing.read_link(b"link"), Ok(b"d".to_vec()));
+    let found = backing.stat(b"d/link").expect("stat");
+    assert_eq!((found.attributes.kind, found.attributes.size), (Kind::Symlink, 4));
+    assert_eq!(found.fingerprint.size, 4);
+    let listed = backing.list(b"").expect("list");
+    let kinds: Vec<_> = listed.iter().map(|name| (&name.name[..], name.kind)).collect();
+    assert_eq!(kinds, [(&b"d"[..], Kind::Directory), (b"link", Kind::Symlink)]);
+    assert_eq!(kind(backing.read(b"d/link", 0, &mut [0])), Some(ErrorKind::Loop));
+    for path in [&b"d"[..], b"d/file"] {
+        assert_eq!(kind(backing.read_link(path)), Some(ErrorKind::Invalid));
+    }
+    let none = Some(ErrorKind::NotFound);
+    assert_eq!(kind(backing.read_link(b"none")), none);
+    assert_eq!(kind(backing.make_link(b"none/link", b"x")), none);
+    let through = Some(ErrorKind::NotDirectory);
+    assert_eq!(kind(backing.stat(b"link/file")), through);
+    assert_eq!(kind(backing.list(b"link")), through);
+    assert_eq!(kind(backing.unlink(b"link/file")), through);
+    assert_eq!(kind(backing.make_directory(b"link", 0o700)), Some(ErrorKind::Exists));
+    assert_eq!(kind(backing.remove_directory(b"link")), through);
+    let before = backing.stat(b"link").expect("stat").fingerprint;
+    let touched = backing.rename(b"link", b"moved").expect("rename");
+    let after = backing.stat(b"moved").expect("stat").fingerprint;
+    assert_eq!((touched.before, touched.after), (before, after));
+    for _ in 0..2 {
+        backing.unlink(b"moved").expect("unlink");
+        backing.unlink(b"d/link").expect("unlink");
+    }
+    assert_eq!(bytes(backing, b"d/file"), b"bytes");
+}
+
+fn any_target_can_be_linked_to(backing: &dyn Backing) {
+    let bytes: Vec<u8> = (1..=255).collect();
+    let targets = [&b"none"[..], b"/", b"/etc/passwd", b"../..", b".", b"a\nb\n", b"self", &bytes];
+    for target in targets {
+        for _ in 0..2 {
+            backing.make_link(b"self", target).expect("make");
+        }
+        assert_eq!(backing.read_link(b"self"), Ok(target.to_vec()));
+        let found = backing.stat(b"self").expect("stat").attributes;
+        assert_eq!((found.kind, found.size), (Kind::Symlink, target.len() as u64));
+        assert_eq!(names(backing, b""), [b"self".to_vec()]);
+        backing.unlink(b"self").expect("unlink");
+    }
+    let long = [b'x'; 4095];
+    match kind(backing.make_link(b"long", &long)) {
+        None => assert_eq!(backing.read_link(b"long"), Ok(long.to_vec())),
+        refused => assert_eq!(refused, Some(ErrorKind::NameTooLong)),
+    }
+    let too_long = kind(backing.make_link(b"longer", &[b'x'; 4096]));
+    assert_eq!(too_long, Some(ErrorKind::NameTooLong));
+    for target in [&b""[..], b"a\0b"] {
+        assert_eq!(kind(backing.make_link(b"link", target)), Some(ErrorKind::Invalid));
+    }
+}
+
+fn a_symbolic_link_is_a_version_like_any(backing: &dyn Backing) {
+    let file = put(backing, b"file", b"bytes", None).fingerprint;
+    backing.make_link(b"link", b"file").expect("make");
+    let link = backing.stat(b"link").expect("stat").fingerprint;
+    for known in [file, link] {
+        assert_eq!(kind(backing.update(b"link", known)), Some(ErrorKind::Busy));
+        assert_eq!(kind(backing.resume_update(b"link", known)), Some(ErrorKind::Busy));
+    }
+    let change = Change { mode: Some(0o600), modified_ns: Some(77), ..Change::default() };
+    let touched = backing.change(b"link", change).expect("change");
+    let found = backing.stat(b"link").expect("stat");
+    assert_eq!((touched.before, touched.after), (link, found.fingerprint));
+    assert_eq!((found.attributes.kind, found.attributes.modified_ns), (Kind::Symlink, 77));
+    assert_eq!(backing.stat(b"file").expect("stat").fingerprint, file);
+    let done = put(backing, b"link", b"ours", Some(found.fingerprint));
+    assert_eq!((done.conflict, bytes(backing, b"link")), (None, b"ours".to_vec()));
+    backing.make_link(b"other", b"file").expect("make");
+    let done = put(backing, b"other", b"bytes", None);
+    assert_eq!(done.conflict.as_deref(), Some(&b"other.theirs-1"[..]));
+    assert_eq!(backing.read_link(b"other.theirs-1"), Ok(b"file".to_vec()));
+    assert_eq!(bytes(backing, b"other"), b"bytes");
+    assert_eq!(backing.stat(b"file").expect("stat").fingerprint, file);
+}
+
+fn a_file_gets_further_names(backing: &dyn Backing) {
+    backing.make_directory(b"d", 0o755).expect("make");
+    let was = put(backing, b"file", b"bytes", None).fingerprint;
+    put(backing, b"d/other", b"other bytes", None);
+    backing.make_link(b"symbolic", b"d").expect("make");
+    let mut remembered = was;
+    for to in [&b"d/new"[..], b"d/other", b"symbolic"] {
+        let touched = backing.link(b"file", to).expect("link");
+        let now = backing.stat(to).expect("stat").fingerprint;
+        assert_eq!((touched.before, touched.after), (remembered, now));
+        assert_eq!((now.inode, bytes(backing, to)), (was.inode, b"bytes".to_vec()));
+        let again = backing.link(b"file", to).expect("again");
+        assert_eq!((again.before, again.after), (now, now), "nothing changes");
+        remembered = now;
+    }
+    assert_eq!(backing.stat(b"file").expect("stat").attributes.links, 4);
+    assert_eq!(names(backing, b"d"), [b"new".to_vec(), b"other".to_vec()]);
+    assert_eq!(names(backing, b""), [&b"d"[..], b"file", b"symbolic"]);
+    backing.link(b"file", b"file").expect("to itself");
+    let directory = Some(ErrorKind::IsDirectory);
+    assert_eq!(kind(backing.link(b"file", b"d")), directory);
+    assert_eq!(kind(backing.link(b"d", b"new")), directory);
+    let none = Some(ErrorKind::NotFound);
+    assert_eq!(kind(backing.link(b"none", b"file")), none);
+    assert_eq!(kind(backing.link(b"file", b"none/new")), none);
+    backing.make_link(b"dangling", b"none").expect("make");
+    backing.link(b"dangling", b"also").expect("link");
+    assert_eq!(backing.read_link(b"also"), Ok(b"none".to_vec()));
+    backing.remove_directory(b"d").expect_err("has names");
+    for name in [&b"d/new"[..], b"d/other"] {
+        backing.unlink(name).expect("unlink");
+    }
+    backing.remove_directory(b"d").expect("nothing hidden is left in it");
+}
+
+fn names_change_places(backing: &dyn Backing) {
+    backing.make_directory(b"d", 0o755).expect("make");
+    backing.make_directory(b"d/e", 0o755).expect("make");
+    put(backing, b"d/e/file", b"inner", None);
+    put(backing, b"file", b"outer", None);
+    backing.make_link(b"d/link", b"file").expect("make");
+    backing.exchange(b"file", b"d/e/file").expect("files");
+    assert_eq!(bytes(backing, b"d/e/file"), b"outer");
+    backing.exchange(b"d/e/file", b"file").expect("done twice it is undone");
+    backing.exchange(b"file", b"d/e").expect("a file and a directory");
+    assert_eq!(bytes(backing, b"d/e"), b"outer");
+    assert_eq!(bytes(backing, b"file/file"), b"inner");
+    backing.exchange(b"d/link", b"file").expect("a link and a directory");
+    assert_eq!(backing.read_link(b"file"), Ok(b"file".to_vec()));
+    assert_eq!(bytes(backing, b"d/link/file"), b"inner");
+    backing.exchange(b"file", b"file").expect("with itself");
+    let none = Some(ErrorKind::NotFound);
+    for missing in [&b"none"[..], b"none/x"] {
+        assert_eq!(kind(backing.exchange(missing, b"file")), none);
+        assert_eq!(kind(backing.exchange(b"file", missing)), none);
+    }
+    for (outer, inner) in [(&b"d"[..], &b"d/link"[..]), (b"d", b"d/link/file")] {
+        assert_eq!(kind(backing.exchange(outer, inner)), Some(ErrorKind::Invalid));
+        assert_eq!(kind(backing.exchange(inner, outer)), Some(ErrorKind::Invalid));
+    }
+    assert_eq!(names(backing, b""), [b"d".to_vec(), b"file".to_vec()]);
+    assert_eq!(names(backing, b"d"), [b"e".to_vec(), b"link".to_vec()]);
+}
+
 fn attributes_are_kept(backing: &dyn Backing) {
     put(backing, b"file", b"12345", None);
     let found = backing.stat(b"file").expect("stat");
@@ -258,11 +417,17 @@ fn hostile_names_are_refused(backing: &dyn Backing) {
         assert_eq!(kind(backing.make_directory(path, 0o700)), want);
         assert_eq!(kind(backing.remove_directory(path)), want);
         assert_eq!(kind(backing.unlink(path)), want);
+        assert_eq!(kind(backing.read_link(path)), want);
+        assert_eq!(kind(backing.make_link(path, b"x")), want);
         assert_eq!(kind(backing.change(path, Change::default())), want);
         assert_eq!(kind(backing.update(path, Fingerprint::default())), want);
         put(backing, b"file", b"x", None);
         assert_eq!(kind(backing.rename(b"file", path)), want);
         assert_eq!(kind(backing.rename(path, b"file")), want);
+        assert_eq!(kind(backing.link(b"file", path)), want);
+        assert_eq!(kind(backing.link(path, b"file")), want);
+        assert_eq!(kind(backing.exchange(b"file", path)), want);
+        assert_eq!(kind(backing.exchange(path, b"file")), want);
         let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
         assert_eq!(kind(staged.publish(path, &attributes(backing, 0o600), 0, None)), want);
     }
@@ -270,6 +435,10 @@ fn hostile_names_are_refused(backing: &dyn Backing) {
     assert!(staged.publish(b"", &attributes(backing, 0o600), 0, None).is_err());
     assert!(backing.unlink(b"").is_err() && backing.remove_directory(b"").is_err());
     assert!(backing.rename(b"", b"x").is_err() && backing.rename(b"file", b"").is_err());
+    assert!(backing.link(b"", b"x").is_err() && backing.link(b"file", b"").is_err());
+    assert!(backing.exchange(b"", b"file").is_err() && backing.exchange(b"file", b"").is_err());
+    assert!(backing.make_link(b"", b"x").is_err());
+    assert_eq!(kind(backing.read_link(b"")), Some(ErrorKind::Invalid));
     assert_eq!(kind(backing.read(b"", 0, &mut [0])), Some(ErrorKind::IsDirectory));
     assert_eq!(names(backing, b""), [b"file".to_vec()]);
 }

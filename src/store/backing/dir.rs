@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::{Change, Kind, Name, Space};
@@ -17,10 +17,11 @@ use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{by_name, fingerprint, found, read_full};
-use super::beneath::{Place, Root, open_beneath};
+use super::beneath::{Place, Root};
 use super::staged::{DirStaged, clean, is_copy, move_across};
 use super::update::DirUpdate;
-use super::{Backing, Found, STAGING, Staged, Touched, Update};
+use super::xattrs;
+use super::{Backing, Found, STAGING, Staged, Touched, Update, Xattrs, links};
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -38,25 +39,13 @@ impl Dir {
     }
 
     fn look(&self, what: &str, path: &[u8]) -> Result<File> {
-        match self.root.open_at(what, path, OFlags::PATH) {
-            // A link to nothing is not nothing: whoever makes that name anew must know.
-            Err(error) if error.kind == ErrorKind::NotFound && self.is_there(path) => {
-                let context = format!("{what} {}: a dangling symbolic link", self.root.full(path));
-                Err(Error::new(ErrorKind::Unsupported, context))
-            }
-            done => done,
-        }
-    }
-
-    /// Whether the name itself exists, whatever it leads to.
-    fn is_there(&self, path: &[u8]) -> bool {
-        self.root.place("stat", path).is_ok_and(|place| matches!(place.look(), Ok(Some(_))))
+        self.root.open_at(what, path, OFlags::PATH)
     }
 
     fn found(&self, what: &str, path: &[u8], file: &File) -> Result<Found> {
         let metadata = file.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
         found(&metadata).ok_or_else(|| {
-            let why = "neither a file nor a directory";
+            let why = "neither a file nor a directory nor a symbolic link";
             let context = format!("{what} {}: {why}", self.root.full(path));
             Error::new(ErrorKind::Unsupported, context)
         })
@@ -94,38 +83,41 @@ impl Dir {
     }
 
     /// Kind of a directory entry, or `None` if it is not to be shown.
-    fn kind(directory: &File, root: &File, within: &[u8], entry: &Entry) -> Option<Kind> {
-        let kind_of = |kind| match kind {
-            FileType::RegularFile => Some(Kind::File),
-            FileType::Directory => Some(Kind::Directory),
-            _ => None,
-        };
-        let mut kind = entry.kind;
+    fn kind(directory: &File, entry: &DirEntry) -> Option<Kind> {
+        let mut kind = entry.file_type();
         if kind == FileType::Unknown {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
-            let stat = rustix::fs::statat(directory, &*entry.name, flags).ok()?;
+            let stat = rustix::fs::statat(directory, entry.file_name(), flags).ok()?;
             kind = FileType::from_raw_mode(stat.st_mode);
         }
-        if kind != FileType::Symlink {
-            return kind_of(kind);
+        match kind {
+            FileType::RegularFile => Some(Kind::File),
+            FileType::Directory => Some(Kind::Directory),
+            FileType::Symlink => Some(Kind::Symlink),
+            _ => None,
         }
-        let mut path = within.to_vec();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(&entry.name);
-        let root = root.try_clone().ok()?.into();
-        let file = File::from(open_beneath(&root, &path, OFlags::PATH).ok()?);
-        found(&file.metadata().ok()?).map(|found| found.attributes.kind)
     }
 
-    /// Sets attributes of a file that is open only to be looked at.
+    /// The error where a kind of link was asked for, which a file system need not have.
+    fn no_link(&self, what: &str, path: &[u8], error: &std::io::Error) -> Error {
+        let mut failure = self.root.failed_io(what, path, error);
+        // EPERM, EMLINK, ENOSYS, EOPNOTSUPP.
+        if matches!(failure.errno, 1 | 31 | 38 | 95) {
+            failure.kind = ErrorKind::Unsupported;
+        }
+        failure
+    }
+
+    /// Sets attributes of a file that is open only to be looked at. The name by which it is changed
+    /// leads to a symbolic link, and not on to where that leads.
     fn set(file: &File, change: &Change) -> std::io::Result<()> {
         let name = by_name(file);
         if change.uid.is_some() || change.gid.is_some() {
             std::os::unix::fs::chown(&name, change.uid, change.gid)?;
         }
-        if let Some(mode) = change.mode {
+        if let Some(mode) = change.mode
+            && !file.metadata()?.is_symlink()
+        {
             std::fs::set_permissions(&name, Permissions::from_mode(mode & 0o7777))?;
         }
         if change.accessed_ns.is_some() || change.modified_ns.is_some() {
@@ -137,12 +129,6 @@ impl Dir {
         }
         Ok(())
     }
-}
-
-/// A name as the directory gives it.
-struct Entry {
-    name: Vec<u8>,
-    kind: FileType,
 }
 
 impl Backing for Dir {
@@ -157,7 +143,6 @@ impl Backing for Dir {
     fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
         let fail = |error: Errno| self.root.failed("list", path, error);
         let directory = self.root.open_at("list", path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let root = File::from(self.root.open()?);
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&directory).map_err(fail)? {
             let entry = entry.map_err(fail)?;
@@ -166,9 +151,8 @@ impl Backing for Dir {
             if name == b"." || name == b".." || staging {
                 continue;
             }
-            let entry = Entry { name: name.to_vec(), kind: entry.file_type() };
-            if let Some(kind) = Dir::kind(&directory, &root, path, &entry) {
-                names.push(Name { name: entry.name, ino: Ino(0), kind });
+            if let Some(kind) = Dir::kind(&directory, &entry) {
+                names.push(Name { name: name.to_vec(), ino: Ino(0), kind });
             }
         }
         names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -222,6 +206,39 @@ impl Backing for Dir {
         self.remove("remove directory", path, AtFlags::REMOVEDIR)
     }
 
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let what = "read the link";
+        let fail = |error: Errno| self.root.failed(what, path, error);
+        if path.is_empty() {
+            return Err(fail(Errno::INVAL));
+        }
+        links::read_link(&self.root.place(what, path)?).map_err(fail)
+    }
+
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        let what = "make the symbolic link";
+        let place = self.root.place(what, path)?;
+        links::make_link(&place, target).map_err(|error| self.no_link(what, path, &error.into()))
+    }
+
+    fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        let (old, new) = (self.root.place("link", from)?, self.root.place("link", to)?);
+        links::link(&old, &new).map_err(|error| self.no_link("link to", to, &error))
+    }
+
+    fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let (one, other) = (self.root.place("exchange", from)?, self.root.place("exchange", to)?);
+        links::exchange(&one, &other).map_err(|error| {
+            let mut failure = self.root.failed("exchange", from, error);
+            if error == Errno::EXIST {
+                let aside = links::temporary(links::Purpose::Exchange, &one, &other);
+                let aside = self.root.full(&one.beside(&aside));
+                failure.context.push_str(&format!("; what had one of the names is now {aside}"));
+            }
+            failure
+        })
+    }
+
     fn unlink(&self, path: &[u8]) -> Result<()> {
         self.remove("remove", path, AtFlags::empty())
     }
@@ -255,6 +272,20 @@ impl Backing for Dir {
         let before = self.found(what, path, &file)?.fingerprint;
         Dir::set(&file, &change).map_err(fail)?;
         Ok(Touched { before, after: fingerprint(&file.metadata().map_err(fail)?) })
+    }
+
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
+        let what = "set an extended attribute of";
+        let file = self.look(what, path)?;
+        let before = self.found(what, path, &file)?.fingerprint;
+        xattrs::set(&file, name, value).map_err(|error| self.root.failed(what, path, error))?;
+        Ok(Touched { before, after: self.found(what, path, &file)?.fingerprint })
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        let what = "read the extended attributes of";
+        let file = self.look(what, path)?;
+        xattrs::all(&file).map_err(|error| self.root.failed(what, path, error))
     }
 
     fn sync(&self) -> Result<()> {

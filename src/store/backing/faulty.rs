@@ -12,7 +12,7 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::{Attributes, Change, Name, Space};
 use terral_format::record::Fingerprint;
 
-use super::{Backing, Found, Published, Staged, Touched, Update, failed};
+use super::{Backing, Found, Published, Staged, Touched, Update, Xattrs, failed};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -169,6 +169,26 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.remove_directory(path)
     }
 
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.faults.pass("injected: read link")?;
+        self.inner.read_link(path)
+    }
+
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        self.faults.pass("injected: make link")?;
+        self.inner.make_link(path, target)
+    }
+
+    fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        self.faults.pass("injected: link")?;
+        self.inner.link(from, to)
+    }
+
+    fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.faults.pass("injected: exchange")?;
+        self.inner.exchange(from, to)
+    }
+
     fn unlink(&self, path: &[u8]) -> Result<()> {
         self.faults.pass("injected: remove")?;
         self.inner.unlink(path)
@@ -182,6 +202,16 @@ impl<B: Backing> Backing for Faulty<B> {
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         self.faults.pass("injected: change")?;
         self.inner.change(path, change)
+    }
+
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
+        self.faults.pass("injected: set an attribute")?;
+        self.inner.set_xattr(path, name, value)
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        self.faults.pass("injected: attributes")?;
+        self.inner.xattrs(path)
     }
 
     fn sync(&self) -> Result<()> {

@@ -2,9 +2,10 @@
 //! them.
 //!
 //! Paths are bytes relative to the store's root, `b"a/b"`, without leading slash; `b""` is the
-//! root. No path, and no symbolic link met on the way, leads out of it. A new version of a file is
-//! staged under a temporary name and published by one rename, so a name never shows half of it. A
-//! version that somebody else put there meanwhile is never lost: it is kept beside ours.
+//! root. Symbolic links are things of their own here and are never followed; whoever gives a path
+//! has resolved them, so no path leads out of the root. A new version of a file is staged under a
+//! temporary name and published by one rename, so a name never shows half of it. A version that
+//! somebody else put there meanwhile is never lost: it is kept beside ours.
 //!
 //! Not here: what is owed, in which order, and how often to try again (the drain); durability of a
 //! single call (only [`Backing::sync`] waits for the disk).
@@ -20,7 +21,11 @@ mod attributes;
 
 mod staged;
 
+mod links;
+
 mod update;
+
+mod xattrs;
 
 pub mod dir;
 
@@ -65,6 +70,9 @@ pub struct Published {
     pub conflict: Option<Vec<u8>>,
 }
 
+/// Extended attributes: names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A permanent store.
 ///
 /// # Errors
@@ -72,21 +80,22 @@ pub struct Published {
 /// that is away is never taken for one without files), [`ErrorKind::NoSpace`] if it or the user's
 /// quota is full, [`ErrorKind::Denied`] if it does not let this process do that or the path begins
 /// with [`STAGING`], [`ErrorKind::Invalid`] and [`ErrorKind::NameTooLong`] for what cannot be
-/// a path, [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], [`ErrorKind::IsDirectory`] as in
-/// POSIX, and [`ErrorKind::Unsupported`] for anything but files and directories: devices, sockets,
-/// pipes, symbolic links that dangle, and those that lead out of the root.
+/// a path, [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`] (also where a symbolic link is on
+/// the way), [`ErrorKind::IsDirectory`] as in POSIX, and [`ErrorKind::Unsupported`] for anything
+/// but files, directories and symbolic links: devices, sockets, pipes.
 pub trait Backing: Send + Sync {
     /// The store's name, for messages.
     fn describe(&self) -> String;
 
-    /// What is at `path`. Symbolic links appear as what they point to.
+    /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
     fn stat(&self, path: &[u8]) -> Result<Found>;
 
-    /// The files and directories in `path`, in order of their bytes, with inode number 0. What
-    /// [`Backing::stat`] would refuse, and what belongs to the staging, is left out.
+    /// The files, directories and symbolic links in `path`, in order of their bytes, with inode
+    /// number 0. What [`Backing::stat`] would refuse, and what belongs to the staging, is left out.
     fn list(&self, path: &[u8]) -> Result<Vec<Name>>;
 
-    /// Reads bytes of a file from `offset`; fewer than asked for only at its end.
+    /// Reads bytes of a file from `offset`; fewer than asked for only at its end. Of a symbolic
+    /// link: [`ErrorKind::Loop`].
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Starts a whole new version of a file, or goes on with what an earlier process of the same
@@ -97,8 +106,8 @@ pub trait Backing: Send + Sync {
     /// each write at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the file does not look like `expect`: somebody else changed it, and a
-    /// whole version must be staged instead.
+    /// [`ErrorKind::Busy`] if the file does not look like `expect` or is none: somebody else
+    /// changed it, and a whole version must be staged instead.
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>>;
 
     /// As [`Backing::update`], for an update that was interrupted: `expect` is how the file looked
@@ -111,15 +120,57 @@ pub trait Backing: Send + Sync {
     /// Removes an empty directory. One that is missing is no error.
     fn remove_directory(&self, path: &[u8]) -> Result<()>;
 
-    /// Removes a file's name. One that is missing is no error.
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is none.
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
+
+    /// Makes a symbolic link to `target`, which may be anything. One with the same target is left
+    /// as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if something else is there, [`ErrorKind::NameTooLong`] for a longer
+    /// target than the store takes (4,095 bytes, with XFS 1,023), [`ErrorKind::Invalid`] for one
+    /// that cannot be, [`ErrorKind::Unsupported`] if it has no symbolic links.
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()>;
+
+    /// Gives the file (or symbolic link) `from` the further name `to`, in place of whatever else
+    /// but a directory has it. If it is the same file already, nothing changes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::IsDirectory`] if either is a directory, [`ErrorKind::CrossDevice`] between file
+    /// systems, [`ErrorKind::Unsupported`] if the store has no hard links, or not one more of it.
+    fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
+
+    /// Lets two names change places, whatever they name. Done twice it is undone: only whoever
+    /// knows what was where before may repeat it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if either is missing, [`ErrorKind::Invalid`] if one lies within the
+    /// other, [`ErrorKind::CrossDevice`] between file systems. Where the store cannot do it in one
+    /// step, an attempt that was cut short leaves one of the names missing until it is repeated;
+    /// [`ErrorKind::Exists`] if somebody made that name meanwhile.
+    fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()>;
+
+    /// Removes the name of a file or symbolic link. One that is missing is no error.
     fn unlink(&self, path: &[u8]) -> Result<()>;
 
     /// Moves a name, over an existing one if there is one. A missing `from` is
     /// [`ErrorKind::NotFound`]: after a restart that may mean that it was done before.
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
 
-    /// Changes attributes.
+    /// Changes attributes. A symbolic link has owner and times of its own; its mode stays.
     fn change(&self, path: &[u8], change: Change) -> Result<Touched>;
+
+    /// Sets an extended attribute, or removes it; one that is missing is no error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the store takes none.
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched>;
+
+    /// The extended attributes a user may set (`user.*`), with their values.
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs>;
 
     /// Waits until all that was done so far survives a power cut, as far as the store promises it.
     fn sync(&self) -> Result<()>;

@@ -22,7 +22,8 @@ use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{dress, fingerprint, read_full};
-use super::beneath::{Place, Root, look, rename_new, split};
+use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
+use super::links::read_link;
 use super::{Published, STAGING, Staged, check_path};
 
 /// Foreign versions of one name that are kept.
@@ -71,10 +72,7 @@ impl DirStaged {
             Some((file, size)) => (file, Some(size)),
             None => {
                 let flags = OWN | OFlags::CREATE | OFlags::EXCL;
-                match rustix::fs::unlinkat(&home, &*label, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(error) => return Err(fail(error)),
-                }
+                remove_if_there(&home, label.as_bytes()).map_err(fail)?;
                 let mode = Mode::from_raw_mode(0o600);
                 (rustix::fs::openat(&home, &*label, flags, mode).map_err(fail)?.into(), None)
             }
@@ -94,7 +92,7 @@ impl DirStaged {
         expect: Option<Fingerprint>,
     ) -> Result<Published> {
         let fail = |error: Errno| self.root.failed("publish", path, error);
-        let place = self.root.target("publish", path)?;
+        let place = self.root.place("publish", path)?;
         let home = self.home()?;
         let set = self.file.set_len(size).and_then(|()| dress(&self.file, attributes));
         set.map_err(|error| self.root.failed_io("publish", path, &error))?;
@@ -308,10 +306,7 @@ fn make_staging(root: &Root) -> Result<OwnedFd> {
 
 /// Copies a whole file to a new name.
 fn copy_to(from: &File, directory: &OwnedFd, name: &[u8]) -> std::io::Result<File> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
+    remove_if_there(directory, name)?;
     let flags = OWN | OFlags::CREATE | OFlags::EXCL;
     let copy = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
     let copy = File::from(copy);
@@ -327,18 +322,15 @@ fn copy_to(from: &File, directory: &OwnedFd, name: &[u8]) -> std::io::Result<Fil
     }
 }
 
-/// Moves a file to another file system below the root: whole or not at all, as with one rename.
+/// Moves a file or link to another file system below the root: whole or not at all, as with one
+/// rename.
 pub(super) fn move_across(from: &Place, to: &Place, label: &str) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let old = rustix::fs::openat(&from.directory, &*from.name, flags, Mode::empty())?;
-    let old = File::from(old);
-    let attributes = super::attributes::found(&old.metadata()?).map(|found| found.attributes);
-    let is_file = old.metadata()?.is_file();
-    let (Some(attributes), true) = (attributes, is_file) else { return Err(Errno::XDEV.into()) };
     let name = format!(".terral-{label}");
-    let copied = copy_to(&old, &to.directory, name.as_bytes())
-        .and_then(|copy| dress(&copy, &attributes).and_then(|()| copy.sync_all()));
     let (directory, name) = (&to.directory, name.as_bytes());
+    let copied = match read_link(from) {
+        Ok(target) => link_anew(&target, directory, name),
+        Err(_) => copy_file(from, directory, name),
+    };
     let moved =
         copied.and_then(|()| Ok(rustix::fs::renameat(directory, name, directory, &*to.name)?));
     if moved.is_err() {
@@ -346,6 +338,24 @@ pub(super) fn move_across(from: &Place, to: &Place, label: &str) -> std::io::Res
         return moved;
     }
     Ok(rustix::fs::unlinkat(&from.directory, &*from.name, AtFlags::empty())?)
+}
+
+/// Makes a symbolic link, also where an earlier attempt left one.
+fn link_anew(target: &[u8], directory: &OwnedFd, name: &[u8]) -> std::io::Result<()> {
+    remove_if_there(directory, name)?;
+    Ok(rustix::fs::symlinkat(target, directory, name)?)
+}
+
+/// Copies a file and its attributes, safe on the disk.
+fn copy_file(from: &Place, directory: &OwnedFd, name: &[u8]) -> std::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let old = rustix::fs::openat(&from.directory, &*from.name, flags, Mode::empty())?;
+    let old = File::from(old);
+    let attributes = super::attributes::found(&old.metadata()?).map(|found| found.attributes);
+    let is_file = old.metadata()?.is_file();
+    let (Some(attributes), true) = (attributes, is_file) else { return Err(Errno::XDEV.into()) };
+    let copy = copy_to(&old, directory, name)?;
+    dress(&copy, &attributes).and_then(|()| copy.sync_all())
 }
 
 /// Removes what an instance left, and the staging directory if it is empty then.
@@ -368,10 +378,7 @@ pub(super) fn clean(root: &Root, instance: InstanceId) -> Result<()> {
         if name.ends_with(b".at") {
             clean_copy(root, &home, &name, &prefix);
         }
-        match rustix::fs::unlinkat(&home, &*name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(fail(error)),
-        }
+        remove_if_there(&home, &name).map_err(fail)?;
     }
     match rustix::fs::unlinkat(&directory, STAGING, AtFlags::REMOVEDIR) {
         // Others are still at work, or it is another user's.
@@ -397,7 +404,7 @@ fn clean_copy(root: &Root, home: &OwnedFd, note: &[u8], prefix: &str) {
     }
 }
 
-fn same_file(one: &File, other: &File) -> std::io::Result<bool> {
+pub(super) fn same_file(one: &File, other: &File) -> std::io::Result<bool> {
     let (one, other) = (one.metadata()?, other.metadata()?);
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }

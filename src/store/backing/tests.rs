@@ -12,10 +12,12 @@ use tempfile::TempDir;
 use terral_format::ErrorKind;
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::{Attributes, Change, Kind};
+use terral_format::record::Fingerprint;
 
-use super::beneath::open_by_walking;
+use super::beneath::{Place, open_by_walking};
 use super::dir::Dir;
 use super::faulty::{Faults, Faulty};
+use super::links::{Purpose, exchange_by_renames, temporary};
 use super::{Backing, Published, Staged, conformance};
 
 const INSTANCE: InstanceId = InstanceId(0xabc);
@@ -114,8 +116,8 @@ fn a_conflict_that_was_cut_short_is_not_kept_twice() {
     assert!(!directory.path().join("file.theirs-2").exists());
 }
 
-#[test]
-fn a_link_out_of_the_directory_leads_nowhere() {
+/// A directory with links that lead out of it: to a directory with the file `secret`.
+fn with_links_outside() -> (TempDir, Dir, TempDir) {
     let (directory, backing) = directory();
     let outside = tempfile::tempdir().expect("temporary directory");
     let secret = outside.path().join("secret");
@@ -124,61 +126,201 @@ fn a_link_out_of_the_directory_leads_nowhere() {
     let name = outside.path().file_name().expect("name").to_owned();
     symlink(Path::new("..").join(name), directory.path().join("relative")).expect("link");
     symlink(&secret, directory.path().join("file")).expect("link");
-    let paths = [&b"absolute"[..], b"absolute/secret", b"relative", b"relative/secret", b"file"];
-    for path in paths {
-        let want = Some(ErrorKind::Unsupported);
-        assert_eq!(kind(backing.stat(path)), want);
-        assert_eq!(kind(backing.read(path, 0, &mut [0; 9])), want);
-        assert_eq!(kind(backing.list(path)), want);
-        assert_eq!(kind(put(&backing, path, b"ours")), want);
-        let change = Change { mode: Some(0o777), ..Change::default() };
-        assert_eq!(kind(backing.change(path, change)), want);
-        let root = OwnedFd::from(std::fs::File::open(directory.path()).expect("open"));
-        let walked = open_by_walking(&root, path, OFlags::RDONLY);
-        assert_eq!(walked.err(), Some(Errno::XDEV));
+    (directory, backing, outside)
+}
+
+fn open(directory: &TempDir) -> OwnedFd {
+    OwnedFd::from(std::fs::File::open(directory.path()).expect("open"))
+}
+
+/// What a change of a file or directory would change.
+fn look(path: &Path) -> (u32, u32, i64, i64) {
+    let metadata = path.metadata().expect("stat");
+    (metadata.mode(), metadata.uid(), metadata.mtime(), metadata.ctime_nsec())
+}
+
+#[test]
+fn a_link_out_of_the_directory_is_only_a_link() {
+    let (directory, backing, outside) = with_links_outside();
+    let before = [outside.path(), &outside.path().join("secret")].map(look);
+    for path in [&b"absolute"[..], b"relative", b"file"] {
+        let target = backing.read_link(path).expect("target");
+        let found = backing.stat(path).expect("stat").attributes;
+        assert_eq!((found.kind, found.size), (Kind::Symlink, target.len() as u64));
+        assert_eq!(kind(backing.read(path, 0, &mut [0; 9])), Some(ErrorKind::Loop));
+        assert_eq!(kind(backing.list(path)), Some(ErrorKind::NotDirectory));
+        let change = Change { mode: Some(0o777), uid: Some(7), gid: Some(7), ..Change::default() };
+        let change = Change { modified_ns: Some(77), ..change };
+        if directory.path().metadata().expect("stat").uid() == 0 {
+            backing.change(path, change).expect("change");
+            assert_eq!(backing.stat(path).expect("stat").attributes.uid, 7);
+        }
+        let change = Change { uid: None, gid: None, ..change };
+        backing.change(path, change).expect("change");
+        assert_eq!(backing.stat(path).expect("stat").attributes.modified_ns, 77);
+        let walked = open_by_walking(&open(&directory), path, OFlags::RDONLY);
+        assert_eq!(walked.err(), Some(Errno::LOOP));
     }
-    for path in [&b"absolute/new"[..], b"relative/new"] {
-        assert_eq!(kind(put(&backing, path, b"ours")), Some(ErrorKind::Unsupported));
-        let made = backing.make_directory(path, 0o700);
-        assert_eq!(kind(made), Some(ErrorKind::Unsupported));
-        assert_eq!(kind(backing.unlink(b"relative/secret")), Some(ErrorKind::Unsupported));
+    assert_eq!([outside.path(), &outside.path().join("secret")].map(look), before);
+    assert_eq!(backing.list(b"").expect("list").len(), 3);
+    for path in [&b"absolute"[..], b"relative", b"file"] {
+        assert!(put(&backing, path, b"ours").expect("publish").conflict.is_some());
+        assert_eq!(backing.stat(path).expect("stat").attributes.kind, Kind::File);
     }
-    assert!(backing.list(b"").expect("list").is_empty());
-    assert_eq!(read(&secret), b"secret");
+    assert_eq!(read(outside.path().join("secret")), b"secret");
     assert_eq!(std::fs::read_dir(outside.path()).expect("list").count(), 1);
 }
 
 #[test]
-fn links_within_the_directory_appear_as_what_they_point_to() {
+fn no_path_goes_through_a_link() {
+    let (directory, backing, outside) = with_links_outside();
+    std::fs::create_dir(directory.path().join("d")).expect("create");
+    std::fs::write(directory.path().join("d/secret"), "bytes").expect("write");
+    symlink("d", directory.path().join("inside")).expect("link");
+    put(&backing, b"ours", b"ours").expect("publish");
+    let want = Some(ErrorKind::NotDirectory);
+    for path in [&b"absolute/secret"[..], b"relative/secret", b"inside/secret", b"inside/new"] {
+        assert_eq!(kind(backing.stat(path)), want);
+        assert_eq!(kind(backing.list(path)), want);
+        assert_eq!(kind(put(&backing, path, b"ours")), want);
+        assert_eq!(kind(backing.make_directory(path, 0o700)), want);
+        assert_eq!(kind(backing.make_link(path, b"x")), want);
+        assert_eq!(kind(backing.read_link(path)), want);
+        assert_eq!(kind(backing.unlink(path)), want);
+        assert_eq!(kind(backing.change(path, Change::default())), want);
+        assert_eq!(kind(backing.update(path, Fingerprint::default())), want);
+        for (from, to) in [(path, &b"ours"[..]), (b"ours", path)] {
+            assert_eq!(kind(backing.rename(from, to)), want);
+            assert_eq!(kind(backing.link(from, to)), want);
+            assert_eq!(kind(backing.exchange(from, to)), want);
+        }
+        assert!(backing.read(path, 0, &mut [0; 9]).is_err());
+        let walked = open_by_walking(&open(&directory), path, OFlags::RDONLY);
+        assert_eq!(walked.err(), Some(Errno::NOTDIR));
+    }
+    open_by_walking(&open(&directory), b"d/secret", OFlags::RDONLY).expect("no link");
+    for path in [&b".."[..], b"d/../../x", b"d/.."] {
+        let walked = open_by_walking(&open(&directory), path, OFlags::RDONLY);
+        assert_eq!(walked.err(), Some(Errno::XDEV));
+    }
+    assert_eq!(read(directory.path().join("d/secret")), b"bytes");
+    assert_eq!(std::fs::read_dir(outside.path()).expect("list").count(), 1);
+}
+
+#[test]
+fn a_directory_that_turns_into_a_link_leads_nowhere() {
+    let (directory, backing, outside) = with_links_outside();
+    std::fs::create_dir(directory.path().join("d")).expect("create");
+    std::fs::write(directory.path().join("d/secret"), "public").expect("write");
+    let look = || [outside.path(), &outside.path().join("secret")].map(look);
+    let before = look();
+    std::thread::scope(|scope| {
+        let turning = scope.spawn(|| {
+            let (root, flags) = (open(&directory), rustix::fs::RenameFlags::EXCHANGE);
+            for _ in 0..50_000 {
+                rustix::fs::renameat_with(&root, "d", &root, "absolute", flags).expect("exchange");
+            }
+        });
+        let root = open(&directory);
+        while !turning.is_finished() {
+            let mut buffer = [0; 6];
+            if backing.read(b"d/secret", 0, &mut buffer).is_ok() {
+                assert_ne!(&buffer, b"secret");
+            }
+            if let Ok(file) = open_by_walking(&root, b"d/secret", OFlags::RDONLY) {
+                let metadata = std::fs::File::from(file).metadata().expect("stat");
+                let secret = outside.path().join("secret").metadata().expect("stat");
+                assert_ne!(metadata.ino(), secret.ino());
+            }
+            drop(backing.make_link(b"d/link", b"x"));
+            drop(backing.link(b"d/secret", b"d/linked"));
+            drop(backing.change(b"d", Change { mode: Some(0o711), ..Change::default() }));
+            drop(put(&backing, b"d/new", b"ours"));
+        }
+    });
+    assert_eq!(std::fs::read_dir(outside.path()).expect("list").count(), 1);
+    assert_eq!(look(), before);
+}
+
+#[test]
+fn a_link_over_a_name_that_was_cut_short_leaves_nothing() {
+    let (directory, backing) = directory();
+    put(&backing, b"file", b"bytes").expect("publish");
+    put(&backing, b"other", b"other bytes").expect("publish");
+    let (from, to) = places(&directory);
+    let temporary = temporary(Purpose::Link, &from, &to);
+    let temporary = std::str::from_utf8(&temporary).expect("name");
+    std::fs::hard_link(directory.path().join("file"), directory.path().join(temporary))
+        .expect("link");
+    assert_eq!(backing.list(b"").expect("list").len(), 2, "it is hidden");
+    backing.link(b"file", b"other").expect("link");
+    assert_eq!(read(directory.path().join("other")), b"bytes");
+    assert_eq!(backing.stat(b"file").expect("stat").attributes.links, 2);
+}
+
+/// The places `file` and `other`.
+fn places(directory: &TempDir) -> (Place, Place) {
+    let place =
+        |name: &[u8]| Place { directory: open(directory), within: Vec::new(), name: name.to_vec() };
+    (place(b"file"), place(b"other"))
+}
+
+#[test]
+fn an_exchange_by_renames_goes_on_where_it_was_cut_short() {
+    for steps in 0..3 {
+        let (directory, backing) = directory();
+        let inside = |name: &str| directory.path().join(name);
+        std::fs::write(inside("file"), "one").expect("write");
+        std::fs::create_dir_all(inside("other/below")).expect("create");
+        let (from, to) = places(&directory);
+        let aside = temporary(Purpose::Exchange, &from, &to);
+        let aside = inside(std::str::from_utf8(&aside).expect("name"));
+        if steps > 0 {
+            std::fs::rename(inside("file"), &aside).expect("rename");
+        }
+        if steps > 1 {
+            std::fs::rename(inside("other"), inside("file")).expect("rename");
+        }
+        if steps == 0 {
+            exchange_by_renames(&from, &to).expect("exchange");
+        } else {
+            assert_eq!(backing.list(b"").expect("list").len(), 1, "it is hidden");
+            backing.exchange(b"file", b"other").expect("goes on");
+        }
+        assert_eq!(read(inside("other")), b"one");
+        assert!(inside("file/below").is_dir());
+        assert_eq!(std::fs::read_dir(directory.path()).expect("list").count(), 2);
+        std::fs::remove_file(inside("other")).expect("remove");
+        assert_eq!(exchange_by_renames(&from, &to), Err(Errno::NOENT));
+        assert_eq!(exchange_by_renames(&to, &from), Err(Errno::NOENT));
+        assert!(inside("file/below").is_dir());
+    }
+}
+
+#[test]
+fn an_exchange_by_renames_overwrites_nothing() {
     let (directory, backing) = directory();
     let inside = |name: &str| directory.path().join(name);
-    std::fs::create_dir_all(inside("a/b")).expect("create");
-    symlink("a/b", inside("link")).expect("link");
-    symlink("../b/file", inside("a/b/alias")).expect("link");
-    symlink("nothing", inside("dangling")).expect("link");
-    symlink("loop", inside("loop")).expect("link");
-    let _socket = std::os::unix::net::UnixListener::bind(inside("socket")).expect("bind");
-    put(&backing, b"link/alias", b"bytes").expect("publish");
-    assert_eq!(read(inside("a/b/file")), b"bytes");
-    assert!(inside("a/b/alias").symlink_metadata().expect("stat").is_symlink());
-    let done = put(&backing, b"link/alias", b"other bytes").expect("publish");
-    assert_eq!(done.conflict.as_deref(), Some(&b"a/b/file.theirs-1"[..]));
-    let root = OwnedFd::from(std::fs::File::open(directory.path()).expect("open"));
-    for path in [&b"link/alias"[..], b"a/b/file", b"link/../b/file", b"link/../../a/b/alias"] {
-        open_by_walking(&root, path, OFlags::RDONLY).expect("stays inside");
-    }
-    let above = open_by_walking(&root, b"link/../../../x", OFlags::RDONLY);
-    assert_eq!(above.err(), Some(Errno::XDEV));
-    let names = backing.list(b"").expect("list");
-    let names: Vec<_> = names.iter().map(|name| (&name.name[..], name.kind)).collect();
-    assert_eq!(names, [(&b"a"[..], Kind::Directory), (b"link", Kind::Directory)]);
-    assert_eq!(backing.stat(b"link/alias").expect("stat").attributes.size, 11);
-    for path in [&b"dangling"[..], b"socket"] {
-        assert_eq!(kind(backing.stat(path)), Some(ErrorKind::Unsupported));
-    }
-    assert_eq!(kind(backing.stat(b"loop")), Some(ErrorKind::Loop));
-    backing.unlink(b"link").expect("unlink");
-    assert!(inside("a/b/file").exists() && !inside("link").exists());
+    std::fs::write(inside("file"), "one").expect("write");
+    std::fs::write(inside("other"), "two").expect("write");
+    let (from, to) = places(&directory);
+    let aside = temporary(Purpose::Exchange, &from, &to);
+    let aside = inside(std::str::from_utf8(&aside).expect("name"));
+    std::fs::rename(inside("file"), &aside).expect("rename");
+    std::fs::write(inside("file"), "theirs").expect("write");
+    assert_eq!(exchange_by_renames(&from, &to), Err(Errno::EXIST));
+    let kept = ["file", "other"].map(|name| read(inside(name)));
+    assert_eq!((kept, read(&aside)), ([b"theirs".to_vec(), b"two".to_vec()], b"one".to_vec()));
+    drop(backing);
+}
+
+#[test]
+fn only_files_directories_and_links_show() {
+    let (directory, backing) = directory();
+    let socket = directory.path().join("socket");
+    let _socket = std::os::unix::net::UnixListener::bind(socket).expect("bind");
+    assert_eq!(kind(backing.stat(b"socket")), Some(ErrorKind::Unsupported));
+    assert!(backing.list(b"").expect("list").is_empty());
 }
 
 #[test]
@@ -319,6 +461,12 @@ fn another_file_system_below_the_root_is_published_to() {
         let done = put(&backing, b"far/file", b"others").expect("publish");
         assert_eq!(done.conflict.as_deref(), Some(&b"far/file.theirs-1"[..]));
         backing.rename(b"far/file", b"near").expect("rename");
+        backing.make_link(b"far/link", b"none").expect("make");
+        backing.rename(b"far/link", b"link").expect("rename");
+        assert_eq!(backing.read_link(b"link"), Ok(b"none".to_vec()));
+        assert_eq!(kind(backing.link(b"near", b"far/file")), Some(ErrorKind::CrossDevice));
+        let exchanged = backing.exchange(b"near", b"far/file.theirs-1");
+        assert_eq!(kind(exchanged), Some(ErrorKind::CrossDevice));
         backing.make_directory(b"far/d", 0o700).expect("make");
         assert_eq!(kind(backing.rename(b"far/d", b"d")), Some(ErrorKind::CrossDevice));
         assert_eq!(read(directory.path().join("near")), b"others");

@@ -1,0 +1,58 @@
+//! Which bytes of a file are holes: pages that nobody has written, in memory and in the backing.
+//!
+//! What lies only in the backing counts as data, as `lseek(2)` allows.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::Result;
+use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::pages::{self, PageState};
+use terral_format::tables::FileRecord;
+
+use crate::copy::Chunks;
+use crate::map;
+use crate::session::Connection;
+
+/// What is sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not.
+    Hole,
+}
+
+impl Chunks {
+    /// Where what is wanted begins, from `offset` on; the end of the file is a hole. `None` if
+    /// `offset` is not in the file, or no data follows.
+    pub(crate) fn seek(
+        &self,
+        connection: &Connection,
+        offset: u64,
+        want: Extent,
+    ) -> Result<Option<u64>> {
+        let size = self.size(connection)?;
+        let page = PAGE_BYTES as u64;
+        let mut at = offset;
+        while at < size {
+            let record = self.record(connection)?;
+            if is_data(connection, record, at) == (want == Extent::Data) {
+                return Ok(Some(at));
+            }
+            let absent = map::entry(&connection.memory, record, at / CHUNK_BYTES).is_absent();
+            at = if absent { (at / CHUNK_BYTES + 1) * CHUNK_BYTES } else { (at / page + 1) * page };
+        }
+        Ok((want == Extent::Hole && offset < size).then_some(size))
+    }
+}
+
+fn is_data(connection: &Connection, record: &FileRecord, at: u64) -> bool {
+    let memory = &connection.memory;
+    let entry = map::entry(memory, record, at / CHUNK_BYTES).unrecalled();
+    if entry.is_absent() {
+        return at < record.backed_bytes.load(Ordering::SeqCst);
+    }
+    let page = (at % CHUNK_BYTES) as u32 / PAGE_BYTES as u32;
+    page < entry.pages()
+        && pages::state(memory.lanes(), entry.page().0 + page) != PageState::Invalid
+}

@@ -1,0 +1,74 @@
+//! Locks, client's side: asking and waiting.
+//!
+//! A waiting thread sleeps on a word of shared memory and holds no request slot meanwhile, so that
+//! any number of them leave room for the request that gives the lock back. A lock is only ever
+//! taken as the answer to a request: one that is not waited for any more cannot be granted.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terral_format::locks::{HeldLock, LockKind, Locker};
+use terral_format::message::{LockAsk, Reply, Request, WAIT_REFRESH_MS};
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::{futex, process, requests};
+
+use crate::session::{Connection, unexpected};
+
+/// Longest sleep before asking again.
+const REFRESH: Duration = Duration::from_millis(WAIT_REFRESH_MS);
+
+impl Connection {
+    pub(crate) fn lock(&self, ask: LockAsk, wait: bool) -> Result<()> {
+        let own = ask.locker == Locker::Process && ask.kind != LockKind::Unlock;
+        let note = || {
+            if own {
+                self.locks.may_hold(Some(ask.ino));
+            }
+        };
+        note();
+        let locked = if wait { self.lock_or_wait(ask) } else { self.ask_lock(ask, 0) };
+        // Once more: another thread may have closed the file, and told so, in between.
+        note();
+        locked
+    }
+
+    fn ask_lock(&self, ask: LockAsk, waiter: u32) -> Result<()> {
+        match self.call(Request::Lock { ask, waiter })? {
+            Reply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn lock_or_wait(&self, ask: LockAsk) -> Result<()> {
+        let waiter = process::thread();
+        let word = requests::unlocked(self.memory.bell(), ask.ino.0);
+        loop {
+            // Before asking: what is released from then on changes it.
+            let seen = word.load(Ordering::SeqCst);
+            match self.ask_lock(ask, waiter) {
+                Err(error) if error.kind == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            if !futex::wait(word, seen, Some(REFRESH)) && futex::handlers_interrupt() {
+                // Unheard, it is forgotten soon.
+                let _ = self.tell(Request::StopWaiting(waiter));
+                return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
+            }
+        }
+    }
+
+    pub(crate) fn lock_test(&self, ask: LockAsk) -> Result<Option<HeldLock>> {
+        match self.call(Request::LockTest(ask))? {
+            Reply::Lock(held) => Ok(held),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Gives back all that this process holds of a file, if it may hold something.
+    pub(crate) fn unlock_own(&self, ask: LockAsk) -> Result<()> {
+        if self.locks.is_used() && self.locks.forget(ask.ino) {
+            self.ask_lock(ask, 0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! What the server's table in shared memory says of names and attributes, without a message.
+//!
+//! Whatever it cannot say for certain is answered by the server: names that only the backing has,
+//! and those that are just being changed.
+
+use std::sync::atomic::{Ordering, fence};
+
+use terral_format::geometry::NAME_MAX;
+use terral_format::ids::{FileSlot, Ino, ROOT};
+use terral_format::message::{Attributes, Kind, Name, Reply, Request, Target};
+use terral_format::names::{Inode, Lookup, Table, flag};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::session::{Connection, Memory, unexpected};
+
+/// What is known of a path.
+pub(crate) enum Known {
+    /// It is this.
+    Here(Inode),
+    /// It is not, for this reason.
+    Not(ErrorKind),
+    /// Only the server can tell.
+    Unknown,
+}
+
+impl Memory {
+    /// Runs `look` on the table, unless a server is just writing it anew.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(Table<'_>) -> Option<T>) -> Option<T> {
+        let table = self.names();
+        let epoch = table.epoch().load(Ordering::Acquire);
+        if epoch == 0 {
+            return None;
+        }
+        let found = look(table);
+        fence(Ordering::Acquire);
+        found.filter(|_| table.epoch().load(Ordering::Relaxed) == epoch)
+    }
+
+    fn step(table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
+        if directory.kind != Kind::Directory {
+            let link = directory.kind == Kind::Symlink;
+            return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
+        }
+        if name.len() > NAME_MAX {
+            return Known::Not(ErrorKind::NameTooLong);
+        }
+        match table.lookup(directory.ino, name) {
+            Lookup::Found(inode) => table.file_of(&inode).map_or(Known::Unknown, Known::Here),
+            Lookup::Missing if !directory.is(flag::OVERLAY) => Known::Not(ErrorKind::NotFound),
+            Lookup::Missing | Lookup::Unsure => Known::Unknown,
+        }
+    }
+
+    /// Follows a path, relative and normal, through the table; not through symbolic links.
+    pub(crate) fn walk(&self, path: &[u8]) -> Known {
+        let known = self.look(|table| {
+            let mut at = table.find(ROOT)?;
+            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+                match Memory::step(table, &at, name) {
+                    Known::Here(inode) => at = inode,
+                    other => return Some(other),
+                }
+            }
+            Some(Known::Here(at))
+        });
+        known.unwrap_or(Known::Unknown)
+    }
+
+    /// Attributes of an inode now: what writers change lies in its header.
+    fn attributes(&self, inode: &Inode) -> Option<Attributes> {
+        let mut attributes = inode.attributes();
+        if let Some(slot) = inode.slot {
+            (attributes.size, attributes.modified_ns, attributes.accessed_ns) =
+                self.written(slot, inode.ino)?;
+        }
+        Some(attributes)
+    }
+
+    fn written(&self, slot: FileSlot, ino: Ino) -> Option<(u64, u64, u64)> {
+        let header = self.header(slot)?;
+        let size = terral_format::size::SizeWord::load(&header.size).size();
+        let modified_ns = header.modified_ns.load(Ordering::Acquire);
+        let accessed_ns = header.accessed_ns.load(Ordering::Acquire);
+        let own = self.record(slot)?.ino.load(Ordering::Acquire) == ino.0;
+        own.then_some((size, modified_ns, accessed_ns))
+    }
+
+    /// Attributes of an inode by number, if the table has it.
+    pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
+        self.look(|table| table.find(ino)).and_then(|inode| self.attributes(&inode))
+    }
+
+    /// The path of an inode, if the table has it.
+    pub(crate) fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        // Somebody may be renaming just now; for long nobody does.
+        (0..64).find_map(|_| self.look(|table| table.path(ino)))
+    }
+
+    /// Attributes of a name; `None`: ask the server.
+    pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Attributes>> {
+        match self.walk(path) {
+            Known::Here(inode) => self.attributes(&inode).map(Ok),
+            Known::Not(kind) => Some(Err(Error::new(kind, shown(path)))),
+            Known::Unknown => None,
+        }
+    }
+
+    /// All names of a directory, in order of their bytes; `None`: ask the server.
+    pub(crate) fn list(&self, path: &[u8]) -> Option<Vec<Name>> {
+        let Known::Here(directory) = self.walk(path) else { return None };
+        if directory.kind != Kind::Directory || directory.is(flag::OVERLAY) {
+            return None;
+        }
+        let mut names = self.look(|table| table.children(directory.ino))?;
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Some(names)
+    }
+}
+
+/// A path for a person.
+pub(crate) fn shown(path: &[u8]) -> String {
+    format!("/{}", String::from_utf8_lossy(path))
+}
+
+/// Most symbolic links followed in one path, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// Where a path leads when symbolic links are followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// To this path, which has no link on its way.
+    Here(Vec<u8>),
+    /// Out of the namespace: to this absolute path, or one that is relative to the parent of the
+    /// root (`..` above it).
+    Outside(Vec<u8>),
+}
+
+impl Connection {
+    /// Attributes of a name, from the server.
+    pub(crate) fn stat_there(&self, path: &[u8]) -> Result<Attributes> {
+        match self.call(Request::Stat(Target::Path(path)))? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What a symbolic link says.
+    pub(crate) fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        if let Known::Here(link) = self.memory.walk(path)
+            && let Some(target) = self.memory.look(|table| table.target(link.ino))
+        {
+            return Ok(target);
+        }
+        match self.call(Request::ReadLink(path))? {
+            Reply::LinkTarget(target) => Ok(target),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What is at a path, asking the server where the table does not know.
+    fn find(&self, path: &[u8]) -> Result<Kind> {
+        let found = self.memory.stat(path);
+        found.unwrap_or_else(|| self.stat_there(path)).map(|attributes| attributes.kind)
+    }
+
+    /// Follows the symbolic links of `path`, the last component's only if `last`. Components may be
+    /// `.` and `..`; what does not exist is left as it is.
+    pub(crate) fn follow(&self, path: &[u8], last: bool) -> Result<Followed> {
+        let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+            let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+            parts.map(<[u8]>::to_vec).rev().collect()
+        };
+        let mut todo = parts(path);
+        let mut here: Vec<Vec<u8>> = Vec::new();
+        let mut links = 0;
+        while let Some(part) = todo.pop() {
+            match part.as_slice() {
+                b"." => continue,
+                b".." if here.pop().is_some() => continue,
+                b".." => {
+                    todo.push(part);
+                    todo.reverse();
+                    return Ok(Followed::Outside(todo.join(&b'/')));
+                }
+                _ => here.push(part),
+            }
+            if todo.is_empty() && !last {
+                break;
+            }
+            let path = here.join(&b'/');
+            match self.find(&path) {
+                Ok(Kind::Symlink) => {}
+                Ok(_) => continue,
+                Err(error) if error.kind == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Error::new(ErrorKind::Loop, shown(&path)));
+            }
+            let target = self.read_link(&path)?;
+            here.pop();
+            todo.extend(parts(&target));
+            if target.first() == Some(&b'/') {
+                todo.reverse();
+                return Ok(Followed::Outside([b"/", &todo.join(&b'/')[..]].concat()));
+            }
+        }
+        Ok(Followed::Here(here.join(&b'/')))
+    }
+}

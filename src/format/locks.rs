@@ -1,0 +1,134 @@
+//! Locks on files: kinds, ranges and owners, in the terms of fcntl(2) and flock(2).
+//!
+//! Not here: which locks there are (the server's table), and the requests (`message`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::DescriptionSlot;
+use crate::{Error, ErrorKind, Result};
+
+/// The largest offset of the operating system. A range that ends there has no end.
+const LAST: u64 = i64::MAX as u64;
+/// `EOVERFLOW`.
+const OVERFLOW: i32 = 75;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockKind {
+    /// No lock: what is held there is given back.
+    Unlock,
+    /// Others may have shared locks there, but no exclusive one (`F_RDLCK`, `LOCK_SH`).
+    Shared,
+    /// Nobody else may have a lock there (`F_WRLCK`, `LOCK_EX`).
+    Exclusive,
+}
+
+/// Bytes of a file, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRange {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte; [`i64::MAX`] is beyond every file's end.
+    pub last: u64,
+}
+
+impl LockRange {
+    /// The whole file, however long it becomes.
+    pub const ALL: LockRange = LockRange { first: 0, last: LAST };
+
+    /// The range of a `struct flock`: `start` counted from the file's begin, `length` as in
+    /// `l_len`, where 0 means without end and a negative one the bytes before `start`.
+    ///
+    /// # Errors
+    /// `EINVAL` if it begins before the file, `EOVERFLOW` if it ends beyond what an offset can say.
+    pub fn of(start: i64, length: i64) -> Result<Self> {
+        let refuse = |kind, errno| Error { kind, errno, context: "range of a lock".into() };
+        let invalid = || refuse(ErrorKind::Invalid, ErrorKind::Invalid.to_errno());
+        let (first, last) = match length {
+            0 => (start, i64::MAX),
+            1.. => {
+                let end = start.checked_add(length - 1);
+                (start, end.ok_or_else(|| refuse(ErrorKind::TooLarge, OVERFLOW))?)
+            }
+            _ => (start.checked_add(length).ok_or_else(invalid)?, start - 1),
+        };
+        match u64::try_from(first) {
+            Ok(first) => Ok(LockRange { first, last: last as u64 }),
+            Err(_) => Err(invalid()),
+        }
+    }
+
+    /// `l_len` of a `struct flock` whose `l_start` is [`LockRange::first`].
+    pub fn length(&self) -> i64 {
+        if self.last >= LAST { 0 } else { (self.last - self.first + 1) as i64 }
+    }
+
+    /// Whether it is one: in order, and within what an offset can say.
+    pub fn is_sane(&self) -> bool {
+        self.first <= self.last && self.last <= LAST
+    }
+
+    /// Whether both have a byte in common.
+    pub fn overlaps(&self, other: &LockRange) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Which of the three kinds of locks: the first two get in each other's way, the third only in its
+/// own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Locker {
+    /// The process: `F_SETLK`. Released when it closes any descriptor of the file, or ends.
+    Process,
+    /// The open-file description: `F_OFD_SETLK`. Released when that ends.
+    Description,
+    /// The open-file description, by `flock(2)`: always the whole file.
+    Flock,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LockOwner {
+    /// A process, for [`Locker::Process`]: through `exec` it stays the same one.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// When it started, in clock ticks since boot: a number alone may be somebody else's.
+        started_ticks: u64,
+    },
+    /// A description, for [`Locker::Description`].
+    Description(DescriptionSlot),
+    /// A description, for [`Locker::Flock`].
+    Flock(DescriptionSlot),
+}
+
+/// A lock that is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLock {
+    /// The process that holds it; 0 if an open-file description does (`l_pid` is −1 then).
+    pub pid: u32,
+    /// Where.
+    pub range: LockRange,
+    /// Shared or exclusive.
+    pub kind: LockKind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockRange;
+
+    #[test]
+    fn ranges_are_those_of_fcntl() {
+        let of = |start, length| LockRange::of(start, length).map(|r| (r.first, r.last));
+        assert_eq!(of(10, 5).ok(), Some((10, 14)));
+        assert_eq!(of(10, -5).ok(), Some((5, 9)));
+        assert_eq!(of(10, 0).ok(), Some((10, i64::MAX as u64)));
+        let errno = |start, length| LockRange::of(start, length).map_err(|e| e.to_errno()).err();
+        assert_eq!(errno(-1, 5), Some(22));
+        assert_eq!(errno(3, -4), Some(22));
+        assert_eq!(errno(i64::MIN, -1), Some(22));
+        assert_eq!(errno(i64::MAX, 2), Some(75));
+        assert_eq!(LockRange::ALL.length(), 0);
+        assert_eq!(LockRange { first: 3, last: 3 }.length(), 1);
+    }
+}

@@ -1,0 +1,109 @@
+//! The naming role: what requests that move names, or give files more of them, do.
+
+use terral_format::geometry::PATH_MAX;
+use terral_format::ids::Ino;
+use terral_format::message::{Kind, RenameHow, Reply, Target};
+use terral_format::names::flag;
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authn::now_ns;
+use crate::lookup::shown;
+use crate::state::State;
+
+impl State {
+    /// Moves a name.
+    pub fn rename(&mut self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
+        let (parent, name) = self.resolve_parent(from)?;
+        let (to_parent, to_name) = self.resolve_parent(to)?;
+        let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
+        let ino = self.child(parent, name)?.ok_or_else(missing(from))?;
+        let there = self.child_or_new(to_parent, to_name)?;
+        self.permit_change_in(parent, from)?;
+        self.permit_change_in(to_parent, to)?;
+        self.refuse_below_itself(ino, from, to)?;
+        if how == RenameHow::Exchange {
+            let there = there.ok_or_else(missing(to))?;
+            self.refuse_below_itself(there, to, from)?;
+        } else if let Some(there) = there {
+            if how == RenameHow::Keep {
+                return Err(Error::new(ErrorKind::Exists, shown(to)));
+            }
+            if there == ino {
+                return Ok(());
+            }
+            self.permit_replacing(ino, there, to)?;
+            self.keep_for_openers(there)?;
+        }
+        let (name, to_name, time_ns) = (name.into(), to_name.into(), now_ns());
+        self.record(match how {
+            RenameHow::Exchange => Record::Exchanged { parent, name, to_parent, to_name, time_ns },
+            _ => Record::Renamed { parent, name, to_parent, to_name, time_ns },
+        });
+        Ok(())
+    }
+
+    fn refuse_below_itself(&self, moved: Ino, from: &[u8], to: &[u8]) -> Result<()> {
+        let directory = self.names.inode(moved).is_some_and(|inode| inode.is_directory());
+        if directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/')) {
+            return Err(Error::new(ErrorKind::Invalid, shown(to)));
+        }
+        Ok(())
+    }
+
+    /// What rename(2) lets one thing take the place of.
+    fn permit_replacing(&mut self, moved: Ino, there: Ino, to: &[u8]) -> Result<()> {
+        let is_directory = |ino| self.names.inode(ino).is_some_and(|inode| inode.is_directory());
+        let refuse = |kind| Err(Error::new(kind, shown(to)));
+        match (is_directory(moved), is_directory(there)) {
+            (true, false) => refuse(ErrorKind::NotDirectory),
+            (false, true) => refuse(ErrorKind::IsDirectory),
+            (true, true) if !self.names_of(there)?.is_empty() => refuse(ErrorKind::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file a further name, or one that has none its first.
+    pub fn link(&mut self, target: &Target<'_>, path: &[u8]) -> Result<()> {
+        let ino = self.target(target)?;
+        let (parent, name) = self.resolve_parent(path)?;
+        if self.child_or_new(parent, name)?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, shown(path)));
+        }
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let inode = self.names.inode(ino).ok_or_else(missing)?;
+        if inode.is_directory() {
+            let refused = Error::new(ErrorKind::Unauthorized, shown(path));
+            return Err(Error { errno: refused.kind.to_errno(), ..refused });
+        }
+        self.permit_change_in(parent, path)?;
+        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), now_ns());
+        self.record(Record::Linked { ino, alias, parent, name, time_ns });
+        if !inode.is(flag::NAMED) {
+            self.owe(ino);
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        if target.is_empty() || target.len() >= PATH_MAX {
+            let kind = if target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
+            return Err(Error::new(kind, shown(target)));
+        }
+        let (parent, name) = self.resolve_parent(path)?;
+        if self.child_or_new(parent, name)?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, shown(path)));
+        }
+        self.permit_change_in(parent, path)?;
+        self.make(parent, name, Kind::Symlink, 0o777, target);
+        Ok(())
+    }
+
+    /// What a symbolic link says.
+    pub fn read_link(&mut self, path: &[u8]) -> Result<Reply> {
+        let ino = self.resolve(path)?;
+        let refused = || Error::new(ErrorKind::Invalid, shown(path));
+        self.names.target(ino).map(Reply::LinkTarget).ok_or_else(refused)
+    }
+}

@@ -1,0 +1,141 @@
+//! One name operation brought to the backing. Each may be done again after a restart.
+//!
+//! Not here: their order, and what must be copied before (`drain`).
+
+use terral_format::ids::{Ino, Lsn};
+use terral_format::record::{Fingerprint, NameOperation, Record};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Touched};
+
+use crate::lookup::shown;
+use crate::state::State;
+
+/// `EPERM`.
+const NOT_PERMITTED: i32 = 1;
+
+/// Does one operation there.
+pub fn bring(
+    state: &mut State,
+    backing: &dyn Backing,
+    lsn: Lsn,
+    owed: &NameOperation,
+) -> Result<()> {
+    match owed {
+        NameOperation::MakeDirectory { path, mode } => backing.make_directory(path, *mode),
+        NameOperation::MakeLink { path, target } => backing.make_link(path, target),
+        NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
+        NameOperation::Unlink { path, keeps: None } => backing.unlink(path),
+        NameOperation::Unlink { path, keeps: Some(ino) } => unlink_one(state, backing, path, *ino),
+        NameOperation::Exchange { from, to } => exchange(state, backing, lsn, (from, to)),
+        NameOperation::Link { from, to, ino } => {
+            touched(state, *ino, done_before(backing.link(from, to))?);
+            Ok(())
+        }
+        NameOperation::Rename { from, to, ino } => {
+            touched(state, *ino, done_before(backing.rename(from, to))?);
+            Ok(())
+        }
+        NameOperation::SetXattr { path, ino, name, value } => {
+            let done = backing.set_xattr(path, name, value.as_deref());
+            xattr_done(state, path, *ino, done)
+        }
+        NameOperation::Change { path, ino, change } => {
+            touched(state, *ino, done_before(backing.change(path, *change))?);
+            Ok(())
+        }
+    }
+}
+
+/// What is missing was moved before a restart, or somebody else took it away: nothing is left to
+/// do.
+fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// Done twice, an exchange would be undone: what had the first name is noted before.
+fn exchange(
+    state: &mut State,
+    backing: &dyn Backing,
+    lsn: Lsn,
+    (from, to): (&[u8], &[u8]),
+) -> Result<()> {
+    if let Some(inode) = state.names.exchanging(lsn)
+        && backing.stat(to)?.fingerprint.inode == inode
+    {
+        return Ok(());
+    }
+    let Some(found) = done_before(backing.stat(from))? else { return Ok(()) };
+    state.record(Record::Exchanging { lsn, inode: found.fingerprint.inode });
+    state.commit()?;
+    done_before(backing.exchange(from, to)).map(drop)
+}
+
+/// What cannot be kept there is kept here only: said once if that is so of all, and for this one
+/// if it is too much there.
+fn xattr_done(state: &mut State, path: &[u8], ino: Ino, done: Result<Touched>) -> Result<()> {
+    match done_before(done) {
+        Ok(found) => {
+            touched(state, ino, found);
+            Ok(())
+        }
+        Err(error) if error.kind == ErrorKind::Unsupported => {
+            if !std::mem::replace(&mut state.debts.no_xattrs, true) {
+                let what = "extended attributes are kept here only: the directory takes none";
+                state.debts.conflict(format!("{}: {what}", shown(path)));
+            }
+            Ok(())
+        }
+        Err(error) if error.kind == ErrorKind::NoSpace => {
+            state.debts.conflict(format!("extended attribute kept here only: {error}"));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A file keeps its other names, and looks different with one less.
+fn unlink_one(state: &mut State, backing: &dyn Backing, path: &[u8], ino: Ino) -> Result<()> {
+    let look = |state: &State| -> Option<Fingerprint> {
+        let other = state.names.path(ino)?;
+        Some(backing.stat(&state.names.backing_path(&other)).ok()?.fingerprint)
+    };
+    let before = look(state);
+    backing.unlink(path)?;
+    let after = look(state);
+    touched(state, ino, before.zip(after).map(|(before, after)| Touched { before, after }));
+    Ok(())
+}
+
+/// Whether a name operation failed because of what somebody else has there, or because this user
+/// may not do it: trying again will not help, and the rest must not wait for it.
+pub fn is_final(error: &Error) -> bool {
+    let theirs = [
+        ErrorKind::NotEmpty,
+        ErrorKind::IsDirectory,
+        ErrorKind::NotDirectory,
+        ErrorKind::Exists,
+        ErrorKind::CrossDevice,
+        ErrorKind::Unsupported,
+        ErrorKind::NameTooLong,
+        ErrorKind::Invalid,
+        ErrorKind::Loop,
+    ];
+    theirs.contains(&error.kind) || error.errno == NOT_PERMITTED
+}
+
+/// Our own change of a file's look is not somebody else's.
+fn touched(state: &mut State, ino: Ino, found: Option<Touched>) {
+    let (Some(inode), Some(found)) = (state.names.inode(ino), found) else { return };
+    // Done twice, the first time by a server that died, it shows how it looked in between.
+    let between = |known: Fingerprint| {
+        let same = (known.inode, known.size) == (found.before.inode, found.before.size);
+        state.names.is_resumed() && same
+    };
+    let ours = |known| known == found.before || between(known);
+    if inode.published.is_some_and(ours) && !inode.is_directory() {
+        state.record(Record::Touched { ino, fingerprint: found.after });
+    }
+}

@@ -1,0 +1,42 @@
+//! Extended attributes of what is under a name, found before as an open `O_PATH` file.
+
+use std::fs::File;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::Xattrs;
+use super::attributes::by_name;
+
+/// Longest name list and value the operating system has.
+const LONGEST: usize = 64 << 10;
+
+/// Sets one, or removes it; one that is missing is no error.
+pub(super) fn set(file: &File, name: &[u8], value: Option<&[u8]>) -> Result<(), Errno> {
+    let path = by_name(file);
+    match value {
+        Some(value) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
+        None => match rustix::fs::removexattr(path, name) {
+            Err(Errno::NODATA) => Ok(()),
+            done => done,
+        },
+    }
+}
+
+/// All `user.*` ones with their values.
+pub(super) fn all(file: &File) -> Result<Xattrs, Errno> {
+    let path = by_name(file);
+    let mut names = [0; LONGEST];
+    let length = rustix::fs::listxattr(&path, &mut names[..])?;
+    let mut found = Vec::new();
+    let mut value = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|n| n.starts_with(b"user.")) {
+        value.resize(LONGEST, 0);
+        match rustix::fs::getxattr(&path, name, &mut value[..]) {
+            Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
+            Err(Errno::NODATA) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}

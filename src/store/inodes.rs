@@ -1,0 +1,570 @@
+//! The table of names as the server writes it: slots, chains, lists of children, and the heap of
+//! names. See `terral_format::names` for how it is read meanwhile.
+//!
+//! It holds no truth of its own: after a restart it is written anew from the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use terral_format::geometry::{GRANULE_BYTES, SLOT_WORDS};
+use terral_format::ids::Ino;
+use terral_format::names::{
+    Buckets, FIRST_LEVEL, Inode, Lookup, Table, flag, generation_of, hash, index_of, ino_of,
+};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::heap::Heap;
+use crate::memory::Memory;
+
+/// Slots, and granules, that always exist ahead of need.
+const AHEAD: u32 = 4096;
+
+/// The table of names of one server.
+pub struct Inodes {
+    memory: Arc<Memory>,
+    heap: Heap,
+    /// Granules below exist in memory.
+    heap_there: u32,
+    /// Slots from here on were never used.
+    next: u32,
+    /// Slots below exist in memory.
+    there: u32,
+    free: Vec<u32>,
+    generation: u64,
+    count: u64,
+    named: u32,
+}
+
+fn granules(bytes: usize) -> u32 {
+    bytes.div_ceil(GRANULE_BYTES) as u32
+}
+
+impl Inodes {
+    /// Over a table that is all zeros.
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Inodes {
+            memory,
+            heap: Heap::default(),
+            heap_there: 0,
+            next: 1,
+            there: 0,
+            free: Vec::new(),
+            generation: 0,
+            count: 0,
+            named: 0,
+        }
+    }
+
+    fn table(&self) -> Table<'_> {
+        self.memory.names()
+    }
+
+    /// From now on what is in the table counts; `epoch` is not 0 and another one at each start.
+    pub fn show(&self, epoch: u64) {
+        self.table().epoch().store(epoch, Ordering::Release);
+    }
+
+    /// Makes sure that the next slots and names find memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if the table is full, [`ErrorKind::NoSpace`] if memory is.
+    pub fn reserve(&mut self) -> Result<()> {
+        let layout = self.memory.geometry.names();
+        let full = || Error::new(ErrorKind::TooMany, format!("{} files", layout.inodes()));
+        if self.next + AHEAD / 2 > self.there {
+            let end = (self.next + AHEAD).min(layout.inodes());
+            if self.next + 1 >= layout.inodes() {
+                return Err(full());
+            }
+            let slots = (layout.slot_at(self.next), layout.slot_at(end));
+            self.memory.prepare_names(slots.0, slots.1)?;
+            let buckets = (layout.bucket_at(self.next), layout.bucket_at(end - 1) + 1);
+            self.memory.prepare_names(buckets.0, buckets.1)?;
+            self.there = end;
+        }
+        let next = self.heap.end();
+        if next + AHEAD / 2 > self.heap_there {
+            let end = (next + AHEAD).min(layout.granules());
+            if next + 512 >= layout.granules() {
+                return Err(full());
+            }
+            let at = (layout.granule_at(next), layout.granule_at(end));
+            self.memory.prepare_names(at.0, at.1)?;
+            self.heap_there = end;
+        }
+        Ok(())
+    }
+
+    // Looking.
+
+    /// The number the next new inode gets.
+    pub fn next_ino(&self) -> Ino {
+        match self.free.last() {
+            Some(index) => ino_of(*index, self.generation + 1),
+            None => ino_of(self.next, self.generation),
+        }
+    }
+
+    /// An inode.
+    pub fn get(&self, ino: Ino) -> Option<Inode> {
+        Some(self.at(index_of(ino))).filter(|inode| inode.ino == ino && ino.0 != 0)
+    }
+
+    /// What is in slot `index`.
+    pub fn at(&self, index: u32) -> Inode {
+        self.table().inode(index)
+    }
+
+    /// What `name` is in `directory`; perhaps a further name ([`flag::ALIAS`]).
+    pub fn lookup(&self, directory: Ino, name: &[u8]) -> Option<Inode> {
+        match self.table().lookup(directory, name) {
+            Lookup::Found(inode) => Some(inode),
+            Lookup::Missing | Lookup::Unsure => None,
+        }
+    }
+
+    /// The name of an inode.
+    pub fn name(&self, inode: &Inode) -> Vec<u8> {
+        self.text(inode.name_at, inode.name_bytes.into())
+    }
+
+    /// What a symbolic link says.
+    pub fn target(&self, inode: &Inode) -> Vec<u8> {
+        self.text(inode.below, inode.size as usize)
+    }
+
+    fn text(&self, granule: u32, bytes: usize) -> Vec<u8> {
+        let mut text = vec![0; bytes];
+        self.table().text(granule, &mut text);
+        text
+    }
+
+    /// The children of a directory, in no order; among them further names.
+    pub fn children(&self, directory: &Inode) -> impl Iterator<Item = Inode> {
+        let mut at = directory.below;
+        std::iter::from_fn(move || {
+            let inode = self.at(at);
+            let there = at != 0;
+            at = inode.after;
+            there.then_some(inode)
+        })
+    }
+
+    /// All of them, further names included.
+    pub fn iter(&self) -> impl Iterator<Item = Inode> {
+        (1..self.next).map(|index| self.at(index)).filter(|inode| inode.ino.0 != 0)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    // Changing.
+
+    /// Puts an inode into its slot, with a name in a directory unless the name is empty, and with
+    /// what it says if it is a symbolic link.
+    pub fn insert(&mut self, mut inode: Inode, place: (Ino, &[u8]), target: &[u8]) {
+        let index = index_of(inode.ino);
+        self.generation = self.generation.max(generation_of(inode.ino));
+        if self.at(index).ino.0 != 0 {
+            // In a replay: it was forgotten before its slot was used again.
+            self.forget(index);
+        } else if inode.is_directory() {
+            // In a snapshot, children may come before their directory.
+            inode.below = self.at(index).below;
+        }
+        if self.free.last() == Some(&index) {
+            self.free.pop();
+        }
+        self.next = self.next.max(index + 1);
+        self.count += 1;
+        if !target.is_empty() {
+            inode.below = self.store_text(target);
+            inode.size = target.len() as u64;
+        }
+        self.write(index, &inode);
+        if !place.1.is_empty() {
+            self.name_it(index, place.0, place.1);
+        }
+    }
+
+    /// Changes what is in a slot. Its names and lists change through the other functions.
+    pub fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
+        if let Some(mut inode) = self.get(ino) {
+            change(&mut inode);
+            self.write(index_of(ino), &inode);
+        }
+    }
+
+    /// Takes the name of slot `index` away.
+    pub fn unname(&mut self, index: u32) {
+        let hash = self.at(index).hash;
+        self.quietly(&[hash], |inodes| inodes.unlink(index));
+    }
+
+    /// Gives the inode in slot `index`, which has none, a name.
+    pub fn name_it(&mut self, index: u32, directory: Ino, name: &[u8]) {
+        let hash = hash(index_of(directory), name);
+        self.quietly(&[hash], |inodes| inodes.link(index, directory, name));
+        if self.named > self.table().buckets().count() {
+            self.split();
+        }
+    }
+
+    /// Moves the name of slot `index`; `replaced` loses its own in the same moment.
+    pub fn rename(&mut self, index: u32, to: (Ino, &[u8]), replaced: Option<u32>) {
+        let hashes = [self.at(index).hash, hash(index_of(to.0), to.1)];
+        self.quietly(&hashes, |inodes| {
+            replaced.into_iter().for_each(|there| inodes.unlink(there));
+            inodes.unlink(index);
+            inodes.link(index, to.0, to.1);
+        });
+    }
+
+    /// Lets two named slots change names.
+    pub fn exchange(&mut self, one: u32, other: u32) {
+        let (a, b) = (self.at(one), self.at(other));
+        let (name_a, name_b) = (self.name(&a), self.name(&b));
+        let (in_a, in_b) = (self.at(a.parent).ino, self.at(b.parent).ino);
+        self.quietly(&[a.hash, b.hash], |inodes| {
+            inodes.unlink(one);
+            inodes.unlink(other);
+            inodes.link(one, in_b, &name_b);
+            inodes.link(other, in_a, &name_a);
+        });
+    }
+
+    /// Empties a slot, which has no name any more; it may be used again.
+    pub fn free(&mut self, index: u32) {
+        self.forget(index);
+        self.free.push(index);
+    }
+
+    fn forget(&mut self, index: u32) {
+        let inode = self.at(index);
+        if inode.is(flag::NAMED) {
+            self.unname(index);
+        }
+        if inode.kind == terral_format::message::Kind::Symlink {
+            self.heap.give(inode.below, granules(inode.size as usize));
+        }
+        self.count -= 1;
+        let slot = self.table().slot(index);
+        begin(&slot[0]);
+        slot[1..SLOT_WORDS].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        end(&slot[0]);
+    }
+
+    /// After a replay: which slots are free, and that no number is used twice.
+    pub fn replayed(&mut self, counted: Ino) {
+        self.generation = self.generation.max(generation_of(counted));
+        self.free = (1..self.next).filter(|index| self.at(*index).ino.0 == 0).rev().collect();
+    }
+
+    // The structures.
+
+    /// Runs `change` while readers of these stripes wait.
+    fn quietly(&mut self, hashes: &[u32], change: impl FnOnce(&mut Self)) {
+        let memory = self.memory.clone();
+        let table = memory.names();
+        let first = table.stripe(hashes[0]);
+        let second = hashes.get(1).map(|hash| table.stripe(*hash));
+        let second = second.filter(|second| !std::ptr::eq(*second, first));
+        begin(first);
+        second.into_iter().for_each(begin);
+        change(self);
+        end(first);
+        second.into_iter().for_each(end);
+    }
+
+    fn write(&self, index: u32, inode: &Inode) {
+        let slot = self.table().slot(index);
+        begin(&slot[0]);
+        for (word, value) in slot[1..].iter().zip(inode.encode()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        end(&slot[0]);
+    }
+
+    fn store_text(&mut self, text: &[u8]) -> u32 {
+        let place = self.heap.take(granules(text.len()));
+        let layout = self.memory.geometry.names();
+        let words = self.memory.names_words();
+        // Whoever still reads what was there before has its slot's counter changed by now.
+        fence(Ordering::Release);
+        for (at, bytes) in text.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            words[layout.granule_at(place) + at].store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        place
+    }
+
+    fn set_head(&self, bucket: u32, index: u32) {
+        let word = self.table().bucket_word(bucket);
+        let old = word.load(Ordering::Relaxed);
+        let new = if bucket.is_multiple_of(2) {
+            old >> 32 << 32 | u64::from(index)
+        } else {
+            u64::from(old as u32) | u64::from(index) << 32
+        };
+        word.store(new, Ordering::Release);
+    }
+
+    fn set_next(&self, index: u32, next: u32) {
+        let word = &self.table().slot(index)[3];
+        let hash = word.load(Ordering::Relaxed) as u32;
+        word.store(u64::from(hash) | u64::from(next) << 32, Ordering::Release);
+    }
+
+    fn set_neighbour(&self, index: u32, after: Option<u32>, before: Option<u32>) {
+        if index == 0 {
+            return;
+        }
+        let word = &self.table().slot(index)[11];
+        let old = word.load(Ordering::Relaxed);
+        let (after, before) = (after.unwrap_or(old as u32), before.unwrap_or((old >> 32) as u32));
+        word.store(u64::from(after) | u64::from(before) << 32, Ordering::Release);
+    }
+
+    /// Changes a directory's list of children by `change`, which gives its new first one.
+    fn relist(&self, directory: u32, change: impl FnOnce(u32) -> u32) {
+        let slot = self.table().slot(directory);
+        begin(&slot[0]);
+        let old = slot[10].load(Ordering::Relaxed);
+        let first = change((old >> 32) as u32);
+        slot[10].store(u64::from(old as u32) | u64::from(first) << 32, Ordering::Relaxed);
+        end(&slot[0]);
+    }
+
+    fn link(&mut self, index: u32, directory: Ino, name: &[u8]) {
+        let parent = index_of(directory);
+        let hash = hash(parent, name);
+        let bucket = self.table().buckets().of(hash);
+        let mut inode = self.at(index);
+        inode.parent = parent;
+        inode.name_at = self.store_text(name);
+        inode.name_bytes = name.len() as u8;
+        inode.hash = hash;
+        inode.next = self.table().head(bucket);
+        inode.flags |= flag::NAMED;
+        inode.after = self.at(parent).below;
+        inode.before = 0;
+        self.relist(parent, |first| {
+            self.write(index, &inode);
+            self.set_neighbour(first, None, Some(index));
+            index
+        });
+        self.set_head(bucket, index);
+        self.named += 1;
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let mut inode = self.at(index);
+        let bucket = self.table().buckets().of(inode.hash);
+        let head = self.table().head(bucket);
+        if head == index {
+            self.set_head(bucket, inode.next);
+        } else {
+            let mut at = head;
+            while at != 0 && self.at(at).next != index {
+                at = self.at(at).next;
+            }
+            if at != 0 {
+                self.set_next(at, inode.next);
+            }
+        }
+        let (after, before) = (inode.after, inode.before);
+        self.heap.give(inode.name_at, granules(inode.name_bytes.into()));
+        inode.flags &= !flag::NAMED;
+        (inode.name_at, inode.name_bytes, inode.after, inode.before) = (0, 0, 0, 0);
+        self.relist(inode.parent, |first| {
+            self.set_neighbour(before, Some(after), None);
+            self.set_neighbour(after, None, Some(before));
+            self.write(index, &inode);
+            if first == index { after } else { first }
+        });
+        self.named -= 1;
+    }
+
+    /// One more bucket: what belongs there moves out of the one it is split from.
+    fn split(&mut self) {
+        let now = self.table().buckets();
+        let then = match now.split + 1 {
+            split if split == 1 << now.level => Buckets { level: now.level + 1, split: 0 },
+            split => Buckets { split, ..now },
+        };
+        let (old, new) = (now.split, (1 << now.level) + now.split);
+        self.quietly(&[old], |inodes| {
+            let mut heads = [0, 0];
+            let mut at = inodes.table().head(old);
+            while at != 0 {
+                let inode = inodes.at(at);
+                let moves = usize::from(then.of(inode.hash) == new);
+                inodes.set_next(at, heads[moves]);
+                heads[moves] = at;
+                at = inode.next;
+            }
+            inodes.set_head(old, heads[0]);
+            inodes.set_head(new, heads[1]);
+            let word = u64::from(then.split) | u64::from(then.level) << 32;
+            inodes.table().buckets_word().store(word, Ordering::Release);
+        });
+    }
+}
+
+const _: () = assert!(1 << FIRST_LEVEL >= terral_format::names::STRIPES);
+
+/// From here to [`end`], readers wait.
+fn begin(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    fence(Ordering::Release);
+}
+
+fn end(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inodes;
+    use crate::memory::{Memory, Private};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use terral_format::geometry::Geometry;
+    use terral_format::ids::{Ino, ROOT};
+    use terral_format::message::{Attributes, Kind};
+    use terral_format::names::{Inode, Lookup, flag, index_of};
+
+    fn memory(inodes: u32) -> Arc<Memory> {
+        let geometry = Geometry { segments: 1, files: 4, map_pages: 1, descriptions: 4, inodes };
+        let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
+        let [tables, headers, pages] = bytes.map(Private::boxed);
+        Arc::new(Memory::new("/nowhere".into(), geometry, tables, headers, pages))
+    }
+
+    fn inode(ino: Ino, kind: Kind) -> Inode {
+        let links = if kind == Kind::Directory { 2 } else { 1 };
+        let times = (ino.0, ino.0, ino.0);
+        Inode::new(&Attributes {
+            ino,
+            kind,
+            mode: 0o600,
+            links,
+            uid: 1,
+            gid: 1,
+            size: 0,
+            accessed_ns: times.0,
+            modified_ns: times.1,
+            changed_ns: times.2,
+        })
+    }
+
+    fn rooted(inodes: u32) -> (Arc<Memory>, Inodes) {
+        let memory = memory(inodes);
+        let mut table = Inodes::new(memory.clone());
+        table.insert(inode(ROOT, Kind::Directory), (Ino(0), b""), b"");
+        (memory, table)
+    }
+
+    #[test]
+    fn random_changes_leave_what_a_map_would() {
+        let (memory, mut table) = rooted(1 << 16);
+        let mut model: BTreeMap<Vec<u8>, Ino> = BTreeMap::new();
+        let mut seed = 7u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for _ in 0..40_000 {
+            let name = format!("n{}", random(2500)).into_bytes();
+            let other = format!("{}", random(2500)).repeat(1 + random(9) as usize).into_bytes();
+            match (random(4), model.get(&name).copied(), model.get(&other).copied()) {
+                (0 | 1, None, _) => {
+                    let ino = table.next_ino();
+                    assert!(model.values().all(|known| *known != ino));
+                    table.insert(inode(ino, Kind::File), (ROOT, &name), b"");
+                    model.insert(name, ino);
+                }
+                (2, Some(ino), _) => {
+                    table.unname(index_of(ino));
+                    table.free(index_of(ino));
+                    model.remove(&name);
+                }
+                (3, Some(ino), there) if name != other => {
+                    let replaced = there.map(index_of);
+                    table.rename(index_of(ino), (ROOT, &other), replaced);
+                    replaced.into_iter().for_each(|index| table.free(index));
+                    model.remove(&name);
+                    model.insert(other, ino);
+                }
+                _ => {}
+            }
+        }
+        for (name, ino) in &model {
+            assert_eq!(table.lookup(ROOT, name).map(|inode| inode.ino), Some(*ino));
+        }
+        assert_eq!(table.lookup(ROOT, b"nothing"), None);
+        let mut listed = memory.names().children(ROOT).expect("quiet");
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.ino)).collect();
+        assert_eq!(listed, model.into_iter().collect::<Vec<_>>());
+        assert_eq!(table.count(), listed.len() as u64 + 1);
+    }
+
+    #[test]
+    fn readers_never_see_a_name_that_is_there_missing_nor_half_an_inode() {
+        let (memory, mut table) = rooted(1 << 15);
+        let kept = table.next_ino();
+        table.insert(inode(kept, Kind::File), (ROOT, b"kept"), b"");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut seen = 0u64;
+                    while !over.load(Ordering::Relaxed) || seen == 0 {
+                        match memory.names().lookup(ROOT, b"kept") {
+                            Lookup::Found(inode) => assert_eq!(inode.ino, kept),
+                            Lookup::Missing => panic!("kept is missing"),
+                            Lookup::Unsure => {}
+                        }
+                        for side in [b"left", b"rite"] {
+                            if let Lookup::Found(inode) = memory.names().lookup(ROOT, side) {
+                                assert!(inode.is(flag::NAMED));
+                                assert_eq!(inode.changed_ns, inode.ino.0);
+                                seen += 1;
+                            }
+                        }
+                    }
+                });
+            }
+            let mut moving = table.next_ino();
+            table.insert(inode(moving, Kind::File), (ROOT, b"left"), b"");
+            for round in 0..20_000 {
+                let (to, index) = ([b"rite", b"left"][round % 2], index_of(moving));
+                if round % 5 == 0 {
+                    // A new file takes the place of the old one.
+                    let ino = table.next_ino();
+                    table.insert(inode(ino, Kind::File), (ROOT, b"next"), b"");
+                    table.rename(index_of(ino), (ROOT, to), None);
+                    table.unname(index);
+                    table.free(index);
+                    moving = ino;
+                } else {
+                    table.rename(index, (ROOT, to), None);
+                }
+                let more = table.next_ino();
+                if round < 20_000 {
+                    table.insert(
+                        inode(more, Kind::File),
+                        (ROOT, format!("{round}").as_bytes()),
+                        b"",
+                    );
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}

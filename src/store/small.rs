@@ -1,0 +1,76 @@
+//! The bytes of small closed files, packed: such a file needs neither a record nor a page.
+//!
+//! What is where is in the log; a restarted server finds the bytes as they were. Only files that
+//! the backing is not owed are packed, so nothing here is ever the only copy of a debt.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use terral_format::geometry::GRANULE_BYTES;
+use terral_format::{Error, Result};
+
+use crate::heap::Heap;
+
+/// Largest file that is packed, bytes.
+pub const SMALL_BYTES: u64 = 1024;
+
+/// The packed files of one server.
+pub struct Small {
+    path: PathBuf,
+    file: File,
+    heap: Heap,
+}
+
+fn granules(bytes: u64) -> u32 {
+    bytes.div_ceil(GRANULE_BYTES as u64) as u32
+}
+
+fn at(place: u32) -> u64 {
+    u64::from(place) * GRANULE_BYTES as u64
+}
+
+impl Small {
+    /// The packed files in `path`, made if it is not there.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut how = OpenOptions::new();
+        let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = how.open(path).map_err(|e| Error::system(&e, path.display().to_string()))?;
+        Ok(Small { path: path.into(), file, heap: Heap::default() })
+    }
+
+    fn failed(&self) -> impl FnOnce(std::io::Error) -> Error {
+        let path = self.path.display().to_string();
+        move |error| Error::system(&error, path)
+    }
+
+    /// After a restart: place and bytes of each file that is packed.
+    pub fn adopt(&mut self, used: impl Iterator<Item = (u32, u64)>) {
+        self.heap = Heap::with(used.map(|(place, bytes)| (place, granules(bytes))).collect());
+    }
+
+    /// Keeps `bytes`; gives the place.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<u32> {
+        let count = granules(bytes.len() as u64);
+        let place = self.heap.take(count);
+        let written = self.file.write_all_at(bytes, at(place));
+        if written.is_err() {
+            self.heap.give(place, count);
+        }
+        written.map_err(self.failed())?;
+        Ok(place)
+    }
+
+    /// What is kept at `place`.
+    pub fn get(&self, place: u32, into: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(into, at(place)).map_err(self.failed())
+    }
+
+    /// What was kept at `place`, so many bytes, is not needed any more.
+    pub fn free(&mut self, place: u32, bytes: u64) {
+        self.heap.give(place, granules(bytes));
+    }
+}

@@ -1,0 +1,339 @@
+//! Names and attributes as clients see them in shared memory, hard and symbolic links, exchanges,
+//! files without a name: across clients, deaths of the server, and in the permanent directory.
+#![cfg(not(loom))]
+
+mod files;
+mod process;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use files::{WRITE, open};
+use terral_client::{Client, ErrorKind, Followed, Kind, OpenHow, RenameHow};
+
+struct Bench {
+    _home: tempfile::TempDir,
+    target: tempfile::TempDir,
+    instance: PathBuf,
+    server: process::Process,
+    client: Client,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let home = tempfile::tempdir_in("/dev/shm").expect("room");
+        let target = tempfile::tempdir().expect("directory");
+        let instance = home.path().join("instance");
+        let server = process::start_server(&instance, Some(target.path()));
+        let client = Client::connect(&instance).expect("connects");
+        Bench { _home: home, target, instance, server, client }
+    }
+
+    fn restart(&mut self) {
+        self.server.kill();
+        self.server = process::start_server(&self.instance, Some(self.target.path()));
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let how = OpenHow { exclusive: false, truncate: true, ..WRITE };
+        let file = self.client.open(name.as_bytes(), how).expect("opens");
+        file.write(bytes).expect("writes");
+        file.close();
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        let how = OpenHow { access: 1, ..OpenHow::default() };
+        let file = self.client.open(name.as_bytes(), how).expect("opens");
+        let mut bytes = vec![0; file.size() as usize];
+        file.read_at(&mut bytes, 0).expect("reads");
+        file.close();
+        bytes
+    }
+
+    fn links(&self, name: &str) -> (u64, u32) {
+        let found = self.client.stat(name.as_bytes()).expect("stat");
+        (found.ino.0, found.links)
+    }
+
+    /// All is in the directory.
+    fn drained(&self) {
+        self.client.flush().expect("flushes");
+        let begin = Instant::now();
+        loop {
+            let drain = self.client.status().expect("status").drain;
+            if drain.settled && drain.owed_files == 0 && drain.owed_names == 0 {
+                assert_eq!(drain.conflicts, Vec::<String>::new());
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "stands still: {drain:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How many names the directory has.
+    fn count(&self) -> usize {
+        let names = fs::read_dir(self.target.path()).expect("lists");
+        names.filter(|name| name.as_ref().expect("entry").file_name() != ".terral").count()
+    }
+
+    fn there(&self, name: &str) -> PathBuf {
+        self.target.path().join(name)
+    }
+}
+
+fn kind(error: terral_client::Error) -> ErrorKind {
+    error.kind
+}
+
+#[test]
+fn role() {
+    if let Some((_, instance)) = process::role() {
+        process::serve(&instance, 128);
+    }
+}
+
+#[test]
+fn a_file_with_two_names_is_one_file_here_and_in_the_directory() {
+    let mut bench = Bench::new();
+    bench.write("one", b"first");
+    bench.client.link(b"one", b"two").expect("links");
+    assert_eq!(bench.links("one"), bench.links("two"));
+    assert_eq!(bench.links("two").1, 2);
+    bench.write("two", b"second");
+    assert_eq!(bench.read("one"), b"second");
+    bench.drained();
+    let ino = |name: &str| fs::metadata(bench.there(name)).expect("is there").ino();
+    assert_eq!(ino("one"), ino("two"));
+    assert_eq!(fs::read(bench.there("one")).expect("reads"), b"second");
+
+    // A third one made when the file is there already, and the first one gone.
+    bench.client.make_directory(b"d", 0o755).expect("makes");
+    bench.client.link(b"two", b"d/three").expect("links");
+    bench.client.unlink(b"one").expect("unlinks");
+    bench.restart();
+    assert_eq!(bench.links("two"), bench.links("d/three"));
+    assert_eq!(bench.links("two").1, 2);
+    assert_eq!(bench.client.stat(b"one").map_err(kind).err(), Some(ErrorKind::NotFound));
+    let file = open(&bench.client, "two");
+    file.write_at(b"S", 0).expect("writes");
+    file.close();
+    bench.drained();
+    assert!(!bench.there("one").exists());
+    assert_eq!(fs::read(bench.there("d/three")).expect("reads"), b"Second");
+    assert_eq!(fs::metadata(bench.there("two")).expect("is there").nlink(), 2);
+    assert_eq!(bench.client.link(b"d", b"e").map_err(kind), Err(ErrorKind::Unauthorized));
+    assert_eq!(bench.client.link(b"two", b"d").map_err(kind), Err(ErrorKind::Exists));
+}
+
+#[test]
+fn a_file_rewritten_whole_keeps_its_names_together() {
+    let bench = Bench::new();
+    bench.write("a", b"old");
+    bench.drained();
+    bench.client.link(b"a", b"b").expect("links");
+    bench.drained();
+    bench.write("b", b"entirely new");
+    bench.client.rename(b"b", b"c", RenameHow::Replace).expect("renames");
+    bench.drained();
+    for name in ["a", "c"] {
+        assert_eq!(fs::read(bench.there(name)).expect("reads"), b"entirely new", "{name}");
+        assert_eq!(fs::metadata(bench.there(name)).expect("is there").nlink(), 2);
+    }
+    assert!(!bench.there("b").exists());
+    bench.client.unlink(b"a").expect("unlinks");
+    bench.client.unlink(b"c").expect("unlinks");
+    bench.drained();
+    assert_eq!(bench.count(), 0);
+}
+
+#[test]
+fn symbolic_links_are_links_here_and_in_the_directory() {
+    let mut bench = Bench::new();
+    fs::create_dir(bench.there("real")).expect("makes");
+    fs::write(bench.there("real/file"), "bytes").expect("writes");
+    std::os::unix::fs::symlink("real", bench.there("old")).expect("links");
+    let client = &bench.client;
+    assert_eq!(client.stat(b"old").expect("stat").kind, Kind::Symlink);
+    assert_eq!(client.read_link(b"old").expect("reads"), b"real");
+    assert_eq!(client.stat(b"old/file").map_err(kind).err(), Some(ErrorKind::Link));
+    let here = |path: &str| Followed::Here(path.as_bytes().to_vec());
+    let follow = |path: &str, last| client.follow(path.as_bytes(), last).map_err(kind);
+    assert_eq!(follow("old/file", true), Ok(here("real/file")));
+    client.make_link(b"real/up", b"../old/./file").expect("links");
+    assert_eq!(follow("old/up", true), Ok(here("real/file")));
+    assert_eq!(follow("old/up", false), Ok(here("real/up")));
+    assert_eq!(follow("old/../none", true), Ok(here("none")));
+    client.make_link(b"loop", b"loop").expect("links");
+    assert_eq!(follow("loop", true), Err(ErrorKind::Loop));
+    client.make_link(b"out", b"/etc/./hosts").expect("links");
+    assert_eq!(follow("out", true), Ok(Followed::Outside(b"/etc/./hosts".to_vec())));
+    client.make_link(b"above", b"real/../../x").expect("links");
+    assert_eq!(follow("above", true), Ok(Followed::Outside(b"../x".to_vec())));
+    let long = vec![b'x'; 4096];
+    assert_eq!(client.make_link(b"l", &long).map_err(kind), Err(ErrorKind::NameTooLong));
+    assert_eq!(client.read_link(b"real/file").map_err(kind), Err(ErrorKind::Invalid));
+    client.rename(b"out", b"moved", RenameHow::Replace).expect("renames");
+    client.unlink(b"old").expect("unlinks");
+    bench.restart();
+    assert_eq!(bench.client.read_link(b"moved").expect("reads"), b"/etc/./hosts");
+    bench.drained();
+    let says = |name: &str| fs::read_link(bench.there(name)).expect("a link");
+    assert_eq!(says("moved"), Path::new("/etc/./hosts"));
+    assert_eq!(says("real/up"), Path::new("../old/./file"));
+    assert!(fs::symlink_metadata(bench.there("old")).is_err());
+    assert!(bench.there("real/file").exists());
+}
+
+#[test]
+fn two_names_change_places_in_one_step() {
+    let mut bench = Bench::new();
+    bench.write("a", b"a, long published");
+    bench.client.make_directory(b"d", 0o755).expect("makes");
+    bench.write("d/b", b"b");
+    bench.drained();
+    bench.client.rename(b"a", b"d", RenameHow::Exchange).expect("exchanges");
+    assert_eq!(bench.read("a/b"), b"b");
+    assert_eq!(bench.client.stat(b"d").expect("stat").kind, Kind::File);
+    bench.write("new", b"not yet there");
+    bench.client.rename(b"new", b"d", RenameHow::Exchange).expect("exchanges");
+    bench.restart();
+    let missing = bench.client.rename(b"a", b"none", RenameHow::Exchange);
+    assert_eq!(missing.map_err(kind), Err(ErrorKind::NotFound));
+    let below = bench.client.rename(b"a", b"a/b", RenameHow::Exchange);
+    assert_eq!(below.map_err(kind), Err(ErrorKind::Invalid));
+    let kept = bench.client.rename(b"new", b"new", RenameHow::Keep);
+    assert_eq!(kept.map_err(kind), Err(ErrorKind::Exists));
+    bench.drained();
+    let read = |name: &str| fs::read(bench.there(name)).expect("reads");
+    assert_eq!(read("d"), b"not yet there");
+    assert_eq!(read("new"), b"a, long published");
+    assert_eq!(read("a/b"), b"b");
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_or_goes() {
+    let bench = Bench::new();
+    let how = OpenHow { access: 3, unnamed: true, mode: 0o600, ..OpenHow::default() };
+    let file = bench.client.open(b"", how).expect("opens");
+    file.write(b"made in secret").expect("writes");
+    assert_eq!(file.attributes().expect("stat").links, 0);
+    assert_eq!(bench.client.list(b"").expect("lists"), []);
+    file.link(b"shown").expect("links");
+    assert_eq!(file.attributes().expect("stat").links, 1);
+    file.close();
+    let lost = bench.client.open(b"", how).expect("opens");
+    lost.write(&[1; 100_000]).expect("writes");
+    lost.close();
+    bench.drained();
+    assert_eq!(fs::read(bench.there("shown")).expect("reads"), b"made in secret");
+    assert_eq!(bench.count(), 1);
+    assert_eq!(bench.client.status().expect("status").files, 2);
+}
+
+#[test]
+fn what_is_renamed_over_again_and_again_is_no_conflict() {
+    let bench = Bench::new();
+    for round in 0..400u32 {
+        bench.write("version", &round.to_le_bytes());
+        bench.client.rename(b"version", b"target", RenameHow::Replace).expect("renames");
+        if round.is_multiple_of(10) {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+    bench.drained();
+    assert_eq!(fs::read(bench.there("target")).expect("reads"), 399u32.to_le_bytes());
+    assert_eq!(bench.count(), 1);
+}
+
+#[test]
+fn changes_renames_and_appends_of_many_files_all_arrive() {
+    let bench = Bench::new();
+    for number in 0..60 {
+        bench.write(&format!("a{number}"), b"begun");
+    }
+    bench.drained();
+    for number in 0..60 {
+        let [a, b, c] = ["a", "b", "c"].map(|letter| format!("{letter}{number}").into_bytes());
+        let change = terral_client::Change { mode: Some(0o640), ..Default::default() };
+        bench.client.change(&a, change).expect("changes");
+        bench.client.rename(&a, &b, RenameHow::Replace).expect("renames");
+        let file = bench.client.open(&b, OpenHow { access: 2, ..Default::default() });
+        let file = file.expect("opens");
+        file.append(b" and ended").expect("appends");
+        file.close();
+        bench.client.rename(&b, &c, RenameHow::Replace).expect("renames");
+    }
+    bench.drained();
+    for number in 0..60 {
+        let there = bench.there(&format!("c{number}"));
+        assert_eq!(fs::read(&there).expect("reads"), b"begun and ended");
+        assert_eq!(fs::metadata(&there).expect("stat").mode() & 0o777, 0o640);
+    }
+}
+
+#[test]
+fn small_files_are_the_same_after_they_were_packed_and_after_a_restart() {
+    let mut bench = Bench::new();
+    let mut model = BTreeMap::new();
+    for number in 0..300usize {
+        let (name, bytes) = (format!("f{number}"), vec![number as u8; number * 7 % 1500]);
+        bench.write(&name, &bytes);
+        model.insert(name, bytes);
+    }
+    bench.drained();
+    let packed = bench.client.status().expect("status").memory_used_bytes;
+    assert!(packed < 150 * 4096, "{packed} bytes of pages for files of which most are small");
+    for number in (0..300usize).step_by(3) {
+        let name = format!("f{number}");
+        let file = open(&bench.client, &name);
+        file.write_at(b"!", 0).expect("writes");
+        file.close();
+        let bytes = model.get_mut(&name).expect("known");
+        if bytes.is_empty() { bytes.push(b'!') } else { bytes[0] = b'!' }
+    }
+    bench.restart();
+    for (name, bytes) in &model {
+        assert_eq!(bench.read(name), *bytes, "{name}");
+    }
+    bench.drained();
+    for (name, bytes) in &model {
+        assert_eq!(fs::read(bench.there(name)).expect("reads"), *bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_name_is_known_to_all_the_moment_it_is_made_and_while_others_come_and_go() {
+    let bench = Bench::new();
+    bench.client.make_directory(b"d", 0o755).expect("makes");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        let busy = Client::connect(&bench.instance).expect("connects");
+        let over = &over;
+        scope.spawn(move || {
+            for round in 0u64.. {
+                if over.load(order) {
+                    break;
+                }
+                let name = format!("d/busy{}", round % 50);
+                match round / 50 % 2 {
+                    0 => open(&busy, &name).close(),
+                    _ => busy.unlink(name.as_bytes()).expect("unlinks"),
+                }
+            }
+        });
+        let other = Client::connect(&bench.instance).expect("connects");
+        for round in 0..2000 {
+            let name = format!("d/n{round}").into_bytes();
+            let file = bench.client.open(&name, WRITE).expect("makes");
+            assert_eq!(other.stat(&name).expect("is known").ino, file.ino());
+            bench.client.unlink(&name).expect("unlinks");
+            assert_eq!(other.stat(&name).map_err(kind).err(), Some(ErrorKind::NotFound));
+            file.close();
+        }
+        over.store(true, order);
+    });
+}
