@@ -11,6 +11,8 @@ LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test gra
 help: ## list what one can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+demo: NEEDED = $(NEEDED_DEMO)
+demo: NEEDED_FILES =
 demo: deps release ## show on this machine what Terral does
 	demo/run.sh
 
@@ -73,13 +75,25 @@ install: man ## install under PREFIX (default /usr/local)
 clean: ## remove what was built
 	$(CARGO) clean
 
-deps: ## see that what the tests run is there: compiler, MPI, LAMMPS
+# Program, and the package of Debian that has it.
+NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp:lammps
+NEEDED = $(NEEDED_DEMO) strace:strace \
+	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
+	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash
+NEEDED_FILES = /usr/lib/python3/dist-packages/numpy:python3-numpy \
+	/usr/lib/python3/dist-packages/pip:python3-pip \
+	/usr/lib/python3/dist-packages/setuptools:python3-setuptools \
+	/usr/lib/python3.11/ensurepip:python3-venv \
+	/usr/lib/python3.11/test/test_os.py:libpython3.11-testsuite
+
+deps: ## see that what the tests run is there: compilers, MPI, LAMMPS, everyday programs
 	@missing=; \
-	command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
-	command -v pkg-config >/dev/null || missing="$$missing pkg-config"; \
-	command -v mpiexec.mpich >/dev/null || missing="$$missing mpich"; \
-	command -v lmp >/dev/null || missing="$$missing lammps"; \
-	command -v strace >/dev/null || missing="$$missing strace"; \
+	for one in $(NEEDED); do \
+		command -v $${one%:*} >/dev/null || missing="$$missing $${one#*:}"; \
+	done; \
+	for one in $(NEEDED_FILES); do \
+		test -e $${one%:*} || missing="$$missing $${one#*:}"; \
+	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "deps: installing$$missing"; \
@@ -89,7 +103,7 @@ deps: ## see that what the tests run is there: compiler, MPI, LAMMPS
 	fi; \
 	echo "deps: missing:$$missing" >&2; \
 	echo "deps: as root: apt-get install$$missing" >&2; \
-	echo "deps: going on; the tests that need them fail and say so" >&2
+	echo "deps: going on; the tests that need them say that they are skipped, or fail" >&2
 
 release:
 	$(CARGO) build --release --workspace

@@ -30,9 +30,9 @@ mod vectors;
 mod attributes;
 mod metadata;
 mod names;
+mod sockets;
 mod space;
 mod temporary;
-mod sockets;
 mod times;
 
 mod directory;
