@@ -77,7 +77,7 @@ fn mask(from: u32, to: u32) -> u64 {
 
 /// The words of pages `first..last`: index, and the lanes of it.
 fn words_of(first: u32, last: u32) -> impl Iterator<Item = (usize, u32, u32)> {
-    (first / LANES..last.div_ceil(LANES)).map(move |word| {
+    (first / LANES..last.div_ceil(LANES)).filter(move |_| first < last).map(move |word| {
         let start = word * LANES;
         (word as usize, first.max(start) - start, last.min(start + LANES) - start)
     })

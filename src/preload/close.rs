@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 use terral_client::File;
 
 use crate::real::{Served, answer, kernel, set_errno};
-use crate::{connect, state};
+use crate::{connect, locks, state};
 
 /// Tells the server that a descriptor of `file` is closed.
 pub fn tell(file: &File) {
@@ -24,6 +24,9 @@ pub fn close_fd(fd: c_int) -> c_int {
     // An unknown number may be ours, inherited and never used; whoever closes it must tell.
     drop(state::managed(fd));
     let held = state::take(fd);
+    if let Some(held) = &held {
+        locks::release(&held.file);
+    }
     let closed: c_int = kernel!(SYS_close, fd);
     if let Some(held) = held {
         let errno = crate::real::errno();
@@ -90,10 +93,20 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
     copy
 }
 
+fn is_open(fd: c_int) -> bool {
+    let flags: c_int = kernel!(SYS_fcntl, fd, libc::F_GETFD);
+    flags >= 0
+}
+
 fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     let source = state::managed(from);
     drop(state::managed(to));
     let target = state::take(to);
+    if let Some(target) = &target
+        && is_open(from)
+    {
+        locks::release(&target.file);
+    }
     let copy: c_int = kernel!(SYS_dup3, from, to, flags);
     if copy < 0 {
         if let Some(target) = target {
@@ -122,8 +135,7 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     if from == to {
-        let flags: c_int = kernel!(SYS_fcntl, from, libc::F_GETFD);
-        return if flags < 0 { -1 } else { to };
+        return if is_open(from) { to } else { -1 };
     }
     copy_onto(from, to, 0)
 }

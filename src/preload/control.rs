@@ -1,20 +1,15 @@
-//! `fcntl`, `ioctl`, locks, and whether a descriptor is a terminal.
+//! `fcntl`, `ioctl`, and whether a descriptor is a terminal.
 //!
-//! Invariants: no lock is ever reported as taken, since none is: ENOLCK. Not here: copies of
-//! numbers (`close`), which `fcntl` shares.
+//! Not here: copies of numbers (`close`) and locks (`locks`), which `fcntl` shares.
 
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 
-use libc::off_t;
 use terral_client::access;
 
-use crate::close;
 use crate::path::by_fd;
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
-
-const F_OFD_GETLK: c_int = 36;
-const F_OFD_SETLKW: c_int = 38;
+use crate::{close, locks};
 
 fn status_flags(managed: &Managed) -> c_int {
     let access = managed.file.access();
@@ -41,8 +36,15 @@ fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) ->
             managed.file.set_append(argument as c_int & libc::O_APPEND != 0);
             Ok(0)
         }
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(libc::ENOLCK),
-        F_OFD_GETLK..=F_OFD_SETLKW => Err(libc::ENOLCK),
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => {
+            // SAFETY: the caller of such a command passes its struct.
+            unsafe { locks::control(managed, command, argument as *mut libc::flock) }
+        }
         _ => Err(libc::EINVAL),
     }
 }
@@ -85,26 +87,6 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
-    by_fd!(fd, kernel!(SYS_flock, fd, operation), |_held| Err(libc::ENOLCK))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
-    if state::managed(fd).is_some() {
-        crate::real::set_errno(libc::ENOLCK);
-        return -1;
-    }
-    crate::real::libc_call!(
-        c"lockf" as unsafe extern "C" fn(c_int, c_int, off_t) -> c_int,
-        -1,
-        fd,
-        command,
-        length
-    )
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn isatty(fd: c_int) -> c_int {
     if state::managed(fd).is_some() {
         crate::real::set_errno(libc::ENOTTY);
@@ -119,5 +101,4 @@ unsafe extern "C" fn isatty(fd: c_int) -> c_int {
 alias! {
     fcntl64 = fcntl as (fd: c_int, command: c_int, argument: c_long) -> c_int;
     __fcntl = fcntl as (fd: c_int, command: c_int, argument: c_long) -> c_int;
-    lockf64 = lockf as (fd: c_int, command: c_int, length: off_t) -> c_int;
 }

@@ -10,7 +10,7 @@ use std::ptr;
 
 use crate::path::{Name, Space, Where, link_of, resolve};
 use crate::real::{Served, answer, errno, kernel, set_errno};
-use crate::{close, cwd, open, settings, state};
+use crate::{close, cwd, locks, open, settings, state};
 
 type Strings = *const *const c_char;
 
@@ -203,6 +203,8 @@ unsafe fn run_open(
             let environment = unsafe { Environment::of_child(environment) };
             let flags = libc::AT_EMPTY_PATH;
             let list = environment.list();
+            // SAFETY: the path is a string.
+            unsafe { locks::release_for_exec(memory, c"".as_ptr(), flags) };
             let _: c_int = kernel!(SYS_execveat, memory, c"".as_ptr(), arguments, list, flags);
             let failure = errno();
             let _: c_int = kernel!(SYS_close, memory);
@@ -263,9 +265,13 @@ pub unsafe extern "C" fn execve(
             Where::Failed(errno) => answer(Err(errno)),
             Where::Kernel(_, path) if settings::active() && !changes_rights(path) => {
                 let environment = Environment::of_child(environment);
+                locks::release_for_exec(libc::AT_FDCWD, path, 0);
                 kernel!(SYS_execve, path, arguments, environment.list())
             }
-            Where::Kernel(_, path) => kernel!(SYS_execve, path, arguments, environment),
+            Where::Kernel(_, path) => {
+                locks::release_for_exec(libc::AT_FDCWD, path, 0);
+                kernel!(SYS_execve, path, arguments, environment)
+            }
         }
     }
 }
@@ -304,6 +310,7 @@ unsafe extern "C" fn execveat(
             Where::Failed(_) => kernel!(SYS_execveat, dirfd, path, arguments, environment, flags),
             Where::Kernel(dirfd, path) => {
                 let environment = Environment::of_child(environment);
+                locks::release_for_exec(dirfd, path, flags);
                 kernel!(SYS_execveat, dirfd, path, arguments, environment.list(), flags)
             }
         }

@@ -18,6 +18,8 @@ mod state;
 mod cwd;
 mod path;
 
+mod locks;
+
 mod close;
 mod open;
 
@@ -30,10 +32,12 @@ mod vectors;
 mod attributes;
 mod metadata;
 mod names;
+mod nodes;
 mod sockets;
 mod space;
 mod temporary;
 mod times;
+mod xattrs;
 
 mod directory;
 mod resolve;

@@ -1,14 +1,14 @@
 //! Calls that are not offered on managed files, each with the errno that makes callers do it the
-//! plain way or tell their user: links, extended attributes, watches.
+//! plain way or tell their user: links, watches.
 //!
 //! Invariants: nothing here ever succeeds on a managed name or descriptor. Not here: anything that
 //! is served.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 
-use libc::{dev_t, mode_t, size_t, ssize_t};
+use libc::{size_t, ssize_t};
 
-use crate::path::{by_fd, by_path, known_name, standing_for};
+use crate::path::{by_path, known_name, standing_for};
 use crate::real::{Served, kernel};
 use crate::{connect, settings, state};
 
@@ -119,36 +119,6 @@ unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mknodat(
-    dirfd: c_int,
-    path: *const c_char,
-    mode: mode_t,
-    device: dev_t,
-) -> c_int {
-    by_path!(dirfd, path, |at, path| kernel!(SYS_mknodat, at, path, mode, device), |_name| {
-        Err(libc::EPERM)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-    // SAFETY: the same contract.
-    unsafe { mknodat(libc::AT_FDCWD, path, mode, device) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mkfifoat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: the same contract.
-    unsafe { mknodat(dirfd, path, mode | libc::S_IFIFO, 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: the same contract.
-    unsafe { mkfifoat(libc::AT_FDCWD, path, mode) }
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int {
     by_path!(
         libc::AT_FDCWD,
@@ -156,54 +126,4 @@ unsafe extern "C" fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32
         |_at, path| kernel!(SYS_inotify_add_watch, fd, path, mask),
         |_name| Err(libc::EOPNOTSUPP)
     )
-}
-
-/// Extended attributes, by path and by descriptor: `name(first; rest) = SYS_call`.
-macro_rules! no_attributes {
-    ($($name:ident = $call:ident ($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(path: *const c_char, $($argument: $type),*) -> $answer {
-            by_path!(
-                libc::AT_FDCWD,
-                path,
-                |_at, path| kernel!($call, path, $($argument),*),
-                |_name| Err(libc::EOPNOTSUPP)
-            )
-        }
-    )*};
-    (by descriptor $($name:ident = $call:ident ($($argument:ident: $type:ty),*)
-        -> $answer:ty;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> $answer {
-            by_fd!(fd, kernel!($call, fd, $($argument),*), |held| {
-                let _ = &held;
-                Err(libc::EOPNOTSUPP)
-            })
-        }
-    )*};
-}
-
-no_attributes! {
-    getxattr = SYS_getxattr (name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
-    lgetxattr = SYS_lgetxattr (name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
-    listxattr = SYS_listxattr (list: *mut c_char, room: size_t) -> ssize_t;
-    llistxattr = SYS_llistxattr (list: *mut c_char, room: size_t) -> ssize_t;
-    setxattr = SYS_setxattr (
-        name: *const c_char, value: *const c_void, length: size_t, flags: c_int
-    ) -> c_int;
-    lsetxattr = SYS_lsetxattr (
-        name: *const c_char, value: *const c_void, length: size_t, flags: c_int
-    ) -> c_int;
-    removexattr = SYS_removexattr (name: *const c_char) -> c_int;
-    lremovexattr = SYS_lremovexattr (name: *const c_char) -> c_int;
-}
-
-no_attributes! {
-    by descriptor
-    fgetxattr = SYS_fgetxattr (name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
-    flistxattr = SYS_flistxattr (list: *mut c_char, room: size_t) -> ssize_t;
-    fsetxattr = SYS_fsetxattr (
-        name: *const c_char, value: *const c_void, length: size_t, flags: c_int
-    ) -> c_int;
-    fremovexattr = SYS_fremovexattr (name: *const c_char) -> c_int;
 }

@@ -47,6 +47,8 @@ static SLOTS: [Slot; NUMBERS] =
     [const { Slot { users: AtomicU32::new(FREE), value: UnsafeCell::new(MaybeUninit::uninit()) } };
         NUMBERS];
 static HINT: AtomicU32 = AtomicU32::new(0);
+/// One more than the highest number that ever was managed.
+static END: AtomicU32 = AtomicU32::new(0);
 
 /// A use of a slot: the file stays while this lives.
 pub struct Held(u32);
@@ -171,6 +173,7 @@ pub fn foreign_copy(from: c_int, copy: c_int) {
 pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
     let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;
     streams::ready();
+    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     let start = HINT.fetch_add(1, Ordering::Relaxed);
     for step in 0..NUMBERS as u32 {
         let index = start.wrapping_add(step) % NUMBERS as u32;
@@ -199,7 +202,7 @@ fn forget(word: u32) -> Option<Held> {
 
 /// Numbers from `first` to `last` that this process knows to be managed.
 pub fn managed_between(first: u32, last: u32) -> impl Iterator<Item = c_int> {
-    let end = (last as usize).saturating_add(1).min(NUMBERS);
+    let end = (last as usize).saturating_add(1).min(END.load(Ordering::Relaxed) as usize);
     let start = (first as usize).min(end);
     (start..end).filter(|fd| TABLE[*fd].load(Ordering::Acquire) >= FIRST).map(|fd| fd as c_int)
 }

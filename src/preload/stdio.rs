@@ -11,7 +11,7 @@ use terral_client::access;
 
 use crate::path::{Space, Where, link_of, resolve};
 use crate::real::{Served, alias, errno, libc_call, set_errno};
-use crate::{close, open, settings, state, streams};
+use crate::{close, locks, open, settings, state, streams};
 
 /// What a mode string asks of `open`.
 fn flags(mode: &CStr) -> Served<c_int> {
@@ -202,6 +202,9 @@ unsafe fn reopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) ->
     let held = state::managed(fd);
     // SAFETY: the stream is open.
     unsafe { libc::fflush(stream) };
+    if let Some(held) = &held {
+        locks::release(&held.file);
+    }
     let again = libc_call!(c"freopen" as Function, ptr::null_mut(), path, mode, stream);
     let failure = errno();
     drop(state::take(fd));

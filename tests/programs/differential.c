@@ -142,8 +142,10 @@ static void start_processes(void) {
         int theirs[2] = {beyond(to[0]), beyond(from[1])};
         int ours[2] = {beyond(to[1]), beyond(from[0])};
         pid_t parent = getpid();
-        shared->pids[i] = fork();
-        if (shared->pids[i] == 0) {
+        pid_t child = fork();
+        /* Both say it: a child may need it before its parent goes on. */
+        shared->pids[i] = child == 0 ? getpid() : child;
+        if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             for (int other = 0; other < i; other++) {
                 close(channels[other].to);
