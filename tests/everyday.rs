@@ -54,6 +54,11 @@ fn rsync() {
 }
 
 #[test]
+fn links() {
+    same("bash", "links.sh", &["rsync", "perl"], 60);
+}
+
+#[test]
 fn editors() {
     same("sh", "editors.sh", &["vim", "less"], 100);
 }

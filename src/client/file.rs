@@ -28,6 +28,8 @@ pub struct File {
     chunks: Arc<Chunks>,
 }
 
+const DAY_NS: u64 = 86_400 * 1_000_000_000;
+
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -111,10 +113,12 @@ impl File {
 
     fn was_read(&self, begin: Instant, bytes: usize) -> Result<()> {
         let header = self.chunks.header(&self.connection)?;
-        // As `relatime` has it: the first read after a write counts.
+        // As `relatime` has it: the first read after a write counts, and one a day.
         let accessed = header.accessed_ns.load(Ordering::Relaxed);
-        if accessed <= header.modified_ns.load(Ordering::Relaxed) {
-            header.accessed_ns.store(now_ns(), Ordering::Relaxed);
+        let now = now_ns();
+        let old = accessed.saturating_add(DAY_NS) <= now;
+        if old || accessed <= header.modified_ns.load(Ordering::Relaxed) {
+            header.accessed_ns.store(now, Ordering::Relaxed);
         }
         self.count(begin, bytes, |c| (&c.reads, &c.read_bytes, &c.read_ns))
     }

@@ -73,8 +73,7 @@ pub fn duplicate(fd: c_int, command: c_int, least: c_int) -> Served<c_int> {
     if copy < 0 {
         return Err(crate::real::errno());
     }
-    let managed = state::Managed { file: held.file.clone(), path: held.path.clone() };
-    if let Err(errno) = state::install(copy, managed) {
+    if let Err(errno) = state::install(copy, (*held).clone()) {
         let _: c_int = kernel!(SYS_close, copy);
         return Err(errno);
     }
@@ -110,15 +109,12 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     let copy: c_int = kernel!(SYS_dup3, from, to, flags);
     if copy < 0 {
         if let Some(target) = target {
-            // The target is still open; it is identified again, but a directory keeps its path.
-            let again = state::Managed { file: target.file.clone(), path: target.path.clone() };
-            let _ = state::install(to, again);
+            let _ = state::install(to, (*target).clone());
         }
         return copy;
     }
     if let Some(source) = source {
-        let managed = state::Managed { file: source.file.clone(), path: source.path.clone() };
-        if let Err(errno) = state::install(to, managed) {
+        if let Err(errno) = state::install(to, (*source).clone()) {
             let _: c_int = kernel!(SYS_close, to);
             set_errno(errno);
             return -1;

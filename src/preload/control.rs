@@ -6,12 +6,13 @@ use std::ffi::{c_int, c_long, c_ulong, c_void};
 
 use terral_client::access;
 
-use crate::path::by_fd;
+use crate::hook::by_open_fd;
+use crate::open::KEPT;
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
 use crate::{close, locks};
 
-fn status_flags(managed: &Managed) -> c_int {
+fn status_flags(fd: c_int, managed: &Managed) -> c_int {
     let access = managed.file.access();
     let rights = match (access & access::READ != 0, access & access::WRITE != 0) {
         (true, true) => libc::O_RDWR,
@@ -20,8 +21,10 @@ fn status_flags(managed: &Managed) -> c_int {
         (false, false) => libc::O_PATH,
     };
     let append = if access & access::APPEND != 0 { libc::O_APPEND } else { 0 };
-    let directory = if managed.file.is_directory() { libc::O_DIRECTORY } else { 0 };
-    rights | append | directory
+    let kernel: c_int = kernel!(SYS_fcntl, fd, libc::F_GETFL);
+    let changing = libc::O_ACCMODE | libc::O_APPEND | libc::O_PATH | libc::O_EXCL | KEPT;
+    let unknown = if managed.file.is_directory() { kernel } else { kernel & !libc::O_DIRECTORY };
+    rights | append | (kernel & KEPT) | (managed.flags.unwrap_or(unknown) & !changing)
 }
 
 fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) -> Served<c_int> {
@@ -31,8 +34,23 @@ fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) ->
             let value: c_int = kernel!(SYS_fcntl, fd, command, argument);
             if value < 0 { Err(crate::real::errno()) } else { Ok(value) }
         }
-        libc::F_GETFL => Ok(status_flags(managed)),
+        libc::F_GETFL => Ok(status_flags(fd, managed)),
+        _ => managed.check_open().and_then(|()| controlled_open(fd, managed, command, argument)),
+    }
+}
+
+fn controlled_open(
+    fd: c_int,
+    managed: &Managed,
+    command: c_int,
+    argument: c_long,
+) -> Served<c_int> {
+    match command {
         libc::F_SETFL => {
+            let kept: c_int = kernel!(SYS_fcntl, fd, command, argument as c_int & KEPT);
+            if kept < 0 {
+                return Err(crate::real::errno());
+            }
             managed.file.set_append(argument as c_int & libc::O_APPEND != 0);
             Ok(0)
         }
@@ -81,7 +99,7 @@ fn input_output(fd: c_int, managed: &Managed, request: c_ulong, at: *mut c_void)
 // `ioctl` is variadic in the same way.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    by_fd!(fd, kernel!(SYS_ioctl, fd, request, argument), |held| {
+    by_open_fd!(fd, kernel!(SYS_ioctl, fd, request, argument), |held| {
         input_output(fd, &held, request, argument)
     })
 }

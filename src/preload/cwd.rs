@@ -1,39 +1,36 @@
 //! The logical working directory while it lies under the prefix. The kernel's own is then the
 //! instance's empty `shadow`, so that relative paths of calls nobody hooks fail loudly.
 //!
-//! Invariants: eight buffers in turn and a generation, so that readers copy without a lock; exec
-//! carries the directory as `TERRAL_CWD`, an absolute path. Not here: the chdir hooks.
+//! Invariants: the directory is known as what it is, not by its name, so that it may be renamed;
+//! exec carries its path as `TERRAL_CWD`, which is opened when it is first needed. Not here: the
+//! chdir hooks.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use terral_client::{File, OpenHow};
+
 use crate::real::kernel;
-use crate::settings;
+use crate::{connect, settings, state};
 
 const PATH_BYTES: usize = 4096;
 const NAME: &[u8] = b"TERRAL_CWD=";
 const ENTRY_BYTES: usize = NAME.len() + PATH_BYTES;
 
-struct Turn {
-    bytes: UnsafeCell<[u8; PATH_BYTES]>,
-    length: UnsafeCell<usize>,
-}
-
-// SAFETY: a turn is written while no reader uses it, unless seven more chdirs overtake a reader,
-// which that reader notices and reads again; bytes are plain data.
-unsafe impl Sync for Turn {}
-
-static TURNS: [Turn; 8] =
-    [const { Turn { bytes: UnsafeCell::new([0; PATH_BYTES]), length: UnsafeCell::new(0) } }; 8];
-/// Generation of the current directory; 0 while it is the kernel's.
-static CURRENT: AtomicU32 = AtomicU32::new(0);
-static NEXT: AtomicU32 = AtomicU32::new(8);
+/// It is the kernel's.
+const OUTSIDE: u32 = 0;
+/// It is what [`ENTRY`] says, and was not opened yet.
+const SAID: u32 = 1;
+/// It is open.
+const OPEN: u32 = 2;
+static WHICH: AtomicU32 = AtomicU32::new(OUTSIDE);
 
 struct Entry(UnsafeCell<[u8; ENTRY_BYTES]>);
 
-// SAFETY: chdir writes it and exec reads it; a race between those is the program's own.
+// SAFETY: chdir writes it, and exec and the first relative path read it; a race between those is
+// the program's own.
 unsafe impl Sync for Entry {}
 
 /// What `system` and `popen`, which pass `environ` on by themselves, tell their child.
@@ -42,52 +39,70 @@ static ENTRY: Entry = Entry(UnsafeCell::new([0; ENTRY_BYTES]));
 /// Whether the working directory lies under the prefix.
 #[inline]
 pub fn is_managed() -> bool {
-    CURRENT.load(Ordering::Acquire) != 0
+    WHICH.load(Ordering::Acquire) != OUTSIDE
 }
 
-/// Copies the absolute path into `space`; `None` if the directory is the kernel's.
-pub fn copy(space: &mut [u8; PATH_BYTES]) -> Option<usize> {
-    loop {
-        let generation = CURRENT.load(Ordering::Acquire);
-        if generation == 0 {
-            return None;
-        }
-        let turn = &TURNS[generation as usize % TURNS.len()];
-        // SAFETY: see `Turn`; a torn copy is noticed below.
-        let length = unsafe {
-            let length = (*turn.length.get()).min(PATH_BYTES);
-            space[..length].copy_from_slice(&(&(*turn.bytes.get()))[..length]);
-            length
-        };
-        let now = CURRENT.load(Ordering::Acquire);
-        if now == generation || (now != 0 && now.wrapping_sub(generation) < 7) {
-            return Some(length);
-        }
-    }
+/// Opens a directory below the prefix to stand in: nothing more than knowing which it is.
+pub fn open(path: &[u8]) -> Result<File, c_int> {
+    let how = OpenHow {
+        access: 0,
+        create: false,
+        exclusive: false,
+        truncate: false,
+        directory: true,
+        unnamed: false,
+        mode: 0,
+    };
+    connect::with(|client| {
+        let directory = client.open(path, how)?;
+        directory.close();
+        Ok(directory)
+    })
 }
 
-/// Sets the logical directory, an absolute path under the prefix; `None` for the kernel's.
-pub fn set(path: Option<&[u8]>) {
-    let path = path.filter(|path| path.len() < PATH_BYTES);
-    if let Some(path) = path {
-        let mut generation = NEXT.fetch_add(1, Ordering::AcqRel);
-        if generation == 0 {
-            generation = NEXT.fetch_add(8, Ordering::AcqRel);
+/// Its path below the prefix, ENOENT if it was removed; `None` if it is the kernel's.
+pub fn path() -> Option<Result<Vec<u8>, c_int>> {
+    match WHICH.load(Ordering::Acquire) {
+        OUTSIDE => return None,
+        SAID => {
+            if let Err(errno) = open(said()).and_then(keep) {
+                return Some(Err(errno));
+            }
         }
-        let turn = &TURNS[generation as usize % TURNS.len()];
-        // SAFETY: see `Turn`.
-        unsafe {
-            (&mut (*turn.bytes.get()))[..path.len()].copy_from_slice(path);
-            *turn.length.get() = path.len();
-        }
-        CURRENT.store(generation, Ordering::Release);
-    } else {
-        CURRENT.store(0, Ordering::Release);
+        _ => {}
     }
-    write_entry(path.unwrap_or(&[]));
+    let directory = state::working()?;
+    Some(directory.path())
+}
+
+fn keep(directory: File) -> Result<(), c_int> {
+    state::set_working(state::Managed { file: directory, flags: None })?;
+    WHICH.store(OPEN, Ordering::Release);
+    Ok(())
+}
+
+/// The working directory is now this one, called so.
+pub fn enter(directory: File, path: &[u8]) -> Result<(), c_int> {
+    keep(directory)?;
+    write_entry(&settings::below_prefix(path));
+    Ok(())
+}
+
+/// The working directory is now the kernel's.
+pub fn leave() {
+    WHICH.store(OUTSIDE, Ordering::Release);
+    write_entry(&[]);
+}
+
+/// Has the entry say where the directory is by now, before a child gets it.
+pub fn refresh() {
+    if let Some(Ok(path)) = path() {
+        write_entry(&settings::below_prefix(&path));
+    }
 }
 
 fn write_entry(path: &[u8]) {
+    let path = if path.len() < PATH_BYTES { path } else { &[] };
     // SAFETY: see `Entry`; the path is shorter than PATH_BYTES, so its zero fits.
     unsafe {
         let entry = &mut *ENTRY.0.get();
@@ -97,11 +112,24 @@ fn write_entry(path: &[u8]) {
     }
 }
 
+/// The path below the prefix that the entry says.
+fn said() -> &'static [u8] {
+    let top = settings::prefix().len() + 1;
+    text().get(top..).unwrap_or(&[])
+}
+
+/// The absolute path that the entry says; empty if the directory is the kernel's.
+pub fn text() -> &'static [u8] {
+    // SAFETY: see `Entry`; its zero lies within it.
+    let entry = unsafe { &*ENTRY.0.get() };
+    let text = &entry[NAME.len()..];
+    &text[..text.iter().position(|byte| *byte == 0).unwrap_or(0)]
+}
+
 /// `TERRAL_CWD=…`, with its zero, for a child.
 pub fn entry() -> *const c_char {
     ENTRY.0.get().cast_const().cast()
 }
-
 /// Path of the empty directory the kernel stands in meanwhile, with its zero.
 pub fn shadow(space: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
     let instance = settings::instance().as_os_str().as_bytes();
@@ -120,12 +148,17 @@ pub fn shadow(space: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
 pub unsafe fn inherit(list: *mut *const c_char) {
     // SAFETY: the caller's promise.
     let Some(said) = (unsafe { settings::find(list.cast_const(), b"TERRAL_CWD") }) else {
-        return set(None);
+        return leave();
     };
     let path = said.to_bytes();
     let under = path.strip_prefix(settings::prefix());
     let under = under.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
-    set(Some(path).filter(|_| under && in_shadow()));
+    if under && path.len() < PATH_BYTES && in_shadow() {
+        write_entry(path);
+        WHICH.store(SAID, Ordering::Release);
+    } else {
+        leave();
+    }
     let mut at = list;
     // SAFETY: the array ends with a null, and its entries may be replaced by other strings.
     unsafe {

@@ -2,17 +2,18 @@
 //!
 //! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that
 //! the client sees only calls that may be; nothing read or written changes nothing. Not here:
-//! vectors.
+//! vectors, and room made in advance (`allocate`).
 
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{off_t, size_t, ssize_t};
-use terral_client::access;
+use terral_client::{Extent, access};
 
-use crate::path::{by_fd, by_path};
-use crate::real::{Served, alias, done, kernel, set_errno};
+use crate::hook::{Last, by_fd, by_open_fd, by_path};
+use crate::path::Name;
+use crate::real::{Served, alias, kernel, set_errno};
 use crate::state::Managed;
-use crate::{connect, state};
+use crate::{connect, metadata, state};
 
 /// The most Linux moves in one call.
 const CALL_BYTES_MAX: usize = 0x7fff_f000;
@@ -158,18 +159,24 @@ unsafe extern "C" fn __pread_chk(
     unsafe { pread(fd, buffer, count, at) }
 }
 
+/// Where data or a hole begins, from `offset` on; ENXIO if nowhere.
+pub fn extent(managed: &Managed, offset: off_t, want: Extent) -> Served<off_t> {
+    if managed.file.is_directory() {
+        return Err(libc::EINVAL);
+    }
+    let offset = u64::try_from(offset).map_err(|_| libc::ENXIO)?;
+    let found = connect::serve(|| managed.file.seek(offset, want))?;
+    found.map(|at| at as off_t).ok_or(libc::ENXIO)
+}
+
 fn sought(managed: &Managed, offset: off_t, whence: c_int) -> Served<off_t> {
     let file = &managed.file;
-    let size = file.size() as off_t;
     let base = match whence {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => file.offset() as off_t,
-        libc::SEEK_END => size,
-        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= size => {
-            return Err(libc::ENXIO);
-        }
-        libc::SEEK_DATA => 0,
-        libc::SEEK_HOLE => size - offset,
+        libc::SEEK_END => file.size() as off_t,
+        libc::SEEK_DATA => extent(managed, offset, Extent::Data)? - offset,
+        libc::SEEK_HOLE => extent(managed, offset, Extent::Hole)? - offset,
         _ => return Err(libc::EINVAL),
     };
     let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
@@ -180,11 +187,12 @@ fn sought(managed: &Managed, offset: off_t, whence: c_int) -> Served<off_t> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    by_fd!(fd, kernel!(SYS_lseek, fd, offset, whence), |held| sought(&held, offset, whence))
+    by_open_fd!(fd, kernel!(SYS_lseek, fd, offset, whence), |held| sought(&held, offset, whence))
 }
 
 fn cut(managed: &Managed, size: off_t) -> Served<()> {
     let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+    managed.check_open()?;
     if managed.file.access() & access::WRITE == 0 || managed.file.is_directory() {
         return Err(libc::EINVAL);
     }
@@ -196,14 +204,28 @@ unsafe extern "C" fn ftruncate(fd: c_int, size: off_t) -> c_int {
     by_fd!(fd, kernel!(SYS_ftruncate, fd, size), |held| cut(&held, size).map(|()| 0))
 }
 
+fn cut_name(name: &Name<'_>, size: off_t) -> Served<()> {
+    let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+    if name.directory {
+        metadata::of_name(name, Last::Followed)?;
+    }
+    connect::with(|client| client.truncate(name.path, size))
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
-    by_path!(libc::AT_FDCWD, path, |_at, path| kernel!(SYS_truncate, path, size), |name| {
-        u64::try_from(size)
-            .map_err(|_| libc::EINVAL)
-            .and_then(|size| connect::with(|client| client.truncate(name.path, size)))
-            .map(|()| 0)
-    })
+    if size < 0 {
+        // Linux looks at it before it looks at the path.
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    by_path!(
+        libc::AT_FDCWD,
+        path,
+        Last::Followed,
+        |_at, path| kernel!(SYS_truncate, path, size),
+        |name| cut_name(&name, size).map(|()| 0)
+    )
 }
 
 fn safe(managed: &Managed) -> Served<()> {
@@ -215,30 +237,30 @@ fn safe(managed: &Managed) -> Served<()> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fsync(fd: c_int) -> c_int {
-    by_fd!(fd, kernel!(SYS_fsync, fd), |held| safe(&held).map(|()| 0))
+    by_open_fd!(fd, kernel!(SYS_fsync, fd), |held| safe(&held).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
-    by_fd!(fd, kernel!(SYS_fdatasync, fd), |held| safe(&held).map(|()| 0))
+    by_open_fd!(fd, kernel!(SYS_fdatasync, fd), |held| safe(&held).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
-    by_fd!(fd, kernel!(SYS_syncfs, fd), |held| safe(&held).map(|()| 0))
+    by_open_fd!(fd, kernel!(SYS_syncfs, fd), |held| safe(&held).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sync_file_range(fd: c_int, at: off_t, count: off_t, flags: u32) -> c_int {
-    by_fd!(fd, kernel!(SYS_sync_file_range, fd, at, count, flags), |held| {
+    by_open_fd!(fd, kernel!(SYS_sync_file_range, fd, at, count, flags), |held| {
         safe(&held).map(|()| 0)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_fadvise(fd: c_int, at: off_t, count: off_t, advice: c_int) -> c_int {
-    if state::managed(fd).is_some() {
-        return 0;
+    if let Some(held) = state::managed(fd) {
+        return held.check_open().err().unwrap_or(0);
     }
     let saved = crate::real::errno();
     let answer: c_int = kernel!(SYS_fadvise64, fd, at, count, advice);
@@ -252,41 +274,7 @@ unsafe extern "C" fn posix_fadvise(fd: c_int, at: off_t, count: off_t, advice: c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readahead(fd: c_int, at: off_t, count: size_t) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_readahead, fd, at, count), |_held| Ok(0))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, at: off_t, count: off_t) -> c_int {
-    by_fd!(fd, kernel!(SYS_fallocate, fd, mode, at, count), |_held| Err(libc::EOPNOTSUPP))
-}
-
-/// Grows the file after looking whether there is room; memory is taken when written.
-fn reserve(managed: &Managed, at: off_t, count: off_t) -> Served<()> {
-    if at < 0 || count <= 0 {
-        return Err(libc::EINVAL);
-    }
-    allow(managed, access::WRITE)?;
-    let end = at.checked_add(count).ok_or(libc::EFBIG)? as u64;
-    let space = connect::with(|client| client.space())?;
-    if end.saturating_sub(managed.file.size()) > space.free_bytes {
-        return Err(libc::ENOSPC);
-    }
-    if end > managed.file.size() { connect::serve(|| managed.file.truncate(end)) } else { Ok(()) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_fallocate(fd: c_int, at: off_t, count: off_t) -> c_int {
-    let saved = crate::real::errno();
-    let answer = match state::managed(fd) {
-        Some(held) => done(reserve(&held, at, count)),
-        None => kernel!(SYS_fallocate, fd, 0, at, count),
-    };
-    if answer == 0 {
-        return 0;
-    }
-    let errno = crate::real::errno();
-    set_errno(saved);
-    errno
+    by_open_fd!(fd, kernel!(SYS_readahead, fd, at, count), |_held| Ok(0))
 }
 
 alias! {
@@ -304,6 +292,4 @@ alias! {
     ftruncate64 = ftruncate as (fd: c_int, size: off_t) -> c_int;
     truncate64 = truncate as (path: *const c_char, size: off_t) -> c_int;
     posix_fadvise64 = posix_fadvise as (fd: c_int, at: off_t, count: off_t, advice: c_int) -> c_int;
-    fallocate64 = fallocate as (fd: c_int, mode: c_int, at: off_t, count: off_t) -> c_int;
-    posix_fallocate64 = posix_fallocate as (fd: c_int, at: off_t, count: off_t) -> c_int;
 }

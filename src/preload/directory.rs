@@ -10,12 +10,17 @@ use std::ptr;
 use libc::{DIR, dirent64, size_t, ssize_t};
 use terral_client::{Kind, Name as Listed};
 
-use crate::path::{Name, by_fd, by_path};
-use crate::real::{Served, alias, answer, kernel, libc_call, set_errno};
+use crate::hook::{Last, by_open_fd, by_path};
+use crate::path::Name;
+use crate::real::{Served, alias, answer, kernel, libc_call};
+use crate::state::Managed;
 use crate::{close, connect, open, state};
 
 /// High half where glibc keeps a lock word: 0, 1 or 2.
 const MARK: u64 = 0x7e44_a1d1_0000_0000;
+
+/// How often a directory that is being renamed is looked for again.
+const ATTEMPTS: u32 = 10;
 
 /// A stream of ours.
 #[repr(C)]
@@ -23,7 +28,6 @@ struct Stream {
     mark: u64,
     fd: c_int,
     position: usize,
-    path: Box<[u8]>,
     names: Vec<Listed>,
     entry: dirent64,
 }
@@ -40,50 +44,48 @@ unsafe fn ours<'a>(directory: *mut DIR) -> Option<&'a mut Stream> {
     }
 }
 
-fn list(path: &[u8]) -> Served<Vec<Listed>> {
-    connect::with(|client| client.list(path))
+/// The names of an open directory; none if it was removed.
+fn list(held: &Managed) -> Served<Vec<Listed>> {
+    for _ in 0..ATTEMPTS {
+        let path = match held.path() {
+            Err(libc::ENOENT) => return Ok(Vec::new()),
+            path => path?,
+        };
+        match connect::with(|client| client.list(&path)) {
+            // Renamed between the two.
+            Err(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => {}
+            listed => return listed,
+        }
+    }
+    Err(libc::ENOENT)
 }
 
-fn stream(fd: c_int, path: &[u8]) -> Served<*mut DIR> {
-    let names = list(path)?;
+fn stream(fd: c_int, held: &Managed) -> Served<*mut DIR> {
+    let names = list(held)?;
     // SAFETY: dirent64 is plain data; all zero is a value of it.
     let entry = unsafe { std::mem::zeroed() };
-    let stream = Stream { mark: MARK, fd, position: 0, path: Box::from(path), names, entry };
+    let stream = Stream { mark: MARK, fd, position: 0, names, entry };
     Ok(Box::into_raw(Box::new(stream)).cast())
 }
 
 fn open_stream(name: &Name<'_>) -> Served<*mut DIR> {
     let fd = open::open_name(name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)?;
-    stream(fd, name.path).inspect_err(|_| {
+    let held = state::managed(fd).ok_or(libc::EBADF);
+    held.and_then(|held| stream(fd, &held)).inspect_err(|_| {
         close::close_fd(fd);
-    })
-}
-
-/// A pointer answer: null and errno for a failure.
-fn pointer<T>(served: Served<*mut T>) -> *mut T {
-    served.unwrap_or_else(|errno| {
-        set_errno(errno);
-        ptr::null_mut()
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     type Function = unsafe extern "C" fn(*const c_char) -> *mut DIR;
-    let mut opened = ptr::null_mut();
-    let served: c_int = by_path!(
+    by_path!(
         libc::AT_FDCWD,
         path,
-        |_at, path| {
-            opened = libc_call!(c"opendir" as Function, ptr::null_mut(), path);
-            0
-        },
-        |name| open_stream(&name).map(|stream| {
-            opened = stream;
-            0
-        })
-    );
-    if served == 0 { opened } else { ptr::null_mut() }
+        Last::Followed,
+        |_at, path| libc_call!(c"opendir" as Function, ptr::null_mut(), path),
+        |name| open_stream(&name)
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -93,10 +95,9 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
         return libc_call!(c"fdopendir" as Function, ptr::null_mut(), fd);
     };
     if !held.file.is_directory() {
-        return pointer(Err(libc::ENOTDIR));
+        return answer(Err(libc::ENOTDIR));
     }
-    let path = held.path.as_deref().ok_or(libc::EOPNOTSUPP);
-    pointer(path.and_then(|path| stream(fd, path)))
+    answer(held.check_open().and_then(|()| stream(fd, &held)))
 }
 
 impl Stream {
@@ -205,7 +206,7 @@ unsafe extern "C" fn rewinddir(directory: *mut DIR) {
     match unsafe { ours(directory) } {
         Some(stream) => {
             stream.position = 0;
-            if let Ok(names) = list(&stream.path) {
+            if let Some(Ok(names)) = state::managed(stream.fd).map(|held| list(&held)) {
                 stream.names = names;
             }
         }
@@ -234,17 +235,15 @@ unsafe extern "C" fn seekdir(directory: *mut DIR, position: c_long) {
 }
 
 /// Entries from the descriptor's offset on, which counts them.
-fn fill(held: &state::Managed, room: &mut [u8]) -> Served<isize> {
+fn fill(held: &Managed, room: &mut [u8]) -> Served<isize> {
     if !held.file.is_directory() {
         return Err(libc::ENOTDIR);
     }
-    let path = held.path.as_deref().ok_or(libc::EOPNOTSUPP)?;
     let mut stream = Stream {
         mark: 0,
         fd: -1,
         position: held.file.offset() as usize,
-        path: Box::default(),
-        names: list(path)?,
+        names: list(held)?,
         // SAFETY: dirent64 is plain data; all zero is a value of it.
         entry: unsafe { std::mem::zeroed() },
     };
@@ -277,29 +276,26 @@ fn fill(held: &state::Managed, room: &mut [u8]) -> Served<isize> {
 // In the kernel it would move the very offset that says what the descriptor is.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_getdents64, fd, buffer, count), |held| {
+    by_open_fd!(fd, kernel!(SYS_getdents64, fd, buffer, count), |held| {
         // SAFETY: the caller promises the buffer.
         fill(&held, unsafe { crate::data::room(buffer, count) })
     })
 }
 
 /// Opens a directory given relative to another, for `scan`.
-pub fn open_at(dirfd: c_int, path: *const c_char) -> Option<*mut DIR> {
-    let mut opened = ptr::null_mut();
-    let mut foreign = false;
-    let _: c_int = by_path!(
+pub fn open_at(dirfd: c_int, path: *const c_char) -> *mut DIR {
+    by_path!(
         dirfd,
         path,
-        |_at, _path| {
-            foreign = true;
-            0
+        Last::Followed,
+        |at, path| {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+            let fd: c_int = kernel!(SYS_openat, at, path, flags, 0);
+            // SAFETY: the descriptor is fresh.
+            if fd < 0 { ptr::null_mut() } else { unsafe { fdopendir(fd) } }
         },
-        |name| open_stream(&name).map(|stream| {
-            opened = stream;
-            0
-        })
-    );
-    (!foreign).then_some(opened)
+        |name| open_stream(&name)
+    )
 }
 
 /// −1 and `errno`.

@@ -8,7 +8,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use crate::path::{Name, Space, Where, link_of, resolve};
+use crate::hook::{Last, by_path};
+use crate::path::{Name, link_of, standing_for};
 use crate::real::{Served, answer, errno, kernel, set_errno};
 use crate::{close, cwd, locks, open, settings, state};
 
@@ -115,9 +116,8 @@ unsafe fn our_entries(given: Strings, text: &mut [u8]) -> Option<[*const c_char;
     };
     let (instance, text) = write(text, &[OURS[1], instance])?;
     let (prefix, text) = write(text, &[OURS[2], settings::prefix()])?;
-    let mut here = [0u8; 4096];
-    let length = cwd::copy(&mut here).unwrap_or(0);
-    let (directory, _) = write(text, &[OURS[3], &here[..length]])?;
+    cwd::refresh();
+    let (directory, _) = write(text, &[OURS[3], cwd::text()])?;
     Some([preload, instance, prefix, directory])
 }
 
@@ -178,7 +178,7 @@ unsafe fn run_name(
     arguments: Strings,
     environment: Strings,
 ) -> Served<c_int> {
-    let found = crate::metadata::of_name(name)?;
+    let found = crate::metadata::of_name(name, Last::Followed)?;
     if found.mode & 0o111 == 0 {
         return Err(libc::EACCES);
     }
@@ -254,25 +254,25 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    let mut space = Space::new();
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
-        match resolve(libc::AT_FDCWD, path, &mut space) {
-            Where::Managed(name) => {
-                let given = CStr::from_ptr(path).to_bytes();
-                answer(run_name(&name, given, arguments, environment))
-            }
-            Where::Failed(errno) => answer(Err(errno)),
-            Where::Kernel(_, path) if settings::active() && !changes_rights(path) => {
+        if let Some((fd, _)) = standing_for(path) {
+            return answer(run_open(fd, CStr::from_ptr(path).to_bytes(), arguments, environment));
+        }
+        by_path!(
+            libc::AT_FDCWD,
+            path,
+            Last::Followed,
+            |_at, path| if settings::active() && !changes_rights(path) {
                 let environment = Environment::of_child(environment);
                 locks::release_for_exec(libc::AT_FDCWD, path, 0);
                 kernel!(SYS_execve, path, arguments, environment.list())
-            }
-            Where::Kernel(_, path) => {
+            } else {
                 locks::release_for_exec(libc::AT_FDCWD, path, 0);
                 kernel!(SYS_execve, path, arguments, environment)
-            }
-        }
+            },
+            |name| run_name(&name, CStr::from_ptr(path).to_bytes(), arguments, environment)
+        )
     }
 }
 
@@ -290,7 +290,6 @@ unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    let mut space = Space::new();
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
         let itself = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
@@ -304,16 +303,20 @@ unsafe extern "C" fn execveat(
                 environment,
             ));
         }
-        match resolve(dirfd, path, &mut space) {
-            Where::Managed(name) => answer(run_name(&name, name.absolute, arguments, environment)),
-            Where::Failed(errno) if !itself => answer(Err(errno)),
-            Where::Failed(_) => kernel!(SYS_execveat, dirfd, path, arguments, environment, flags),
-            Where::Kernel(dirfd, path) => {
+        if itself {
+            return kernel!(SYS_execveat, dirfd, path, arguments, environment, flags);
+        }
+        by_path!(
+            dirfd,
+            path,
+            Last::by(flags),
+            |dirfd, path| {
                 let environment = Environment::of_child(environment);
                 locks::release_for_exec(dirfd, path, flags);
                 kernel!(SYS_execveat, dirfd, path, arguments, environment.list(), flags)
-            }
-        }
+            },
+            |name| run_name(&name, name.absolute, arguments, environment)
+        )
     }
 }
 

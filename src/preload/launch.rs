@@ -7,9 +7,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::close::close_fd;
+use crate::entrance::is_ours;
 use crate::exec::{execve, execvpe};
 use crate::open::open_at;
-use crate::path::{Space, Where, resolve};
 use crate::real::{errno, kernel};
 use crate::resolve::{chdir, fchdir};
 use crate::state;
@@ -66,13 +66,6 @@ unsafe fn list<'a>(actions: *const c_void) -> &'a [Action] {
         }
         std::slice::from_raw_parts((*actions).list, (*actions).used as usize)
     }
-}
-
-/// Whether `path` is served here, or fails here.
-pub fn is_ours(path: *const c_char) -> bool {
-    let mut space = Space::new();
-    // SAFETY: the callers pass a string or null.
-    !matches!(unsafe { resolve(libc::AT_FDCWD, path, &mut space) }, Where::Kernel(..))
 }
 
 /// Whether any of the actions is about the prefix.
@@ -322,6 +315,7 @@ pub fn search_meets_prefix(search: &CStr) -> bool {
         let Some(room) = space.get_mut(..directory.len() + 1) else { return false };
         room[..directory.len()].copy_from_slice(directory);
         room[directory.len()] = 0;
-        is_ours(if directory.is_empty() { c".".as_ptr() } else { space.as_ptr().cast() })
+        // SAFETY: both have their zero.
+        unsafe { is_ours(if directory.is_empty() { c".".as_ptr() } else { space.as_ptr().cast() }) }
     })
 }

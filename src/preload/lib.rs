@@ -9,44 +9,63 @@
 //! system calls: those fail loudly, since the prefix has no kernel counterpart.
 
 mod real;
+
 mod settings;
+
 mod streams;
 
 mod connect;
+
 mod state;
 
 mod cwd;
+
 mod path;
+
+mod entrance;
+
+mod hook;
 
 mod locks;
 
 mod close;
+
 mod open;
 
+mod attributes;
+
+mod metadata;
+
 mod control;
+
 mod data;
-mod refused;
+
+mod allocate;
 mod transfer;
 mod vectors;
 
-mod attributes;
-mod metadata;
+mod links;
 mod names;
 mod nodes;
+mod refused;
 mod sockets;
 mod space;
 mod temporary;
 mod times;
 mod xattrs;
 
-mod directory;
 mod resolve;
+
+mod directory;
+
 mod scan;
 
 mod mapping;
 
 mod exec;
+
 mod launch;
+
 mod libraries;
 mod spawn;
 

@@ -8,7 +8,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use crate::exec::copy_into_memory;
-use crate::path::{Space, Where, link_of, resolve};
+use crate::hook::{Found, Last, find};
+use crate::path::{Space, link_of};
 use crate::real::{next, set_errno};
 use crate::{close, metadata, open};
 
@@ -38,7 +39,7 @@ thread_local! {
 
 /// The descriptor of a copy of the file; −1 if there is none to be had.
 fn copy_of(name: &crate::path::Name<'_>) -> Result<c_int, c_int> {
-    let found = metadata::of_name(name)?;
+    let found = metadata::of_name(name, Last::Followed)?;
     let same = |copy: &&Copy| {
         copy.ino.load(Ordering::Acquire) == found.ino.0
             && copy.changed_ns.load(Ordering::Acquire) == found.changed_ns
@@ -70,20 +71,29 @@ extern "C" fn path_for_libc(path: *const c_char) -> *const c_char {
     }
     let mut space = Space::new();
     // SAFETY: as above.
-    let Where::Managed(name) = (unsafe { resolve(libc::AT_FDCWD, path, &mut space) }) else {
-        return path;
-    };
-    match copy_of(&name) {
-        Ok(memory) => LINK.with(|link| {
+    let found =
+        unsafe { find(libc::AT_FDCWD, path, Last::Followed, &mut space, |name| copy_of(&name)) };
+    match found {
+        // A link that leads out.
+        Found::Kernel(_, other) if other == path => path,
+        Found::Kernel(_, other) => keep(other).unwrap_or(path),
+        Found::Served(Ok(memory)) => LINK.with(|link| {
             // SAFETY: this thread alone uses its link, and is done with it before the next.
             let link = unsafe { &mut *link.0.get() };
             link_of(memory, link).unwrap_or(path)
         }),
-        Err(errno) => {
+        Found::Served(Err(errno)) => {
             set_errno(errno);
             path
         }
     }
+}
+
+/// A copy that stays, since the loader reads it after we are gone; such a link is loaded rarely.
+fn keep(path: *const c_char) -> Option<*const c_char> {
+    // SAFETY: the path has its zero; what strdup gives is never freed.
+    let copy = unsafe { libc::strdup(path) };
+    (!copy.is_null()).then_some(copy.cast_const())
 }
 
 /// libc's own `dlopen`.

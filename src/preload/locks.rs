@@ -7,9 +7,9 @@
 use std::ffi::{c_char, c_int};
 
 use libc::off_t;
-use terral_client::{File, HeldLock, LockKind, LockRange, Locker, access};
+use terral_client::{File, HeldLock, LockKind, LockRange, Locker};
 
-use crate::path::by_fd;
+use crate::hook::by_fd;
 use crate::real::{Served, alias, errno, kernel, libc_call, set_errno};
 use crate::state::{self, Managed};
 use crate::{connect, settings};
@@ -33,12 +33,6 @@ fn kind(asked: &libc::flock) -> Served<LockKind> {
         libc::F_UNLCK => Ok(LockKind::Unlock),
         _ => Err(libc::EINVAL),
     }
-}
-
-/// EBADF for an `O_PATH` descriptor, which does not allow any of these calls.
-pub fn check_open(managed: &Managed) -> Served<()> {
-    let rights = access::READ | access::WRITE;
-    if managed.file.access() & rights == 0 { Err(libc::EBADF) } else { Ok(()) }
 }
 
 fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Served<c_int> {
@@ -70,7 +64,7 @@ fn test(managed: &Managed, by: Locker, asked: &mut libc::flock) -> Served<c_int>
 /// # Safety
 /// `asked` must be null or the struct that such a command takes.
 pub unsafe fn control(managed: &Managed, command: c_int, asked: *mut libc::flock) -> Served<c_int> {
-    check_open(managed)?;
+    managed.check_open()?;
     // SAFETY: the caller's promise.
     let asked = unsafe { asked.as_mut() }.ok_or(libc::EFAULT)?;
     let of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
@@ -86,7 +80,7 @@ pub unsafe fn control(managed: &Managed, command: c_int, asked: *mut libc::flock
 }
 
 fn whole(managed: &Managed, operation: c_int) -> Served<c_int> {
-    check_open(managed)?;
+    managed.check_open()?;
     let kind = match operation & !libc::LOCK_NB {
         libc::LOCK_SH => LockKind::Shared,
         libc::LOCK_EX => LockKind::Exclusive,

@@ -42,6 +42,7 @@ fn copied(
     flags: c_int,
     offset: off_t,
 ) -> Served<*mut c_void> {
+    managed.check_open()?;
     if managed.file.is_directory() {
         return Err(libc::ENODEV);
     }

@@ -5,18 +5,23 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{gid_t, mode_t, uid_t};
-use terral_client::{Attributes, Change};
+use terral_client::{Attributes, Change, Kind};
 
-use crate::path::{Name, by_fd, by_path};
+use crate::hook::{Last, by_fd, by_open_fd, by_path};
+use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
 use crate::{attributes, connect};
 
-/// Attributes of a name; ENOTDIR if it asks for a directory and is a file.
-pub fn of_name(name: &Name<'_>) -> Served<Attributes> {
+/// Attributes of a name; ELOOP if it is a link to be followed, ENOTDIR if it asks for a directory
+/// and is none.
+pub fn of_name(name: &Name<'_>, last: Last) -> Served<Attributes> {
     let found = connect::with(|client| client.stat(name.path))?;
-    let is_directory = attributes::mode(&found) & libc::S_IFMT == libc::S_IFDIR;
-    if name.directory && !is_directory { Err(libc::ENOTDIR) } else { Ok(found) }
+    match found.kind {
+        Kind::Symlink if last.follows(name) => Err(libc::ELOOP),
+        Kind::File | Kind::Symlink if name.directory => Err(libc::ENOTDIR),
+        _ => Ok(found),
+    }
 }
 
 /// Attributes of an open file.
@@ -24,15 +29,22 @@ pub fn of_file(managed: &Managed) -> Served<Attributes> {
     connect::serve(|| managed.file.attributes())
 }
 
-/// Whether `path` is empty and `flags` let it stand for `dirfd` itself, which is managed.
-unsafe fn stands_for_itself(
-    dirfd: c_int,
-    path: *const c_char,
-    flags: c_int,
-) -> Option<state::Held> {
-    let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null();
-    // SAFETY: the callers promise a string or null.
-    (empty && unsafe { *path == 0 }).then(|| state::managed(dirfd)).flatten()
+/// What a path stands for without a name: `dirfd` itself if the path is empty and `flags` allow
+/// that, or a descriptor by the kernel's name of it.
+///
+/// # Safety
+/// `path` must be null or a string.
+pub unsafe fn without_name(dirfd: c_int, path: *const c_char, flags: c_int) -> Option<state::Held> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0 {
+            return state::managed(dirfd);
+        }
+        if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
+            return None;
+        }
+        standing_for(path).map(|(_, held)| held)
+    }
 }
 
 unsafe fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
@@ -56,14 +68,18 @@ unsafe extern "C" fn fstatat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
-    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
         // SAFETY: as above.
         return crate::real::answer(unsafe { fill(of_file(&held), to) });
     }
-    // SAFETY: the caller promises the struct.
-    by_path!(dirfd, path, |at, path| kernel!(SYS_newfstatat, at, path, to, flags), |name| unsafe {
-        fill(of_name(&name), to)
-    })
+    by_path!(
+        dirfd,
+        path,
+        Last::by(flags),
+        |at, path| kernel!(SYS_newfstatat, at, path, to, flags),
+        // SAFETY: the caller promises the struct.
+        |name| unsafe { fill(of_name(&name, Last::by(flags)), to) }
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -94,14 +110,18 @@ unsafe extern "C" fn statx(
     to: *mut libc::statx,
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
-    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
         // SAFETY: as above.
         return crate::real::answer(unsafe { fill_extended(of_file(&held), to) });
     }
-    // SAFETY: the caller promises the struct.
-    by_path!(dirfd, path, |at, path| kernel!(SYS_statx, at, path, flags, mask, to), |name| unsafe {
-        fill_extended(of_name(&name), to)
-    })
+    by_path!(
+        dirfd,
+        path,
+        Last::by(flags),
+        |at, path| kernel!(SYS_statx, at, path, flags, mask, to),
+        // SAFETY: the caller promises the struct.
+        |name| unsafe { fill_extended(of_name(&name, Last::by(flags)), to) }
+    )
 }
 
 /// Whether the process may do `wanted`, by mode bits alone, with its effective or real ids.
@@ -139,15 +159,22 @@ unsafe extern "C" fn faccessat(
     flags: c_int,
 ) -> c_int {
     let effective = flags & libc::AT_EACCESS != 0;
+    // SAFETY: the caller promises the path.
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
+        return crate::real::answer(
+            of_file(&held).and_then(|found| may(&found, wanted, effective)),
+        );
+    }
     by_path!(
         dirfd,
         path,
+        Last::by(flags),
         |at, path| if flags == 0 {
             kernel!(SYS_faccessat, at, path, wanted)
         } else {
             kernel!(SYS_faccessat2, at, path, wanted, flags)
         },
-        |name| of_name(&name).and_then(|found| may(&found, wanted, effective))
+        |name| of_name(&name, Last::by(flags)).and_then(|found| may(&found, wanted, effective))
     )
 }
 
@@ -163,10 +190,8 @@ unsafe extern "C" fn euidaccess(path: *const c_char, wanted: c_int) -> c_int {
     unsafe { faccessat(libc::AT_FDCWD, path, wanted, libc::AT_EACCESS) }
 }
 
-fn change_name(name: &Name<'_>, change: Change) -> Served<c_int> {
-    if name.directory {
-        of_name(name)?;
-    }
+fn change_name(name: &Name<'_>, last: Last, change: Change) -> Served<c_int> {
+    of_name(name, last)?;
     connect::with(|client| client.change(name.path, change)).map(|()| 0)
 }
 
@@ -185,7 +210,7 @@ fn to_owner(user: uid_t, group: gid_t) -> Change {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
-    by_fd!(fd, kernel!(SYS_fchmod, fd, mode), |held| change_file(&held, to_mode(mode)))
+    by_open_fd!(fd, kernel!(SYS_fchmod, fd, mode), |held| change_file(&held, to_mode(mode)))
 }
 
 #[unsafe(no_mangle)]
@@ -196,15 +221,24 @@ unsafe extern "C" fn fchmodat(
     flags: c_int,
 ) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *const c_char, mode_t, c_int) -> c_int;
+    // SAFETY: the caller promises the path.
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
+        return crate::real::answer(change_file(&held, to_mode(mode)));
+    }
     by_path!(
         dirfd,
         path,
+        Last::by(flags),
         |at, path| if flags == 0 {
             kernel!(SYS_fchmodat, at, path, mode)
         } else {
             crate::real::libc_call!(c"fchmodat" as Function, -1, at, path, mode, flags)
         },
-        |name| change_name(&name, to_mode(mode))
+        |name| match of_name(&name, Last::by(flags))?.kind {
+            // As Linux: a link's own mode is never looked at.
+            Kind::Symlink => Err(libc::EOPNOTSUPP),
+            _ => change_name(&name, Last::by(flags), to_mode(mode)),
+        }
     )
 }
 
@@ -222,7 +256,7 @@ unsafe extern "C" fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
-    by_fd!(fd, kernel!(SYS_fchown, fd, user, group), |held| {
+    by_open_fd!(fd, kernel!(SYS_fchown, fd, user, group), |held| {
         change_file(&held, to_owner(user, group))
     })
 }
@@ -236,12 +270,16 @@ unsafe extern "C" fn fchownat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the caller promises the path.
-    if let Some(held) = unsafe { stands_for_itself(dirfd, path, flags) } {
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
         return crate::real::answer(change_file(&held, to_owner(user, group)));
     }
-    by_path!(dirfd, path, |at, path| kernel!(SYS_fchownat, at, path, user, group, flags), |name| {
-        change_name(&name, to_owner(user, group))
-    })
+    by_path!(
+        dirfd,
+        path,
+        Last::by(flags),
+        |at, path| kernel!(SYS_fchownat, at, path, user, group, flags),
+        |name| change_name(&name, Last::by(flags), to_owner(user, group))
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -258,8 +296,8 @@ unsafe extern "C" fn lchown(path: *const c_char, user: uid_t, group: gid_t) -> c
 
 /// A change of the kind its caller wants, for `times`.
 pub enum Target<'a> {
-    /// By name.
-    Name(Name<'a>),
+    /// By name, and whether a link is followed.
+    Name(Name<'a>, Last),
     /// By open file.
     File(state::Held),
 }
@@ -267,7 +305,7 @@ pub enum Target<'a> {
 /// Applies `change` to `target`.
 pub fn change(target: &Target<'_>, change: Change) -> Served<c_int> {
     match target {
-        Target::Name(name) => change_name(name, change),
+        Target::Name(name, last) => change_name(name, *last, change),
         Target::File(held) => change_file(held, change),
     }
 }

@@ -1,19 +1,22 @@
 //! Calls that make, move and remove names.
 //!
-//! Invariants: moving between the prefix and elsewhere fails with EXDEV, so that mv copies. Not
-//! here: links, of which there are none (`refused`).
+//! Invariants: moving between the prefix and elsewhere fails with EXDEV, so that mv copies; a
+//! symbolic link that is the last component is the link itself. Not here: making links (`links`).
 
 use std::ffi::{c_char, c_int, c_uint};
 
 use terral_client::{Kind, RenameHow};
 
-use crate::path::{Name, Space, Where, by_path, resolve};
+use crate::entrance::{either_inside, instead};
+use crate::hook::{FoundBoth, Last, by_path, find_both};
+use crate::path::{Name, Space};
 use crate::real::{Served, alias, answer, kernel};
 use crate::{connect, metadata, open};
 
 fn unlink_name(name: &Name<'_>) -> Served<c_int> {
     if name.directory {
-        metadata::of_name(name)?;
+        // A link with a slash after it is no directory, as Linux has it.
+        metadata::of_name(name, Last::Name)?;
         return Err(libc::EISDIR);
     }
     connect::with(|client| client.unlink(name.path)).map(|()| 0)
@@ -21,17 +24,29 @@ fn unlink_name(name: &Name<'_>) -> Served<c_int> {
 
 fn remove_directory(name: &Name<'_>) -> Served<c_int> {
     if name.dots {
+        metadata::of_name(name, Last::Name)?;
         return Err(libc::EINVAL);
     }
     if name.path.is_empty() {
         return Err(libc::EBUSY);
     }
-    connect::with(|client| client.remove_directory(name.path)).map(|()| 0)
+    match connect::with(|client| client.remove_directory(name.path)) {
+        Err(libc::ELOOP) if is_link(name) => Err(libc::ENOTDIR),
+        removed => removed.map(|()| 0),
+    }
+}
+
+/// Whether a link is what the name itself stands for, and not on the way to it.
+fn is_link(name: &Name<'_>) -> bool {
+    let found = connect::with(|client| client.stat(name.path));
+    found.is_ok_and(|found| found.kind == Kind::Symlink)
 }
 
 fn make_directory(name: &Name<'_>, mode: u32) -> Served<c_int> {
     if name.path.is_empty() || name.dots {
-        return Err(metadata::of_name(name).map_or_else(|errno| errno, |_| libc::EEXIST));
+        return Err(
+            metadata::of_name(name, Last::Name).map_or_else(|errno| errno, |_| libc::EEXIST)
+        );
     }
     let mode = open::masked(mode) & 0o1777;
     connect::with(|client| client.make_directory(name.path, mode)).map(|()| 0)
@@ -39,8 +54,11 @@ fn make_directory(name: &Name<'_>, mode: u32) -> Served<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
-    by_path!(dirfd, path, |at, path| kernel!(SYS_unlinkat, at, path, flags), |name| {
-        if flags & libc::AT_REMOVEDIR != 0 { remove_directory(&name) } else { unlink_name(&name) }
+    by_path!(dirfd, path, Last::Name, |at, path| kernel!(SYS_unlinkat, at, path, flags), |name| {
+        match flags & libc::AT_REMOVEDIR {
+            0 => unlink_name(&name),
+            _ => remove_directory(&name),
+        }
     })
 }
 
@@ -69,7 +87,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mkdirat(dirfd: c_int, path: *const c_char, mode: libc::mode_t) -> c_int {
-    by_path!(dirfd, path, |at, path| kernel!(SYS_mkdirat, at, path, mode), |name| {
+    by_path!(dirfd, path, Last::Name, |at, path| kernel!(SYS_mkdirat, at, path, mode), |name| {
         make_directory(&name, mode)
     })
 }
@@ -81,6 +99,9 @@ unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
 }
 
 fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
+    for name in [from, to].into_iter().filter(|name| name.dots) {
+        metadata::of_name(name, Last::Name)?;
+    }
     if from.dots || to.dots || from.path.is_empty() || to.path.is_empty() {
         return Err(libc::EBUSY);
     }
@@ -99,25 +120,22 @@ fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
     connect::with(|client| client.rename(from.path, to.path, how)).map(|()| 0)
 }
 
-fn rename_at(
-    from_dirfd: c_int,
-    from: *const c_char,
-    to_dirfd: c_int,
-    to: *const c_char,
-    flags: c_uint,
-) -> c_int {
-    let (mut from_space, mut to_space) = (Space::new(), Space::new());
+fn rename_at(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_uint) -> c_int {
+    let mut spaces = [Space::new(), Space::new()];
+    let (one, other) = ((from.0, from.1, Last::Name), (to.0, to.1, Last::Name));
     // SAFETY: the callers pass strings or null, as their own contract demands.
-    let (from, to) = unsafe {
-        (resolve(from_dirfd, from, &mut from_space), resolve(to_dirfd, to, &mut to_space))
-    };
-    match (from, to) {
-        (Where::Kernel(from_at, from), Where::Kernel(to_at, to)) => {
-            kernel!(SYS_renameat2, from_at, from, to_at, to, flags)
+    let found =
+        unsafe { find_both(one, other, &mut spaces, |from, to| move_name(&from, &to, flags)) };
+    match found {
+        FoundBoth::Kernel(from, to) => {
+            let told = kernel!(SYS_renameat2, from.0, from.1, to.0, to.1, flags);
+            // SAFETY: as above.
+            match unsafe { either_inside(told, from, to) } {
+                Some(inside) => rename_at(instead(&inside.0, from), instead(&inside.1, to), flags),
+                None => told,
+            }
         }
-        (Where::Managed(from), Where::Managed(to)) => answer(move_name(&from, &to, flags)),
-        (Where::Failed(errno), _) | (_, Where::Failed(errno)) => answer(Err(errno)),
-        _ => answer(Err(libc::EXDEV)),
+        FoundBoth::Served(served) => answer(served),
     }
 }
 
@@ -129,7 +147,7 @@ unsafe extern "C" fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    rename_at(from_dirfd, from, to_dirfd, to, flags)
+    rename_at((from_dirfd, from), (to_dirfd, to), flags)
 }
 
 #[unsafe(no_mangle)]
@@ -139,12 +157,12 @@ unsafe extern "C" fn renameat(
     to_dirfd: c_int,
     to: *const c_char,
 ) -> c_int {
-    rename_at(from_dirfd, from, to_dirfd, to, 0)
+    rename_at((from_dirfd, from), (to_dirfd, to), 0)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    rename_at(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0)
+    rename_at((libc::AT_FDCWD, from), (libc::AT_FDCWD, to), 0)
 }
 
 alias! {

@@ -6,7 +6,9 @@ use std::ffi::{c_char, c_int};
 
 use libc::{dev_t, mode_t};
 
-use crate::path::{Name, by_path};
+use crate::hook::{Last, by_path};
+use crate::metadata::of_name;
+use crate::path::Name;
 use crate::real::{Served, kernel};
 use crate::{close, open};
 
@@ -19,7 +21,11 @@ fn make(name: &Name<'_>, mode: mode_t) -> Served<c_int> {
                 0
             })
         }
-        _ => Err(libc::EPERM),
+        _ => match of_name(name, Last::Name) {
+            Ok(_) => Err(libc::EEXIST),
+            Err(libc::ENOENT) => Err(libc::EPERM),
+            Err(errno) => Err(errno),
+        },
     }
 }
 
@@ -30,9 +36,13 @@ unsafe extern "C" fn mknodat(
     mode: mode_t,
     device: dev_t,
 ) -> c_int {
-    by_path!(dirfd, path, |at, path| kernel!(SYS_mknodat, at, path, mode, device), |name| {
-        make(&name, mode)
-    })
+    by_path!(
+        dirfd,
+        path,
+        Last::Name,
+        |at, path| kernel!(SYS_mknodat, at, path, mode, device),
+        |name| make(&name, mode)
+    )
 }
 
 #[unsafe(no_mangle)]

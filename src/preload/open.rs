@@ -3,12 +3,13 @@
 //! Invariants: an open either gives a descriptor of the kernel's that carries the description, or
 //! leaves nothing open. Not here: streams (`stdio`) and directories' streams (`directory`).
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{OpenHow, access, descriptor};
+use terral_client::{File, OpenHow, access, descriptor};
 
-use crate::path::{Name, Space, Where, resolve, standing_for};
+use crate::hook::{Last, by_path, way_to};
+use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, answer, kernel, set_errno};
 use crate::{close, connect, settings, state};
 
@@ -47,20 +48,30 @@ unsafe extern "C" fn umask(mask: libc::mode_t) -> libc::mode_t {
     kernel!(SYS_umask, mask)
 }
 
-/// How `open` flags ask; EOPNOTSUPP for what is not offered.
+/// Flags that the kernel's descriptor of a file keeps; of the others [`state::Managed`] knows.
+pub const KEPT: c_int = libc::O_NONBLOCK | libc::O_NOATIME | libc::O_ASYNC;
+/// What 64-bit Linux says of every open file.
+const LARGE_FILE: c_int = 0o100_000;
+/// What an `O_PATH` open looks at; the other flags are nothing to it.
+const FOR_PATH: c_int =
+    libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | LARGE_FILE;
+
+/// How `open` flags ask.
 fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
-    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        return Err(libc::EOPNOTSUPP);
-    }
-    let directory = name.directory || flags & libc::O_DIRECTORY != 0;
+    let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let directory = !unnamed && (name.directory || flags & libc::O_DIRECTORY != 0);
     let create = flags & libc::O_CREAT != 0;
+    if create && flags & libc::O_DIRECTORY != 0 {
+        return Err(libc::EINVAL);
+    }
     if create && directory {
-        return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR });
+        return way_to(name).and(Err(libc::EISDIR));
     }
     let rights = if flags & libc::O_PATH != 0 {
         0
     } else {
         match flags & libc::O_ACCMODE {
+            libc::O_RDONLY if unnamed => return Err(libc::EINVAL),
             libc::O_RDONLY => access::READ,
             libc::O_WRONLY => access::WRITE,
             libc::O_RDWR => access::READ | access::WRITE,
@@ -68,83 +79,116 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         }
     };
     let append = if flags & libc::O_APPEND != 0 { access::APPEND } else { 0 };
-    let plain = flags & libc::O_PATH == 0;
     Ok(OpenHow {
         access: (rights | append | access::KERNEL) as u8,
-        create: create && plain,
-        exclusive: create && plain && flags & libc::O_EXCL != 0,
-        truncate: plain && flags & libc::O_TRUNC != 0,
+        create,
+        exclusive: create && flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
         directory,
-        unnamed: false,
+        unnamed,
         mode: masked(mode),
     })
 }
 
-/// Opens a name under the prefix.
+/// Whether `open` with these flags goes after a link that is the last component.
+pub fn last(flags: c_int) -> Last {
+    if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+        Last::Name
+    } else if flags & libc::O_NOFOLLOW != 0 {
+        Last::Itself
+    } else {
+        Last::Followed
+    }
+}
+
+fn meaningful(flags: c_int) -> c_int {
+    if flags & libc::O_PATH != 0 { flags & FOR_PATH } else { flags }
+}
+
+/// Opens a name under the prefix; ELOOP if a link is in the way.
 pub fn open_name(name: &Name<'_>, flags: c_int, mode: u32) -> Served<c_int> {
+    let flags = meaningful(flags);
     let how = how(name, flags, mode)?;
-    let file = connect::with(|client| client.open(name.path, how))?;
+    let opened = connect::with(|client| client.open(name.path, how));
+    if opened.as_ref().is_err_and(|errno| *errno == libc::ELOOP) && flags & libc::O_NOFOLLOW != 0 {
+        return Err(not_followed(name, flags));
+    }
+    hold(opened?, flags)
+}
+
+/// The errno for a link that is not to be followed; ELOOP is for those on the way, too.
+fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
+    let itself = connect::with(|client| client.stat(name.path));
+    match itself {
+        Ok(_) if !name.directory && flags & libc::O_DIRECTORY != 0 => libc::ENOTDIR,
+        Ok(_) if !name.directory && flags & libc::O_PATH != 0 => libc::EOPNOTSUPP,
+        _ => libc::ELOOP,
+    }
+}
+
+/// A descriptor of what was opened.
+fn hold(file: File, flags: c_int) -> Served<c_int> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
     let held = descriptor::hold(settings::instance(), file.description(), file.nonce(), cloexec);
     let fd = match held {
         Ok(fd) => fd,
         Err(error) => {
-            let _ = connect::serve(|| {
-                file.close();
-                Ok(())
-            });
+            close::tell(&file);
             return Err(error.raw_os_error().unwrap_or(libc::EIO));
         }
     };
-    let path = Some(Box::from(name.path));
-    if let Err(errno) = state::install(fd, state::Managed { file: file.clone(), path }) {
+    if flags & KEPT != 0 {
+        let _: c_int = kernel!(SYS_fcntl, fd, libc::F_SETFL, flags & KEPT);
+    }
+    let gone = libc::O_CREAT | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC | KEPT;
+    let managed = state::Managed { file, flags: Some((flags & !gone) | LARGE_FILE) };
+    if let Err(errno) = state::install(fd, managed.clone()) {
         let _: c_int = kernel!(SYS_close, fd);
-        close::tell(&file);
+        close::tell(&managed.file);
         return Err(errno);
     }
     Ok(fd)
 }
 
-/// A second descriptor of a managed one that the kernel's own names stand for, where the file's
-/// name is not known. It shares the offset with the first; Linux would open the file anew.
-pub fn open_again(path: *const c_char, flags: c_int) -> Option<Served<c_int>> {
-    // SAFETY: the callers pass a string or null.
-    let path = unsafe { (!path.is_null()).then(|| CStr::from_ptr(path)) }?.to_bytes();
-    let fd = standing_for(path)?;
-    let held = state::managed(fd)?;
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if writes && held.file.access() & access::WRITE == 0 {
-        return Some(Err(libc::EACCES));
+/// Opens anew what a managed descriptor has open, as Linux does by its own name of that.
+pub fn open_again(held: &state::Managed, flags: c_int) -> Served<c_int> {
+    if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_PATH == 0 {
+        return Err(libc::ELOOP);
     }
-    if flags & libc::O_TRUNC != 0
-        && let Err(errno) = connect::serve(|| held.file.truncate(0))
-    {
-        return Some(Err(errno));
+    if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+        return Err(libc::EEXIST);
     }
-    let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    Some(close::duplicate(fd, command, 0))
+    let flags = meaningful(flags & !libc::O_CREAT);
+    let file = Name { absolute: b"", path: b"", directory: false, dots: false };
+    let how = how(&file, flags, 0)?;
+    hold(connect::serve(|| held.file.reopen(how))?, flags)
 }
 
 /// `openat`, for every hook that opens.
 pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    let mut space = Space::new();
     // SAFETY: the callers pass a string or null, as their own contract demands.
-    match unsafe { resolve(dirfd, path, &mut space) } {
-        Where::Managed(name) => answer(open_name(&name, flags, mode)),
-        Where::Failed(errno) => answer(Err(errno)),
-        Where::Kernel(dirfd, path) => {
-            if settings::active()
-                && let Some(served) = open_again(path, flags)
-            {
-                return answer(served);
-            }
-            let fd: c_int = kernel!(SYS_openat, dirfd, path, flags, mode);
+    if let Some((_, held)) = unsafe { standing_for(path) } {
+        return answer(open_again(&held, flags));
+    }
+    let fd = by_path!(
+        dirfd,
+        path,
+        last(flags),
+        |at, path| {
+            let fd: c_int = kernel!(SYS_openat, at, path, flags, mode);
             if fd >= 0 {
                 state::foreign(fd);
             }
             fd
-        }
+        },
+        |name| open_name(&name, flags, mode)
+    );
+    let both = libc::O_CREAT | libc::O_DIRECTORY;
+    if fd < 0 && flags & (both | libc::O_PATH) == both {
+        // Linux looks at the flags before it looks at the path.
+        set_errno(libc::EINVAL);
     }
+    fd
 }
 
 fn creates(flags: c_int) -> bool {

@@ -44,15 +44,45 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// A call's return value: −1 and errno for a failure.
-pub fn answer<T: From<i8>>(served: Served<T>) -> T {
-    match served {
-        Ok(value) => value,
-        Err(errno) => {
-            set_errno(errno);
-            T::from(-1)
+/// What calls return: a number, −1 for a failure, or a pointer, null for one.
+pub trait Answer {
+    /// The value that stands for a failure.
+    fn failure() -> Self;
+    /// Whether it is that.
+    fn is_failure(&self) -> bool;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Answer for $number {
+            fn failure() -> Self {
+                -1
+            }
+
+            fn is_failure(&self) -> bool {
+                *self == -1
+            }
         }
+    )*};
+}
+numbers!(i32, i64, isize);
+
+impl<T> Answer for *mut T {
+    fn failure() -> Self {
+        std::ptr::null_mut()
     }
+
+    fn is_failure(&self) -> bool {
+        self.is_null()
+    }
+}
+
+/// A call's return value: its failure and errno if it was not served.
+pub fn answer<T: Answer>(served: Served<T>) -> T {
+    served.unwrap_or_else(|errno| {
+        set_errno(errno);
+        T::failure()
+    })
 }
 
 /// The same for a call that answers 0.

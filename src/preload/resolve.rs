@@ -7,97 +7,89 @@ use std::ffi::{c_char, c_int, c_long};
 use std::ptr;
 
 use libc::size_t;
-use terral_client::Kind;
+use terral_client::File;
 
-use crate::path::{Name, by_path};
-use crate::real::{Served, errno, kernel, libc_call, set_errno};
-use crate::{cwd, metadata, settings, state};
+use crate::hook::{Last, by_fd, by_path};
+use crate::path::PATH_BYTES;
+use crate::real::{Served, answer, errno, kernel, libc_call};
+use crate::{cwd, metadata, settings};
 
-const PATH_BYTES: usize = 4096;
-
-fn enter(absolute: &[u8]) -> Served<c_int> {
+/// Stands in `directory` from now on, which is called `path`.
+fn enter(directory: File, path: &[u8]) -> Served<c_int> {
     let mut space = [0u8; PATH_BYTES];
     let shadow = cwd::shadow(&mut space).ok_or(libc::ENAMETOOLONG)?;
     let moved: c_int = kernel!(SYS_chdir, shadow);
     if moved != 0 {
         return Err(errno());
     }
-    cwd::set(Some(absolute));
-    Ok(0)
-}
-
-fn enter_name(name: &Name<'_>) -> Served<c_int> {
-    let found = metadata::of_name(name)?;
-    if found.kind != Kind::Directory {
-        return Err(libc::ENOTDIR);
-    }
-    enter(name.absolute)
+    cwd::enter(directory, path).map(|()| 0)
 }
 
 fn left(moved: c_int) -> c_int {
     if moved == 0 && cwd::is_managed() {
-        cwd::set(None);
+        cwd::leave();
     }
     moved
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
-    by_path!(libc::AT_FDCWD, path, |_at, path| left(kernel!(SYS_chdir, path)), |name| {
-        enter_name(&name)
-    })
+    by_path!(
+        libc::AT_FDCWD,
+        path,
+        Last::Followed,
+        |_at, path| left(kernel!(SYS_chdir, path)),
+        |name| enter(cwd::open(name.path)?, name.path)
+    )
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
-    let Some(held) = state::managed(fd) else {
-        return left(kernel!(SYS_fchdir, fd));
-    };
-    if !held.file.is_directory() {
-        set_errno(libc::ENOTDIR);
-        return -1;
-    }
-    let served = held.path.as_deref().ok_or(libc::EOPNOTSUPP).and_then(|path| {
-        let mut absolute = settings::prefix().to_vec();
-        if !path.is_empty() {
-            absolute.push(b'/');
-            absolute.extend_from_slice(path);
+    by_fd!(fd, left(kernel!(SYS_fchdir, fd)), |held| {
+        if held.file.is_directory() {
+            let path = match held.path() {
+                // One that was removed can be entered; its name leads a child nowhere.
+                Err(libc::ENOENT) => Ok(format!("#{} (deleted)", held.file.ino().0).into_bytes()),
+                path => path,
+            };
+            path.and_then(|path| enter(held.file.clone(), &path))
+        } else {
+            Err(libc::ENOTDIR)
         }
-        enter(&absolute)
-    });
-    crate::real::answer(served)
+    })
 }
 
 /// Copies `path` into `buffer` of `room` bytes, or into fresh memory of the caller's to free.
-unsafe fn give(path: &[u8], buffer: *mut c_char, room: usize) -> *mut c_char {
+unsafe fn give(path: &[u8], buffer: *mut c_char, room: usize) -> Served<*mut c_char> {
     let fresh = buffer.is_null();
     let room = if fresh && room == 0 { path.len() + 1 } else { room };
     if room <= path.len() {
-        set_errno(if room == 0 { libc::EINVAL } else { libc::ERANGE });
-        return ptr::null_mut();
+        return Err(if room == 0 { libc::EINVAL } else { libc::ERANGE });
     }
     // SAFETY: the memory is fresh and large enough, or the caller promises `room` bytes.
     unsafe {
         let to = if fresh { libc::malloc(room).cast() } else { buffer };
-        if !to.is_null() {
-            ptr::copy_nonoverlapping(path.as_ptr(), to.cast(), path.len());
-            *to.add(path.len()) = 0;
+        if to.is_null() {
+            return Err(libc::ENOMEM);
         }
-        to
+        ptr::copy_nonoverlapping(path.as_ptr(), to.cast(), path.len());
+        *to.add(path.len()) = 0;
+        Ok(to)
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getcwd(buffer: *mut c_char, room: size_t) -> *mut c_char {
-    let mut here = [0u8; PATH_BYTES];
-    if let Some(length) = cwd::copy(&mut here) {
+    if let Some(path) = cwd::path() {
         // SAFETY: the caller promises the buffer.
-        return unsafe { give(&here[..length], buffer, room) };
+        let give = |path: Vec<u8>| unsafe { give(&settings::below_prefix(&path), buffer, room) };
+        return answer(path.and_then(give));
     }
+    let mut here = [0u8; PATH_BYTES];
     let length: c_long = kernel!(SYS_getcwd, here.as_mut_ptr(), here.len());
     if length > 1 && here[0] == b'/' {
         // SAFETY: the caller promises the buffer.
-        return unsafe { give(&here[..length as usize - 1], buffer, room) };
+        return answer(unsafe { give(&here[..length as usize - 1], buffer, room) });
     }
     type Function = unsafe extern "C" fn(*mut c_char, size_t) -> *mut c_char;
     libc_call!(c"getcwd" as Function, ptr::null_mut(), buffer, room)
@@ -128,21 +120,18 @@ pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
-    let mut told = ptr::null_mut();
-    let _: c_int = by_path!(
+    by_path!(
         libc::AT_FDCWD,
         path,
-        |_at, path| {
-            told = libc_call!(c"realpath" as Function, ptr::null_mut(), path, to);
-            0
-        },
-        |name| metadata::of_name(&name).map(|_| {
+        Last::Followed,
+        |_at, path| libc_call!(c"realpath" as Function, ptr::null_mut(), path, to),
+        |name| {
+            metadata::of_name(&name, Last::Followed)?;
+            let room = if to.is_null() { 0 } else { PATH_BYTES };
             // SAFETY: the caller promises PATH_MAX bytes, or null for fresh memory.
-            told = unsafe { give(name.absolute, to, if to.is_null() { 0 } else { PATH_BYTES }) };
-            0
-        })
-    );
-    told
+            unsafe { give(name.absolute, to, room) }
+        }
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -80,18 +80,18 @@ unsafe extern "C" fn scandirat64(
     filter: Filter,
     compare: Compare,
 ) -> c_int {
-    type Function = unsafe extern "C" fn(
-        c_int,
-        *const c_char,
-        *mut *mut *mut dirent64,
-        Filter,
-        Compare,
-    ) -> c_int;
-    match open_at(dirfd, path) {
-        // SAFETY: the caller promises the list and the functions.
-        Some(directory) => unsafe { scan(directory, list, filter, compare) },
-        None => libc_call!(c"scandirat64" as Function, -1, dirfd, path, list, filter, compare),
+    if !settings::active() {
+        type Function = unsafe extern "C" fn(
+            c_int,
+            *const c_char,
+            *mut *mut *mut dirent64,
+            Filter,
+            Compare,
+        ) -> c_int;
+        return libc_call!(c"scandirat64" as Function, -1, dirfd, path, list, filter, compare);
     }
+    // SAFETY: the caller promises the list and the functions.
+    unsafe { scan(open_at(dirfd, path), list, filter, compare) }
 }
 
 #[unsafe(no_mangle)]

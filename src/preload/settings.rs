@@ -173,6 +173,12 @@ pub fn prefix_name() -> &'static [u8] {
     &prefix[slash.map_or(0, |slash| slash + 1)..]
 }
 
+/// The absolute path of a name below the prefix. Only if [`active`].
+pub fn below_prefix(path: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+    [prefix(), slash, path].concat()
+}
+
 /// The instance directory. Only if [`active`].
 pub fn instance() -> &'static Path {
     Path::new(OsStr::from_bytes(INSTANCE.get()))

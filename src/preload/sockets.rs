@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int};
 
 use libc::{sockaddr, sockaddr_un, socklen_t};
 
+use crate::hook::Last;
 use crate::metadata::of_name;
 use crate::path::{Space, Where, resolve};
 use crate::real::{Served, answer, kernel};
@@ -49,7 +50,7 @@ unsafe fn refused(
     match unsafe { resolve(libc::AT_FDCWD, path.as_ptr(), &mut space) } {
         Where::Kernel(..) => None,
         Where::Failed(errno) => Some(Err(errno)),
-        Where::Managed(name) => Some(match of_name(&name) {
+        Where::Managed(name) => Some(match of_name(&name, Last::Itself) {
             Ok(_) => Err(errno(true)),
             Err(libc::ENOENT) => Err(errno(false)),
             Err(other) => Err(other),

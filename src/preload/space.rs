@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_long};
 
 use terral_client::Space;
 
-use crate::path::{by_fd, by_path};
+use crate::hook::{Last, by_fd, by_path};
 use crate::real::{Served, alias, kernel, libc_call};
 use crate::{connect, metadata};
 
@@ -58,10 +58,14 @@ unsafe fn fill_vfs(to: *mut libc::statvfs) -> Served<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn statfs(path: *const c_char, to: *mut libc::statfs) -> c_int {
-    by_path!(libc::AT_FDCWD, path, |_at, path| kernel!(SYS_statfs, path, to), |name| {
+    by_path!(
+        libc::AT_FDCWD,
+        path,
+        Last::Followed,
+        |_at, path| kernel!(SYS_statfs, path, to),
         // SAFETY: the caller promises the struct.
-        metadata::of_name(&name).and_then(|_| unsafe { fill(to) })
-    })
+        |name| metadata::of_name(&name, Last::Followed).and_then(|_| unsafe { fill(to) })
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -79,10 +83,11 @@ unsafe extern "C" fn statvfs(path: *const c_char, to: *mut libc::statvfs) -> c_i
     by_path!(
         libc::AT_FDCWD,
         path,
+        Last::Followed,
         |_at, path| libc_call!(c"statvfs" as Function, -1, path, to),
         |name| {
             // SAFETY: the caller promises the struct.
-            metadata::of_name(&name).and_then(|_| unsafe { fill_vfs(to) })
+            metadata::of_name(&name, Last::Followed).and_then(|_| unsafe { fill_vfs(to) })
         }
     )
 }
@@ -114,8 +119,9 @@ unsafe extern "C" fn pathconf(path: *const c_char, which: c_int) -> c_long {
     by_path!(
         libc::AT_FDCWD,
         path,
+        Last::Followed,
         |_at, path| libc_call!(c"pathconf" as Function, -1, path, which),
-        |name| metadata::of_name(&name).map(|_| limit(which))
+        |name| metadata::of_name(&name, Last::Followed).map(|_| limit(which))
     )
 }
 

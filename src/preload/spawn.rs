@@ -7,8 +7,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
+use crate::entrance::is_ours;
 use crate::exec::{Environment, changes_rights, execve, execvpe};
-use crate::launch::{Program, concern_us, is_ours, launch, search_meets_prefix};
+use crate::launch::{Program, concern_us, launch, search_meets_prefix};
 use crate::real::libc_call;
 use crate::settings;
 

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{File, descriptor};
+use terral_client::{File, access, descriptor};
 
 use crate::{connect, settings, streams};
 
@@ -26,11 +26,31 @@ const FREE: u32 = 0;
 const CHANGING: u32 = u32::MAX;
 
 /// What is behind a managed number.
+#[derive(Clone)]
 pub struct Managed {
     /// The open file.
     pub file: File,
-    /// The path under the prefix it was opened by, if that was in this process.
-    pub path: Option<Box<[u8]>>,
+    /// The flags it was opened with, if that was in this process: those the kernel's descriptor
+    /// does not keep.
+    pub flags: Option<c_int>,
+}
+
+impl Managed {
+    /// Its path below the prefix; ENOENT if it has no name any more.
+    pub fn path(&self) -> Result<Vec<u8>, c_int> {
+        if let Some(path) = self.file.path() {
+            return Ok(path);
+        }
+        // While a server starts nobody can tell; an answer from it says that it has.
+        connect::with(|client| client.stat(b""))?;
+        self.file.path().ok_or(libc::ENOENT)
+    }
+
+    /// EBADF for an `O_PATH` descriptor.
+    pub fn check_open(&self) -> Result<(), c_int> {
+        let rights = access::READ | access::WRITE;
+        if self.file.access() & rights == 0 { Err(libc::EBADF) } else { Ok(()) }
+    }
 }
 
 struct Slot {
@@ -49,6 +69,8 @@ static SLOTS: [Slot; NUMBERS] =
 static HINT: AtomicU32 = AtomicU32::new(0);
 /// One more than the highest number that ever was managed.
 static END: AtomicU32 = AtomicU32::new(0);
+/// As the words of [`TABLE`]: the slot of the working directory, if there is one.
+static WORKING: AtomicU32 = AtomicU32::new(FOREIGN);
 
 /// A use of a slot: the file stays while this lives.
 pub struct Held(u32);
@@ -99,19 +121,40 @@ fn join(index: u32) -> Option<Held> {
 #[inline]
 pub fn managed(fd: c_int) -> Option<Held> {
     let word = TABLE.get(fd as usize)?;
+    match behind(word) {
+        Ok(held) => Some(held),
+        Err(FOREIGN) => None,
+        Err(_) => identify(fd),
+    }
+}
+
+/// What is behind a word, or the word itself if it says that nothing is.
+#[inline]
+fn behind(word: &AtomicU32) -> Result<Held, u32> {
     loop {
         match word.load(Ordering::Acquire) {
-            FOREIGN => return None,
-            UNKNOWN => return identify(fd),
+            nothing @ (FOREIGN | UNKNOWN) => return Err(nothing),
             known => {
                 let held = join(known - FIRST);
                 // The number may have been closed, and its slot used again, meanwhile.
-                if word.load(Ordering::Acquire) == known && held.is_some() {
-                    return held;
+                if word.load(Ordering::Acquire) == known
+                    && let Some(held) = held
+                {
+                    return Ok(held);
                 }
             }
         }
     }
+}
+
+/// The working directory, if one was put here.
+pub fn working() -> Option<Held> {
+    behind(&WORKING).ok()
+}
+
+/// Puts the working directory here.
+pub fn set_working(directory: Managed) -> Result<(), c_int> {
+    put(&WORKING, directory)
 }
 
 #[cold]
@@ -136,7 +179,7 @@ fn identify(fd: c_int) -> Option<Held> {
         return None;
     }
     let file = connect::with(|client| client.adopt(found.description(), found.nonce())).ok()?;
-    install(fd, Managed { file, path: None }).ok()?;
+    install(fd, Managed { file, flags: None }).ok()?;
     join(TABLE[fd as usize].load(Ordering::Acquire).checked_sub(FIRST)?)
 }
 
@@ -174,6 +217,10 @@ pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
     let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;
     streams::ready();
     END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    put(word, managed)
+}
+
+fn put(word: &AtomicU32, managed: Managed) -> Result<(), c_int> {
     let start = HINT.fetch_add(1, Ordering::Relaxed);
     for step in 0..NUMBERS as u32 {
         let index = start.wrapping_add(step) % NUMBERS as u32;

@@ -9,9 +9,11 @@ use std::ptr;
 use libc::FILE;
 use terral_client::access;
 
-use crate::path::{Space, Where, link_of, resolve};
-use crate::real::{Served, alias, errno, libc_call, set_errno};
-use crate::{close, locks, open, settings, state, streams};
+use crate::entrance::is_ours;
+use crate::hook::{Last, by_path};
+use crate::path::{link_of, standing_for};
+use crate::real::{Served, alias, answer, errno, libc_call, set_errno};
+use crate::{close, locks, open, state, streams};
 
 /// What a mode string asks of `open`.
 fn flags(mode: &CStr) -> Served<c_int> {
@@ -31,13 +33,6 @@ fn flags(mode: &CStr) -> Served<c_int> {
     let exclusive = if rest.contains(&b'x') { libc::O_EXCL } else { 0 };
     let cloexec = if rest.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
     Ok(flags | exclusive | cloexec)
-}
-
-fn pointer(served: Served<*mut FILE>) -> *mut FILE {
-    served.unwrap_or_else(|errno| {
-        set_errno(errno);
-        ptr::null_mut()
-    })
 }
 
 fn checked(stream: *mut FILE) -> Served<*mut FILE> {
@@ -101,33 +96,27 @@ fn stream_on(fd: c_int, flags: c_int, mode: &CStr) -> Served<*mut FILE> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     type Function = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
-    let mut space = Space::new();
-    // SAFETY: the caller promises both strings.
-    let (found, text) =
-        unsafe { (resolve(libc::AT_FDCWD, path, &mut space), CStr::from_ptr(mode)) };
-    match found {
-        Where::Kernel(_, path) => {
-            if let Some(stream) = open_standing(path, text) {
-                return stream;
-            }
-            libc_call!(c"fopen" as Function, ptr::null_mut(), path, mode)
-        }
-        Where::Managed(name) => pointer(flags(text).and_then(|flags| {
+    // SAFETY: the caller promises the string.
+    let text = unsafe { CStr::from_ptr(mode) };
+    let wanted = flags(text);
+    // SAFETY: the caller promises the string.
+    if let Some((_, held)) = unsafe { standing_for(path) } {
+        return answer(wanted.and_then(|flags| {
+            let fd = open::open_again(&held, flags)?;
+            stream_on(fd, flags, text)
+        }));
+    }
+    by_path!(
+        libc::AT_FDCWD,
+        path,
+        wanted.map_or(Last::Followed, open::last),
+        |_at, path| libc_call!(c"fopen" as Function, ptr::null_mut(), path, mode),
+        |name| {
+            let flags = wanted?;
             let fd = open::open_name(&name, flags, 0o666)?;
             stream_on(fd, flags, text)
-        })),
-        Where::Failed(errno) => pointer(Err(errno)),
-    }
-}
-
-/// A stream on `/dev/stdout` and the like, where that is a managed descriptor.
-fn open_standing(path: *const c_char, mode: &CStr) -> Option<*mut FILE> {
-    if !settings::active() {
-        return None;
-    }
-    let flags = flags(mode).ok()?;
-    let opened = open::open_again(path, flags)?;
-    Some(pointer(opened.and_then(|fd| stream_on(fd, flags, mode))))
+        }
+    )
 }
 
 /// Whether a descriptor open for `access` will do for a stream with these flags.
@@ -152,12 +141,18 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         if !suits(&held, flags) {
             return Err(libc::EINVAL);
         }
+        let appended = held.file.access() & access::APPEND != 0;
         if flags & libc::O_APPEND != 0 {
             held.file.set_append(true);
         }
-        attach(fd, flags)
+        // As libc does it: to the end only if it is new that writes go there.
+        attach(fd, flags).inspect(|_| {
+            if !appended {
+                to_end(fd, flags)
+            }
+        })
     });
-    pointer(served)
+    answer(served)
 }
 
 #[unsafe(no_mangle)]
@@ -170,29 +165,13 @@ unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     libc_call!(c"fclose" as Function, -1, stream)
 }
 
-unsafe extern "C" {
-    fn __fpurge(stream: *mut FILE);
-}
-
-/// Another mode for the file a stream has.
-unsafe fn change_mode(held: &state::Held, stream: *mut FILE, flags: c_int) -> Served<*mut FILE> {
-    if !suits(held, flags) {
-        return Err(libc::EBADF);
+/// The mode without its `x`: `/dev/null` exists.
+fn without_exclusive(mode: &CStr, room: &mut [u8; 32]) -> *const c_char {
+    let kept = mode.to_bytes().iter().filter(|byte| **byte != b'x');
+    for (to, from) in room[..31].iter_mut().zip(kept) {
+        *to = *from;
     }
-    // SAFETY: the stream is open.
-    unsafe {
-        libc::fflush(stream);
-        __fpurge(stream);
-        libc::clearerr(stream);
-    }
-    if flags & libc::O_TRUNC != 0 {
-        crate::connect::serve(|| held.file.truncate(0))?;
-    }
-    held.file.set_append(flags & libc::O_APPEND != 0);
-    held.file.set_offset(0);
-    streams::set_rights(stream, flags);
-    to_end(streams::number(stream), flags);
-    Ok(stream)
+    room.as_ptr().cast()
 }
 
 /// libc's own `freopen`, which closes and copies numbers unseen.
@@ -227,27 +206,21 @@ unsafe extern "C" fn freopen(
         // SAFETY: the same contract.
         return unsafe { reopen(path, mode, stream) };
     };
-    let itself = path.is_null().then(|| state::managed(streams::number(stream))).flatten();
+    let number = streams::number(stream);
+    let itself = path.is_null() && state::managed(number).is_some();
     let mut link = [0u8; 32];
-    let path = match &itself {
-        // As libc does it: the kernel's own name of the descriptor, if that leads anywhere.
-        Some(_) => link_of(streams::number(stream), &mut link).unwrap_or(path),
-        None => path,
-    };
-    let mut space = Space::new();
+    // As libc does it: by the kernel's own name of the descriptor.
+    let path = if itself { link_of(number, &mut link).unwrap_or(path) } else { path };
     // SAFETY: the caller promises the path.
-    let opened = match unsafe { resolve(libc::AT_FDCWD, path, &mut space) } {
-        Where::Managed(name) => open::open_name(&name, flags, 0o666),
-        Where::Failed(errno) => Err(errno),
+    if !unsafe { is_ours(path) } {
         // SAFETY: the stream is open; the same contract.
-        Where::Kernel(_, path) => unsafe {
-            return match itself {
-                Some(held) => pointer(change_mode(&held, stream, flags)),
-                None => reopen(path, mode, stream),
-            };
-        },
-    };
+        return unsafe { reopen(path, mode, stream) };
+    }
+    let fresh = open::open_at(libc::AT_FDCWD, path, flags, 0o666);
+    let opened = if fresh < 0 { Err(errno()) } else { Ok(fresh) };
     let settled = opened.and_then(|fresh| {
+        let mut harmless = [0; 32];
+        let mode = without_exclusive(text, &mut harmless);
         // SAFETY: the stream is open, and stays so on something harmless.
         let again = unsafe { reopen(c"/dev/null".as_ptr(), mode, stream) };
         checked(again).and_then(|stream| settle(fresh, stream, flags))
@@ -256,7 +229,7 @@ unsafe extern "C" fn freopen(
         // SAFETY: freopen closes the stream when it fails.
         unsafe { fclose(stream) };
     }
-    pointer(settled)
+    answer(settled)
 }
 
 alias! {

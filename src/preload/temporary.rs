@@ -3,11 +3,12 @@
 //! Invariants: the template is changed only where its six X stand. Not here: `tmpfile`, which is
 //! the kernel's.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
-use crate::open::open_name;
-use crate::path::{Name, by_path};
-use crate::real::{Served, alias, kernel, libc_call};
+use crate::hook::{Last, by_path};
+use crate::open::{open_at, open_name};
+use crate::path::Name;
+use crate::real::{Served, alias, answer, errno, kernel, libc_call};
 use crate::{connect, open};
 
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -27,8 +28,8 @@ fn random() -> u64 {
 unsafe fn attempt(
     template: *mut c_char,
     suffix: c_int,
-    name: &Name<'_>,
-    mut make: impl FnMut(&Name<'_>) -> Served<c_int>,
+    path: &[u8],
+    mut make: impl FnMut(&[u8]) -> Served<c_int>,
 ) -> Served<c_int> {
     // SAFETY: the caller's promise.
     let length = unsafe { CStr::from_ptr(template) }.to_bytes().len();
@@ -38,11 +39,11 @@ unsafe fn attempt(
     // SAFETY: the places lie within the string, and nobody else holds a reference to it.
     let places =
         unsafe { std::slice::from_raw_parts_mut(template.cast::<u8>().add(start), PLACES) };
-    let at = name.path.len().checked_sub(after + PLACES).ok_or(libc::EINVAL)?;
-    if places != b"XXXXXX" || &name.path[at..at + PLACES] != b"XXXXXX" {
+    let at = path.len().checked_sub(after + PLACES).ok_or(libc::EINVAL)?;
+    if places != b"XXXXXX" || &path[at..at + PLACES] != b"XXXXXX" {
         return Err(libc::EINVAL);
     }
-    let mut path = name.path.to_vec();
+    let mut path = path.to_vec();
     for _ in 0..ATTEMPTS {
         let mut number = random();
         for place in places.iter_mut() {
@@ -50,13 +51,34 @@ unsafe fn attempt(
             number /= 62;
         }
         path[at..at + PLACES].copy_from_slice(places);
-        match make(&Name { path: &path, ..*name }) {
+        match make(&path) {
             Err(libc::EEXIST) => {}
-            other => return other,
+            Err(errno) => {
+                places.copy_from_slice(b"XXXXXX");
+                return Err(errno);
+            }
+            made => return made,
         }
     }
     places.copy_from_slice(b"XXXXXX");
     Err(libc::EEXIST)
+}
+
+/// The same below a directory of the kernel's that a link in the template leads to.
+unsafe fn attempt_elsewhere(
+    template: *mut c_char,
+    suffix: c_int,
+    path: *const c_char,
+    make: impl Fn(*const c_char) -> c_int,
+) -> c_int {
+    // SAFETY: the caller promises a template that may be written, and a path.
+    answer(unsafe {
+        attempt(template, suffix, CStr::from_ptr(path).to_bytes(), |path| {
+            let path = CString::new(path).map_err(|_| libc::EINVAL)?;
+            let made = make(path.as_ptr());
+            if made < 0 { Err(errno()) } else { Ok(made) }
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -66,10 +88,19 @@ unsafe extern "C" fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_in
     by_path!(
         libc::AT_FDCWD,
         template.cast_const(),
-        |_at, _path| libc_call!(c"mkostemps" as Function, -1, template, suffix, flags),
-        |name| {
+        Last::Name,
+        |at, path| if path == template.cast_const() {
+            libc_call!(c"mkostemps" as Function, -1, template, suffix, flags)
+        } else {
             // SAFETY: the caller promises a template that may be written.
-            unsafe { attempt(template, suffix, &name, |name| open_name(name, all, 0o600)) }
+            unsafe {
+                attempt_elsewhere(template, suffix, path, |path| open_at(at, path, all, 0o600))
+            }
+        },
+        |name| {
+            let make = |path: &[u8]| open_name(&Name { path, ..name }, all, 0o600);
+            // SAFETY: as above.
+            unsafe { attempt(template, suffix, name.path, make) }
         }
     )
 }
@@ -95,22 +126,27 @@ unsafe extern "C" fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C" fn(*mut c_char) -> *mut c_char;
-    let made: c_int = by_path!(
+    by_path!(
         libc::AT_FDCWD,
         template.cast_const(),
-        |_at, _path| {
-            return libc_call!(c"mkdtemp" as Function, std::ptr::null_mut(), template);
+        Last::Name,
+        |at, path| if path == template.cast_const() {
+            libc_call!(c"mkdtemp" as Function, std::ptr::null_mut(), template)
+        } else {
+            // SAFETY: the caller promises a template that may be written.
+            let made = unsafe {
+                attempt_elsewhere(template, 0, path, |path| kernel!(SYS_mkdirat, at, path, 0o700))
+            };
+            if made < 0 { std::ptr::null_mut() } else { template }
         },
         |name| {
             let mode = open::masked(0o700);
-            let make = |name: &Name<'_>| {
-                connect::with(|client| client.make_directory(name.path, mode)).map(|()| 0)
-            };
-            // SAFETY: the caller promises a template that may be written.
-            unsafe { attempt(template, 0, &name, make) }
+            let make =
+                |path: &[u8]| connect::with(|client| client.make_directory(path, mode)).map(|()| 0);
+            // SAFETY: as above.
+            unsafe { attempt(template, 0, name.path, make) }.map(|_| template)
         }
-    );
-    if made == 0 { template } else { std::ptr::null_mut() }
+    )
 }
 
 alias! {

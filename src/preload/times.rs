@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use libc::{timespec, timeval};
 use terral_client::Change;
 
-use crate::metadata::{Target, change};
-use crate::path::by_path;
+use crate::hook::{Last, by_path};
+use crate::metadata::{Target, change, without_name};
 use crate::real::{Served, answer, kernel};
 use crate::state;
 
@@ -45,7 +45,8 @@ unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
     let held = state::managed(fd)?;
     // SAFETY: the caller promises the times.
     let wanted = unsafe { wanted(times) };
-    Some(answer(wanted.and_then(|wanted| change(&Target::File(held), wanted))))
+    let open = held.check_open();
+    Some(answer(open.and(wanted).and_then(|wanted| change(&Target::File(held), wanted))))
 }
 
 #[unsafe(no_mangle)]
@@ -61,10 +62,23 @@ unsafe extern "C" fn utimensat(
             return answer;
         }
     }
-    by_path!(dirfd, path, |at, path| kernel!(SYS_utimensat, at, path, times, flags), |name| {
-        // SAFETY: the caller promises the times.
-        unsafe { wanted(times) }.and_then(|wanted| change(&Target::Name(name), wanted))
-    })
+    // SAFETY: the caller promises path and times.
+    if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
+        // SAFETY: as above.
+        let wanted = unsafe { wanted(times) };
+        return answer(wanted.and_then(|wanted| change(&Target::File(held), wanted)));
+    }
+    by_path!(
+        dirfd,
+        path,
+        Last::by(flags),
+        |at, path| kernel!(SYS_utimensat, at, path, times, flags),
+        |name| {
+            // SAFETY: the caller promises the times.
+            let wanted = unsafe { wanted(times) };
+            wanted.and_then(|wanted| change(&Target::Name(name, Last::by(flags)), wanted))
+        }
+    )
 }
 
 #[unsafe(no_mangle)]

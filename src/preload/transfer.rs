@@ -105,17 +105,36 @@ fn copy(from: &Side, to: &Side, count: usize, once: bool) -> Served<usize> {
     Ok(done)
 }
 
-/// Whether a descriptor of the kernel's is a regular file.
-fn is_regular(fd: c_int) -> bool {
+/// EINVAL if a descriptor of the kernel's is no regular file, EBADF if it is none at all.
+fn check_regular(fd: c_int) -> Served<()> {
     // SAFETY: stat is plain data; all zero is a value of it.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let done: c_int = kernel!(SYS_fstat, fd, &raw mut stat);
-    done == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+    match stat.st_mode & libc::S_IFMT {
+        _ if done != 0 => Err(libc::EBADF),
+        libc::S_IFREG => Ok(()),
+        _ => Err(libc::EINVAL),
+    }
 }
 
-fn may_copy(from: &Side, to: &Side, count: usize) -> Served<()> {
-    if [from, to].iter().any(|side| side.held.is_none() && !is_regular(side.fd)) {
-        return Err(libc::EINVAL);
+/// What Linux looks at, in its order; gives how much there is to copy.
+fn may_copy(from: &Side, to: &Side, count: usize) -> Served<usize> {
+    for side in [from, to] {
+        match &side.held {
+            Some(held) => held.check_open()?,
+            None if check_regular(side.fd) == Err(libc::EBADF) => return Err(libc::EBADF),
+            None => {}
+        }
+    }
+    for side in [from, to] {
+        match &side.held {
+            Some(held) if held.file.is_directory() => return Err(libc::EISDIR),
+            Some(_) => {}
+            None => check_regular(side.fd)?,
+        }
+    }
+    if let Some(held) = &from.held {
+        data::allow(held, access::READ)?;
     }
     if let Some(held) = &to.held {
         data::allow(held, access::WRITE)?;
@@ -123,18 +142,17 @@ fn may_copy(from: &Side, to: &Side, count: usize) -> Served<()> {
             return Err(libc::EBADF);
         }
     }
-    if let (Some(from_file), Some(to_file)) = (&from.held, &to.held)
-        && from_file.file.ino() == to_file.file.ino()
-    {
-        let start = |side: &Side, held: &Held| {
-            side.at.unwrap_or_else(|| held.file.offset() as off_t).max(0) as usize
-        };
-        let distance = start(from, from_file).abs_diff(start(to, to_file));
-        if distance < count.min(CALL_BYTES_MAX) {
-            return Err(libc::EINVAL);
-        }
+    let (Some(source), Some(target)) = (&from.held, &to.held) else { return Ok(count) };
+    let start = |side: &Side, held: &Held| side.at.unwrap_or_else(|| held.file.offset() as off_t);
+    let (first, second) = (start(from, source), start(to, target));
+    if first < 0 || second < 0 {
+        return Err(libc::EINVAL);
     }
-    Ok(())
+    let (first, second) = (first as u64, second as u64);
+    let count = (count as u64).min(source.file.size().saturating_sub(first));
+    let meet = second < first + count && first < second + count;
+    let same = source.file.ino() == target.file.ino();
+    if same && meet { Err(libc::EINVAL) } else { Ok(count as usize) }
 }
 
 #[unsafe(no_mangle)]
@@ -154,7 +172,7 @@ unsafe extern "C" fn copy_file_range(
     if flags != 0 {
         return answer(Err(libc::EINVAL));
     }
-    let copied = may_copy(&from, &to, count).and_then(|()| copy(&from, &to, count, false));
+    let copied = may_copy(&from, &to, count).and_then(|count| copy(&from, &to, count, false));
     answer(copied.map(|done| {
         // SAFETY: as above.
         unsafe {
@@ -165,6 +183,36 @@ unsafe extern "C" fn copy_file_range(
     }))
 }
 
+/// As [`may_copy`]: `sendfile` has errors of its own.
+fn may_send(from: &Side, to: &Side) -> Served<()> {
+    let allow = |held: &Held, right: u64| match data::allow(held, right) {
+        Err(libc::EISDIR) => Err(libc::EINVAL),
+        allowed => allowed,
+    };
+    match (&from.held, &to.held) {
+        (Some(held), _) if held.file.access() & access::READ == 0 => return Err(libc::EBADF),
+        (None, _) => check_regular(from.fd)?,
+        _ => {}
+    }
+    let appends = match &to.held {
+        Some(held) => {
+            allow(held, access::WRITE)?;
+            held.file.access() & access::APPEND != 0
+        }
+        None => {
+            let flags: c_int = kernel!(SYS_fcntl, to.fd, libc::F_GETFL);
+            if flags < 0 || flags & libc::O_ACCMODE == libc::O_RDONLY {
+                return Err(libc::EBADF);
+            }
+            flags & libc::O_APPEND != 0
+        }
+    };
+    if appends {
+        return Err(libc::EINVAL);
+    }
+    from.held.as_ref().map_or(Ok(()), |held| allow(held, access::READ))
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the caller promises an offset or null.
@@ -172,10 +220,8 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: siz
     if source.held.is_none() && target.held.is_none() {
         return kernel!(SYS_sendfile, to, from, at, count);
     }
-    if source.held.is_none() && !is_regular(from) {
-        return answer(Err(libc::EINVAL));
-    }
-    answer(copy(&source, &target, count, false).map(|done| {
+    let sent = may_send(&source, &target).and_then(|()| copy(&source, &target, count, false));
+    answer(sent.map(|done| {
         // SAFETY: as above.
         unsafe { source.tell(at, done) };
         done as ssize_t

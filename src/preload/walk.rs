@@ -5,11 +5,10 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 
 use crate::directory::{closedir, opendir, readdir64};
-use crate::launch::is_ours;
+use crate::entrance::is_ours;
 use crate::metadata::{access, lstat, stat};
 use crate::real::{alias, answer, errno, libc_call};
 use crate::resolve::{chdir, get_current_dir_name};
-use crate::settings;
 
 /// glibc's `struct FTW`.
 #[repr(C)]
@@ -252,7 +251,8 @@ fn walk(path: &CStr, function: Function, flags: c_int) -> Result<c_int, c_int> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nftw(path: *const c_char, visit: Visit, room: c_int, flags: c_int) -> c_int {
     type Function = unsafe extern "C" fn(*const c_char, Visit, c_int, c_int) -> c_int;
-    if !settings::active() || !is_ours(path) {
+    // SAFETY: the caller promises the string.
+    if !unsafe { is_ours(path) } {
         return libc_call!(c"nftw" as Function, -1, path, visit, room, flags);
     }
     // SAFETY: the caller promises the string.
@@ -262,7 +262,8 @@ unsafe extern "C" fn nftw(path: *const c_char, visit: Visit, room: c_int, flags:
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ftw(path: *const c_char, visit: Plain, room: c_int) -> c_int {
     type Function = unsafe extern "C" fn(*const c_char, Plain, c_int) -> c_int;
-    if !settings::active() || !is_ours(path) {
+    // SAFETY: the caller promises the string.
+    if !unsafe { is_ours(path) } {
         return libc_call!(c"ftw" as Function, -1, path, visit, room);
     }
     // SAFETY: the caller promises the string.

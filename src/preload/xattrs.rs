@@ -7,10 +7,11 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{size_t, ssize_t};
-use terral_client::{Client, Error, ErrorKind, Kind, Result, XattrHow};
+use terral_client::{Client, Error, ErrorKind, Result, XattrHow};
 
-use crate::locks::check_open;
-use crate::path::{Name, by_fd, by_path};
+use crate::hook::{Last, by_fd, by_path};
+use crate::metadata::of_name;
+use crate::path::Name;
 use crate::real::{Served, answer, kernel};
 use crate::state::Managed;
 use crate::{connect, settings};
@@ -41,20 +42,11 @@ fn check_offered(name: &[u8]) -> Result<()> {
 /// Calls with where a name leads, if that is there.
 fn by_name<T>(
     name: &Name<'_>,
-    follow: bool,
+    last: Last,
     call: impl Fn(&Client, &[u8]) -> Result<T>,
 ) -> Served<T> {
-    let follow = follow || name.directory;
-    connect::with(|client| {
-        client.through(name.path, follow, |path| {
-            let refuse = |kind| Err(Error::new(kind, String::new()));
-            match client.stat(path)?.kind {
-                Kind::Symlink if follow => refuse(ErrorKind::Link),
-                Kind::File | Kind::Symlink if name.directory => refuse(ErrorKind::NotDirectory),
-                _ => call(client, path),
-            }
-        })
-    })
+    of_name(name, last)?;
+    connect::with(|client| call(client, name.path))
 }
 
 impl Of<'_> {
@@ -65,10 +57,10 @@ impl Of<'_> {
         with_file: impl FnOnce(&terral_client::File) -> Result<T>,
     ) -> Served<T> {
         match self {
-            Of::Target(name) => by_name(name, true, with_name),
-            Of::Itself(name) => by_name(name, false, with_name),
+            Of::Target(name) => by_name(name, Last::Followed, with_name),
+            Of::Itself(name) => by_name(name, Last::Itself, with_name),
             Of::File(managed) => {
-                check_open(managed)?;
+                managed.check_open()?;
                 connect::serve(|| with_file(&managed.file))
             }
         }
@@ -213,11 +205,22 @@ macro_rules! hooks {
             by_path!(
                 libc::AT_FDCWD,
                 path,
+                last!($of),
                 |_at, path| kernel!($call, path, $($argument),*),
                 // SAFETY: the same contract.
                 |name| unsafe { $serve(&Of::$of(&name), $($argument),*) }
             )
         }
+    };
+}
+
+/// Whether a link at the end is followed.
+macro_rules! last {
+    (Target) => {
+        Last::Followed
+    };
+    (Itself) => {
+        Last::Itself
     };
 }
 

@@ -230,6 +230,10 @@ impl Names {
             }
         });
         let new_path = self.path(moved.ino)?;
+        if !known && there.is_some_and(|there| there.kind == Kind::Symlink) {
+            // Ours will be published as a new file, and would find what nobody knows.
+            self.owe(NameOperation::Unlink { path: new_path.clone(), keeps: None });
+        }
         let owed = if known {
             self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
         } else if outdated {

@@ -25,6 +25,9 @@ impl State {
         if how == RenameHow::Exchange {
             let there = there.ok_or_else(missing(to))?;
             self.refuse_below_itself(there, to, from)?;
+            if there == ino {
+                return Ok(());
+            }
         } else if let Some(there) = there {
             if how == RenameHow::Keep {
                 return Err(Error::new(ErrorKind::Exists, shown(to)));

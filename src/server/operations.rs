@@ -17,6 +17,8 @@ use crate::authn::now_ns;
 use crate::lookup::shown;
 use crate::state::State;
 
+/// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
+const SET_GROUP: u16 = 0o2000;
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;
 
@@ -145,6 +147,9 @@ impl State {
         target: &[u8],
     ) -> Ino {
         let ino = self.names.next_ino();
+        let above = self.names.inode(parent).filter(|above| above.mode & SET_GROUP != 0);
+        let directory = kind == Kind::Directory && above.is_some();
+        let mode = if directory { mode | u32::from(SET_GROUP) } else { mode };
         self.record(Record::Made {
             parent,
             name: name.into(),
@@ -152,7 +157,7 @@ impl State {
             kind,
             mode: mode & 0o7777,
             uid: process::user(),
-            gid: process::group(),
+            gid: above.map_or_else(process::group, |above| above.gid),
             time_ns: now_ns(),
             target: target.into(),
         });

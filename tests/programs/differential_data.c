@@ -179,12 +179,15 @@ static void posix_fallocate_some(void) {
 }
 
 static void fallocate_some(void) {
-    static const int modes[] = {0, 0, FALLOC_FL_KEEP_SIZE,
+    static const int modes[] = {0, 0, FALLOC_FL_PUNCH_HOLE,
                                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 FALLOC_FL_PUNCH_HOLE};
     int fd = open_slot();
-    int mode = ONE_OF(modes);
+    int punches = !feature("holes") || feature("punched_holes");
+    int mode = feature("keep_size") && chance(15) ? FALLOC_FL_KEEP_SIZE
+               : punches                             ? ONE_OF(modes)
+                                                     : 0;
     off_t at = some_offset(), length = chance(4) ? 0 : chance(4) ? -1 : (off_t)draw(20000);
     say(" %d %lld+%lld", mode, (long long)at, (long long)length);
     result(fallocate(fd, mode, at, length));
@@ -207,9 +210,19 @@ static void sync_some(void) {
 
 static void poll_some(void) {
     struct pollfd one = {open_slot(), POLLIN | POLLOUT, 0};
+    if (fcntl(one.fd, F_GETFL) & O_PATH && !feature("poll_path")) {
+        return;
+    }
     int ready = poll(&one, 1, 0);
     result(ready);
     say(" %x tty=%d", one.revents, isatty(one.fd));
+}
+
+static int has_hole(int fd) {
+    struct stat status;
+    off_t here = lseek(fd, 0, SEEK_CUR), hole = lseek(fd, 0, SEEK_HOLE);
+    lseek(fd, here, SEEK_SET);
+    return fstat(fd, &status) == 0 && hole >= 0 && hole < status.st_size;
 }
 
 /* Read right away: what a mapping shows after later writes is documented to differ. */
@@ -226,6 +239,9 @@ static void map_some(void) {
     struct stat status;
     if (!feature("map_directory") && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
         return;
+    }
+    if (feature("holes") && has_hole(fd)) {
+        return; /* On tmpfs reading a mapped hole fills it. */
     }
     int protection = PROT_READ | (writes ? PROT_WRITE : 0);
     char *map = mmap(NULL, length, protection, shared ? MAP_SHARED : MAP_PRIVATE, fd, at);
@@ -248,8 +264,17 @@ static void map_some(void) {
     munmap(map, length);
 }
 
+static int is_same(int one, int other) {
+    struct stat first, second;
+    return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_ino == second.st_ino;
+}
+
+/* A file sent to itself may meet what it has just sent. */
 static void sendfile_some(void) {
     int to = open_slot(), from = open_slot();
+    if (is_same(to, from)) {
+        return;
+    }
     size_t length = some_length();
     off_t at = some_offset();
     int positioned = chance(50);

@@ -154,7 +154,9 @@ static void read_link(void) {
     int base = some_base();
     ssize_t length = readlinkat(base, some_plain_path(chance(20)), target, room);
     result(length < 0 ? -1 : 0);
-    if (length >= 0) {
+    if (length >= 0 && room < 10) {
+        say(" %zd", target[0] == '/' ? 0 : length); /* The root's name differs. */
+    } else if (length >= 0) {
         target[length] = 0;
         say_path(target);
     }

@@ -106,11 +106,15 @@ static void say_time(const char *name, const struct timespec *time) {
     }
 }
 
-/* What must agree: not inode numbers, not a directory's size and links, not times but those set. */
+/* What must agree: not inode numbers, not a directory's size and links, not a
+ * symbolic link's size, as it may say where the root is, not times but those set. */
 void say_status(const struct stat *status) {
     say(" {%o", status->st_mode);
     if (!S_ISDIR(status->st_mode)) {
-        say(" links=%d size=%lld", (int)status->st_nlink, (long long)status->st_size);
+        say(" links=%d", (int)status->st_nlink);
+    }
+    if (!S_ISDIR(status->st_mode) && !S_ISLNK(status->st_mode)) {
+        say(" size=%lld", (long long)status->st_size);
     }
     say_time("m", &status->st_mtim);
     if (feature("atime") && !S_ISDIR(status->st_mode)) {

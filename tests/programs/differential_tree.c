@@ -43,7 +43,10 @@ static void print_attributes(FILE *out, const char *path) {
 static void print_entry(FILE *out, const char *path, const struct stat *status) {
     fprintf(out, " %o", status->st_mode);
     if (!S_ISDIR(status->st_mode)) {
-        fprintf(out, " links=%d size=%lld", (int)status->st_nlink, (long long)status->st_size);
+        fprintf(out, " links=%d", (int)status->st_nlink);
+    }
+    if (!S_ISDIR(status->st_mode) && !S_ISLNK(status->st_mode)) {
+        fprintf(out, " size=%lld", (long long)status->st_size);
     }
     if (status->st_mtim.tv_sec < 1500000000 && !S_ISDIR(status->st_mode)) {
         fprintf(out, " m=%lld.%ld", (long long)status->st_mtim.tv_sec, status->st_mtim.tv_nsec);
@@ -54,11 +57,10 @@ static void print_entry(FILE *out, const char *path, const struct stat *status) 
     if (S_ISLNK(status->st_mode)) {
         char target[8192];
         ssize_t length = readlink(path, target, sizeof target - 1);
-        fprintf(out, " -> %zd", length);
         target[length < 0 ? 0 : length] = 0;
         size_t root = strlen(world.root);
         int inside = strncmp(target, world.root, root) == 0;
-        fprintf(out, "%s%.100s", inside ? "@" : "", target + (inside ? root : 0));
+        fprintf(out, " -> %s%.100s", inside ? "@" : "", target + (inside ? root : 0));
     }
     print_attributes(out, path);
 }

@@ -32,3 +32,4 @@ printf '#!/bin/sh\necho "script $0 $1"\n' > script; chmod +x script
 cp /bin/echo own; ./own program; env -i ./own scrubbed; rm own
 cat /dev/stdin < a; cat /proc/self/fd/0 < a; ls -1 < a | tail -1
 cd ..; cat "$OLDPWD/a" "./${OLDPWD##*/}/a"; cd "$OLDPWD"
+sh -c 'cat /dev/stdin; cat /proc/self/fd/0' < a

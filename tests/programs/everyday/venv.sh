@@ -1,6 +1,6 @@
 # A virtual environment, and pip of a local package; run in an empty directory.
 export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-mkdir -p v/lib64; /usr/bin/python3 -m venv --copies v || exit 1
+/usr/bin/python3 -m venv v || exit 1
 v/bin/python -c 'import sys; print(sys.prefix != sys.base_prefix)'
 mkdir pk; echo 'def main(): print("hello from venv")' > pk/hello.py
 cat > pk/setup.py <<'END'

@@ -1,0 +1,227 @@
+//! The shapes of hooks: a call by path or by descriptor is the kernel's, or is served.
+//!
+//! Invariants: a call that meets a symbolic link fails with ELOOP and is done again where the link
+//! leads, at most as often as Linux goes after links. Not here: what a path means (`path`).
+
+use std::ffi::{c_char, c_int};
+
+use terral_client::Kind;
+
+use crate::connect;
+use crate::path::{LINKS_MAX, Name, Space, Where, expand, resolve, resolve_bytes};
+use crate::real::{errno, kernel};
+
+/// Whether a symbolic link that is the last component is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// Always.
+    Followed,
+    /// Only if a slash comes after it.
+    Itself,
+    /// Never: the call makes, removes or moves the name.
+    Name,
+}
+
+impl Last {
+    /// [`Last::Itself`] if `flags` have `AT_SYMLINK_NOFOLLOW`, else [`Last::Followed`].
+    #[inline]
+    pub fn by(flags: c_int) -> Last {
+        if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { Last::Itself } else { Last::Followed }
+    }
+
+    /// Whether the last component of `name` is followed.
+    pub fn follows(self, name: &Name<'_>) -> bool {
+        match self {
+            Last::Followed => true,
+            Last::Itself => name.directory,
+            Last::Name => name.dots,
+        }
+    }
+}
+
+/// Where `name` leads, on which a call has just met a symbolic link; ELOOP if that is the last
+/// component, and not to be followed.
+#[cold]
+pub fn follow(name: &Name<'_>, last: Last) -> Result<Vec<u8>, c_int> {
+    let mut path = expand(name.path, last.follows(name))?;
+    path.extend_from_slice(name.ending());
+    Ok(path)
+}
+
+/// What became of a path.
+pub enum Found<T> {
+    /// It is the kernel's, with these arguments.
+    Kernel(c_int, *const c_char),
+    /// It was served, or failed.
+    Served(Result<T, c_int>),
+}
+
+/// Resolves a path and serves it if it is ours, going after symbolic links as `last` says.
+///
+/// # Safety
+/// `path` must be null or a string.
+#[inline]
+pub unsafe fn find<T>(
+    dirfd: c_int,
+    path: *const c_char,
+    last: Last,
+    space: &mut Space,
+    mut serve: impl FnMut(Name<'_>) -> Result<T, c_int>,
+) -> Found<T> {
+    // SAFETY: the caller's promise.
+    let mut found = unsafe { resolve(dirfd, path, space) };
+    for _ in 0..LINKS_MAX {
+        match found {
+            Where::Kernel(dirfd, path) => return Found::Kernel(dirfd, path),
+            Where::Failed(errno) => return Found::Served(Err(errno)),
+            Where::Managed(name) => match serve(name) {
+                Err(libc::ELOOP) => match follow(&name, last) {
+                    Ok(path) => found = resolve_bytes(path, space),
+                    Err(errno) => return Found::Served(Err(errno)),
+                },
+                served => return Found::Served(served),
+            },
+        }
+    }
+    Found::Served(Err(libc::ELOOP))
+}
+
+/// A path as a call is given it, and what to do with a link at its end.
+pub type Given = (c_int, *const c_char, Last);
+
+/// What became of two paths.
+pub enum FoundBoth<T> {
+    /// Both are the kernel's.
+    Kernel((c_int, *const c_char), (c_int, *const c_char)),
+    /// They were served, or failed.
+    Served(Result<T, c_int>),
+}
+
+/// What is wrong with the way to a name, if something is.
+#[cold]
+pub fn way_to(name: &Name<'_>) -> Result<(), c_int> {
+    let slash = name.path.iter().rposition(|byte| *byte == b'/');
+    let above = &name.path[..slash.unwrap_or(0)];
+    match connect::with(|client| client.stat(above))?.kind {
+        Kind::Directory => Ok(()),
+        Kind::Symlink => Err(libc::ELOOP),
+        Kind::File => Err(libc::ENOTDIR),
+    }
+}
+
+/// What Linux finds wrong with a first path before it looks at the second: with all of it, or only
+/// with the way there.
+#[cold]
+fn looked_up(first: Where<'_>, way: bool) -> Result<(), c_int> {
+    match first {
+        Where::Kernel(..) if way => Ok(()),
+        Where::Kernel(at, path) => {
+            let found: c_int = kernel!(SYS_faccessat, at, path, libc::F_OK);
+            if found == 0 { Ok(()) } else { Err(errno()) }
+        }
+        Where::Managed(name) if way => match way_to(&name) {
+            // The way goes on elsewhere; the second path's fault is as good an answer.
+            Err(libc::ELOOP) => Ok(()),
+            looked => looked,
+        },
+        Where::Managed(name) => connect::with(|client| client.stat_through(name.path)).map(drop),
+        Where::Failed(errno) => Err(errno),
+    }
+}
+
+/// [`find`] for a call with two paths, which are both ours or both the kernel's: EXDEV otherwise.
+///
+/// # Safety
+/// Both paths must be null or strings.
+pub unsafe fn find_both<T>(
+    one: Given,
+    other: Given,
+    spaces: &mut [Space; 2],
+    mut serve: impl FnMut(Name<'_>, Name<'_>) -> Result<T, c_int>,
+) -> FoundBoth<T> {
+    let [first, second] = spaces;
+    // SAFETY: the caller's promise.
+    let mut found = unsafe { (resolve(one.0, one.1, first), resolve(other.0, other.1, second)) };
+    for _ in 0..LINKS_MAX {
+        let (from, to) = match found {
+            (Where::Kernel(from_at, from), Where::Kernel(to_at, to)) => {
+                return FoundBoth::Kernel((from_at, from), (to_at, to));
+            }
+            (Where::Failed(errno), _) => return FoundBoth::Served(Err(errno)),
+            (Where::Managed(from), Where::Managed(to)) => (from, to),
+            (first, Where::Failed(errno)) => {
+                return FoundBoth::Served(Err(looked_up(first, true).err().unwrap_or(errno)));
+            }
+            (first, _) => {
+                return FoundBoth::Served(looked_up(first, false).and(Err(libc::EXDEV)));
+            }
+        };
+        match serve(from, to) {
+            Err(libc::ELOOP) => {}
+            served => return FoundBoth::Served(served),
+        }
+        let followed = (follow(&from, one.2), follow(&to, other.2));
+        if let (Err(errno), Err(_)) = followed {
+            return FoundBoth::Served(Err(errno));
+        }
+        let paths = (followed.0.unwrap_or(from.text()), followed.1.unwrap_or(to.text()));
+        found = (resolve_bytes(paths.0, first), resolve_bytes(paths.1, second));
+    }
+    FoundBoth::Served(Err(libc::ELOOP))
+}
+
+/// The shape of a hook by path: `by_path!(dirfd, path, last, |dirfd, path| kernel, |name| served)`.
+/// `served` is a `Result<value, errno>`; the kernel's answer is passed on as it is, unless it did
+/// not find what a link outside leads to inside.
+macro_rules! by_path {
+    ($dirfd:expr, $path:expr, $last:expr,
+        |$d:ident, $p:ident| $kernel:expr, |$name:ident| $served:expr) => {{
+        let (mut dirfd, mut path) = ($dirfd, $path);
+        let mut space = crate::path::Space::new();
+        let mut entered;
+        let mut serve = |$name: crate::path::Name<'_>| $served;
+        loop {
+            #[allow(unused_unsafe, reason = "some callers are inside an unsafe block")]
+            // SAFETY: the caller passes a string or null, as the function it means to call demands.
+            match unsafe { crate::hook::find(dirfd, path, $last, &mut space, &mut serve) } {
+                crate::hook::Found::Kernel($d, $p) => {
+                    let told = $kernel;
+                    if !crate::entrance::lost(&told) {
+                        break told;
+                    }
+                    #[allow(unused_unsafe, reason = "as above")]
+                    // SAFETY: as above.
+                    match unsafe { crate::entrance::inside($d, $p) } {
+                        Some(inside) => entered = inside,
+                        None => break told,
+                    }
+                    (dirfd, path) = (libc::AT_FDCWD, entered.as_ptr());
+                }
+                crate::hook::Found::Served(served) => break crate::real::answer(served),
+            }
+        }
+    }};
+}
+pub(crate) use by_path;
+
+/// The shape of a hook by descriptor: `by_fd!(fd, kernel, |held| served)`.
+macro_rules! by_fd {
+    ($fd:expr, $kernel:expr, |$held:ident| $served:expr) => {
+        match crate::state::managed($fd) {
+            None => $kernel,
+            Some($held) => crate::real::answer($served),
+        }
+    };
+}
+pub(crate) use by_fd;
+
+/// The same for calls that an `O_PATH` descriptor does not allow.
+macro_rules! by_open_fd {
+    ($fd:expr, $kernel:expr, |$held:ident| $served:expr) => {
+        crate::hook::by_fd!($fd, $kernel, |$held| match $held.check_open() {
+            Ok(()) => $served,
+            Err(errno) => Err(errno),
+        })
+    };
+}
+pub(crate) use by_open_fd;

@@ -1,0 +1,200 @@
+//! Hard and symbolic links: made, and read.
+//!
+//! Invariants: a hard link joins names of one side, ours or the kernel's; a symbolic link may say
+//! anything. Not here: following them (`path`).
+
+use std::ffi::{CStr, c_char, c_int};
+
+use libc::{size_t, ssize_t};
+use terral_client::Kind;
+
+use crate::entrance::{either_inside, instead};
+use crate::hook::{FoundBoth, Last, by_path, find_both};
+use crate::metadata::of_name;
+use crate::path::{Name, Space, standing_for};
+use crate::real::{Served, answer, kernel};
+use crate::state::Held;
+use crate::{connect, metadata, settings};
+
+/// Copies what a link says; what does not fit is cut off, as Linux has it.
+unsafe fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
+    let count = text.len().min(room);
+    // SAFETY: the callers promise `room` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), count) };
+    Ok(count as ssize_t)
+}
+
+/// What the kernel's own link of a managed descriptor should say.
+fn told_of(held: &Held) -> Vec<u8> {
+    match held.path() {
+        Ok(path) => settings::below_prefix(&path),
+        Err(_) => format!(
+            "{}/#{} (deleted)",
+            String::from_utf8_lossy(settings::prefix()),
+            held.file.ino().0
+        )
+        .into_bytes(),
+    }
+}
+
+fn read(name: &Name<'_>) -> Served<Vec<u8>> {
+    match of_name(name, Last::Itself)?.kind {
+        Kind::Symlink => connect::with(|client| client.read_link(name.path)),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readlink(path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {
+    // SAFETY: the same contract.
+    unsafe { readlinkat(libc::AT_FDCWD, path, buffer, room) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readlinkat(
+    dirfd: c_int,
+    path: *const c_char,
+    buffer: *mut c_char,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: the caller promises the path, and the buffer.
+    unsafe {
+        if let Some((_, held)) = standing_for(path) {
+            return answer(give(&told_of(&held), buffer, room));
+        }
+        by_path!(
+            dirfd,
+            path,
+            Last::Itself,
+            |at, path| kernel!(SYS_readlinkat, at, path, buffer, room),
+            |name| if room == 0 {
+                Err(libc::EINVAL)
+            } else {
+                read(&name).and_then(|text| give(&text, buffer, room))
+            }
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __readlink_chk(
+    path: *const c_char,
+    buffer: *mut c_char,
+    count: size_t,
+    _room: size_t,
+) -> ssize_t {
+    // SAFETY: the same contract as readlink.
+    unsafe { readlink(path, buffer, count) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __readlinkat_chk(
+    dirfd: c_int,
+    path: *const c_char,
+    buffer: *mut c_char,
+    count: size_t,
+    _room: size_t,
+) -> ssize_t {
+    // SAFETY: the same contract as readlinkat.
+    unsafe { readlinkat(dirfd, path, buffer, count) }
+}
+
+/// A new name, which is no directory: with a slash after it there can be none.
+fn check_new(name: &Name<'_>) -> Served<()> {
+    if !name.directory && !name.path.is_empty() {
+        return Ok(());
+    }
+    let found = match name.dots {
+        true => of_name(name, Last::Name),
+        false => connect::with(|client| client.stat(name.path)),
+    };
+    Err(found.map_or_else(|errno| errno, |_| libc::EEXIST))
+}
+
+fn make_symbolic(name: &Name<'_>, target: &[u8]) -> Served<c_int> {
+    check_new(name)?;
+    connect::with(|client| client.make_link(name.path, target)).map(|()| 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symlinkat(to: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+    by_path!(
+        dirfd,
+        path,
+        Last::Name,
+        |at, path| kernel!(SYS_symlinkat, to, at, path),
+        // SAFETY: the caller promises a string.
+        |name| match unsafe { CStr::from_ptr(to) }.to_bytes() {
+            b"" => Err(libc::ENOENT),
+            target => make_symbolic(&name, target),
+        }
+    )
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symlink(to: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { symlinkat(to, libc::AT_FDCWD, path) }
+}
+
+fn link_name(from: &Name<'_>, last: Last, to: &Name<'_>) -> Served<c_int> {
+    of_name(from, last)?;
+    check_new(to)?;
+    connect::with(|client| client.link(from.path, to.path)).map(|()| 0)
+}
+
+/// Gives an open file a name. One that has lost its last one gets none, unless it was made without.
+fn link_open(held: &Held, name: &Name<'_>) -> Served<c_int> {
+    check_new(name)?;
+    let found = metadata::of_file(held)?;
+    let tmpfile = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let linkable = |flags: c_int| flags & tmpfile != 0 && flags & libc::O_EXCL == 0;
+    if found.links == 0 && !held.flags.is_none_or(linkable) {
+        let there = connect::with(|client| client.stat(name.path));
+        return Err(there.map_or_else(|errno| errno, |_| libc::EEXIST));
+    }
+    connect::serve(|| held.file.link(name.path)).map(|()| 0)
+}
+
+fn link_at(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_int) -> c_int {
+    let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Followed } else { Last::Itself };
+    let stays = if last == Last::Followed { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    // SAFETY: the callers pass strings or null, as their own contract demands.
+    if let Some(held) = unsafe { metadata::without_name(from.0, from.1, flags | stays) } {
+        return by_path!(to.0, to.1, Last::Name, |_at, _path| answer(Err(libc::EXDEV)), |name| {
+            link_open(&held, &name)
+        });
+    }
+    let mut spaces = [Space::new(), Space::new()];
+    let (one, other) = ((from.0, from.1, last), (to.0, to.1, Last::Name));
+    // SAFETY: as above.
+    let found =
+        unsafe { find_both(one, other, &mut spaces, |from, to| link_name(&from, last, &to)) };
+    match found {
+        FoundBoth::Kernel(from, to) => {
+            let told = kernel!(SYS_linkat, from.0, from.1, to.0, to.1, flags);
+            // SAFETY: as above.
+            match unsafe { either_inside(told, from, to) } {
+                Some(inside) => link_at(instead(&inside.0, from), instead(&inside.1, to), flags),
+                None => told,
+            }
+        }
+        FoundBoth::Served(served) => answer(served),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn linkat(
+    from_dirfd: c_int,
+    from: *const c_char,
+    to_dirfd: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    link_at((from_dirfd, from), (to_dirfd, to), flags)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    link_at((libc::AT_FDCWD, from), (libc::AT_FDCWD, to), 0)
+}
