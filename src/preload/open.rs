@@ -164,8 +164,18 @@ pub fn open_again(held: &state::Managed, flags: c_int) -> Served<c_int> {
     hold(connect::serve(|| held.file.reopen(how))?, flags)
 }
 
+/// What Linux refuses before it looks at the path: a file without a name that is not to be written,
+/// or to be made under one.
+fn asks_nonsense(flags: c_int) -> bool {
+    let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    unnamed && (flags & libc::O_CREAT != 0 || flags & libc::O_ACCMODE == libc::O_RDONLY)
+}
+
 /// `openat`, for every hook that opens.
 pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    if asks_nonsense(flags) {
+        return answer(Err(libc::EINVAL));
+    }
     // SAFETY: the callers pass a string or null, as their own contract demands.
     if let Some((_, held)) = unsafe { standing_for(path) } {
         return answer(open_again(&held, flags));
