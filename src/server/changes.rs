@@ -204,7 +204,10 @@ impl Names {
         let known = is_known(&inode);
         // What the backing has under the old name of a rewritten file is not to be seen again.
         let outdated = inode.published.is_some() && inode.is(flag::REWRITTEN);
-        let inherited = there.and_then(|there| there.published);
+        // What keeps other names, or is a link, is no version of a file that ours could replace.
+        let apart = there.filter(|there| there.links > 1 || there.kind != Kind::File);
+        let there_known = there.filter(|_| apart.is_none());
+        let inherited = there_known.and_then(|there| there.published);
 
         self.hidden.remove(&(to.0, to.1.into()));
         self.inodes.rename(index_of(moved.ino), to, replaced.map(|there| index_of(there.ino)));
@@ -213,7 +216,7 @@ impl Names {
             self.count_link(to.0, 1);
         }
         let first = moved.ino == ino;
-        if let (false, true, Some(there)) = (known, first, there) {
+        if let (false, true, Some(there)) = (known, first, there_known) {
             // What is still to be done with the backing's copy changes the look that we inherit.
             self.hand_over(there.ino, ino);
             self.inherit(&there, ino);
@@ -230,9 +233,9 @@ impl Names {
             }
         });
         let new_path = self.path(moved.ino)?;
-        if !known && there.is_some_and(|there| there.kind == Kind::Symlink) {
-            // Ours will be published as a new file, and would find what nobody knows.
-            self.owe(NameOperation::Unlink { path: new_path.clone(), keeps: None });
+        if let Some(there) = apart.filter(|there| !there.is_directory()) {
+            let keeps = (there.links > 1).then_some(there.ino);
+            self.owe(NameOperation::Unlink { path: new_path.clone(), keeps });
         }
         let owed = if known {
             self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
