@@ -158,6 +158,9 @@ fn symbolic_links_are_links_here_and_in_the_directory() {
     let client = &bench.client;
     assert_eq!(client.stat(b"old").expect("stat").kind, Kind::Symlink);
     assert_eq!(client.read_link(b"old").expect("reads"), b"real");
+    assert_eq!(client.stat_through(b"old/file").expect("stat").size, 5);
+    let listed = client.through(b"old", true, |path| client.list(path)).expect("lists");
+    assert_eq!(listed.len(), 1);
     assert_eq!(client.stat(b"old/file").map_err(kind).err(), Some(ErrorKind::Link));
     let here = |path: &str| Followed::Here(path.as_bytes().to_vec());
     let follow = |path: &str, last| client.follow(path.as_bytes(), last).map_err(kind);
@@ -166,6 +169,7 @@ fn symbolic_links_are_links_here_and_in_the_directory() {
     assert_eq!(follow("old/up", true), Ok(here("real/file")));
     assert_eq!(follow("old/up", false), Ok(here("real/up")));
     assert_eq!(follow("old/../none", true), Ok(here("none")));
+    assert_eq!(follow("none/../old", true), Err(ErrorKind::NotFound));
     client.make_link(b"loop", b"loop").expect("links");
     assert_eq!(follow("loop", true), Err(ErrorKind::Loop));
     client.make_link(b"out", b"/etc/./hosts").expect("links");

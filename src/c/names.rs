@@ -114,7 +114,8 @@ unsafe extern "C" fn terral_rename(
     // SAFETY: the caller passes a connection and two strings.
     done(unsafe {
         with_name(connection, from, false, |at, from| {
-            at.client.rename(from, &path(to)?, RenameHow::Replace)
+            let rename = |to: &[u8]| at.client.rename(from, to, RenameHow::Replace);
+            at.client.through(&path(to)?, false, rename)
         })
     })
 }
@@ -168,7 +169,7 @@ unsafe extern "C" fn terral_list(
 ) -> c_int {
     // SAFETY: the caller passes a connection and a string.
     number(unsafe {
-        with_name(connection, name, false, |at, name| {
+        with_name(connection, name, true, |at, name| {
             let each = each.ok_or_else(|| invalid("callback is NULL"))?;
             list(&at.client, name, each, context).map(c_int::from)
         })

@@ -148,7 +148,8 @@ impl Client {
     }
 
     /// Where `path` leads when the symbolic links in it are followed, that of its last component
-    /// only if `last`. It may have `.` and `..`; names that do not exist are no error.
+    /// only if `last`. It may have `.` and `..`; names that do not exist are no error, unless `..`
+    /// follows.
     pub fn follow(&self, path: &[u8], last: bool) -> Result<Followed> {
         self.0.follow(path, last)
     }

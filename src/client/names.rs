@@ -122,6 +122,11 @@ pub(crate) fn shown(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }
 
+/// Whether the next component leads up, which needs the one before it to be there.
+fn climbs(todo: &[Vec<u8>]) -> bool {
+    todo.last().is_some_and(|next| next == b"..")
+}
+
 /// Most symbolic links followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
@@ -164,7 +169,7 @@ impl Connection {
     }
 
     /// Follows the symbolic links of `path`, the last component's only if `last`. Components may be
-    /// `.` and `..`; what does not exist is left as it is.
+    /// `.` and `..`; what does not exist is left as it is, but nothing leads up from it.
     pub(crate) fn follow(&self, path: &[u8], last: bool) -> Result<Followed> {
         let parts = |path: &[u8]| -> Vec<Vec<u8>> {
             let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
@@ -191,7 +196,7 @@ impl Connection {
             match self.find(&path) {
                 Ok(Kind::Symlink) => {}
                 Ok(_) => continue,
-                Err(error) if error.kind == ErrorKind::NotFound => continue,
+                Err(error) if error.kind == ErrorKind::NotFound && !climbs(&todo) => continue,
                 Err(error) => return Err(error),
             }
             links += 1;

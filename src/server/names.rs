@@ -424,6 +424,7 @@ impl Names {
 
     fn drained(&mut self, ordinal: Lsn) {
         self.resumed = false;
+        self.exchanging = self.exchanging.filter(|(begun, _)| *begun > ordinal);
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }

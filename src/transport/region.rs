@@ -92,16 +92,17 @@ impl Region {
     /// # Panics
     /// As [`Region::view`].
     pub fn prepare(&self, offset: usize, bytes: usize) -> Result<()> {
-        let page = PAGE_BYTES;
-        let (from, to) = (offset / page * page, (offset + bytes).next_multiple_of(page));
-        let place: *const u8 = self.place(from, to.min(self.bytes) - from);
+        let from = offset / PAGE_BYTES * PAGE_BYTES;
+        let length = offset + bytes - from;
+        let place: *const u8 = self.place(from, length);
         // SAFETY: a range of our own mapping; its contents stay as they are.
         let made =
-            unsafe { libc::madvise(place.cast_mut().cast(), to - from, libc::MADV_POPULATE_WRITE) };
-        if made == 0 {
+            unsafe { libc::madvise(place.cast_mut().cast(), length, libc::MADV_POPULATE_WRITE) };
+        let error = std::io::Error::last_os_error();
+        // Linux before 5.14 cannot: the pages come when they are touched, as everywhere there.
+        if made == 0 || error.raw_os_error() == Some(libc::EINVAL) {
             return Ok(());
         }
-        let error = std::io::Error::last_os_error();
         Err(Error {
             kind: ErrorKind::NoSpace,
             errno: 0,
