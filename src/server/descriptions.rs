@@ -16,7 +16,7 @@ use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::descriptor;
+use terral_transport::lock;
 
 /// One description.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Descriptions {
             }
         };
         let byte = (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8;
-        descriptor::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
+        lock::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
     }
 
     /// A number for a new description; its lock directory exists.

@@ -1,7 +1,8 @@
 //! The instance: a directory in memory that outlives the server's process. Made at the first start,
 //! taken over at every later one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use terral_store::log::Log;
 use terral_store::memory::{Memory, Shared};
 use terral_store::ram::Ram;
 use terral_store::small::Small;
+use terral_transport::lock;
 use terral_transport::process::{self, Process};
 use terral_transport::region::Region;
 
@@ -42,6 +44,9 @@ impl Shared for Mapped {
         self.0.prepare(offset, bytes)
     }
 }
+
+/// The byte of the file `lock` that a server holds.
+const SERVED: u8 = 0;
 
 /// An instance this process serves.
 pub struct Instance {
@@ -71,7 +76,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 pub fn open(options: &Options) -> Result<Instance> {
     let directory = &options.instance;
     make_directory(directory, 0o700)?;
-    let lock = lock(directory)?;
+    let lock = serve_alone(directory)?;
     let log_path = directory.join("log");
     if log_path.exists() {
         take_over(options, lock, &log_path)
@@ -80,25 +85,22 @@ pub fn open(options: &Options) -> Result<Instance> {
     }
 }
 
-fn lock(directory: &Path) -> Result<File> {
+fn serve_alone(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
     let mut how = OpenOptions::new();
     let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = how.open(&path).map_err(failed(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            let context = format!("{}: another server serves it", directory.display());
-            Err(Error::new(ErrorKind::Busy, context))
-        }
-        Err(fs::TryLockError::Error(error)) => Err(failed(&path)(error)),
+    if lock::try_exclusive(&file, SERVED).map_err(failed(&path))? {
+        return Ok(file);
     }
+    let context = format!("{}: another server serves it", directory.display());
+    Err(Error::new(ErrorKind::Busy, context))
 }
 
 /// Whether a live server holds the instance.
 pub fn is_served(directory: &Path) -> bool {
     let file = File::open(directory.join("lock"));
-    file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+    file.is_ok_and(|file| lock::probe(file.as_fd(), SERVED).unwrap_or(false))
 }
 
 /// Whether the server that holds the instance was killed and the kernel is still taking it apart,

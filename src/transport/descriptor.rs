@@ -9,12 +9,15 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::DescriptionSlot;
+
+use crate::lock;
+use crate::system::checked;
 
 /// Longest path of an `open/K` directory, its terminating zero included.
 const PATH_BYTES: usize = 4096 + 32;
@@ -71,10 +74,7 @@ fn mark(fd: RawFd, description: DescriptionSlot, nonce: u32) -> io::Result<()> {
     let position = (i64::from(nonce) << 32) | i64::from(description.0);
     // SAFETY: lseek touches no memory of ours.
     checked(unsafe { libc::syscall(libc::SYS_lseek, fd, position, libc::SEEK_SET) })?;
-    let mut lock = lock_of((description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8, libc::F_RDLCK);
-    // SAFETY: the lock is a valid struct flock that outlives the call.
-    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw mut lock) })?;
-    Ok(())
+    lock::share(fd, (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8)
 }
 
 /// What `fd` is, if it is a directory; `None` for every other file.
@@ -114,28 +114,6 @@ pub fn belongs(instance: &Path, found: &Identity) -> bool {
     done == 0 && stat.st_dev == found.dev && stat.st_ino == found.ino
 }
 
-/// Whether any descriptor with the lock on `byte` of this `open/K` directory lives anywhere.
-///
-/// # Errors
-/// What fcntl gave. The directory's descriptor must not itself hold the lock.
-pub fn probe(directory: BorrowedFd<'_>, byte: u8) -> io::Result<bool> {
-    let mut lock = lock_of(byte, libc::F_WRLCK);
-    let fd = directory.as_raw_fd();
-    // SAFETY: the lock is a valid struct flock that outlives the call.
-    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_GETLK, &raw mut lock) })?;
-    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
-}
-
-fn lock_of(byte: u8, kind: i32) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: i64::from(byte),
-        l_len: 1,
-        l_pid: 0,
-    }
-}
-
 /// `instance/open/number` in `space`, with its zero.
 fn directory<'a>(
     instance: &Path,
@@ -162,16 +140,13 @@ fn directory<'a>(
     CStr::from_bytes_with_nul(&space[..end]).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-fn checked(value: libc::c_long) -> io::Result<libc::c_long> {
-    if value == -1 { Err(io::Error::last_os_error()) } else { Ok(value) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-    use super::{DescriptionSlot, belongs, hold, identify, probe};
+    use super::{DescriptionSlot, belongs, hold, identify};
+    use crate::lock::probe;
 
     #[test]
     fn a_descriptor_says_what_it_is_and_its_lock_lives_as_long() {

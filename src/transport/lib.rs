@@ -13,6 +13,8 @@ mod copy;
 mod segments;
 
 pub mod arena;
+pub mod lock;
+
 pub mod descriptor;
 pub mod futex;
 pub mod process;

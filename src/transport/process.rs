@@ -67,11 +67,19 @@ pub fn started_ticks(pid: u32) -> Result<u64> {
     field.ok_or_else(|| Error::new(ErrorKind::Malformed, format!("/proc/{pid}/stat")))
 }
 
-/// Whether `pid` runs: it is there, and neither ended nor being taken apart.
+/// Whether `pid` runs: it is there, and neither ended, nor being taken apart, nor killed and only
+/// not aware of it yet (proc(5), `ShdPnd` and `SigPnd` of `status`).
 pub fn is_running(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let pends = |name: &str| {
+        let signals = field(name).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        signals.is_some_and(|set| set >> (libc::SIGKILL - 1) & 1 == 1)
+    };
+    let state = field("State:").and_then(|state| state.trim_start().chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
+        && !pends("SigPnd:")
+        && !pends("ShdPnd:")
 }
 
 /// The id of this boot of the machine.

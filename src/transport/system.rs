@@ -1,4 +1,4 @@
-//! The one place that turns a system call's −1 into an [`Error`].
+//! The one place that turns a system call's −1 into an error.
 
 use std::io;
 
@@ -17,4 +17,9 @@ pub(crate) fn retry(mut call: impl FnMut() -> i64) -> i64 {
             return value;
         }
     }
+}
+
+/// `value`, or what errno says if it is −1: for interposed calls, which allocate nothing.
+pub(crate) fn checked(value: libc::c_long) -> io::Result<libc::c_long> {
+    if value == -1 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
