@@ -2,7 +2,7 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
-LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
+LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants --test deferral \
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::{any, prop, proptest};
 use serde::{Serialize, de::DeserializeOwned};
 use terral_format::frame;
-use terral_format::message::{Envelope, Hello, Reply, Welcome};
+use terral_format::message::{Deferred, Envelope, Hello, Reply, Welcome};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind};
 
@@ -70,6 +70,17 @@ fn handshake() {
     hold("welcome.bin", &frames(&golden_values::welcomes()));
     reads_back::<Hello>("hello.bin");
     reads_back::<Welcome>("welcome.bin");
+}
+
+#[test]
+fn deferred_changes() {
+    let changes = golden_values::deferred();
+    hold("deferred.bin", &frames(&changes));
+    for change in changes {
+        let bytes = frame::encode(&change).expect("encodes");
+        assert_eq!(frame::decode::<Deferred<'_>>(&bytes).expect("decodes"), change);
+        assert!(bytes.len() + 255 <= terral_format::deferred::CHANGE_BYTES);
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ use terral_format::ids::{
 };
 use terral_format::locks::{HeldLock, LockKind, LockOwner, LockRange, Locker};
 use terral_format::message::{
-    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
-    Reply, Request, Safety, Space, Status, Target, Totals, Welcome, XattrHow,
+    Attributes, Change, Deferred, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL,
+    RenameHow, Reply, Request, Safety, Space, Spare, Status, Target, Totals, Welcome, XattrHow,
 };
 use terral_format::record::{Began, Fingerprint, InodeImage, NameOperation, Record};
 use terral_format::tables::{
@@ -145,7 +145,8 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::List { path: b"out", after: b"a" },
         Request::Change { target: Target::Path(b"a"), change: CHANGE },
         Request::Truncate { target: Target::File(FILE), size: 28 },
-        Request::Grant { file: FILE, first: 29, count: 30 },
+        Request::Grant { file: FILE, first: 29, count: 30, pages: 141 },
+        Request::Spares { count: 142, kernel: true },
         Request::Stage { file: FILE, first: 31, count: 32 },
         Request::Unblock { file: FILE, index: 33, owner: 34 },
         Request::Sync(FILE),
@@ -172,6 +173,17 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::SetXattr { target: xattr.0, name: xattr.1, value: None, how: XattrHow::Any },
     ]);
     all
+}
+
+/// Changes that clients defer.
+pub fn deferred() -> Vec<Deferred<'static>> {
+    let (ino, parent, time_ns) = (Ino(156), Ino(157), 158);
+    vec![
+        Deferred::Create { ino, parent, name: b"m", mode: 0o600, time_ns },
+        Deferred::Unlink { parent, name: b"n", ino, time_ns },
+        Deferred::Change { ino, change: CHANGE, time_ns },
+        Deferred::Close { description: DescriptionSlot(159), nonce: 160 },
+    ]
 }
 
 fn lock_requests() -> Vec<Request<'static>> {
@@ -224,6 +236,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Handle(51),
         Reply::Attributes(attributes()),
         Reply::Opened { description: DescriptionSlot(52), nonce: 53, file: FILE },
+        Reply::Spares(vec![Spare { file: FILE, description: DescriptionSlot(150), nonce: 151 }]),
         Reply::Names { names: vec![name], last: true },
         Reply::Lock(None),
         Reply::Lock(Some(HeldLock { pid: 125, range: LockRange::ALL, kind: LockKind::Shared })),
@@ -314,6 +327,15 @@ fn file_records() -> Vec<Record> {
             access: 79,
             session: SessionSlot(80),
         },
+        Record::Spared {
+            ino: Ino(143),
+            slot: FileSlot(144),
+            description: DescriptionSlot(145),
+            nonce: 146,
+            access: 147,
+            session: SessionSlot(148),
+        },
+        Record::Defers { session: SessionSlot(149) },
         Record::Closed { description: DescriptionSlot(81) },
         Record::Published { ino: Ino(82), fingerprint: fingerprint() },
         Record::Touched { ino: Ino(104), fingerprint: fingerprint() },
@@ -348,7 +370,15 @@ fn lock_and_xattr_records() -> Vec<Record> {
             time_ns: 134,
         },
         Record::Xattr { ino: Ino(135), name: name.clone(), value: None, time_ns: 136 },
-        Record::XattrFound { ino: Ino(137), name, value },
+        Record::XattrFound { ino: Ino(137), name: name.clone(), value },
+        Record::Created {
+            ino: Ino(152),
+            parent: Ino(153),
+            name,
+            mode: 0o640,
+            gid: 154,
+            time_ns: 155,
+        },
     ]);
     all
 }
@@ -364,6 +394,7 @@ fn snapshot_records() -> Vec<Record> {
         overlay: false,
         target: Vec::new(),
         packed: Some(110),
+        spare: true,
     };
     let operations = [
         NameOperation::MakeDirectory { path: b"g".to_vec(), mode: 0o700 },
@@ -402,12 +433,12 @@ macro_rules! fields {
 pub fn layout() -> String {
     let mut out = String::new();
     let _ = writeln!(out, "magic {MAGIC:016x}");
-    fields!(out, Superblock: magic server_pid starts segment_count reserved segments);
+    fields!(out, Superblock: magic server_pid starts segment_count gate reserved segments);
     fields!(out, FileRecord: ino backed_bytes inline root reserved);
     fields!(out, MapPage: 0);
     fields!(out, FileHeader: size ticket modified_ns accessed_ns reserved);
     fields!(out, Description: nonce ino file access offset reserved);
-    fields!(out, Doorbell: rings sleeping sessions unlocked reserved);
+    fields!(out, Doorbell: rings sleeping sessions unlocked deferred reserved);
     fields!(out, RequestSlot: state length sequence waiting padding reserved message);
     fields!(out, HazardSlot: word reserved);
     fields!(out, Counters: opens reads writes read_bytes written_bytes read_ns write_ns other_ns);
@@ -420,6 +451,7 @@ pub fn layout() -> String {
         ("tables", geometry.tables_bytes()),
         ("header 1", geometry.header_at(1)),
         ("description 1", geometry.description_at(1)),
+        ("deferred", geometry.deferred_at()),
         ("headers", geometry.headers_bytes()),
         ("pages", geometry.pages_bytes()),
     ];
@@ -456,4 +488,24 @@ fn words(out: &mut String) {
     let ticket = AtomicU64::new(0);
     let _ = size::take_ticket(&ticket, Owner(7));
     let _ = writeln!(out, "ticket {:016x}", ticket.load(SeqCst));
+    deferred_words(out);
+}
+
+/// The words that are not 0 when a change was committed and another one claimed.
+fn deferred_words(out: &mut String) {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+    use terral_format::deferred::{DeferredTable, Key, WORDS};
+
+    let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+    let table = DeferredTable::new(&words);
+    if let Some(claim) = table.claim(Key::name(161), 162, 163, true) {
+        let _ = table.commit(claim, b"deferred change");
+    }
+    let _ = table.claim(Key::attributes(164), 165, 166, false);
+    for (at, word) in words.iter().enumerate() {
+        if word.load(SeqCst) != 0 {
+            let _ = writeln!(out, "deferred {at} {:016x}", word.load(SeqCst));
+        }
+    }
 }

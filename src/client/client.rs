@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use terral_format::ids::DescriptionSlot;
 use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
-    Status, Target, XattrHow,
+    Spare, Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
 
@@ -85,13 +85,15 @@ impl Client {
 
     /// Opens or creates a file, or opens a directory to look at.
     pub fn open(&self, path: &[u8], how: OpenHow) -> Result<File> {
-        match self.0.call(Request::Open { path, how })? {
-            Reply::Opened { description, nonce, file, .. } => {
-                self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
-                Ok(File::new(self.0.clone(), description, nonce, file))
-            }
-            _ => Err(unexpected()),
-        }
+        let Spare { file, description, nonce } = match self.0.create_deferred(path, how) {
+            Some(created) => created,
+            None => match self.0.call(Request::Open { path, how })? {
+                Reply::Opened { description, nonce, file } => Spare { file, description, nonce },
+                _ => return Err(unexpected()),
+            },
+        };
+        self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
+        Ok(File::new(self.0.clone(), description, nonce, file))
     }
 
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.
@@ -124,6 +126,9 @@ impl Client {
 
     /// Removes a file's name.
     pub fn unlink(&self, path: &[u8]) -> Result<()> {
+        if self.0.unlink_deferred(path) {
+            return Ok(());
+        }
         self.done(Request::Unlink(path))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
 use terral_format::ids::Owner;
 use terral_format::message::{FileRef, Request};
 use terral_format::size::{self, SizeWord};
@@ -134,7 +134,10 @@ impl Chunks {
                     return Ok(true);
                 }
                 Attempt::Again => {}
-                Attempt::Ask => self.ask(connection, index)?,
+                Attempt::Ask => {
+                    let end = (offset % CHUNK_BYTES) as usize + bytes.len();
+                    self.ask(connection, index, end.div_ceil(PAGE_BYTES) as u32)?;
+                }
                 Attempt::Blocked(owner) => self.unblock(connection, index, owner)?,
                 Attempt::NoTicket(owner) => {
                     if waiting.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
@@ -205,12 +208,13 @@ impl Chunks {
         })
     }
 
-    /// Asks for chunk `index` and, while the writer goes straight on, for more and more after it.
-    fn ask(&self, connection: &Connection, index: u64) -> Result<()> {
+    /// Asks for `pages` pages of chunk `index` and, while the writer goes straight on, for more and
+    /// more chunks after it.
+    fn ask(&self, connection: &Connection, index: u64, pages: u32) -> Result<()> {
         let count = self.ahead.load(Ordering::Relaxed);
         let straight = index == self.granted_to.load(Ordering::Relaxed);
         let count = if straight { count } else { 1 };
-        connection.call(Request::Grant { file: self.file, first: index, count })?;
+        connection.call(Request::Grant { file: self.file, first: index, count, pages })?;
         self.granted_to.store(index + u64::from(count), Ordering::Relaxed);
         self.ahead.store((count * 2).min(AHEAD_MAX), Ordering::Relaxed);
         Ok(())
@@ -224,7 +228,8 @@ impl Chunks {
         if !near || !map::entry(&connection.memory, self.record(connection)?, granted).is_absent() {
             return Ok(());
         }
-        connection.tell(Request::Grant { file: self.file, first: granted, count: ahead })?;
+        let (file, pages) = (self.file, CHUNK_PAGES);
+        connection.tell(Request::Grant { file, first: granted, count: ahead, pages })?;
         self.granted_to.store(granted + u64::from(ahead), Ordering::Relaxed);
         self.ahead.store((ahead * 2).min(AHEAD_MAX), Ordering::Relaxed);
         Ok(())

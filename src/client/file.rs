@@ -30,7 +30,7 @@ pub struct File {
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
@@ -220,7 +220,12 @@ impl File {
 
     /// Where it is now, relative to the root, by its first name; `None` if it has none any more.
     pub fn path(&self) -> Option<Vec<u8>> {
-        self.connection.memory.path_of(self.ino())
+        let memory = &self.connection.memory;
+        // Names of directories are never deferred.
+        if !self.is_directory() && memory.deferred().is_any_pending() {
+            self.connection.call(Request::Stat(self.target())).ok()?;
+        }
+        memory.path_of(self.ino())
     }
 
     /// Opens the same file once more, with a description of its own; nothing is made.
@@ -267,6 +272,9 @@ impl File {
     /// Changes attributes.
     pub fn change(&self, change: Change) -> Result<()> {
         self.words()?;
+        if !self.is_directory() && self.connection.change_deferred(self.chunks.file, change) {
+            return Ok(());
+        }
         self.done(Request::Change { target: self.target(), change })
     }
 
@@ -354,6 +362,9 @@ impl File {
     /// [`access::KERNEL`], after `close(2)`), or that the description is not needed any more.
     pub fn close(&self) {
         let (description, nonce) = (self.description, self.nonce);
+        if self.connection.close_deferred(description, nonce) {
+            return;
+        }
         // A server that is gone has nothing left to close.
         let _ = self.connection.tell(Request::Close { description, nonce });
     }

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod in_hand;
 mod own_locks;
 
 mod session;
@@ -24,6 +25,8 @@ mod copy;
 mod holes;
 
 mod file;
+
+mod deferred;
 
 mod client;
 

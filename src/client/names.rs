@@ -5,10 +5,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use terral_format::deferred::Key;
 use terral_format::geometry::NAME_MAX;
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::message::{Attributes, Kind, Name, Reply, Request, Target};
-use terral_format::names::{Inode, Lookup, Table, flag};
+use terral_format::names::{Inode, Lookup, Table, flag, hash, index_of};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::session::{Connection, Memory, unexpected};
@@ -36,13 +37,17 @@ impl Memory {
         found.filter(|_| table.epoch().load(Ordering::Relaxed) == epoch)
     }
 
-    fn step(table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
+    fn step(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
         if directory.kind != Kind::Directory {
             let link = directory.kind == Kind::Symlink;
             return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
         }
         if name.len() > NAME_MAX {
             return Known::Not(ErrorKind::NameTooLong);
+        }
+        // First the deferred changes, then the table: see `terral_format::deferred`.
+        if self.deferred().is_pending(Key::name(hash(index_of(directory.ino), name))) {
+            return Known::Unknown;
         }
         match table.lookup(directory.ino, name) {
             Lookup::Found(inode) => table.file_of(&inode).map_or(Known::Unknown, Known::Here),
@@ -56,7 +61,7 @@ impl Memory {
         let known = self.look(|table| {
             let mut at = table.find(ROOT)?;
             for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                match Memory::step(table, &at, name) {
+                match self.step(table, &at, name) {
                     Known::Here(inode) => at = inode,
                     other => return Some(other),
                 }
@@ -68,6 +73,9 @@ impl Memory {
 
     /// Attributes of an inode now: what writers change lies in its header.
     fn attributes(&self, inode: &Inode) -> Option<Attributes> {
+        if inode.is(flag::SPARE) {
+            return None;
+        }
         let mut attributes = inode.attributes();
         if let Some(slot) = inode.slot {
             (attributes.size, attributes.modified_ns, attributes.accessed_ns) =
@@ -87,7 +95,21 @@ impl Memory {
 
     /// Attributes of an inode by number, if the table has it.
     pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
-        self.look(|table| table.find(ino)).and_then(|inode| self.attributes(&inode))
+        let find = || self.look(|table| table.find(ino));
+        let (inode, deferred) = (find()?, self.deferred());
+        // First the deferred changes, then the table: see `terral_format::deferred`.
+        let pending = match inode.kind {
+            // Whatever comes or goes in a directory changes its times.
+            Kind::Directory => deferred.is_any_pending(),
+            _ => {
+                deferred.is_pending(Key::attributes(index_of(ino)))
+                    || deferred.is_pending(Key::name(inode.hash))
+            }
+        };
+        if pending {
+            return None;
+        }
+        find().and_then(|inode| self.attributes(&inode))
     }
 
     /// The path of an inode, if the table has it.
@@ -99,7 +121,7 @@ impl Memory {
     /// Attributes of a name; `None`: ask the server.
     pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Attributes>> {
         match self.walk(path) {
-            Known::Here(inode) => self.attributes(&inode).map(Ok),
+            Known::Here(inode) => self.attributes_of(inode.ino).map(Ok),
             Known::Not(kind) => Some(Err(Error::new(kind, shown(path)))),
             Known::Unknown => None,
         }
@@ -109,6 +131,9 @@ impl Memory {
     pub(crate) fn list(&self, path: &[u8]) -> Option<Vec<Name>> {
         let Known::Here(directory) = self.walk(path) else { return None };
         if directory.kind != Kind::Directory || directory.is(flag::OVERLAY) {
+            return None;
+        }
+        if self.deferred().is_any_pending() {
             return None;
         }
         let mut names = self.look(|table| table.children(directory.ino))?;

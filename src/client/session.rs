@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use terral_format::capability::Capability;
+use terral_format::deferred::{self, DeferredTable};
 use terral_format::frame;
 use terral_format::geometry::{Geometry, MESSAGE_BYTES};
 use terral_format::ids::{FileSlot, InstanceId};
@@ -24,6 +25,7 @@ use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::Session;
 use terral_transport::socket::Handshake;
 
+use crate::in_hand::InHand;
 use crate::own_locks::OwnLocks;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
@@ -51,6 +53,7 @@ pub(crate) struct Own {
     pub(crate) index: u16,
     authority: AtomicU32,
     capability: Capability,
+    pub(crate) in_hand: InHand,
 }
 
 /// The connection of a process, shared by all its files.
@@ -66,6 +69,8 @@ pub(crate) struct Connection {
     renewing: AtomicU32,
     /// The server was waited for in vain.
     gone: AtomicBool,
+    /// Whom the server takes this process for, whatever it becomes.
+    pub(crate) user: u32,
     pub(crate) locks: OwnLocks,
 }
 
@@ -102,6 +107,10 @@ impl Memory {
         Table::new(words, layout)
     }
 
+    pub(crate) fn deferred(&self) -> DeferredTable<'_> {
+        DeferredTable::new(self.headers.words(self.geometry.deferred_at(), deferred::WORDS))
+    }
+
     pub(crate) fn lanes(&self) -> &[std::sync::atomic::AtomicU64] {
         self.pages.words(0, self.geometry.pages_bytes() / 8)
     }
@@ -134,6 +143,7 @@ impl Connection {
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            user: process::user(),
             locks: OwnLocks::default(),
         };
         if holds_locks {
@@ -332,8 +342,13 @@ fn greet(instance: &Path) -> Result<Greeted> {
         return Err(bad());
     }
     let session_page = Session::new(Region::map_received(page, Session::BYTES, true)?);
-    let own =
-        Own { session: session_page, index: session.0, authority: AtomicU32::new(0), capability };
+    let own = Own {
+        session: session_page,
+        index: session.0,
+        authority: AtomicU32::new(0),
+        capability,
+        in_hand: InHand::default(),
+    };
     let regions = [tables, headers, pages].map(File::from);
     Ok(Greeted { id, geometry, own, holds_locks, regions })
 }

@@ -147,9 +147,14 @@ impl Geometry {
         self.header_at(self.files) + slot as usize * 64
     }
 
+    /// Byte offset of the deferred changes in `headers`.
+    pub fn deferred_at(&self) -> usize {
+        self.description_at(self.descriptions).next_multiple_of(PAGE_BYTES)
+    }
+
     /// Bytes of `headers`.
     pub fn headers_bytes(&self) -> usize {
-        self.description_at(self.descriptions).next_multiple_of(PAGE_BYTES)
+        (self.deferred_at() + crate::deferred::WORDS * 8).next_multiple_of(PAGE_BYTES)
     }
 
     /// Bytes of `pages`: two per arena page.

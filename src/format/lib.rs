@@ -9,6 +9,8 @@
 
 mod sync;
 
+pub mod deferred;
+
 pub mod error;
 pub mod geometry;
 pub mod ids;

@@ -56,6 +56,17 @@ pub struct FileRef {
     pub slot: FileSlot,
 }
 
+/// A file in hand: open, and without a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// The file.
+    pub file: FileRef,
+    /// Its description.
+    pub description: DescriptionSlot,
+    /// What descriptors of that carry.
+    pub nonce: u32,
+}
+
 /// A file, by name or open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target<'a> {
@@ -246,6 +257,8 @@ pub enum Request<'a> {
         first: u64,
         /// How many; the server may give fewer, but at least the first.
         count: u32,
+        /// Pages of the first that are needed now: a new file may get a small chunk for few.
+        pages: u32,
     },
     /// Bring chunks from the backing for reading.
     Stage {
@@ -265,6 +278,14 @@ pub enum Request<'a> {
         index: u64,
         /// Who is in the way.
         owner: u16,
+    },
+    /// Have files in hand that can be created without waiting → [`Reply::Spares`]; from then on
+    /// the session may defer changes (see [`Deferred`]).
+    Spares {
+        /// How many; the server may give fewer.
+        count: u32,
+        /// Their descriptions live as long as their kernel descriptors.
+        kernel: bool,
     },
     /// Answer once the file is as safe as its container's durability promises.
     Sync(FileRef),
@@ -363,7 +384,24 @@ impl Request<'_> {
             | Request::Grant { .. }
             | Request::Flush
             | Request::Sync(_) => Operations::WRITE,
+            Request::Spares { .. } => {
+                Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
+            }
             Request::Finish | Request::Leave => Operations::ADMIN,
+        }
+    }
+
+    /// Whether a deferred change must not come in between.
+    pub fn needs_gate(&self) -> bool {
+        match self {
+            Request::Open { how, .. } => how.create,
+            Request::MakeDirectory { .. }
+            | Request::RemoveDirectory(_)
+            | Request::Unlink(_)
+            | Request::Rename { .. }
+            | Request::Link { .. }
+            | Request::MakeLink { .. } => true,
+            _ => false,
         }
     }
 
@@ -383,6 +421,52 @@ impl Request<'_> {
                 | Request::SetXattr { .. }
         )
     }
+}
+
+/// A change that a client has made already; see [`crate::deferred`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Deferred<'a> {
+    /// A file in hand has a name now.
+    Create {
+        /// Which.
+        ino: Ino,
+        /// Where.
+        parent: Ino,
+        /// Its name.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// Permission bits, umask already taken off.
+        mode: u32,
+        /// When, nanoseconds since 1970.
+        time_ns: u64,
+    },
+    /// A file's name is no more.
+    Unlink {
+        /// Where.
+        parent: Ino,
+        /// The name.
+        name: &'a [u8],
+        /// What it stood for.
+        ino: Ino,
+        /// When, nanoseconds since 1970.
+        time_ns: u64,
+    },
+    /// Attributes of an open file, whose header has the times already.
+    Change {
+        /// Which.
+        ino: Ino,
+        /// To what.
+        change: Change,
+        /// When, nanoseconds since 1970.
+        time_ns: u64,
+    },
+    /// A descriptor of this description was closed; if it was the last, the description ends.
+    Close {
+        /// Which.
+        description: DescriptionSlot,
+        /// Must match.
+        nonce: u32,
+    },
 }
 
 /// What a name stands for.
@@ -563,6 +647,8 @@ pub enum Reply {
         /// The file. For a directory, its ino with slot `u32::MAX`.
         file: FileRef,
     },
+    /// Files in hand.
+    Spares(Vec<Spare>),
     /// What a symbolic link says.
     LinkTarget(Vec<u8>),
     /// Names, and whether these were the last.

@@ -43,6 +43,8 @@ pub mod flag {
     pub const ALIAS: u16 = 32;
     /// A small file whose bytes lie at `below` among the packed ones.
     pub const PACKED: u16 = 64;
+    /// A client has it in hand for a file it will create; it has no name, or a deferred one.
+    pub const SPARE: u16 = 128;
 }
 
 /// The slot an inode number says.

@@ -201,6 +201,41 @@ pub enum Record {
         /// By whom.
         session: SessionSlot,
     },
+    /// A client has a file in hand that it will create, open and without a name.
+    Spared {
+        /// Which.
+        ino: Ino,
+        /// Its record in shared memory.
+        slot: FileSlot,
+        /// Its description.
+        description: DescriptionSlot,
+        /// The description's nonce.
+        nonce: u32,
+        /// Bits of `tables::access`.
+        access: u8,
+        /// Whose.
+        session: SessionSlot,
+    },
+    /// A session may defer changes.
+    Defers {
+        /// Which.
+        session: SessionSlot,
+    },
+    /// A file in hand got its name.
+    Created {
+        /// Which.
+        ino: Ino,
+        /// Where.
+        parent: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+        /// Group.
+        gid: u32,
+        /// When.
+        time_ns: u64,
+    },
     /// A description ended.
     Closed {
         /// Which.
@@ -430,4 +465,6 @@ pub struct InodeImage {
     pub target: Vec<u8>,
     /// Where a packed file's bytes are.
     pub packed: Option<u32>,
+    /// A client has it in hand for a file it will create.
+    pub spare: bool,
 }

@@ -36,8 +36,10 @@ pub struct Superblock {
     pub starts: AtomicU64,
     /// Segments of the geometry.
     pub segment_count: AtomicU64,
+    /// The gate: while not 0, no change may be deferred; see [`crate::deferred`].
+    pub gate: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 60],
+    pub reserved: [AtomicU64; 59],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }
@@ -130,8 +132,10 @@ pub struct Doorbell {
     pub sessions: [AtomicU64; 16],
     /// Futexes: that of `ino % UNLOCKED` changes when a lock is released that somebody waits for.
     pub unlocked: [AtomicU32; UNLOCKED],
+    /// Not 0: changes were deferred.
+    pub deferred: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 7],
+    pub reserved: [AtomicU64; 6],
 }
 const _: () = assert!(size_of::<Doorbell>() == 256);
 

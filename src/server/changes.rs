@@ -4,11 +4,12 @@
 //! Invariant: the backing learns of a file when it is published, under the first name it has then;
 //! its further names follow as links to that. Directories and symbolic links are owed at once.
 
-use terral_format::ids::{Ino, Lsn};
+use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Kind};
 use terral_format::names::{Inode, flag, index_of};
 use terral_format::record::NameOperation;
 
+use crate::authn;
 use crate::names::Names;
 
 /// A name: where, and what it is called.
@@ -35,6 +36,42 @@ impl Names {
                 self.owe(NameOperation::MakeLink { path, target: target.to_vec() });
             }
         }
+    }
+
+    // Files in hand.
+
+    pub(crate) fn spared(&mut self, ino: Ino, slot: FileSlot) {
+        let mut inode = Inode::new(&Attributes {
+            ino,
+            kind: Kind::File,
+            mode: 0,
+            links: 0,
+            uid: authn::user(),
+            gid: authn::group(),
+            size: 0,
+            accessed_ns: 0,
+            modified_ns: 0,
+            changed_ns: 0,
+        });
+        inode.slot = Some(slot);
+        inode.flags = flag::SPARE;
+        self.spares += 1;
+        self.inodes.insert(inode, (ROOT, b""), b"");
+    }
+
+    pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32), time_ns: u64) {
+        self.hidden.remove(&(to.0, to.1.into()));
+        self.inodes.name_it(index_of(ino), to.0, to.1);
+        self.spares -= 1;
+        self.update(ino, |inode| {
+            inode.flags &= !flag::SPARE;
+            inode.links = 1;
+            (inode.mode, inode.gid) = (look.0 as u16, look.1);
+            inode.accessed_ns = time_ns;
+            inode.modified_ns = time_ns;
+            inode.changed_ns = time_ns;
+        });
+        self.touch(to.0, time_ns);
     }
 
     // Further names.

@@ -1,7 +1,7 @@
 //! What the backing is owed: which files, since when, and what was copied so far. Not logged: after
 //! a restart it follows from the inodes and the page states.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::Drain;
 use terral_store::backing::{Backing, Staged};
 
+/// A new debt waits so long: what is removed, renamed or written again meanwhile costs the backing
+/// nothing, and the drain does not take the cores from a program that makes many small files.
+const LINGER: Duration = Duration::from_secs(1);
 /// First and longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// Failures kept for display.
@@ -46,7 +49,7 @@ pub struct Debt {
     /// Since when.
     pub since: Instant,
     /// Not before then.
-    pub next_pass: Instant,
+    next_pass: Instant,
     /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
     pub draining: bool,
     /// The new version, once begun.
@@ -63,8 +66,8 @@ pub struct Debt {
 #[derive(Default)]
 pub struct Debts {
     files: HashMap<Ino, Debt>,
-    /// Due ones, oldest first, as of the last look at all of them.
-    queue: VecDeque<Ino>,
+    /// Those that are not being drained, by when they may be.
+    queue: BTreeSet<(Instant, Ino)>,
     /// Sums for display.
     pub shown: Drain,
     /// Something was brought to the backing that it has not yet said is safe.
@@ -84,17 +87,50 @@ impl Debts {
     /// The backing is owed something of this file from now on, if it was not before. Gives the
     /// debt.
     pub fn owe(&mut self, ino: Ino) -> &mut Debt {
-        let now = Instant::now();
         self.shown.settled = false;
-        self.files.entry(ino).or_insert_with(|| Debt {
-            since: now,
-            next_pass: now,
-            draining: false,
-            version: None,
-            failure: None,
-            pause: PAUSE.0,
-            whole: false,
+        let (queue, linger) =
+            (&mut self.queue, if self.sync_wanted { Duration::ZERO } else { LINGER });
+        self.files.entry(ino).or_insert_with(|| {
+            let now = Instant::now();
+            queue.insert((now + linger, ino));
+            Debt {
+                since: now,
+                next_pass: now + linger,
+                draining: false,
+                version: None,
+                failure: None,
+                pause: PAUSE.0,
+                whole: false,
+            }
         })
+    }
+
+    /// A file's debt may be paid from `at` on.
+    pub fn not_before(&mut self, ino: Ino, at: Instant) {
+        let Some(debt) = self.files.get_mut(&ino) else { return };
+        self.queue.remove(&(debt.next_pass, ino));
+        self.queue.insert((at, ino));
+        debt.next_pass = at;
+    }
+
+    /// All debts may be paid now.
+    pub fn hasten(&mut self) {
+        let now = Instant::now();
+        let inos: Vec<Ino> = self.queue.iter().map(|(_, ino)| *ino).collect();
+        inos.into_iter().for_each(|ino| self.not_before(ino, now));
+    }
+
+    /// When the name operations that are owed may be done: with the first file, whose directory
+    /// they may make.
+    pub fn names_due(&self, now: Instant) -> Instant {
+        let linger = if self.sync_wanted { Duration::ZERO } else { LINGER };
+        let due = self.names_since.unwrap_or(now) + linger;
+        self.first_due().map_or(due, |first| first.min(due))
+    }
+
+    /// When the first file's debt may be paid.
+    pub fn first_due(&self) -> Option<Instant> {
+        self.queue.first().map(|(at, _)| *at)
     }
 
     /// Of one file.
@@ -114,7 +150,9 @@ impl Debts {
 
     /// Nothing is owed of this file any more.
     pub fn paid(&mut self, ino: Ino) -> Option<Debt> {
-        self.files.remove(&ino)
+        let debt = self.files.remove(&ino)?;
+        self.queue.remove(&(debt.next_pass, ino));
+        Some(debt)
     }
 
     /// Whether nothing is owed of any file.
@@ -122,47 +160,49 @@ impl Debts {
         self.files.is_empty()
     }
 
+    /// When a file's debt may be paid.
+    pub fn due(&self, ino: Ino) -> Option<Instant> {
+        self.files.get(&ino).map(|debt| debt.next_pass)
+    }
+
     /// Whether chunks of this file may be moved or evicted.
     pub fn may_move(&self, ino: Ino) -> bool {
         self.files.get(&ino).is_none_or(|debt| !debt.draining)
     }
 
-    /// The oldest debt that may be paid now; without one, `wake` becomes no later than the next
-    /// that will be. Looks at all debts only when those it found last time are through.
+    /// The debt that may be paid now; without one, `wake` becomes no later than when there is.
+    /// Whoever takes it says when its turn is next.
     pub fn next_due(&mut self, now: Instant, wake: &mut Option<Instant>) -> Option<Ino> {
-        let due = |debt: &Debt| debt.next_pass <= now && !debt.draining;
-        while let Some(ino) = self.queue.pop_front() {
-            if self.files.get(&ino).is_some_and(due) {
-                return Some(ino);
-            }
+        let (at, ino) = *self.queue.first()?;
+        if at > now {
+            *wake = Some(wake.map_or(at, |wake| wake.min(at)));
+            return None;
         }
-        let mut found: Vec<(Instant, Ino)> = Vec::new();
-        for (ino, debt) in &self.files {
-            if due(debt) {
-                found.push((debt.since, *ino));
-            } else {
-                *wake = Some(wake.map_or(debt.next_pass, |wake| wake.min(debt.next_pass)));
-            }
-        }
-        found.sort_unstable();
-        self.queue = found.into_iter().map(|(_, ino)| ino).collect();
-        self.queue.pop_front()
+        self.queue.pop_first();
+        Some(ino)
     }
 
     /// Something went wrong with a file: it is tried again after a pause that grows.
     pub fn failed(&mut self, ino: Ino, why: String) {
         if let Some(debt) = self.files.get_mut(&ino) {
-            debt.next_pass = Instant::now() + debt.pause;
+            let next = Instant::now() + debt.pause;
             debt.pause = (debt.pause * 2).min(PAUSE.1);
             debt.failure = Some(why);
+            self.not_before(ino, next);
         }
     }
 
-    /// A file was closed for good (`closed`): it need not wait for its next turn.
-    pub fn hurry(&mut self, ino: Ino, closed: bool) {
-        if let Some(debt) = self.files.get_mut(&ino).filter(|debt| closed && debt.failure.is_none())
-        {
-            debt.next_pass = Instant::now();
+    /// There is so much to bring of a file that it need not wait for its turn.
+    pub fn hurry(&mut self, ino: Ino) {
+        if self.files.get(&ino).is_some_and(|debt| debt.failure.is_none() && !debt.draining) {
+            self.not_before(ino, Instant::now());
+        }
+    }
+
+    /// The same for one that was not looked at yet.
+    pub fn hurry_new(&mut self, ino: Ino) {
+        if self.files.get(&ino).is_some_and(|debt| debt.next_pass == debt.since + LINGER) {
+            self.hurry(ino);
         }
     }
 

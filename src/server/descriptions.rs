@@ -96,6 +96,11 @@ impl Descriptions {
         Ok(slot)
     }
 
+    /// The number is not needed after all.
+    pub fn unreserve(&mut self, slot: DescriptionSlot) {
+        self.free.push(slot.0);
+    }
+
     /// A record says it was opened.
     pub fn opened(&mut self, slot: DescriptionSlot, open: Open) {
         self.next = self.next.max(slot.0 + 1);

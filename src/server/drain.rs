@@ -68,7 +68,11 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                 }
                 shared.nudge();
             }
-            Job::Wait(until) => state = shared.wait_for_work(state, until),
+            Job::Wait(until) => {
+                state.drain_looks = until;
+                state = shared.wait_for_work(state, until);
+                state.drain_looks = Some(Instant::now());
+            }
         }
     }
 }
@@ -110,8 +114,20 @@ fn drain_names(
         *wake = Some(*until);
         return None;
     }
-    while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
+    // All that are owed now go together; those that come meanwhile wait for their own turn.
+    let last = state.names.owed().back().map(|(ordinal, _)| *ordinal);
+    if last.is_some() {
         state.debts.names_since.get_or_insert(now);
+        let due = state.debts.names_due(now);
+        if due > now {
+            *wake = Some(due);
+            return None;
+        }
+    }
+    while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
+        if Some(ordinal) > last {
+            break;
+        }
         if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
             && let Some(debt) = data_before_rename(state, ino)
         {
@@ -155,8 +171,8 @@ fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
     let inode = state.names.inode(ino)?;
     let waits = !state.names.is_written(ino) && !inode.is(flag::REWRITTEN);
     // A whole version is published under the new name, which must be the backing's before.
-    let debt = state.debts.get(ino).filter(|debt| waits && !debt.whole)?;
-    Some(debt.next_pass)
+    state.debts.get(ino).filter(|debt| waits && !debt.whole)?;
+    state.debts.due(ino)
 }
 
 fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
@@ -184,7 +200,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         None => !new || inode.backed_bytes == 0,
     };
     if stays_open && !grown && complete && state.resident(slot).1 == 0 {
-        state.debts.get_mut(ino)?.next_pass = Instant::now() + OPEN_PASS;
+        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
         return None;
     }
     let old = state.names.backing_path(&path);
@@ -206,8 +222,9 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let closed = !state.names.is_written(ino);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
-        debt.next_pass = Instant::now() + if closed { Duration::ZERO } else { OPEN_PASS };
     }
+    let pause = if closed { Duration::ZERO } else { OPEN_PASS };
+    state.debts.not_before(ino, Instant::now() + pause);
     state.debts.unsynced = true;
     let outcome = pass.and_then(|pass| {
         state.debts.shown.bytes += pass.bytes;
@@ -223,8 +240,8 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
             // Somebody else changed the backing's copy meanwhile: bring ours there whole.
             if let Some(debt) = state.debts.get_mut(ino) {
                 debt.whole = true;
-                debt.next_pass = Instant::now();
             }
+            state.debts.not_before(ino, Instant::now());
         }
         Err(error) => {
             let path = state.names.path(ino).unwrap_or_default();
@@ -256,8 +273,8 @@ fn is_quiet(state: &State, job: &FileJob) -> bool {
 
 fn again_soon(state: &mut State, job: &FileJob) {
     let closed = !state.names.is_written(job.ino);
-    if let (Some(debt), true) = (state.debts.get_mut(job.ino), closed || state.finishing) {
-        debt.next_pass = Instant::now();
+    if closed || state.finishing {
+        state.debts.not_before(job.ino, Instant::now());
     }
 }
 
@@ -275,9 +292,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     }
     // Names go first: the directory must exist, and our name must be the one the backing will have.
     if !state.names.owed().is_empty() {
-        if let Some(debt) = state.debts.get_mut(ino) {
-            debt.next_pass = Instant::now() + OPEN_PASS;
-        }
+        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
         return Ok(());
     }
     // A pass that ended while names were owed has not read its copy back.
@@ -354,7 +369,8 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     state.debts.paid(ino);
     let open = state.names.is_written(ino);
     if open && !state.finishing {
-        state.debts.owe(ino).next_pass = Instant::now() + OPEN_PASS;
+        state.debts.owe(ino);
+        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
     }
 }
 
@@ -372,15 +388,20 @@ impl State {
         }
     }
 
+    /// Whether the drain must be woken: it would look again too late.
+    pub fn must_wake_drain(&self) -> bool {
+        let asked = self.finishing || self.debts.sync_wanted;
+        let now = Instant::now();
+        let names = (!self.names.owed().is_empty()).then(|| self.debts.names_due(now));
+        let sync = (asked && !self.debts.shown.settled).then_some(now);
+        let due = [names, sync, self.debts.first_due()].into_iter().flatten().min();
+        due.is_some_and(|due| self.drain_looks.is_none_or(|looks| due < looks))
+    }
+
     /// Everything written so far shall go, also of files that stay open.
     pub fn hurry(&mut self) {
         self.debts.sync_wanted = true;
-        let inos: Vec<Ino> = self.debts.iter().map(|(ino, _)| ino).collect();
-        for ino in inos {
-            if let Some(debt) = self.debts.get_mut(ino) {
-                debt.next_pass = Instant::now();
-            }
-        }
+        self.debts.hasten();
     }
 
     /// After a restart: what is owed follows from inodes, headers and page states.

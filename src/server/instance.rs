@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use terral_format::capability::Key;
+use terral_format::deferred;
 use terral_format::geometry::Geometry;
 use terral_format::ids::{InstanceId, PageNumber, ROOT};
 use terral_format::message::{Attributes, Kind};
@@ -27,7 +28,7 @@ use terral_transport::lock;
 use terral_transport::process::{self, Process};
 use terral_transport::region::Region;
 
-use crate::authn::{now_ns, random};
+use crate::authn::{self, now_ns, random};
 use crate::descriptions::make_directory;
 use crate::options::Options;
 use crate::state::{Parts, State};
@@ -130,6 +131,11 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     for (name, bytes) in regions(&geometry) {
         region_file(&directory.join(name), Some(bytes))?;
     }
+    let headers = directory.join("headers");
+    let (from, bytes) = (geometry.deferred_at() as u64, (deferred::WORDS * 8) as u64);
+    // Clients write there when no memory may be left.
+    rustix::fs::fallocate(&region_file(&headers, None)?, FallocateFlags::empty(), from, bytes)
+        .map_err(|e| failed(&headers)(e.into()))?;
     make_directory(&directory.join("open"), 0o700)?;
     make_directory(&directory.join("shadow"), 0o555)?;
     let log = Log::create(log_path, &[Record::Began(began.clone())])?;
@@ -250,8 +256,8 @@ fn backing_of(began: &Began) -> Result<(Store, Attributes)> {
         kind: Kind::Directory,
         mode: 0o755,
         links: 2,
-        uid: process::user(),
-        gid: process::group(),
+        uid: authn::user(),
+        gid: authn::group(),
         size: 4096,
         accessed_ns: now,
         modified_ns: now,
@@ -318,6 +324,7 @@ fn adopt(state: &mut State) -> Result<()> {
     for (_, slot) in recalled {
         state.cut_to_size(slot)?;
     }
+    state.close_gate()?;
     for ino in state.orphans_left() {
         state.bury(ino);
     }
@@ -332,5 +339,6 @@ fn adopt(state: &mut State) -> Result<()> {
     state.close_unheld(None)?;
     state.commit()?;
     state.find_debts();
+    state.open_gate();
     Ok(())
 }

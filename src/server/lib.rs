@@ -29,6 +29,8 @@ mod operations;
 
 mod links;
 
+mod deferred;
+
 mod locking;
 mod xattr_requests;
 

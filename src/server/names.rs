@@ -53,6 +53,8 @@ pub struct Names {
     /// The next operation may have been done by a server that died.
     resumed: bool,
     counted: Ino,
+    /// Files in hand.
+    pub(crate) spares: u64,
     has_backing: bool,
 }
 
@@ -77,6 +79,7 @@ impl Names {
             exchanging: None,
             resumed: false,
             counted: Ino(0),
+            spares: 0,
             has_backing,
         }
     }
@@ -168,6 +171,16 @@ impl Names {
         Some(self.inodes.target(&inode))
     }
 
+    /// What has this name here.
+    pub fn child_here(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
+        self.inodes.lookup(directory, name).map(|found| self.file_of(&found))
+    }
+
+    /// Files in hand: without a name, and open.
+    pub fn spares(&self) -> u64 {
+        self.spares
+    }
+
     /// The path of an inode, relative to the root; `None` if it has none any more.
     pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -228,7 +241,8 @@ impl Names {
     /// Forgets a nameless inode.
     pub fn forget(&mut self, ino: Ino) {
         self.heirs.retain(|_, heir| *heir != ino);
-        if self.inode(ino).is_some_and(|inode| !inode.is(flag::NAMED)) {
+        if let Some(inode) = self.inode(ino).filter(|inode| !inode.is(flag::NAMED)) {
+            self.spares -= u64::from(inode.is(flag::SPARE));
             self.inodes.free(index_of(ino));
         }
     }
@@ -326,6 +340,10 @@ impl Names {
 
     fn apply_to_inode(&mut self, record: &Record) {
         match record {
+            Record::Spared { ino, slot, .. } => self.spared(*ino, *slot),
+            Record::Created { ino, parent, name, mode, gid, time_ns } => {
+                self.created(*ino, (*parent, name), (*mode, *gid), *time_ns);
+            }
             Record::Rewritten { ino } => self.update(*ino, |inode| {
                 inode.flags |= flag::REWRITTEN;
                 inode.backed_bytes = 0;
@@ -484,6 +502,7 @@ impl Names {
             overlay: inode.is(flag::OVERLAY),
             target: if symlink { self.inodes.target(inode) } else { Vec::new() },
             packed: inode.is(flag::PACKED).then_some(inode.below),
+            spare: inode.is(flag::SPARE),
         }
     }
 
@@ -502,6 +521,10 @@ impl Names {
         }
         if image.overlay {
             inode.flags |= flag::OVERLAY;
+        }
+        if image.spare {
+            inode.flags |= flag::SPARE;
+            self.spares += 1;
         }
         if let Some(place) = image.packed {
             inode.flags |= flag::PACKED;

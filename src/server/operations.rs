@@ -11,21 +11,21 @@ use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::process;
 
-use crate::authn::now_ns;
+use crate::authn::{self, now_ns};
 use crate::lookup::shown;
 use crate::state::State;
+use crate::storage::LARGE_BYTES;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
-const SET_GROUP: u16 = 0o2000;
+pub(crate) const SET_GROUP: u16 = 0o2000;
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;
 
 impl State {
     /// Refuses a principal that the permission bits do not let in (`want`: r 4, w 2, x 1).
     pub(crate) fn permit(&self, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
-        let Principal::User(uid) = Principal::User(process::user());
+        let Principal::User(uid) = Principal::User(authn::user());
         let shift = if attributes.uid == uid { 6 } else { 0 };
         if uid == 0 || attributes.mode >> shift & want == want {
             return Ok(());
@@ -156,15 +156,21 @@ impl State {
             ino,
             kind,
             mode: mode & 0o7777,
-            uid: process::user(),
-            gid: above.map_or_else(process::group, |above| above.gid),
+            uid: authn::user(),
+            gid: above.map_or_else(authn::group, |above| above.gid),
             time_ns: now_ns(),
             target: target.into(),
         });
         ino
     }
 
-    fn write_description(&self, at: DescriptionSlot, nonce: u32, file: FileRef, how: u8) {
+    pub(crate) fn write_description(
+        &self,
+        at: DescriptionSlot,
+        nonce: u32,
+        file: FileRef,
+        how: u8,
+    ) {
         let words = self.ram.memory().description(at);
         let values = [0, file.ino.0, file.slot.0.into(), how.into(), 0];
         for (word, value) in words.iter().zip(values) {
@@ -208,8 +214,10 @@ impl State {
         let new = self.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
         if (wrote || new) && self.differs(open.ino) {
             self.owe(open.ino);
-            let closed = !self.names.is_written(open.ino);
-            self.debts.hurry(open.ino, closed);
+            let size = self.attributes(open.ino).map_or(0, |attributes| attributes.size);
+            if size >= LARGE_BYTES && !self.names.is_written(open.ino) {
+                self.debts.hurry(open.ino);
+            }
         }
         self.settle_closed(open.ino)
     }
@@ -299,7 +307,7 @@ impl State {
     }
 
     /// Who gives an executable file away takes its set-id bits off, root too (chown(2)).
-    fn without_set_id(&self, ino: Ino, change: Change) -> Change {
+    pub(crate) fn without_set_id(&self, ino: Ino, change: Change) -> Change {
         let Some(inode) = self.names.inode(ino).filter(|inode| inode.kind == Kind::File) else {
             return change;
         };
@@ -323,8 +331,8 @@ impl State {
     }
 
     /// Only the owner changes attributes, and only root gives a file away (chown(2)).
-    fn permit_attributes(&self, ino: Ino, change: &Change) -> Result<()> {
-        let (user, group) = (process::user(), process::group());
+    pub(crate) fn permit_attributes(&self, ino: Ino, change: &Change) -> Result<()> {
+        let (user, group) = (authn::user(), authn::group());
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
         let is = inode.attributes();
         let gives_away = change.uid.is_some_and(|uid| uid != is.uid)

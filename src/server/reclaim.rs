@@ -233,6 +233,11 @@ impl State {
 
     /// A client is dead: gives up what it was doing.
     pub fn end_session(&mut self, session: SessionSlot) -> Result<()> {
+        if self.sessions.client(session).is_none() {
+            return Ok(());
+        }
+        self.apply_deferred()?;
+        self.ram.memory().deferred().drop_claims(session.0);
         let Some(client) = self.sessions.client(session) else { return Ok(()) };
         let totals = crate::sessions::counted(&client.session.page().counters);
         let near = client.near;
@@ -288,15 +293,18 @@ impl State {
         if idle && self.debts.get(ino).is_none() && self.pack(ino, slot)? {
             return Ok(());
         }
+        let owed = self.debts.get(ino).is_some();
         let size = self.ram.size(slot);
         let past = size.div_ceil(CHUNK_BYTES);
         for (index, entry) in self.ram.entries(slot) {
             if index >= past {
                 self.release_chunk(slot, index);
-            } else if index + 1 == past && entry.order() == CHUNK_ORDER {
+            } else if index + 1 == past {
                 let needed = (size - index * CHUNK_BYTES).div_ceil(PAGE_BYTES as u64) as u32;
-                if needed <= COMPACT_PAGES {
-                    let order = needed.next_power_of_two().trailing_zeros() as u8;
+                let order = needed.next_power_of_two().trailing_zeros() as u8;
+                // What is small already waits until the drain has had it.
+                let worth = entry.order() == CHUNK_ORDER || !owed;
+                if needed <= COMPACT_PAGES && order < entry.order() && worth {
                     // A full memory tier only means that the file keeps its larger chunk.
                     let _ = self.move_chunk(slot, index, order);
                 }

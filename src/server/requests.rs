@@ -29,6 +29,7 @@ impl State {
             Err(error) => (Reply::Failed(error), false),
         };
         if self.must_park(&reply, taken) {
+            self.debts.hasten();
             return match self.commit() {
                 Ok(()) => Outcome::Park,
                 Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
@@ -77,7 +78,13 @@ impl State {
             self.names.reserve()?;
         }
         // A failure that changed nothing may be computed again; a success must not be done again.
-        Ok((self.dispatch(session, request)?, changes))
+        if !request.needs_gate() {
+            return Ok((self.dispatch(session, request)?, changes));
+        }
+        self.close_gate()?;
+        let done = self.dispatch(session, request);
+        self.open_gate();
+        Ok((done?, changes))
     }
 
     fn present(&mut self, session: SessionSlot, capability: &[u8]) -> Result<Reply> {
@@ -101,6 +108,7 @@ impl State {
             Request::XattrNames { target, after } => return self.xattr_names(&target, after),
             Request::Open { path, how } => return self.open(session, path, how),
             Request::List { path, after } => return self.list(path, after),
+            Request::Spares { count, kernel } => return self.spares(session, count, kernel),
             Request::Space => return Ok(Reply::Space(self.space())),
             Request::Status => return Ok(Reply::Status(Box::new(self.status()))),
             Request::Safety(path) => {
@@ -127,7 +135,9 @@ impl State {
                 self.permit_truncate(ino)?;
                 self.truncate(ino, size)
             }
-            Request::Grant { file, first, count } => self.grant(session, file, first, count),
+            Request::Grant { file, first, count, pages } => {
+                self.grant(session, file, (first, count), pages)
+            }
             Request::Stage { file, first, count } => self.stage(file, first, count),
             Request::Unblock { file, index, owner } => self.unblock(file, index, Owner(owner)),
             // Memory outlives this process, which is all that `memory` durability promises.

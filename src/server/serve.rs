@@ -2,8 +2,8 @@
 //! prepares memory. They share [`State`] behind a lock; none of them polls.
 
 use std::os::fd::AsFd;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terral_format::geometry::{PAGE_BYTES, SEGMENT_BYTES};
@@ -101,6 +101,8 @@ pub fn serve(options: &Options) -> Result<Outcome> {
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let mut state = shared.lock();
+    // Clients that are still there defer nothing any more.
+    state.close_gate()?;
     let status = state.status();
     let owes =
         state.backing.is_some() && (!state.debts.is_empty() || !state.names.owed().is_empty());
@@ -124,7 +126,10 @@ fn answer_requests(shared: &Shared) {
         let mut state = shared.lock();
         let sessions: Vec<SessionSlot> = state.sessions.clients().map(|(at, _)| at).collect();
         for session in sessions {
-            answer_session(&mut state, session, true, &mut parked);
+            let left = state.sessions.client(session).map(|client| client.session.take(true));
+            for request in left.unwrap_or_default() {
+                answer_one(&mut state, session, request, &mut parked);
+            }
         }
     }
     let bell = shared.bell();
@@ -135,8 +140,22 @@ fn answer_requests(shared: &Shared) {
         let spin = if busy { SPIN } else { Duration::ZERO };
         seen = requests::wait_for_ring(bell, seen, spin, None);
         busy = false;
+        // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
         let mut state = shared.lock();
+        let mut taken = Vec::new();
+        for session in rung {
+            let session = SessionSlot(session as u16);
+            let client = state.sessions.client(session);
+            let requests = client.map(|client| client.session.take(false)).unwrap_or_default();
+            taken.extend(requests.into_iter().map(|request| (session, request)));
+        }
+        if requests::rung_deferred(bell) {
+            busy = true;
+            if !matches!(state.apply_deferred(), Ok(false)) {
+                requests::ring_deferred(bell);
+            }
+        }
         for (session, taken) in std::mem::take(&mut parked) {
             let client = state.sessions.client(session);
             if !client.is_some_and(|client| client.session.waits_for(&taken)) {
@@ -144,16 +163,14 @@ fn answer_requests(shared: &Shared) {
             }
             answer_one(&mut state, session, taken, &mut parked);
         }
-        for session in rung {
+        for (session, request) in taken {
             busy = true;
-            answer_session(&mut state, SessionSlot(session as u16), false, &mut parked);
+            answer_one(&mut state, session, request, &mut parked);
         }
         state.wake_lockers(bell);
         let finished = is_finished(&state);
-        let warm = needs_warm(&state);
-        let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
-        let asked = state.finishing || state.debts.sync_wanted;
-        let drains = owes || (asked && !state.debts.shown.settled);
+        let warm = state.preparer_sleeps && needs_warm(&state);
+        let drains = state.must_wake_drain();
         drop(state);
         if finished {
             return;
@@ -172,18 +189,6 @@ fn is_finished(state: &State) -> bool {
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let alone = state.sessions.clients().next().is_none();
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
-}
-
-fn answer_session(
-    state: &mut State,
-    session: SessionSlot,
-    left: bool,
-    parked: &mut Vec<(SessionSlot, Taken)>,
-) {
-    let Some(client) = state.sessions.client(session) else { return };
-    for taken in client.session.take(left) {
-        answer_one(state, session, taken, parked);
-    }
 }
 
 fn answer_one(
@@ -255,7 +260,7 @@ fn prepare_memory(shared: &Shared) {
             false => None,
         };
         let Some(index) = next else {
-            state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = sleep_until_needed(shared, state);
             continue;
         };
         drop(state);
@@ -272,10 +277,20 @@ fn prepare_memory(shared: &Shared) {
             // What cannot be prepared is still reachable, through its file.
             Err(_) => {
                 state.ram.allocator().stop_growing();
-                state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = sleep_until_needed(shared, state);
             }
         }
     }
+}
+
+fn sleep_until_needed<'s>(
+    shared: &'s Shared,
+    mut state: MutexGuard<'s, State>,
+) -> MutexGuard<'s, State> {
+    state.preparer_sleeps = true;
+    let mut state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
+    state.preparer_sleeps = false;
+    state
 }
 
 // Clients.

@@ -30,6 +30,8 @@ pub struct Client {
     pub presented: Presented,
     /// The segment its chunks come from.
     pub near: Option<u32>,
+    /// It has written into new files before.
+    pub writes_small: bool,
 }
 
 /// What the log says of a session, whether or not its process still lives.
@@ -41,6 +43,8 @@ pub struct Known {
     pub started_ticks: u64,
     /// Sequence and encoded reply of the last request of each slot that changed names.
     pub answered: [Option<(u64, Vec<u8>)>; REQUESTS],
+    /// It may defer changes.
+    pub defers: bool,
 }
 
 /// All sessions of one server.
@@ -75,7 +79,8 @@ impl Sessions {
     /// A client came.
     pub fn began(&mut self, session: SessionSlot, pid: u32, started_ticks: u64) {
         self.ended.sessions += 1;
-        self.known.insert(session, Known { pid, started_ticks, answered: Default::default() });
+        let known = Known { pid, started_ticks, answered: Default::default(), defers: false };
+        self.known.insert(session, known);
     }
 
     /// A client is gone.
@@ -88,6 +93,18 @@ impl Sessions {
     /// Totals of a snapshot.
     pub fn restore_totals(&mut self, totals: &Totals) {
         self.ended = *totals;
+    }
+
+    /// A session may defer changes from now on.
+    pub fn defers(&mut self, session: SessionSlot) {
+        if let Some(known) = self.known.get_mut(&session) {
+            known.defers = true;
+        }
+    }
+
+    /// Whether a session may defer changes.
+    pub fn may_defer(&self, session: SessionSlot) -> bool {
+        self.known.get(&session).is_some_and(|known| known.defers)
     }
 
     /// A request that changed names was answered.
@@ -156,7 +173,8 @@ impl Sessions {
     }
 
     fn attach(&mut self, slot: SessionSlot, process: Process, session: Session) {
-        let client = Client { process, session, presented: Presented::default(), near: None };
+        let presented = Presented::default();
+        let client = Client { process, session, presented, near: None, writes_small: false };
         self.clients.insert(slot, client);
     }
 
@@ -198,7 +216,8 @@ impl Sessions {
                 let (sequence, reply) = answered.clone()?;
                 Some(Record::Answered { session, request: at as u8, sequence, reply })
             });
-            std::iter::once(began).chain(answered)
+            let defers = known.defers.then_some(Record::Defers { session });
+            std::iter::once(began).chain(answered).chain(defers)
         })
     }
 

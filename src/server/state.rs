@@ -76,6 +76,10 @@ pub struct State {
     pub listing: Option<(Ino, Vec<Name>)>,
     /// Somebody opened a file for writing since this process began to serve.
     pub wrote: bool,
+    /// When the drain looks again by itself; `None`: not before it is woken.
+    pub drain_looks: Option<Instant>,
+    /// Who prepares memory waits to be woken.
+    pub preparer_sleeps: bool,
     /// When a writer last got a chunk.
     pub granted: Option<Instant>,
     pending: Vec<Record>,
@@ -130,6 +134,8 @@ impl State {
             leaving: false,
             listing: None,
             wrote: false,
+            drain_looks: None,
+            preparer_sleeps: false,
             granted: None,
             pending: Vec::new(),
             orphans: Vec::new(),
@@ -195,6 +201,14 @@ impl State {
                 self.sessions.answered(*session, *request, *sequence, reply);
             }
             Record::Opened { description, nonce, ino, access, session } => {
+                let (nonce, ino, session) = (*nonce, *ino, *session);
+                let open = Open { nonce, ino, access: *access, session, seen: false };
+                self.descriptions.opened(*description, open);
+                self.count_open(ino, *access, 1);
+            }
+            Record::Defers { session } => self.sessions.defers(*session),
+            Record::Spared { ino, description, nonce, access, session, .. } => {
+                self.names.apply(record);
                 let (nonce, ino, session) = (*nonce, *ino, *session);
                 let open = Open { nonce, ino, access: *access, session, seen: false };
                 self.descriptions.opened(*description, open);
@@ -309,8 +323,8 @@ impl State {
             uptime_ms: self.since.elapsed().as_millis() as u64,
             backing: self.backing.as_ref().map(|backing| backing.describe()),
             sessions: self.sessions.clients().count() as u32,
-            files: self.names.count(),
-            open: self.descriptions.count(),
+            files: self.names.count() - self.count_spares(),
+            open: self.descriptions.count() - self.count_spares(),
             memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
             memory_used_bytes: self.ram.used_bytes(),
             memory_warm_bytes: self.ram.warm_bytes(),

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, SEGMENT_PAGES};
+use terral_format::geometry::{
+    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, SEGMENT_PAGES,
+};
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::message::FileRef;
 use terral_format::names::{Inode, flag};
@@ -17,8 +19,12 @@ use terral_store::ram::Start;
 use crate::debts::Version;
 use crate::state::State;
 
+/// The drain does not wait with a file of so many bytes.
+pub(crate) const LARGE_BYTES: u64 = 2 * CHUNK_BYTES;
 /// Most chunks of one grant: 64 MiB.
 const GRANT_MAX: u32 = 32;
+/// log2 of the pages of a new file's first chunk, until it outgrows it.
+pub(crate) const SMALL_ORDER: u8 = 4;
 /// Records taken back at a time when they run out.
 const RECYCLED: usize = 4096;
 
@@ -84,7 +90,8 @@ impl State {
 
     // Grants.
 
-    /// Gives chunks `first..first + count` of a file to a writer.
+    /// Gives chunks `first..first + count` of a file to a writer who needs `pages` pages of the
+    /// first one now.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if not even the first can be had now.
@@ -92,8 +99,8 @@ impl State {
         &mut self,
         session: SessionSlot,
         file: FileRef,
-        first: u64,
-        count: u32,
+        (first, count): (u64, u32),
+        pages: u32,
     ) -> Result<()> {
         if !self.names.is_written(self.open_file(file)?.ino) {
             // Asked ahead by a writer that has closed since.
@@ -103,9 +110,13 @@ impl State {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
         }
         self.owe(file.ino);
+        if first * CHUNK_BYTES >= LARGE_BYTES {
+            self.debts.hurry_new(file.ino);
+        }
         self.granted = Some(Instant::now());
         for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
-            match self.grant_one(session, file, index) {
+            let pages = if index == first { pages } else { CHUNK_PAGES };
+            match self.grant_one(session, file, index, pages) {
                 Ok(()) => {}
                 Err(error) if index == first => return Err(error),
                 Err(_) => break,
@@ -114,19 +125,30 @@ impl State {
         Ok(())
     }
 
-    fn grant_one(&mut self, session: SessionSlot, file: FileRef, index: u64) -> Result<()> {
+    fn grant_one(
+        &mut self,
+        session: SessionSlot,
+        file: FileRef,
+        index: u64,
+        pages: u32,
+    ) -> Result<()> {
         let mut entry = self.ram.memory().entry(file.slot, index).unrecalled();
         if entry.is_absent() && self.is_backed(file, index) {
             self.stage_one(file, index)?;
             entry = self.ram.memory().entry(file.slot, index);
         }
         if entry.is_absent() {
-            let entry = self.chunk_for(session)?;
+            let new = index == 0 && self.ram.size(file.slot) == 0;
+            let small = new && pages <= 1 << SMALL_ORDER;
+            if let Some(client) = self.sessions.client_mut(session) {
+                client.writes_small |= small;
+            }
+            let entry = self.chunk_for(session, if small { SMALL_ORDER } else { CHUNK_ORDER })?;
             if let Err(error) = self.ram.install(file.slot, index, entry) {
                 self.ram.free(entry, false);
                 return Err(error);
             }
-        } else if entry.order() < CHUNK_ORDER {
+        } else if pages > entry.pages() {
             self.move_chunk(file.slot, index, CHUNK_ORDER)?;
         } else {
             self.ram.unrecall(file.slot, index, entry);
@@ -134,12 +156,12 @@ impl State {
         Ok(())
     }
 
-    fn chunk_for(&mut self, session: SessionSlot) -> Result<MapEntry> {
+    fn chunk_for(&mut self, session: SessionSlot, order: u8) -> Result<MapEntry> {
         let near = self.near(session);
-        let entry = match self.ram.take_chunk(CHUNK_ORDER, near) {
+        let entry = match self.ram.take_chunk(order, near) {
             Err(error) if error.kind == ErrorKind::NoSpace => {
                 self.make_room()?;
-                self.ram.take_chunk(CHUNK_ORDER, near)?
+                self.ram.take_chunk(order, near)?
             }
             taken => taken?,
         };

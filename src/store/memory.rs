@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use terral_format::deferred::{self, DeferredTable};
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{
     Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES,
@@ -126,6 +127,16 @@ impl Memory {
     /// The words of an open-file description; clients write them.
     pub fn description(&self, slot: DescriptionSlot) -> &[AtomicU64] {
         self.headers.words(self.geometry.description_at(slot.0), size_of::<Description>() / 8)
+    }
+
+    /// The deferred changes; clients write them.
+    pub fn deferred(&self) -> DeferredTable<'_> {
+        DeferredTable::new(self.headers.words(self.geometry.deferred_at(), deferred::WORDS))
+    }
+
+    /// Not 0 while nothing may be deferred.
+    pub fn gate(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, gate), 1)[0]
     }
 
     /// The page states of the whole arena, indexed by page number; clients write them.

@@ -240,6 +240,21 @@ pub fn may_spin() -> bool {
 
 fn ring(bell: &Doorbell, session: usize) {
     bell.sessions[session / 64 % 16].fetch_or(1 << (session % 64), Ordering::SeqCst);
+    wake_server(bell);
+}
+
+/// Says that a change was deferred.
+pub fn ring_deferred(bell: &Doorbell) {
+    bell.deferred.store(1, Ordering::SeqCst);
+    wake_server(bell);
+}
+
+/// Server: whether changes were deferred since the last call.
+pub fn rung_deferred(bell: &Doorbell) -> bool {
+    bell.deferred.load(Ordering::SeqCst) != 0 && bell.deferred.swap(0, Ordering::SeqCst) != 0
+}
+
+fn wake_server(bell: &Doorbell) {
     bell.rings.fetch_add(1, Ordering::SeqCst);
     if bell.sleeping.load(Ordering::SeqCst) != 0 {
         futex::wake(&bell.rings, 1);

@@ -1,0 +1,77 @@
+//! Files that a session has in hand for what it will create: open, and without a name. Lock-free,
+//! as a signal handler may create files, too.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
+use terral_format::message::{FileRef, Spare};
+
+/// Files in hand at a time, at most.
+pub(crate) const SPARES: usize = 64;
+
+/// Files in hand, and whether there may be.
+pub(crate) struct InHand {
+    /// The inode numbers; 0 for a free place.
+    inos: [AtomicU64; SPARES],
+    /// `description << 32 | slot` and `nonce` of each.
+    places: [AtomicU64; SPARES],
+    nonces: [AtomicU32; SPARES],
+    /// What could have been deferred so far.
+    pub(crate) asked: AtomicU32,
+    /// How many to ask for next.
+    pub(crate) next: AtomicU32,
+    pub(crate) may_defer: AtomicBool,
+    /// One thread asks for more at a time.
+    pub(crate) asking: AtomicBool,
+    /// Claims made.
+    pub(crate) claims: AtomicU64,
+}
+
+impl Default for InHand {
+    fn default() -> Self {
+        InHand {
+            inos: [const { AtomicU64::new(0) }; SPARES],
+            places: [const { AtomicU64::new(0) }; SPARES],
+            nonces: [const { AtomicU32::new(0) }; SPARES],
+            asked: AtomicU32::new(0),
+            next: AtomicU32::new(4),
+            may_defer: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
+            claims: AtomicU64::new(0),
+        }
+    }
+}
+
+impl InHand {
+    /// One of them.
+    pub(crate) fn take(&self) -> Option<Spare> {
+        for at in 0..SPARES {
+            let ino = self.inos[at].load(Ordering::Acquire);
+            if ino == 0 {
+                continue;
+            }
+            let place = self.places[at].load(Ordering::Relaxed);
+            let nonce = self.nonces[at].load(Ordering::Relaxed);
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            // A number never comes again: if it is still there, so is all that belongs to it.
+            if self.inos[at].compare_exchange(ino, 0, order.0, order.1).is_ok() {
+                return Some(Spare {
+                    file: FileRef { ino: Ino(ino), slot: FileSlot(place as u32) },
+                    description: DescriptionSlot((place >> 32) as u32),
+                    nonce,
+                });
+            }
+        }
+        None
+    }
+
+    /// Only the thread that asks for more puts.
+    pub(crate) fn put(&self, spare: &Spare) {
+        let free = (0..SPARES).find(|at| self.inos[*at].load(Ordering::Acquire) == 0);
+        let Some(at) = free else { return };
+        let place = u64::from(spare.description.0) << 32 | u64::from(spare.file.slot.0);
+        self.places[at].store(place, Ordering::Relaxed);
+        self.nonces[at].store(spare.nonce, Ordering::Relaxed);
+        self.inos[at].store(spare.file.ino.0, Ordering::Release);
+    }
+}

@@ -1,0 +1,315 @@
+//! Deferred changes: what a client has done to names or attributes without waiting for the server.
+//!
+//! The client claims a word, looks once more that nothing speaks against the change, and commits;
+//! from then on it is done, and whoever looks at the same name or inode sees the word and asks the
+//! server, which applies what was committed before, in order of the stamps. Rules:
+//!
+//! * A reader looks for a committed word first and at the table then: the server changes the table
+//!   before it clears the word.
+//! * The change that needs a name to be missing claims it alone, and looks at the table after.
+//! * Before the server changes names for somebody who waits, it closes the gate and revokes what is
+//!   claimed and not committed; who claims looks at the gate before he commits. So one of the two
+//!   sees the other (Dekker). A revoked word is its claimer's, who may still be writing, until he
+//!   lets it go.
+//! * A word that is committed stays until its change is in the log: a server that died in between
+//!   applies it again, which changes nothing.
+//!
+//! Not here: what the changes are ([`crate::message::Deferred`]), who may defer, and the table.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Words a key may lie in: one line of the cache, and in the model two.
+pub const LINE: usize = if cfg!(loom) { 2 } else { 8 };
+/// Lines.
+pub const LINES: usize = if cfg!(loom) { 1 } else { 128 };
+/// Changes that may be deferred at a time.
+pub const CHANGES: usize = LINE * LINES;
+/// Longest encoded change: one with the longest name, and 80 bytes more.
+pub const CHANGE_BYTES: usize = 336;
+
+const STAMP_WORD: usize = 0;
+const FIRST_WORD: usize = 8;
+const CHANGE_WORDS: usize = 2 + CHANGE_BYTES / 8;
+const FIRST_CHANGE: usize = FIRST_WORD + CHANGES;
+/// Words of all of it.
+pub const WORDS: usize = FIRST_CHANGE + CHANGES * CHANGE_WORDS;
+
+const CLAIMED: u64 = 1;
+const COMMITTED: u64 = 2;
+const REVOKED: u64 = 3;
+const STATE: u64 = 3;
+const DOMAIN_SHIFT: u32 = 2;
+const COUNT_SHIFT: u32 = 4;
+const COUNT: u64 = 0xfff;
+const SESSION_SHIFT: u32 = 16;
+const TAG_SHIFT: u32 = 32;
+
+/// What a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    tag: u32,
+    domain: u64,
+}
+
+impl Key {
+    /// The name with this hash of its directory and itself (see [`crate::names::hash`]).
+    pub fn name(hash: u32) -> Self {
+        Key { tag: hash, domain: 0 }
+    }
+
+    /// The attributes of the inode in this slot of the table.
+    pub fn attributes(index: u32) -> Self {
+        Key { tag: index, domain: 1 }
+    }
+
+    /// The end of an open-file description: nobody looks for it.
+    pub fn description(slot: u32) -> Self {
+        Key { tag: slot, domain: 2 }
+    }
+
+    fn line(self) -> usize {
+        // Fibonacci hashing (Knuth, TAOCP 3, 6.4): inode slots and descriptions are consecutive.
+        let spread = (self.tag ^ (self.domain as u32) << 30).wrapping_mul(0x9e37_79b9);
+        (spread >> 16) as usize % LINES * LINE
+    }
+
+    fn word(self, session: u16, count: u64) -> u64 {
+        let session = u64::from(session) << SESSION_SHIFT;
+        let count = (count & COUNT) << COUNT_SHIFT;
+        u64::from(self.tag) << TAG_SHIFT | session | count | self.domain << DOMAIN_SHIFT
+    }
+
+    fn is_of(self, word: u64) -> bool {
+        (word >> TAG_SHIFT) as u32 == self.tag && (word >> DOMAIN_SHIFT) & 3 == self.domain
+    }
+}
+
+/// A word that was claimed, with the state it has then.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    at: usize,
+    word: u64,
+}
+
+/// A change that was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place among the changes' stamps.
+    pub stamp: u64,
+    /// By which session.
+    pub session: u16,
+    at: usize,
+    word: u64,
+}
+
+/// All deferred changes of an instance.
+#[derive(Clone, Copy)]
+pub struct DeferredTable<'a>(&'a [AtomicU64]);
+
+impl<'a> DeferredTable<'a> {
+    /// The table in these [`WORDS`] words.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        DeferredTable(words)
+    }
+
+    fn line(&self, key: Key) -> &'a [AtomicU64] {
+        &self.0[FIRST_WORD + key.line()..][..LINE]
+    }
+
+    fn change(&self, at: usize) -> &'a [AtomicU64] {
+        &self.0[FIRST_CHANGE + at * CHANGE_WORDS..][..CHANGE_WORDS]
+    }
+
+    // Readers.
+
+    /// Whether a change of `key` was committed that the server has not applied.
+    #[inline]
+    pub fn is_pending(&self, key: Key) -> bool {
+        let mut words = self.line(key).iter().map(|word| word.load(Ordering::SeqCst));
+        words.any(|word| word & STATE == COMMITTED && key.is_of(word))
+    }
+
+    /// Whether any change was.
+    pub fn is_any_pending(&self) -> bool {
+        let mut words = self.0[FIRST_WORD..][..CHANGES].iter();
+        words.any(|word| word.load(Ordering::SeqCst) & STATE == COMMITTED)
+    }
+
+    // Clients.
+
+    /// Claims a word for a change of `key`. `alone`: unless there is one of the same key already.
+    /// `count` tells the claims of one session apart.
+    pub fn claim(&self, key: Key, session: u16, count: u64, alone: bool) -> Option<Claim> {
+        let (line, word) = (self.line(key), key.word(session, count) | CLAIMED);
+        let order = (Ordering::SeqCst, Ordering::Relaxed);
+        let take = |at: &usize| line[*at].compare_exchange(0, word, order.0, order.1).is_ok();
+        let within = (0..LINE).find(take)?;
+        // Whatever the claimer looks at now, it looks at after the claim.
+        fence(Ordering::SeqCst);
+        let claim = Claim { at: key.line() + within, word };
+        let others = || line.iter().enumerate().filter(|(at, _)| *at != within);
+        let met = |word: &AtomicU64| {
+            let word = word.load(Ordering::SeqCst);
+            word & STATE != 0 && key.is_of(word)
+        };
+        if alone && others().any(|(_, word)| met(word)) {
+            self.withdraw(claim);
+            return None;
+        }
+        Some(claim)
+    }
+
+    /// Gives a claim up, revoked or not.
+    pub fn withdraw(&self, claim: Claim) {
+        let word = &self.0[FIRST_WORD + claim.at];
+        for mine in [claim.word, claim.word & !STATE | REVOKED] {
+            let _ = word.compare_exchange(mine, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
+    /// Commits the change encoded in `bytes`, at most [`CHANGE_BYTES`]. False: the claim was
+    /// revoked, is no more, and nothing has happened.
+    #[must_use]
+    pub fn commit(&self, claim: Claim, bytes: &[u8]) -> bool {
+        let change = self.change(claim.at);
+        let stamp = self.0[STAMP_WORD].fetch_add(1, Ordering::SeqCst);
+        change[0].store(stamp, Ordering::Relaxed);
+        change[1].store(bytes.len() as u64, Ordering::Relaxed);
+        for (word, bytes) in change[2..].iter().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        }
+        let word = &self.0[FIRST_WORD + claim.at];
+        let committed = claim.word & !STATE | COMMITTED;
+        let order = (Ordering::SeqCst, Ordering::Relaxed);
+        let done = word.compare_exchange(claim.word, committed, order.0, order.1).is_ok();
+        if !done {
+            self.withdraw(claim);
+        }
+        done
+    }
+
+    // Server.
+
+    /// The stamp the next change will get: whatever was committed before somebody began to wait
+    /// for an answer has a lower one.
+    pub fn next_stamp(&self) -> u64 {
+        self.0[STAMP_WORD].load(Ordering::SeqCst)
+    }
+
+    /// Committed changes with stamps below `limit`, in their order. `revoke`: what is claimed and
+    /// not committed is not to be. The second: there are changes beyond `limit`.
+    pub fn collect(&self, limit: u64, revoke: bool) -> (Vec<Committed>, bool) {
+        let (mut found, mut more) = (Vec::new(), false);
+        // The gate was closed before.
+        fence(Ordering::SeqCst);
+        for (at, place) in self.0[FIRST_WORD..][..CHANGES].iter().enumerate() {
+            let mut word = place.load(Ordering::SeqCst);
+            if revoke && word & STATE == CLAIMED {
+                let order = Ordering::SeqCst;
+                match place.compare_exchange(word, word & !STATE | REVOKED, order, order) {
+                    Ok(_) => continue,
+                    Err(now) => word = now,
+                }
+            }
+            if word & STATE != COMMITTED {
+                continue;
+            }
+            let stamp = self.change(at)[0].load(Ordering::Relaxed);
+            if stamp >= limit {
+                more = true;
+                continue;
+            }
+            let session = (word >> SESSION_SHIFT) as u16;
+            found.push(Committed { stamp, session, at, word });
+        }
+        found.sort_unstable_by_key(|change| change.stamp);
+        (found, more)
+    }
+
+    /// What a committed change says, into `buffer`.
+    pub fn read<'b>(&self, committed: &Committed, buffer: &'b mut [u8; CHANGE_BYTES]) -> &'b [u8] {
+        let change = self.change(committed.at);
+        let length = (change[1].load(Ordering::Relaxed) as usize).min(CHANGE_BYTES);
+        for (word, bytes) in change[2..].iter().zip(buffer[..length].chunks_mut(8)) {
+            let whole = word.load(Ordering::Relaxed).to_ne_bytes();
+            bytes.copy_from_slice(&whole[..bytes.len()]);
+        }
+        &buffer[..length]
+    }
+
+    /// The change is in the table and in the log.
+    pub fn applied(&self, committed: &Committed) {
+        let word = &self.0[FIRST_WORD + committed.at];
+        let _ = word.compare_exchange(committed.word, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// A session has ended: what it claimed and did not commit is nobody's.
+    pub fn drop_claims(&self, session: u16) {
+        for place in &self.0[FIRST_WORD..][..CHANGES] {
+            let word = place.load(Ordering::SeqCst);
+            let claimed = matches!(word & STATE, CLAIMED | REVOKED);
+            if claimed && (word >> SESSION_SHIFT) as u16 == session {
+                let _ = place.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{AtomicU64, CHANGE_BYTES, DeferredTable, Key, WORDS};
+
+    fn words() -> Vec<AtomicU64> {
+        (0..WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_change_is_pending_from_its_commit_until_it_is_applied() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let (key, other) = (Key::name(7), Key::attributes(7));
+        let claim = table.claim(key, 3, 1, true).expect("free");
+        assert!(!table.is_pending(key), "not before it is committed");
+        assert!(table.claim(key, 4, 1, true).is_none(), "claimed alone");
+        let late = table.claim(other, 3, 2, false).expect("free");
+        assert!(table.commit(late, b"later"));
+        assert!(table.commit(claim, b"first was claimed first"));
+        assert!(table.is_pending(key) && table.is_pending(other) && table.is_any_pending());
+        let (found, more) = table.collect(1, false);
+        assert!(found.len() == 1 && more);
+        let (found, more) = table.collect(table.next_stamp(), false);
+        assert!(!more);
+        let mut buffer = [0; CHANGE_BYTES];
+        let read: Vec<Vec<u8>> =
+            found.iter().map(|change| table.read(change, &mut buffer).to_vec()).collect();
+        assert_eq!(read, [&b"later"[..], b"first was claimed first"]);
+        found.iter().for_each(|change| table.applied(change));
+        assert!(!table.is_any_pending());
+    }
+
+    #[test]
+    fn a_revoked_claim_cannot_be_committed() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let claim = table.claim(Key::name(1), 0, 0, true).expect("free");
+        assert!(table.collect(u64::MAX, true).0.is_empty());
+        assert!(table.claim(Key::name(1), 0, 9, true).is_none(), "its claimer may still write");
+        assert!(!table.commit(claim, b"x"));
+        let claim = table.claim(Key::name(1), 0, 1, true).expect("free again");
+        table.drop_claims(0);
+        assert!(!table.commit(claim, b"x"));
+    }
+
+    #[test]
+    fn a_full_line_defers_nothing() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let key = Key::name(9);
+        for count in 0..super::LINE as u64 {
+            assert!(table.claim(key, 0, count, false).is_some());
+        }
+        assert!(table.claim(key, 0, 99, false).is_none());
+    }
+}
