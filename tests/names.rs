@@ -253,6 +253,27 @@ fn what_is_renamed_over_again_and_again_is_no_conflict() {
 }
 
 #[test]
+fn a_file_that_took_anothers_place_and_left_it_again_holds_up_nothing() {
+    let bench = Bench::new();
+    let rename = |from: &str, to: &str| {
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        bench.client.rename(from, to, RenameHow::Replace).expect("renames");
+    };
+    bench.write("first", b"first");
+    bench.drained();
+    let away = bench.target.path().with_extension("away");
+    fs::rename(bench.target.path(), &away).expect("moves");
+    rename("first", "place");
+    bench.write("second", b"second");
+    rename("second", "place");
+    rename("place", "last");
+    fs::rename(&away, bench.target.path()).expect("moves");
+    bench.drained();
+    assert_eq!(fs::read(bench.there("last")).expect("reads"), b"second");
+    assert_eq!(bench.count(), 1);
+}
+
+#[test]
 fn changes_renames_and_appends_of_many_files_all_arrive() {
     let bench = Bench::new();
     for number in 0..60 {

@@ -16,7 +16,7 @@ use crate::names::Names;
 type Place<'a> = (Ino, &'a [u8]);
 
 /// Whether the backing has an inode under its name as soon as all that is owed is done.
-fn is_known(inode: &Inode) -> bool {
+pub(crate) fn is_known(inode: &Inode) -> bool {
     inode.kind != Kind::File || (inode.published.is_some() && !inode.is(flag::REWRITTEN))
 }
 

@@ -16,6 +16,7 @@ use terral_format::{ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
 use terral_store::tier::Want;
 
+use crate::changes::is_known;
 use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
 use crate::debts::SharedVersion;
 use crate::lookup::shown;
@@ -169,7 +170,8 @@ fn name_done(state: &mut State, ordinal: Lsn) {
 /// What was closed before a rename goes to the backing before it: when that may be tried.
 fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
     let inode = state.names.inode(ino)?;
-    let waits = !state.names.is_written(ino) && !inode.is(flag::REWRITTEN);
+    // What was there may have been another file, whose place this one took and has left again.
+    let waits = !state.names.is_written(ino) && is_known(&inode);
     // A whole version is published under the new name, which must be the backing's before.
     state.debts.get(ino).filter(|debt| waits && !debt.whole)?;
     state.debts.due(ino)
