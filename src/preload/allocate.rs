@@ -36,8 +36,9 @@ fn grow(managed: &Managed, end: off_t) -> Served<()> {
     connect::serve(|| managed.file.truncate(end))
 }
 
-/// Writes zeros over what is data between `at` and `end`.
+/// Writes zeros over what is data between `at` and `end`; the file counts as written in any case.
 fn clear(managed: &Managed, mut at: off_t, end: off_t) -> Served<()> {
+    connect::serve(|| managed.file.touch())?;
     let end = end.min(managed.file.size() as off_t);
     while at < end {
         at = match extent(managed, at, Extent::Data) {
