@@ -318,8 +318,8 @@ fn file_records() -> Vec<Record> {
         Record::Rewritten { ino: Ino(68) },
         Record::BackedTo { ino: Ino(69), size: 70 },
         Record::Attached { ino: Ino(71), slot: FileSlot(72) },
-        Record::Detached { ino: Ino(73), size: 74, modified_ns: 75 },
-        Record::Packed { ino: Ino(111), place: 112, size: 113, modified_ns: 114 },
+        Record::Detached { ino: Ino(73), size: 74, modified_ns: 75, accessed_ns: 215 },
+        Record::Packed { ino: Ino(111), place: 112, size: 113, modified_ns: 114, accessed_ns: 216 },
         Record::Opened {
             description: DescriptionSlot(76),
             nonce: 77,

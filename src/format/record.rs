@@ -168,7 +168,7 @@ pub enum Record {
         /// Where.
         slot: FileSlot,
     },
-    /// A file lost its record; its size and time as they were in the header.
+    /// A file lost its record; its size and times as they were in the header.
     Detached {
         /// Which.
         ino: Ino,
@@ -176,6 +176,8 @@ pub enum Record {
         size: u64,
         /// Last modification.
         modified_ns: u64,
+        /// Last read.
+        accessed_ns: u64,
     },
     /// A small closed file lost its record; its bytes are among the packed ones.
     Packed {
@@ -187,6 +189,8 @@ pub enum Record {
         size: u64,
         /// Last modification.
         modified_ns: u64,
+        /// Last read.
+        accessed_ns: u64,
     },
     /// A description was opened.
     Opened {

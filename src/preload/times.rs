@@ -41,6 +41,14 @@ unsafe fn wanted(times: *const timespec) -> Served<Change> {
     Ok(Change { accessed_ns, modified_ns, ..Change::default() })
 }
 
+/// Whether there is nothing to set: Linux then does not even look for the file.
+unsafe fn is_nothing(times: *const timespec) -> bool {
+    // SAFETY: the caller promises two, or null.
+    let times =
+        if times.is_null() { None } else { Some(unsafe { &*times.cast::<[timespec; 2]>() }) };
+    times.is_some_and(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
+}
+
 unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
     let held = state::managed(fd)?;
     // SAFETY: the caller promises the times.
@@ -56,6 +64,10 @@ unsafe extern "C" fn utimensat(
     times: *const timespec,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: the caller promises the times.
+    if unsafe { is_nothing(times) } {
+        return 0;
+    }
     if path.is_null() {
         // SAFETY: the caller promises the times.
         if let Some(answer) = unsafe { set_file(dirfd, times) } {
@@ -84,6 +96,10 @@ unsafe extern "C" fn utimensat(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
     // SAFETY: the caller promises the times.
+    if unsafe { is_nothing(times) } && fd >= 0 {
+        return 0;
+    }
+    // SAFETY: as above.
     match unsafe { set_file(fd, times) } {
         Some(answer) => answer,
         None => kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0),

@@ -364,18 +364,18 @@ impl Names {
                     inode.below = 0;
                 }
             }),
-            Record::Packed { ino, place, size, modified_ns } => self.update(*ino, |inode| {
-                inode.slot = None;
-                inode.below = *place;
-                inode.size = *size;
-                inode.modified_ns = *modified_ns;
-                inode.flags |= flag::PACKED;
-            }),
-            Record::Detached { ino, size, modified_ns } => self.update(*ino, |inode| {
-                inode.slot = None;
-                inode.size = *size;
-                inode.modified_ns = *modified_ns;
-            }),
+            Record::Packed { ino, place, size, modified_ns, accessed_ns } => {
+                self.update(*ino, |inode| {
+                    leave_record(inode, *size, *modified_ns, *accessed_ns);
+                    inode.below = *place;
+                    inode.flags |= flag::PACKED;
+                });
+            }
+            Record::Detached { ino, size, modified_ns, accessed_ns } => {
+                self.update(*ino, |inode| {
+                    leave_record(inode, *size, *modified_ns, *accessed_ns);
+                });
+            }
             Record::Touched { ino, fingerprint } => {
                 self.update(*ino, |inode| inode.published = Some(*fingerprint));
             }
@@ -543,4 +543,12 @@ impl Names {
         self.resumed = true;
         self.inodes.replayed(self.counted);
     }
+}
+
+/// A file has no record in shared memory any more; what that said is the inode's again.
+fn leave_record(inode: &mut Inode, size: u64, modified_ns: u64, accessed_ns: u64) {
+    inode.slot = None;
+    inode.size = size;
+    inode.modified_ns = modified_ns;
+    inode.accessed_ns = accessed_ns;
 }

@@ -306,12 +306,14 @@ impl State {
         Ok(())
     }
 
-    /// Who gives an executable file away takes its set-id bits off, root too (chown(2)).
+    /// Who gives an executable file away takes its set-id bits off, root too, and also if it stays
+    /// whose it is (chown(2)): a change of nothing is such a one.
     pub(crate) fn without_set_id(&self, ino: Ino, change: Change) -> Change {
         let Some(inode) = self.names.inode(ino).filter(|inode| inode.kind == Kind::File) else {
             return change;
         };
-        if change.mode.is_some() || (change.uid.is_none() && change.gid.is_none()) {
+        let timed = change.accessed_ns.is_some() || change.modified_ns.is_some();
+        if change.mode.is_some() || timed {
             return change;
         }
         let mode = u32::from(inode.mode);

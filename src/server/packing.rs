@@ -34,8 +34,9 @@ impl State {
                 return Ok(false);
             }
         };
-        let modified_ns = self.attributes(ino).map_or(0, |attributes| attributes.modified_ns);
-        self.record(Record::Packed { ino, place: packed, size, modified_ns });
+        let times = self.attributes(ino).map(|found| (found.modified_ns, found.accessed_ns));
+        let (modified_ns, accessed_ns) = times.unwrap_or_default();
+        self.record(Record::Packed { ino, place: packed, size, modified_ns, accessed_ns });
         self.commit()?;
         self.ram.release(slot, 0, entry, quarantined);
         self.ram.detach(slot);

@@ -10,7 +10,7 @@ use terral_format::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, SEGMENT_PAGES,
 };
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
-use terral_format::message::FileRef;
+use terral_format::message::{Attributes, FileRef};
 use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
@@ -61,8 +61,8 @@ impl State {
     pub(crate) fn detach(&mut self, ino: Ino) {
         let Some(attributes) = self.attributes(ino) else { return };
         let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return };
-        let (size, modified_ns) = (attributes.size, attributes.modified_ns);
-        self.record(Record::Detached { ino, size, modified_ns });
+        let Attributes { size, modified_ns, accessed_ns, .. } = attributes;
+        self.record(Record::Detached { ino, size, modified_ns, accessed_ns });
         self.detached.push(slot);
     }
 
