@@ -36,9 +36,8 @@ fn grow(managed: &Managed, end: off_t) -> Served<()> {
     connect::serve(|| managed.file.truncate(end))
 }
 
-/// Writes zeros over what is data between `at` and `end`; the file counts as written in any case.
+/// Writes zeros over what is data between `at` and `end`.
 fn clear(managed: &Managed, mut at: off_t, end: off_t) -> Served<()> {
-    connect::serve(|| managed.file.touch())?;
     let end = end.min(managed.file.size() as off_t);
     while at < end {
         at = match extent(managed, at, Extent::Data) {
@@ -73,7 +72,11 @@ fn allocate(managed: &Managed, mode: c_int, at: off_t, count: off_t) -> Served<(
     if mode != 0 {
         clear(managed, at, end)?;
     }
-    if mode & keep == 0 { grow(managed, end) } else { Ok(()) }
+    if mode & keep == 0 {
+        grow(managed, end)?;
+    }
+    // As Linux: the file counts as written in any case.
+    connect::serve(|| managed.file.touch())
 }
 
 #[unsafe(no_mangle)]
