@@ -274,6 +274,34 @@ fn a_file_that_took_anothers_place_and_left_it_again_holds_up_nothing() {
 }
 
 #[test]
+fn the_time_of_the_last_write_arrives_also_if_an_older_change_comes_after_it() {
+    let bench = Bench::new();
+    bench.write("file", b"begun");
+    bench.client.make_directory(b"sub", 0o755).expect("makes");
+    bench.drained();
+    // Names stand still until somebody makes it again.
+    fs::remove_dir(bench.there("sub")).expect("removes");
+    bench.client.make_directory(b"sub/below", 0o755).expect("makes");
+    let change = terral_client::Change { modified_ns: Some(1 << 60), ..Default::default() };
+    bench.client.change(b"file", change).expect("changes");
+    let file = bench.client.open(b"file", OpenHow { access: 2, ..Default::default() });
+    let file = file.expect("opens");
+    file.append(b" and ended").expect("appends");
+    file.close();
+    bench.client.flush().expect("flushes");
+    let begin = Instant::now();
+    while fs::read(bench.there("file")).expect("reads") != b"begun and ended" {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the bytes do not arrive");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::create_dir(bench.there("sub")).expect("makes");
+    bench.drained();
+    let written = bench.client.stat(b"file").expect("stat").modified_ns;
+    let there = fs::metadata(bench.there("file")).expect("stat");
+    assert_eq!(there.mtime() as u64 * 1_000_000_000 + there.mtime_nsec() as u64, written);
+}
+
+#[test]
 fn changes_renames_and_appends_of_many_files_all_arrive() {
     let bench = Bench::new();
     for number in 0..60 {

@@ -3,6 +3,7 @@
 //! Not here: their order, and what must be copied before (`drain`).
 
 use terral_format::ids::{Ino, Lsn};
+use terral_format::message::Change;
 use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Touched};
@@ -40,9 +41,22 @@ pub fn bring(
             xattr_done(state, path, *ino, done)
         }
         NameOperation::Change { path, ino, change } => {
-            touched(state, *ino, done_before(backing.change(path, *change))?);
+            let change = as_it_is(state, *ino, change);
+            touched(state, *ino, done_before(backing.change(path, change))?);
             Ok(())
         }
+    }
+}
+
+/// What a change has become since: what was written later may be there before it, with its time.
+fn as_it_is(state: &State, ino: Ino, change: &Change) -> Change {
+    let Some(now) = state.attributes(ino) else { return *change };
+    Change {
+        mode: change.mode.map(|_| now.mode),
+        uid: change.uid.map(|_| now.uid),
+        gid: change.gid.map(|_| now.gid),
+        accessed_ns: change.accessed_ns.map(|_| now.accessed_ns),
+        modified_ns: change.modified_ns.map(|_| now.modified_ns),
     }
 }
 
