@@ -54,7 +54,8 @@ fn within(ranges: &Ranges, range: LockRange) -> impl Iterator<Item = (LockRange,
 /// All locks of one server.
 #[derive(Default)]
 pub struct Locks {
-    files: HashMap<Ino, BTreeMap<LockOwner, Ranges>>,
+    /// The owners in the order in which they came: of several in the way, Linux names the first.
+    files: HashMap<Ino, Vec<(LockOwner, Ranges)>>,
     owners: HashMap<LockOwner, BTreeSet<Ino>>,
     waits: Vec<Wait>,
     released: BTreeSet<Ino>,
@@ -84,7 +85,7 @@ impl Locks {
 
     fn conflicts<'l>(&'l self, lock: &'l Lock) -> impl Iterator<Item = Lock> + 'l {
         let owners = self.files.get(&lock.ino).into_iter().flatten();
-        let others = owners.filter(|(owner, _)| compete(**owner, lock.owner));
+        let others = owners.filter(|(owner, _)| compete(*owner, lock.owner));
         others.flat_map(|(owner, ranges)| {
             let strict = |kind| kind == LockKind::Exclusive || lock.kind == LockKind::Exclusive;
             within(ranges, lock.range)
@@ -100,8 +101,9 @@ impl Locks {
 
     /// What an owner holds on a file within `range`, in order.
     fn within(&self, ino: Ino, owner: LockOwner, range: LockRange) -> Vec<(LockRange, LockKind)> {
-        let ranges = self.files.get(&ino).and_then(|owners| owners.get(&owner));
-        ranges.into_iter().flat_map(|ranges| within(ranges, range)).collect()
+        let owners = self.files.get(&ino).into_iter().flatten();
+        let its = owners.filter(|(of, _)| *of == owner);
+        its.flat_map(|(_, ranges)| within(ranges, range)).collect()
     }
 
     /// Whether [`Locks::set`] with this would change nothing.
@@ -125,7 +127,11 @@ impl Locks {
         let first = range.first.saturating_sub(1);
         let near = self.within(ino, owner, LockRange { first, last: range.last.saturating_add(1) });
         let owners = self.files.entry(ino).or_default();
-        let held = owners.entry(owner).or_default();
+        let at = owners.iter().position(|(of, _)| *of == owner).unwrap_or(owners.len());
+        if at == owners.len() {
+            owners.push((owner, Ranges::new()));
+        }
+        let held = &mut owners[at].1;
         let mut new = range;
         let mut released = false;
         for (was, is) in near {
@@ -157,7 +163,7 @@ impl Locks {
     /// An owner has nothing of this file any more.
     fn drop_owner(&mut self, ino: Ino, owner: LockOwner) {
         if let Some(owners) = self.files.get_mut(&ino) {
-            owners.remove(&owner);
+            owners.retain(|(of, _)| *of != owner);
             if owners.is_empty() {
                 self.files.remove(&ino);
             }
@@ -365,6 +371,25 @@ mod tests {
             locks.forget(INO);
             agrees(&locks, &[[LockKind::Unlock; BYTES as usize]; 5]);
         }
+    }
+
+    #[test]
+    fn of_several_locks_in_the_way_the_owners_who_came_first_is_named() {
+        let mut locks = Locks::default();
+        for of in [2, 1, 0] {
+            locks.set(&lock(of, 3, 9, LockKind::Shared));
+        }
+        let wanted = Lock {
+            owner: LockOwner::Description(DescriptionSlot(1)),
+            ..lock(0, 0, 9, LockKind::Exclusive)
+        };
+        let named = |locks: &Locks| locks.conflict(&wanted).map(|held| held.owner);
+        assert_eq!(named(&locks), Some(owner(2)));
+        locks.set(&lock(2, 5, 5, LockKind::Unlock));
+        assert_eq!(named(&locks), Some(owner(2)));
+        locks.set(&lock(2, 0, 9, LockKind::Unlock));
+        locks.set(&lock(2, 0, 9, LockKind::Shared));
+        assert_eq!(named(&locks), Some(owner(1)), "it came back after the others");
     }
 
     #[test]
