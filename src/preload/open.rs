@@ -48,7 +48,9 @@ unsafe extern "C" fn umask(mask: libc::mode_t) -> libc::mode_t {
     kernel!(SYS_umask, mask)
 }
 
-/// Flags that the kernel's descriptor of a file keeps; of the others [`state::Managed`] knows.
+/// Flags that the kernel's descriptor of a file is opened with, and keeps through `exec`.
+const CARRIED: c_int = libc::O_CLOEXEC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOFOLLOW;
+/// Flags that it is given, and may change; of the others [`state::Managed`] knows.
 pub const KEPT: c_int = libc::O_NONBLOCK | libc::O_NOATIME | libc::O_ASYNC;
 /// What 64-bit Linux says of every open file.
 const LARGE_FILE: c_int = 0o100_000;
@@ -128,8 +130,8 @@ fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
 
 /// A descriptor of what was opened.
 fn hold(file: File, flags: c_int) -> Served<c_int> {
-    let cloexec = flags & libc::O_CLOEXEC != 0;
-    let held = descriptor::hold(settings::instance(), file.description(), file.nonce(), cloexec);
+    let (description, carried) = (file.description(), flags & CARRIED);
+    let held = descriptor::hold(settings::instance(), description, file.nonce(), carried);
     let fd = match held {
         Ok(fd) => fd,
         Err(error) => {

@@ -46,6 +46,7 @@ impl Identity {
 }
 
 /// Opens a descriptor of `description` in `instance` and marks it with `nonce` (31 bits, not 0).
+/// `flags` are those of `open` that it shall carry besides, in `F_GETFL` or `F_GETFD`.
 ///
 /// # Errors
 /// What open, lseek or fcntl gave: EMFILE, or ENOENT if the server has not made `open/K`.
@@ -53,11 +54,11 @@ pub fn hold(
     instance: &Path,
     description: DescriptionSlot,
     nonce: u32,
-    cloexec: bool,
+    flags: i32,
 ) -> io::Result<RawFd> {
     let mut space = [0u8; PATH_BYTES];
     let path = directory(instance, description.0 / DESCRIPTIONS_PER_DIRECTORY, &mut space)?;
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | if cloexec { libc::O_CLOEXEC } else { 0 };
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | flags;
     // SAFETY: `path` is a string with its zero, and openat only reads it.
     let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
     let fd = checked(fd)? as RawFd;
@@ -153,7 +154,7 @@ mod tests {
         let room = tempfile::tempdir_in("/dev/shm").expect("a directory");
         std::fs::create_dir_all(room.path().join("open/2")).expect("open/2");
         let slot = DescriptionSlot(2 * 64 + 5);
-        let fd = hold(room.path(), slot, 0x7fff_fff1, true).expect("a descriptor");
+        let fd = hold(room.path(), slot, 0x7fff_fff1, libc::O_CLOEXEC).expect("a descriptor");
         // SAFETY: `hold` just opened it for us.
         let held = unsafe { OwnedFd::from_raw_fd(fd) };
 

@@ -109,7 +109,7 @@ static void try_descriptor(int fd) {
         return;
     }
     say_status(&status);
-    say(" fd=%d", fcntl(fd, F_GETFD));
+    say(" fd=%d fl=%o", fcntl(fd, F_GETFD), fcntl(fd, F_GETFL) & ~O_TMPFILE & ~0100000);
     say(" at=%lld", S_ISDIR(status.st_mode) ? 0 : (long long)lseek(fd, 0, SEEK_CUR));
     char few[5];
     ssize_t got = read(fd, few, sizeof few);
