@@ -216,6 +216,9 @@ unsafe extern "C" fn freopen(
         // SAFETY: the stream is open; the same contract.
         return unsafe { reopen(path, mode, stream) };
     }
+    // What is still buffered goes where it was meant to, before the same file may be emptied.
+    // SAFETY: the stream is open.
+    unsafe { libc::fflush(stream) };
     let fresh = open::open_at(libc::AT_FDCWD, path, flags, 0o666);
     let opened = if fresh < 0 { Err(errno()) } else { Ok(fresh) };
     let settled = opened.and_then(|fresh| {

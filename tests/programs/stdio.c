@@ -109,6 +109,9 @@ static void reopening(void) {
     CHECK(fclose(f) == 0);
     struct stat st;
     CHECK(stat("second", &st) == 0 && st.st_size == 2);
+    f = fopen("second", "a");
+    CHECK(f != NULL && fputs("gone by then", f) >= 0 && freopen("second", "w", f) == f);
+    CHECK(stat("second", &st) == 0 && st.st_size == 0 && fclose(f) == 0);
 }
 
 /* Everything above leaves the standard streams alone; this does not, so it comes last. */
