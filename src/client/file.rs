@@ -15,6 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::copy::Chunks;
 use crate::holes::Extent;
+use crate::locks::LockTurn;
 use crate::session::{Connection, unexpected};
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
@@ -313,6 +314,24 @@ impl File {
     /// lock of bytes is to protect. No lock is held then that was not held before, except that a
     /// `flock(2)` lock that could not be converted is given up.
     pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
+        while let Some(turn) = self.lock_or_queue(by, range, kind, wait)? {
+            if !turn.wait() {
+                self.stop_waiting();
+                return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
+            }
+        }
+        Ok(())
+    }
+
+    /// [`File::lock`] for those who wait outside the client: gives the turn to wait for, if there
+    /// is one. Ask again after it, or [`File::stop_waiting`].
+    pub fn lock_or_queue(
+        &self,
+        by: Locker,
+        range: LockRange,
+        kind: LockKind,
+        wait: bool,
+    ) -> Result<Option<LockTurn<'_>>> {
         let access = self.words()?.access.load(Ordering::Relaxed);
         let needs = match (by, kind) {
             (Locker::Flock, _) | (_, LockKind::Unlock) => access,
@@ -323,6 +342,11 @@ impl File {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
         self.connection.lock(self.lock_ask(by, range, kind), wait)
+    }
+
+    /// This thread does not wait for a lock any more.
+    pub fn stop_waiting(&self) {
+        self.connection.stop_waiting();
     }
 
     /// A lock that would be in the way of this one.

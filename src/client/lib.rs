@@ -33,6 +33,7 @@ mod client;
 pub use client::Client;
 pub use file::File;
 pub use holes::Extent;
+pub use locks::LockTurn;
 pub use names::Followed;
 pub use terral_format::ids::{DescriptionSlot, Ino};
 pub use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};

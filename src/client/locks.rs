@@ -4,12 +4,12 @@
 //! any number of them leave room for the request that gives the lock back. A lock is only ever
 //! taken as the answer to a request: one that is not waited for any more cannot be granted.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use terral_format::locks::{HeldLock, LockKind, Locker};
 use terral_format::message::{LockAsk, Reply, Request, WAIT_REFRESH_MS};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{ErrorKind, Result};
 use terral_transport::{futex, process, requests};
 
 use crate::session::{Connection, unexpected};
@@ -17,8 +17,24 @@ use crate::session::{Connection, unexpected};
 /// Longest sleep before asking again.
 const REFRESH: Duration = Duration::from_millis(WAIT_REFRESH_MS);
 
+/// A place among those who wait for a lock, to be asked for again after [`LockTurn::wait`].
+pub struct LockTurn<'c> {
+    word: &'c AtomicU32,
+    seen: u32,
+}
+
+impl LockTurn<'_> {
+    /// Sleeps until something was released, or for a moment. Uses nothing of the client, so that a
+    /// signal handler may. False: one ran that does not have calls restarted (`SA_RESTART`).
+    #[must_use]
+    pub fn wait(self) -> bool {
+        futex::wait(self.word, self.seen, Some(REFRESH)) || !futex::handlers_interrupt()
+    }
+}
+
 impl Connection {
-    pub(crate) fn lock(&self, ask: LockAsk, wait: bool) -> Result<()> {
+    /// Takes a lock, or gives the turn to wait for if the caller `waits`.
+    pub(crate) fn lock(&self, ask: LockAsk, waits: bool) -> Result<Option<LockTurn<'_>>> {
         let own = ask.locker == Locker::Process && ask.kind != LockKind::Unlock;
         let note = || {
             if own {
@@ -26,7 +42,8 @@ impl Connection {
             }
         };
         note();
-        let locked = if wait { self.lock_or_wait(ask) } else { self.ask_lock(ask, 0) };
+        let locked =
+            if waits { self.lock_or_wait(ask) } else { self.ask_lock(ask, 0).map(|()| None) };
         // Once more: another thread may have closed the file, and told so, in between.
         note();
         locked
@@ -39,22 +56,19 @@ impl Connection {
         }
     }
 
-    fn lock_or_wait(&self, ask: LockAsk) -> Result<()> {
-        let waiter = process::thread();
+    fn lock_or_wait(&self, ask: LockAsk) -> Result<Option<LockTurn<'_>>> {
         let word = requests::unlocked(self.memory.bell(), ask.ino.0);
-        loop {
-            // Before asking: what is released from then on changes it.
-            let seen = word.load(Ordering::SeqCst);
-            match self.ask_lock(ask, waiter) {
-                Err(error) if error.kind == ErrorKind::WouldBlock => {}
-                done => return done,
-            }
-            if !futex::wait(word, seen, Some(REFRESH)) && futex::handlers_interrupt() {
-                // Unheard, it is forgotten soon.
-                let _ = self.tell(Request::StopWaiting(waiter));
-                return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
-            }
+        // Before asking: what is released from then on changes it.
+        let seen = word.load(Ordering::SeqCst);
+        match self.ask_lock(ask, process::thread()) {
+            Err(error) if error.kind == ErrorKind::WouldBlock => Ok(Some(LockTurn { word, seen })),
+            done => done.map(|()| None),
         }
+    }
+
+    /// The thread does not wait any more. Unheard, it is forgotten soon.
+    pub(crate) fn stop_waiting(&self) {
+        let _ = self.tell(Request::StopWaiting(process::thread()));
     }
 
     pub(crate) fn lock_test(&self, ask: LockAsk) -> Result<Option<HeldLock>> {

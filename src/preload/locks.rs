@@ -36,7 +36,17 @@ fn kind(asked: &libc::flock) -> Served<LockKind> {
 }
 
 fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Served<c_int> {
-    connect::serve(|| file.lock(by, range, kind, wait)).map(|()| 0)
+    while let Some(turn) = connect::serve(|| file.lock_or_queue(by, range, kind, wait))? {
+        // Not inside the client: signal handlers may use files meanwhile.
+        if !turn.wait() {
+            let stopped = || {
+                file.stop_waiting();
+                Ok(())
+            };
+            return connect::serve(stopped).and(Err(libc::EINTR));
+        }
+    }
+    Ok(0)
 }
 
 /// `F_GETLK`: says what is in the way, or that nothing is.
