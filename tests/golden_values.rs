@@ -402,7 +402,11 @@ fn snapshot_records() -> Vec<Record> {
         NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
         NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
         NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
-        NameOperation::Exchange { from: b"u".to_vec(), to: b"v".to_vec() },
+        NameOperation::Exchange {
+            from: b"u".to_vec(),
+            to: b"v".to_vec(),
+            inos: [Ino(120), Ino(121)],
+        },
         NameOperation::RemoveDirectory { path: b"k".to_vec() },
         NameOperation::Change { path: b"l".to_vec(), ino: Ino(119), change: CHANGE },
         NameOperation::SetXattr {

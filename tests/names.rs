@@ -82,6 +82,44 @@ impl Bench {
     fn there(&self, name: &str) -> PathBuf {
         self.target.path().join(name)
     }
+
+    /// What `change` does the directory hears of only afterwards, all at once.
+    fn at_once(&self, change: impl FnOnce(&Self)) {
+        let away = self.target.path().with_extension("away");
+        fs::rename(self.target.path(), &away).expect("moves");
+        change(self);
+        fs::rename(&away, self.target.path()).expect("moves back");
+        self.drained();
+    }
+
+    fn append(&self, name: &str, bytes: &[u8]) {
+        let how = OpenHow { access: 2, ..OpenHow::default() };
+        let file = self.client.open(name.as_bytes(), how).expect("opens");
+        file.append(bytes).expect("appends");
+        file.close();
+    }
+
+    fn rename(&self, from: &str, to: &str, how: RenameHow) {
+        self.client.rename(from.as_bytes(), to.as_bytes(), how).expect("renames");
+    }
+
+    fn link(&self, from: &str, to: &str) {
+        self.client.link(from.as_bytes(), to.as_bytes()).expect("links");
+    }
+
+    fn unlink(&self, name: &str) {
+        self.client.unlink(name.as_bytes()).expect("unlinks");
+    }
+
+    /// The directory has these files and no others.
+    fn holds(&self, files: &[(&str, &str)]) {
+        for (name, bytes) in files {
+            assert_eq!(fs::read(self.there(name)).expect("reads"), bytes.as_bytes(), "{name}");
+            assert_eq!(self.read(name), bytes.as_bytes(), "{name}");
+        }
+        assert_eq!(self.count(), files.len());
+        assert_eq!(self.client.list(b"").expect("lists").len(), files.len());
+    }
 }
 
 fn kind(error: terral_client::Error) -> ErrorKind {
@@ -313,10 +351,7 @@ fn changes_renames_and_appends_of_many_files_all_arrive() {
         let change = terral_client::Change { mode: Some(0o640), ..Default::default() };
         bench.client.change(&a, change).expect("changes");
         bench.client.rename(&a, &b, RenameHow::Replace).expect("renames");
-        let file = bench.client.open(&b, OpenHow { access: 2, ..Default::default() });
-        let file = file.expect("opens");
-        file.append(b" and ended").expect("appends");
-        file.close();
+        bench.append(&format!("b{number}"), b" and ended");
         bench.client.rename(&b, &c, RenameHow::Replace).expect("renames");
     }
     bench.drained();
@@ -325,6 +360,119 @@ fn changes_renames_and_appends_of_many_files_all_arrive() {
         assert_eq!(fs::read(&there).expect("reads"), b"begun and ended");
         assert_eq!(fs::metadata(&there).expect("stat").mode() & 0o777, 0o640);
     }
+}
+
+#[test]
+fn what_was_exchanged_is_no_conflict_when_it_changes() {
+    let bench = Bench::new();
+    bench.write("a", b"a");
+    bench.write("b", b"b");
+    bench.drained();
+    bench.rename("a", "b", RenameHow::Exchange);
+    bench.drained();
+    bench.append("a", b"+");
+    bench.append("b", b"+");
+    bench.drained();
+    bench.holds(&[("a", "b+"), ("b", "a+")]);
+}
+
+#[test]
+fn a_changed_file_is_found_where_the_directory_has_it_while_its_links_are_owed() {
+    let bench = Bench::new();
+    bench.write("a", b"begun");
+    bench.drained();
+    bench.at_once(|bench| {
+        bench.append("a", b" and ended");
+        bench.link("a", "b");
+        bench.unlink("a");
+        bench.rename("b", "c", RenameHow::Replace);
+        bench.link("c", "d");
+    });
+    bench.holds(&[("c", "begun and ended"), ("d", "begun and ended")]);
+}
+
+#[test]
+fn a_file_that_starts_anew_holds_up_no_name() {
+    let bench = Bench::new();
+    bench.write("a", b"old");
+    bench.write("b", b"old, too");
+    bench.drained();
+    bench.at_once(|bench| {
+        bench.rename("a", "c", RenameHow::Replace);
+        bench.write("c", b"new");
+        bench.rename("c", "d", RenameHow::Replace);
+        bench.link("b", "e");
+        bench.unlink("b");
+        bench.write("e", b"new, too");
+        bench.rename("e", "f", RenameHow::Replace);
+    });
+    bench.holds(&[("d", "new"), ("f", "new, too")]);
+}
+
+#[test]
+fn what_a_name_of_a_new_file_replaced_does_not_come_back() {
+    let bench = Bench::new();
+    bench.write("old", b"old");
+    bench.write("older", b"older");
+    bench.drained();
+    bench.at_once(|bench| {
+        bench.write("new", b"new");
+        bench.link("new", "other");
+        bench.rename("other", "old", RenameHow::Replace);
+        bench.unlink("old");
+        bench.link("new", "other");
+        bench.rename("other", "older", RenameHow::Replace);
+        bench.rename("older", "last", RenameHow::Replace);
+    });
+    bench.holds(&[("new", "new"), ("last", "new")]);
+}
+
+#[test]
+fn a_file_that_starts_anew_and_what_it_replaced_keep_apart() {
+    let bench = Bench::new();
+    bench.write("a", b"a");
+    bench.write("b", b"b");
+    bench.write("c", b"c");
+    bench.drained();
+    bench.at_once(|bench| {
+        // Its first name is the one under which the directory has the old bytes.
+        bench.write("a", b"A");
+        bench.link("a", "x");
+        bench.unlink("a");
+        bench.write("a", b"again");
+        bench.write("b", b"B");
+        bench.rename("b", "c", RenameHow::Exchange);
+        bench.rename("b", "a", RenameHow::Exchange);
+    });
+    bench.holds(&[("a", "c"), ("b", "again"), ("c", "B"), ("x", "A")]);
+}
+
+#[test]
+fn a_directory_takes_the_place_of_a_file_that_starts_anew() {
+    let bench = Bench::new();
+    bench.client.make_directory(b"d", 0o755).expect("makes");
+    bench.write("d/in", b"in");
+    bench.write("f", b"old");
+    bench.drained();
+    bench.at_once(|bench| {
+        bench.write("f", b"new");
+        bench.rename("d", "f", RenameHow::Exchange);
+    });
+    assert_eq!(fs::read(bench.there("d")).expect("reads"), b"new");
+    assert_eq!(fs::read(bench.there("f/in")).expect("reads"), b"in");
+    assert_eq!(bench.count(), 2);
+}
+
+#[test]
+fn what_somebody_took_from_the_directory_comes_back_when_it_changes() {
+    let bench = Bench::new();
+    bench.write("a", b"begun");
+    bench.drained();
+    fs::remove_file(bench.there("a")).expect("removes");
+    bench.append("a", b" and ended");
+    bench.rename("a", "b", RenameHow::Replace);
+    bench.drained();
+    bench.holds(&[("b", "begun and ended")]);
 }
 
 #[test]

@@ -420,6 +420,8 @@ pub enum NameOperation {
         from: Vec<u8>,
         /// The other.
         to: Vec<u8>,
+        /// What had them before, in the same order.
+        inos: [Ino; 2],
     },
     /// Remove a directory.
     RemoveDirectory {

@@ -1,23 +1,40 @@
 //! How names come, move and go, and what the backing is then owed. A part of the namespace: it
 //! changes nothing else, and runs from records only.
 //!
-//! Invariant: the backing learns of a file when it is published, under the first name it has then;
-//! its further names follow as links to that. Directories and symbolic links are owed at once.
+//! Invariants, of the backing as it is once all that is owed is done: a file that it knows is there
+//! under all of its names. One that it does not know yet, or that starts anew, may have an older
+//! file under its first name, which it will replace in one step, and has nothing under the others:
+//! they become links to it when it is published. Directories and symbolic links are owed at once.
 
 use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Kind};
 use terral_format::names::{Inode, flag, index_of};
-use terral_format::record::NameOperation;
+use terral_format::record::{Fingerprint, NameOperation};
 
 use crate::authn;
-use crate::names::Names;
+use crate::names::{Names, is_known};
 
 /// A name: where, and what it is called.
 type Place<'a> = (Ino, &'a [u8]);
 
-/// Whether the backing has an inode under its name as soon as all that is owed is done.
-pub(crate) fn is_known(inode: &Inode) -> bool {
-    inode.kind != Kind::File || (inode.published.is_some() && !inode.is(flag::REWRITTEN))
+/// What the backing has under a name as soon as all that is owed is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    /// Nothing.
+    Nothing,
+    /// What has the name here, and under other names, too, if `shared`.
+    Same { shared: bool },
+    /// An older file that looks like this, for what has the name here to replace.
+    Older(Fingerprint),
+}
+
+/// What the backing has under the name in slot `name`, which is one of `inode`'s.
+fn there(name: &Inode, inode: &Inode) -> There {
+    match inode.published {
+        _ if is_known(inode) => There::Same { shared: inode.kind == Kind::File && inode.links > 1 },
+        Some(older) if name.ino == inode.ino => There::Older(older),
+        _ => There::Nothing,
+    }
 }
 
 impl Names {
@@ -142,6 +159,7 @@ impl Names {
             self.inodes.unname(index_of(next));
             self.inodes.name_it(index_of(ino), parent, &name);
             self.drop_alias(ino, next);
+            self.leave_older(ino);
         }
         let named = self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
         self.update(ino, |inode| {
@@ -151,17 +169,32 @@ impl Names {
         !named
     }
 
-    /// A file takes the place of another in the backing, whose bytes may just be changed there.
+    /// A file that the backing does not know takes the place of another there, whose bytes may just
+    /// be changed.
     fn inherit(&mut self, from: &Inode, heir: Ino) {
-        if from.published.is_none() {
-            return;
-        }
+        // What is still to be done with the backing's copy changes the look that we inherit.
+        self.hand_over(from.ino, heir);
         for known in self.heirs.values_mut().filter(|known| **known == from.ino) {
             *known = heir;
         }
         self.heirs.insert(from.ino, heir);
-        let half = from.flags & flag::INTENT;
-        self.update(heir, |inode| inode.flags |= half);
+        self.update(heir, |inode| {
+            inode.published = from.published;
+            inode.flags |= flag::REWRITTEN | from.flags & flag::INTENT;
+        });
+    }
+
+    /// A file that the backing does not know leaves the name under which it would have replaced an
+    /// older one.
+    fn leave_older(&mut self, ino: Ino) {
+        if self.inode(ino).is_none_or(|inode| is_known(&inode)) {
+            return;
+        }
+        self.heirs.retain(|_, heir| *heir != ino);
+        self.update(ino, |inode| {
+            inode.published = None;
+            inode.flags &= !(flag::REWRITTEN | flag::INTENT);
+        });
     }
 
     /// What is owed of `from` in the backing is owed of `to` now, which has its place there.
@@ -202,15 +235,23 @@ impl Names {
         }
     }
 
-    /// What the backing is owed when `path`, a name of this file, goes.
-    fn owe_removal(&mut self, inode: &Inode, path: Vec<u8>) -> Option<Lsn> {
-        match inode.kind {
-            Kind::Directory => self.owe(NameOperation::RemoveDirectory { path }),
-            Kind::File if inode.published.is_none() => None,
-            _ => {
-                let keeps = (inode.links > 1).then_some(inode.ino);
-                self.owe(NameOperation::Unlink { path, keeps })
+    /// Has what the backing has under `path`, a name of this inode, removed there.
+    fn owe_removal(&mut self, inode: &Inode, there: There, path: Vec<u8>) -> Option<Lsn> {
+        let keeps = match there {
+            There::Nothing => return None,
+            There::Same { .. } if inode.is_directory() => {
+                return self.owe(NameOperation::RemoveDirectory { path });
             }
+            There::Same { shared } => shared.then_some(inode.ino),
+            There::Older(_) => None,
+        };
+        self.owe(NameOperation::Unlink { path, keeps })
+    }
+
+    /// As [`Names::owe_removal`], for a name that another has here already.
+    fn owe_replaced(&mut self, inode: &Inode, there: There, path: Vec<u8>, place: Place<'_>) {
+        if let Some(until) = self.owe_removal(inode, there, path) {
+            self.gone.push_back((until, place.0, place.1.into()));
         }
     }
 
@@ -219,7 +260,7 @@ impl Names {
         let ino = self.file_of(&found);
         let inode = self.inode(ino)?;
         let path = self.path(found.ino)?;
-        let owed = self.owe_removal(&inode, path);
+        let owed = self.owe_removal(&inode, there(&found, &inode), path);
         self.inodes.unname(index_of(found.ino));
         self.clear((parent, name), owed);
         self.touch(parent, time_ns);
@@ -233,63 +274,71 @@ impl Names {
 
     pub(crate) fn rename(&mut self, from: Place<'_>, to: Place<'_>, time_ns: u64) -> Option<Ino> {
         let moved = self.inodes.lookup(from.0, from.1)?;
-        let ino = self.file_of(&moved);
-        let inode = self.inode(ino)?;
+        let inode = self.inode(self.file_of(&moved))?;
         let old_path = self.path(moved.ino)?;
-        let replaced = self.inodes.lookup(to.0, to.1).filter(|there| there.ino != moved.ino);
-        let there = replaced.and_then(|there| self.inode(self.file_of(&there)));
-        let known = is_known(&inode);
-        // What the backing has under the old name of a rewritten file is not to be seen again.
-        let outdated = inode.published.is_some() && inode.is(flag::REWRITTEN);
-        // What keeps other names, or is a link, is no version of a file that ours could replace.
-        let apart = there.filter(|there| there.links > 1 || there.kind != Kind::File);
-        let there_known = there.filter(|_| apart.is_none());
-        let inherited = there_known.and_then(|there| there.published);
+        let replaced = self.inodes.lookup(to.0, to.1).filter(|other| other.ino != moved.ino);
+        let replaced = replaced.and_then(|name| Some((name, self.inode(self.file_of(&name))?)));
 
         self.hidden.remove(&(to.0, to.1.into()));
-        self.inodes.rename(index_of(moved.ino), to, replaced.map(|there| index_of(there.ino)));
+        let slot = replaced.map(|(name, _)| index_of(name.ino));
+        self.inodes.rename(index_of(moved.ino), to, slot);
         if inode.is_directory() {
             self.count_link(from.0, -1);
             self.count_link(to.0, 1);
         }
-        let first = moved.ino == ino;
-        if let (false, true, Some(there)) = (known, first, there_known) {
-            // What is still to be done with the backing's copy changes the look that we inherit.
-            self.hand_over(there.ino, ino);
-            self.inherit(&there, ino);
-        }
-        self.update(ino, |inode| {
-            inode.changed_ns = time_ns;
-            if !known && first {
-                // The backing's file of the new name stays until ours takes its place, whole.
-                inode.published = inherited;
-                inode.flags &= !flag::REWRITTEN;
-                if inherited.is_some() {
-                    inode.flags |= flag::REWRITTEN;
-                }
-            }
-        });
+        self.update(inode.ino, |inode| inode.changed_ns = time_ns);
         let new_path = self.path(moved.ino)?;
-        if let Some(there) = apart.filter(|there| !there.is_directory()) {
-            let keeps = (there.links > 1).then_some(there.ino);
-            self.owe(NameOperation::Unlink { path: new_path.clone(), keeps });
-        }
-        let owed = if known {
-            self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
-        } else if outdated {
-            let keeps = (inode.links > 1).then_some(ino);
-            self.owe(NameOperation::Unlink { path: old_path, keeps })
-        } else {
-            None
+        let owed = match there(&moved, &inode) {
+            There::Same { .. } => {
+                // One that keeps other names looks different with one less.
+                if let Some((name, other)) = &replaced
+                    && there(name, other) == (There::Same { shared: true })
+                {
+                    let there = There::Same { shared: true };
+                    self.owe_replaced(other, there, new_path.clone(), to);
+                }
+                let ino = inode.ino;
+                self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
+            }
+            older => {
+                let owed = self.owe_removal(&inode, older, old_path);
+                self.replace(&moved, &inode, replaced.as_ref(), to, new_path);
+                owed
+            }
         };
         self.clear(from, owed);
         self.touch(from.0, time_ns);
         self.touch(to.0, time_ns);
-        let (replaced, there) = (replaced?, there?);
-        if there.is_directory() {
+        let (name, other) = replaced?;
+        if other.is_directory() {
             self.count_link(to.0, -1);
         }
-        self.lose_name(there.ino, index_of(replaced.ino), time_ns).then_some(there.ino)
+        self.lose_name(other.ino, index_of(name.ino), time_ns).then_some(other.ino)
+    }
+
+    /// A file that the backing does not know has taken the name of another, which is `path`.
+    fn replace(
+        &mut self,
+        moved: &Inode,
+        inode: &Inode,
+        replaced: Option<&(Inode, Inode)>,
+        to: Place<'_>,
+        path: Vec<u8>,
+    ) {
+        let first = moved.ino == inode.ino;
+        if first {
+            self.leave_older(inode.ino);
+        }
+        let Some((name, other)) = replaced else { return };
+        let there = there(name, other);
+        let file = other.kind == Kind::File && there != There::Same { shared: true };
+        if first && file && there != There::Nothing {
+            // The backing's file of the new name stays until ours takes its place, whole.
+            self.inherit(other, inode.ino);
+        } else {
+            // What keeps other names, or is a link, is no version that ours could replace.
+            self.owe_replaced(other, there, path, to);
+        }
     }
 
     pub(crate) fn exchange(&mut self, one: Place<'_>, other: Place<'_>, time_ns: u64) {
@@ -311,43 +360,28 @@ impl Names {
         }
         self.touch(one.0, time_ns);
         self.touch(other.0, time_ns);
-        match (is_known(&file_a), is_known(&file_b)) {
-            (true, true) => {
-                self.owe(NameOperation::Exchange { from: path_a, to: path_b });
-            }
-            // The one that is not there yet, or is to be written whole, goes to where it now is;
-            // the backing's copy of the other moves, and what was in its way is replaced by it.
-            (true, false) => self.move_one(&file_a, &file_b, path_a, path_b, one),
-            (false, true) => self.move_one(&file_b, &file_a, path_b, path_a, other),
-            (false, false) => {
-                self.hand_over(file_a.ino, Ino(0));
-                self.hand_over(file_b.ino, file_a.ino);
-                self.hand_over(Ino(0), file_b.ino);
-                self.update(file_a.ino, |inode| inherit(inode, &file_b));
-                self.update(file_b.ino, |inode| inherit(inode, &file_a));
+        if is_known(&file_a) && is_known(&file_b) {
+            let inos = [file_a.ino, file_b.ino];
+            self.owe(NameOperation::Exchange { from: path_a, to: path_b, inos });
+            return;
+        }
+        // An older file that one of them would have replaced is in the way of both.
+        for (name, file, path, place) in
+            [(&a, &file_a, &path_a, one), (&b, &file_b, &path_b, other)]
+        {
+            if let older @ There::Older(_) = there(name, file) {
+                self.owe_replaced(file, older, path.clone(), place);
+                self.leave_older(file.ino);
             }
         }
-    }
-
-    /// In an exchange: `known` has left `place` for where `new` was.
-    fn move_one(&mut self, known: &Inode, new: &Inode, from: Vec<u8>, to: Vec<u8>, at: Place<'_>) {
-        let owed = self.owe(NameOperation::Rename { from, to, ino: known.ino });
-        self.update(new.ino, |inode| {
-            inode.published = None;
-            inode.flags &= !flag::REWRITTEN;
-        });
-        // Hidden behind the new name of `new` as long as that is there.
-        if let Some(until) = owed {
-            self.gone.push_back((until, at.0, at.1.into()));
+        // One that is there goes where it now is; the other one will come.
+        let known =
+            [(&file_a, path_a.clone(), path_b.clone(), one), (&file_b, path_b, path_a, other)];
+        for (file, from, to, place) in known.into_iter().filter(|(file, ..)| is_known(file)) {
+            let ino = file.ino;
+            if let Some(until) = self.owe(NameOperation::Rename { from, to, ino }) {
+                self.gone.push_back((until, place.0, place.1.into()));
+            }
         }
-    }
-}
-
-/// Both files of an exchange are new to the backing: each replaces what it has under the new name.
-fn inherit(inode: &mut Inode, other: &Inode) {
-    inode.published = other.published;
-    inode.flags &= !flag::REWRITTEN;
-    if other.published.is_some() {
-        inode.flags |= flag::REWRITTEN;
     }
 }

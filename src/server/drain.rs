@@ -12,14 +12,14 @@ use terral_format::ids::{Ino, Lsn};
 use terral_format::message::{Drain, Kind};
 use terral_format::names::{Inode, flag};
 use terral_format::record::{Fingerprint, NameOperation, Record};
-use terral_format::{ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
 use terral_store::tier::Want;
 
-use crate::changes::is_known;
 use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
 use crate::debts::SharedVersion;
 use crate::lookup::shown;
+use crate::names::is_known;
 use crate::owed_names;
 use crate::shared::Shared;
 use crate::state::State;
@@ -238,8 +238,8 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     });
     match outcome {
         Ok(()) => {}
-        Err(error) if error.kind == ErrorKind::Busy => {
-            // Somebody else changed the backing's copy meanwhile: bring ours there whole.
+        Err(error) if is_theirs(job, &error) => {
+            // Somebody else changed the backing's copy, or took it away: bring ours there whole.
             if let Some(debt) = state.debts.get_mut(ino) {
                 debt.whole = true;
             }
@@ -265,6 +265,12 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     if let Err(error) = settled {
         state.debts.failed(ino, error.to_string());
     }
+}
+
+/// Whether the backing's copy was found to be not the one that was to be updated.
+fn is_theirs(job: &FileJob, error: &Error) -> bool {
+    let in_place = matches!(job.way, Way::InPlace { .. });
+    error.kind == ErrorKind::Busy || (in_place && error.kind == ErrorKind::NotFound)
 }
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.

@@ -33,6 +33,11 @@ pub struct Openers {
     pub writers: u32,
 }
 
+/// Whether the backing has an inode under its names as soon as all that is owed is done.
+pub(crate) fn is_known(inode: &Inode) -> bool {
+    inode.kind != Kind::File || (inode.published.is_some() && !inode.is(flag::REWRITTEN))
+}
+
 /// A hidden name: until which operation is done, where, and the name.
 type Gone = (Lsn, Ino, Box<[u8]>);
 
@@ -210,7 +215,8 @@ impl Names {
                         path = [&from[..], &rest].concat();
                     }
                 }
-                NameOperation::Exchange { from, to } => {
+                NameOperation::Link { from, to, .. } if path == *to => path.clone_from(from),
+                NameOperation::Exchange { from, to, .. } => {
                     if let Some(rest) = below(&path, to) {
                         path = [&from[..], &rest].concat();
                     } else if let Some(rest) = below(&path, from) {
@@ -386,7 +392,7 @@ impl Names {
                     inode.published = Some(*fingerprint);
                     inode.flags &= !(flag::REWRITTEN | flag::INTENT);
                 });
-                if before.published.is_none() || before.is(flag::REWRITTEN) {
+                if before.published.is_none_or(|before| before.inode != fingerprint.inode) {
                     self.owe_aliases(*ino);
                 }
             }
@@ -434,8 +440,7 @@ impl Names {
             inode.changed_ns = time_ns;
         });
         let Some(inode) = self.inode(ino) else { return };
-        let known = inode.kind != Kind::File || inode.published.is_some();
-        if let (Some(path), true) = (self.path(ino), known) {
+        if let (Some(path), true) = (self.path(ino), is_known(&inode)) {
             self.owe(NameOperation::Change { path, ino, change: *change });
         }
     }

@@ -27,7 +27,9 @@ pub fn bring(
         NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
         NameOperation::Unlink { path, keeps: None } => backing.unlink(path),
         NameOperation::Unlink { path, keeps: Some(ino) } => unlink_one(state, backing, path, *ino),
-        NameOperation::Exchange { from, to } => exchange(state, backing, lsn, (from, to)),
+        NameOperation::Exchange { from, to, inos } => {
+            exchange(state, backing, lsn, (from, to), *inos)
+        }
         NameOperation::Link { from, to, ino } => {
             touched(state, *ino, done_before(backing.link(from, to))?);
             Ok(())
@@ -75,16 +77,25 @@ fn exchange(
     backing: &dyn Backing,
     lsn: Lsn,
     (from, to): (&[u8], &[u8]),
+    inos: [Ino; 2],
 ) -> Result<()> {
-    if let Some(inode) = state.names.exchanging(lsn)
-        && backing.stat(to)?.fingerprint.inode == inode
-    {
-        return Ok(());
+    let look = |path| Ok(done_before(backing.stat(path))?.map(|found| found.fingerprint));
+    let mut before = [look(from)?, look(to)?];
+    let begun = state.names.exchanging(lsn);
+    if begun.is_some() && begun == before[1].map(|found| found.inode) {
+        before.reverse();
+    } else {
+        if let (None, Some(found)) = (begun, before[0]) {
+            state.record(Record::Exchanging { lsn, inode: found.inode });
+            state.commit()?;
+        }
+        done_before(backing.exchange(from, to))?;
     }
-    let Some(found) = done_before(backing.stat(from))? else { return Ok(()) };
-    state.record(Record::Exchanging { lsn, inode: found.fingerprint.inode });
-    state.commit()?;
-    done_before(backing.exchange(from, to)).map(drop)
+    let after = [look(to)?, look(from)?];
+    for ((ino, before), after) in inos.into_iter().zip(before).zip(after) {
+        touched(state, ino, before.zip(after).map(|(before, after)| Touched { before, after }));
+    }
+    Ok(())
 }
 
 /// What cannot be kept there is kept here only: said once if that is so of all, and for this one

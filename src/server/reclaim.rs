@@ -10,7 +10,7 @@ use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYT
 use terral_format::hazard;
 use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
-use terral_format::names::flag;
+use terral_format::names::{Inode, flag};
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
 use terral_format::size::{self, SizeWord};
@@ -102,8 +102,9 @@ impl State {
     /// What the backing has beyond `size` does not count any more.
     fn shorten_backed(&mut self, file: FileRef, size: u64) -> Result<()> {
         let FileRef { ino, slot } = file;
-        let published = self.names.inode(ino).is_some_and(|inode| inode.published.is_some());
-        if size == 0 && published {
+        // One with other names keeps them, and is truncated there.
+        let alone = |inode: &Inode| inode.published.is_some() && inode.links < 2;
+        if size == 0 && self.names.inode(ino).as_ref().is_some_and(alone) {
             // Without it, the backing's old file takes them along when it goes.
             let _ = self.find_xattrs(ino);
             self.record(Record::Rewritten { ino });
