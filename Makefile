@@ -2,7 +2,8 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
-LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants --test deferral \
+LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
+	--test deferral --config profile.release.package.terral-tests.opt-level=3 \
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help
