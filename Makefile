@@ -27,10 +27,11 @@ model: ## explore the grant protocol alone
 bench: release ## measure beside tmpfs and memcpy, into docs/benchmarks.md
 	target/release/terral bench --markdown docs/benchmarks.md
 
-soak: release ## the tests again and again, with ten times the kills (SECONDS_LONG=600)
+soak: release ## the tests again and again, in full, with ten times the kills (SECONDS_LONG=600)
 	@end=$$(( $$(date +%s) + $${SECONDS_LONG:-600} )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
-		TERRAL_TEST_SEED=$$(date +%N | sed 's/^0*//') TERRAL_TEST_KILLS=500 $(CARGO) test --release --workspace --quiet || exit 1; \
+		TERRAL_TEST_SEED=$$(date +%N | sed 's/^0*//') TERRAL_TEST_KILLS=500 TERRAL_TEST_LONG=1 \
+			$(CARGO) test --release --workspace --quiet || exit 1; \
 		rounds=$$((rounds + 1)); echo "soak: $$rounds rounds passed"; \
 	done
 
