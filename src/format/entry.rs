@@ -1,15 +1,18 @@
 //! The map entry: the one word that decides which chunk holds a file's bytes.
 //!
 //! Only the server writes entries; clients read them. Layout, from bit 0: first page (32), log2 of
-//! the chunk's pages (4), flags (4), generation (24). 0 is absent. A chunk belongs to a file if and
-//! only if an entry of that file names it: grant and release are one store of one word, so a server
-//! that dies between two instructions leaves either the old truth or the new one.
+//! the chunk's pages (4), flags (4: recalled, mappable, stored), generation (24). 0 is absent. A
+//! chunk belongs to a file if and only if an entry of that file names it: grant and release are
+//! one store of one word, so a server that dies between two instructions leaves either the old
+//! truth or the new one.
 
 use crate::ids::PageNumber;
 use crate::sync::{AtomicU64, Ordering};
 
 const ORDER_SHIFT: u32 = 32;
 const RECALLED: u64 = 1 << 36;
+const MAPPABLE: u64 = 1 << 37;
+const STORED: u64 = 1 << 38;
 const GENERATION_SHIFT: u32 = 40;
 
 /// One decoded entry. Two entries compare equal only when they are the same grant of the same
@@ -66,6 +69,37 @@ impl MapEntry {
         MapEntry(self.0 & !RECALLED)
     }
 
+    /// Whether every page that is not valid is zeros in memory, so that programs may map the chunk.
+    pub fn is_mappable(self) -> bool {
+        self.0 & MAPPABLE != 0
+    }
+
+    /// Whether programs may have stored into the chunk through maps: its page states do not say
+    /// what changed, and all of it is owed.
+    pub fn is_stored(self) -> bool {
+        self.0 & STORED != 0
+    }
+
+    /// The same chunk, fit to be mapped.
+    pub fn mappable(self) -> Self {
+        MapEntry(self.0 | MAPPABLE)
+    }
+
+    /// The same chunk, not fit to be mapped any more.
+    pub fn unmappable(self) -> Self {
+        MapEntry(self.0 & !MAPPABLE)
+    }
+
+    /// The same chunk, fit to be mapped for writing.
+    pub fn stored(self) -> Self {
+        MapEntry(self.0 | STORED)
+    }
+
+    /// The same chunk, with page states that say all.
+    pub fn unstored(self) -> Self {
+        MapEntry(self.0 & !STORED)
+    }
+
     /// Reads an entry another process may be changing.
     pub fn load(word: &AtomicU64) -> Self {
         MapEntry(word.load(Ordering::SeqCst))
@@ -89,6 +123,10 @@ mod tests {
         assert!(!entry.is_absent() && !entry.is_recalled());
         assert!(entry.recalled().is_recalled());
         assert_eq!(entry.recalled().unrecalled(), entry);
+        let mapped = entry.mappable().stored();
+        assert!(mapped.is_mappable() && mapped.is_stored() && !entry.is_mappable());
+        assert_eq!((mapped.page(), mapped.order()), (entry.page(), entry.order()));
+        assert_eq!(mapped.unstored().unmappable(), entry);
     }
 
     #[test]

@@ -343,6 +343,18 @@ pub enum Request<'a> {
     Finish,
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,
+    /// Make chunks fit to be mapped (see [`crate::entry`]), holes and what lies beyond the end of
+    /// the file included.
+    Map {
+        /// Which file.
+        file: FileRef,
+        /// First chunk index.
+        first: u64,
+        /// How many; the server may do fewer, but at least the first.
+        count: u32,
+        /// For writing.
+        stores: bool,
+    },
 }
 
 impl Request<'_> {
@@ -373,7 +385,7 @@ impl Request<'_> {
                 }
                 if how.create { needs.and(Operations::CREATE) } else { needs }
             }
-            Request::Stage { .. } => Operations::READ,
+            Request::Stage { .. } | Request::Map { stores: false, .. } => Operations::READ,
             Request::MakeDirectory { .. } | Request::Link { .. } | Request::MakeLink { .. } => {
                 Operations::CREATE
             }
@@ -383,6 +395,7 @@ impl Request<'_> {
             | Request::SetXattr { .. }
             | Request::Truncate { .. }
             | Request::Grant { .. }
+            | Request::Map { .. }
             | Request::Flush
             | Request::Sync(_) => Operations::WRITE,
             Request::Spares { .. } => {

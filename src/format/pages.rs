@@ -268,6 +268,15 @@ pub fn fill(words: &[AtomicU64], first: u32, last: u32, dirty: bool) {
     set(words, first, last, if dirty { VALID | DIRTY } else { VALID });
 }
 
+/// Makes the holes among `first..last` valid. (Server only, on zeros, and with nobody writing.)
+pub fn fill_holes(words: &[AtomicU64], first: u32, last: u32) {
+    for page in first..last {
+        if state(words, page) == PageState::Invalid {
+            set(words, page, page + 1, VALID);
+        }
+    }
+}
+
 /// Clears the dirty mark of every valid page of `first..last` and calls `run(from, to)` for each
 /// run of pages that had it. The bytes must be read after the call, never before.
 pub fn take_dirty(words: &[AtomicU64], first: u32, last: u32, mut run: impl FnMut(u32, u32)) {

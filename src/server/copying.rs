@@ -301,7 +301,7 @@ fn may_publish(shared: &Shared, ino: Ino) -> bool {
     if !state.names.owed().is_empty() {
         return false;
     }
-    state.finishing || !state.names.is_written(ino)
+    state.finishing || !state.is_written(ino)
 }
 
 /// Moves what a pass has copied so far into the display, now and then, and lets waiting writers

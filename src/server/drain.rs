@@ -193,7 +193,9 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let inode = state.names.inode(ino)?;
     let (published, rewritten, resumes) =
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
-    let stays_open = state.names.is_written(ino) && !state.finishing;
+    state.settle_stores(slot);
+    let stored = state.is_stored(ino);
+    let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
     let grown = published.is_some_and(|found| found.size != state.ram.size(slot));
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
     let new = published.is_none() || rewritten;
@@ -201,7 +203,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         Some(version) => !locked(version).incomplete,
         None => !new || inode.backed_bytes == 0,
     };
-    if stays_open && !grown && complete && state.resident(slot).1 == 0 {
+    if stays_open && !grown && complete && !state.has_dirty(slot) {
         state.debts.not_before(ino, Instant::now() + OPEN_PASS);
         return None;
     }
@@ -221,7 +223,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
 
 fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let ino = job.ino;
-    let closed = !state.names.is_written(ino);
+    let closed = !state.is_written(ino);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
     }
@@ -275,13 +277,13 @@ fn is_theirs(job: &FileJob, error: &Error) -> bool {
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
 fn is_quiet(state: &State, job: &FileJob) -> bool {
-    let quiet = state.finishing || !state.names.is_written(job.ino);
+    let quiet = state.finishing || !state.is_written(job.ino);
     quiet && state.names.inode(job.ino).is_some() && state.resident(job.slot).1 == 0
 }
 
 fn again_soon(state: &mut State, job: &FileJob) {
-    let closed = !state.names.is_written(job.ino);
-    if closed || state.finishing {
+    let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
+    if soon {
         state.debts.not_before(job.ino, Instant::now());
     }
 }
@@ -375,7 +377,7 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     state.record(Record::BackedTo { ino, size });
     state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
     state.debts.paid(ino);
-    let open = state.names.is_written(ino);
+    let open = state.is_written(ino);
     if open && !state.finishing {
         state.debts.owe(ino);
         state.debts.not_before(ino, Instant::now() + OPEN_PASS);

@@ -316,8 +316,9 @@ fn adopt(state: &mut State) -> Result<()> {
             None => dead.push(session),
         }
     }
-    let pinned: Vec<PageNumber> =
+    let mut pinned: Vec<PageNumber> =
         state.sessions.pins().into_iter().map(|(.., page)| page).collect();
+    pinned.extend(state.mapped_chunks());
     state.ram.adopted(&pinned);
     state.descriptions.replayed();
     recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));

@@ -19,6 +19,8 @@ mod state;
 
 mod lookup;
 
+mod mapping;
+
 mod reclaim;
 
 mod packing;

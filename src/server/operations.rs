@@ -403,7 +403,7 @@ impl State {
                 && !inode.is(flag::REWRITTEN)
                 && debt.is_none()
                 && self.names.owed().is_empty(),
-            open_for_writing: self.names.is_written(ino),
+            open_for_writing: self.is_written(ino),
             failure: debt.and_then(|debt| debt.failure.clone()),
         })
     }

@@ -16,7 +16,7 @@ impl State {
     pub(crate) fn pack(&mut self, ino: Ino, slot: FileSlot) -> Result<bool> {
         let size = self.ram.size(slot);
         let [(0, entry)] = self.ram.entries(slot)[..] else { return Ok(false) };
-        if size == 0 || size > SMALL_BYTES || self.ram.recall(slot, 0).is_none() {
+        if size == 0 || size > SMALL_BYTES || self.recall_unmapped(slot, 0).is_none() {
             return Ok(false);
         }
         let quarantined = self.wait_unpinned(slot, entry);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
-use terral_format::hazard;
+use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
 use terral_format::names::{Inode, flag};
@@ -33,34 +33,41 @@ impl State {
     /// must go to quarantine; the file has a new epoch then, so that the overtaken write cannot
     /// count.
     pub(crate) fn wait_unpinned(&mut self, slot: FileSlot, entry: MapEntry) -> bool {
-        let inside =
-            |page: PageNumber| (entry.page().0..entry.page().0 + entry.pages()).contains(&page.0);
-        let begin = Instant::now();
-        loop {
-            let pins: Vec<_> =
-                self.sessions.pins().into_iter().filter(|(.., page)| inside(*page)).collect();
-            if pins.is_empty() {
-                return false;
+        while !self.wait_in_place(entry) {
+            let mut quarantined = false;
+            for (session, at, word, _) in self.pins_in(entry) {
+                let Some(client) = self.sessions.client(session) else { continue };
+                let hazard_slot = &client.session.page().hazards[at].word;
+                quarantined |= word.is_overtaken() || hazard::overtake(hazard_slot, word);
             }
+            if quarantined {
+                size::bump(self.ram.memory().header(slot).size());
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until nobody copies into a recalled chunk, not for long. False: somebody still does.
+    pub(crate) fn wait_in_place(&self, entry: MapEntry) -> bool {
+        let begin = Instant::now();
+        while !self.pins_in(entry).is_empty() {
             if begin.elapsed() > OVERTAKE_AFTER {
-                let mut quarantined = false;
-                for (session, at, word, _) in pins {
-                    let Some(client) = self.sessions.client(session) else { continue };
-                    let hazard_slot = &client.session.page().hazards[at].word;
-                    quarantined |= word.is_overtaken() || hazard::overtake(hazard_slot, word);
-                }
-                if quarantined {
-                    size::bump(self.ram.memory().header(slot).size());
-                    return true;
-                }
+                return false;
             }
             std::thread::yield_now();
         }
+        true
     }
 
-    /// Moves chunk `index` of a file into one of `order`.
+    fn pins_in(&self, entry: MapEntry) -> Vec<(SessionSlot, usize, HazardWord, PageNumber)> {
+        let pages = entry.page().0..entry.page().0 + entry.pages();
+        self.sessions.pins().into_iter().filter(|(.., page)| pages.contains(&page.0)).collect()
+    }
+
+    /// Moves chunk `index` of a file into one of `order`, unless somebody has it mapped.
     pub fn move_chunk(&mut self, slot: FileSlot, index: u64, order: u8) -> Result<()> {
-        let Some(entry) = self.ram.recall(slot, index) else { return Ok(()) };
+        let Some(entry) = self.recall_unmapped(slot, index) else { return Ok(()) };
         let quarantined = self.wait_unpinned(slot, entry);
         let moved = self.ram.relocate(slot, index, entry, order, quarantined);
         if let Err(error) = moved {
@@ -72,7 +79,7 @@ impl State {
 
     pub(crate) fn release_chunk(&mut self, slot: FileSlot, index: u64) {
         if let Some(entry) = self.ram.recall(slot, index) {
-            let quarantined = self.wait_unpinned(slot, entry);
+            let quarantined = self.wait_unpinned(slot, entry) || self.is_mapped(entry);
             self.ram.release(slot, index, entry, quarantined);
         }
     }
@@ -146,10 +153,14 @@ impl State {
     ) -> Result<()> {
         let mut result = Ok(());
         for (index, entry, quarantined) in held {
-            if index * CHUNK_BYTES >= size {
+            let within = size.saturating_sub(index * CHUNK_BYTES);
+            let mapped = self.is_mapped(entry);
+            if mapped && !quarantined {
+                result = self.cut_mapped(slot, index, entry, within);
+            } else if within == 0 {
                 self.ram.release(slot, index, entry, quarantined);
             } else {
-                result = self.cut_tail(slot, index, entry, size % CHUNK_BYTES, quarantined);
+                result = self.cut_tail(slot, index, entry, within, quarantined);
             }
         }
         result
@@ -170,6 +181,8 @@ impl State {
         } else {
             entry
         };
+        let entry = entry.unmappable();
+        self.ram.install(slot, index, entry.recalled())?;
         let memory = self.ram.memory().clone();
         let page = (within / PAGE_BYTES as u64) as u32;
         let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
@@ -187,6 +200,23 @@ impl State {
         pages::mark_dirty(memory.lanes(), first, last);
         self.ram.unrecall(slot, index, entry);
         Ok(())
+    }
+
+    /// Makes the bytes of a recalled chunk from `within` on zeros, for those who have it mapped.
+    fn cut_mapped(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        within: u64,
+    ) -> Result<()> {
+        let memory = self.ram.memory().clone();
+        let zeroed = memory.zero_from(entry, within);
+        if within > 0 {
+            pages::mark_dirty(memory.lanes(), entry.page().0, entry.page().0 + entry.pages());
+        }
+        self.ram.unrecall(slot, index, entry);
+        zeroed
     }
 
     /// After a restart in the middle of a recall: if that was for a truncate, what lies beyond the
@@ -222,7 +252,7 @@ impl State {
             let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
             let lanes = self.ram.memory().lanes();
             if !alive {
-                pages::abandon(lanes, first, last, in_the_way);
+                self.abandon(first, last, in_the_way);
             } else if pages::holds_some(lanes, first, last, in_the_way) {
                 self.move_chunk(file.slot, index, entry.order())?;
             }
@@ -248,7 +278,7 @@ impl State {
                 let chunk = page.0 & !((1 << CHUNK_ORDER) - 1);
                 if chunk < memory.geometry.arena_pages() {
                     let last = chunk + (1 << CHUNK_ORDER);
-                    pages::abandon(memory.lanes(), page.0, last, owner(session, at));
+                    self.abandon(page.0, last, owner(session, at));
                 }
             }
             hazard::drop_dead(&slot.word);
@@ -261,9 +291,16 @@ impl State {
         self.record(Record::SessionEnded { session, totals });
         self.close_unheld(Some(session))?;
         self.commit()?;
-        let pins = self.sessions.pins();
-        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        self.leave_quarantine();
         Ok(())
+    }
+
+    /// Gives up what a dead process held of these pages; what it had begun to write in a hole goes.
+    fn abandon(&self, first: u32, last: u32, dead: Owner) {
+        let memory = self.ram.memory();
+        // A page that cannot be written for want of memory is no page yet: zeros.
+        let _ = memory.zero_pages(first, last, |state| state == PageState::Claimed(dead));
+        pages::abandon(memory.lanes(), first, last, dead);
     }
 
     /// Takes back the append tickets of a dead client.
@@ -299,7 +336,9 @@ impl State {
         let past = size.div_ceil(CHUNK_BYTES);
         for (index, entry) in self.ram.entries(slot) {
             if index >= past {
-                self.release_chunk(slot, index);
+                if self.recall_unmapped(slot, index).is_some() {
+                    self.release_chunk(slot, index);
+                }
             } else if index + 1 == past {
                 let needed = (size - index * CHUNK_BYTES).div_ceil(PAGE_BYTES as u64) as u32;
                 let order = needed.next_power_of_two().trailing_zeros() as u8;
@@ -349,9 +388,8 @@ impl State {
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there are none.
     pub fn make_room(&mut self) -> Result<()> {
-        let pins = self.sessions.pins();
         let before = self.ram.used_bytes();
-        self.ram.leave_quarantine(|page| pins.iter().any(|(.., pinned)| *pinned == page));
+        self.leave_quarantine();
         let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
         for inode in self.names.inodes() {
             let (ino, Some(slot)) = (inode.ino, inode.slot) else { continue };
@@ -387,7 +425,8 @@ impl State {
     pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
         // Look before asking writers out: most chunks that cannot go are being written.
         let entry = self.ram.memory().entry(slot, index).unrecalled();
-        if entry.is_absent() || !self.is_settled(entry) || self.ram.recall(slot, index).is_none() {
+        let free = |state: &mut Self| state.recall_unmapped(slot, index).is_some();
+        if entry.is_absent() || !self.is_settled(entry) || !free(self) {
             return 0;
         }
         let memory = self.ram.memory().clone();
@@ -417,6 +456,9 @@ impl State {
 
     /// Whether a chunk has bytes, none of them owed, and nobody is about to add some.
     fn is_settled(&self, entry: MapEntry) -> bool {
+        if entry.is_stored() {
+            return false;
+        }
         let lanes = self.ram.memory().lanes();
         let mut some = false;
         for page in entry.page().0..entry.page().0 + entry.pages() {
@@ -432,6 +474,13 @@ impl State {
     /// Bytes of a file that are not yet drained, as a person counts them: no more than it has.
     pub fn owed_bytes(&self, slot: FileSlot) -> u64 {
         self.resident(slot).1.min(self.ram.size(slot))
+    }
+
+    /// Whether a file has pages that a drain could copy now.
+    pub fn has_dirty(&self, slot: FileSlot) -> bool {
+        let memory = self.ram.memory();
+        let owed = |entry: MapEntry| !entry.is_stored() && tier::owed_bytes(memory, entry) > 0;
+        self.ram.entries(slot).into_iter().any(|(_, entry)| owed(entry))
     }
 
     /// Bytes of a file in memory, and those of pages not yet drained.

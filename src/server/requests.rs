@@ -53,7 +53,10 @@ impl State {
         let owed = !self.debts.is_empty() && self.backing.is_some();
         let chunks = matches!(
             frame::decode::<Envelope<'_>>(&taken.message),
-            Ok(Envelope { request: Request::Grant { .. } | Request::Stage { .. }, .. })
+            Ok(Envelope {
+                request: Request::Grant { .. } | Request::Stage { .. } | Request::Map { .. },
+                ..
+            })
         );
         full && owed && chunks && !taken.told && !self.leaving
     }
@@ -139,6 +142,9 @@ impl State {
                 self.grant(session, file, (first, count), pages)
             }
             Request::Stage { file, first, count } => self.stage(file, first, count),
+            Request::Map { file, first, count, stores } => {
+                self.map(session, file, first, count, stores)
+            }
             Request::Unblock { file, index, owner } => self.unblock(file, index, Owner(owner)),
             // Memory outlives this process, which is all that `memory` durability promises.
             Request::Sync(file) => self.open_file(file).map(drop),

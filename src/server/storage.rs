@@ -125,7 +125,7 @@ impl State {
         Ok(())
     }
 
-    fn grant_one(
+    pub(crate) fn grant_one(
         &mut self,
         session: SessionSlot,
         file: FileRef,

@@ -18,6 +18,7 @@ use terral_format::geometry::{
 };
 use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
 use terral_format::names::Table;
+use terral_format::pages::{self, PageState};
 use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
 use terral_format::{Error, Result};
 
@@ -231,6 +232,26 @@ impl Memory {
         let at = u64::from(page.0 % SEGMENT_PAGES) * PAGE_BYTES as u64 + offset;
         let file = self.segment(page.0 / SEGMENT_PAGES)?;
         file.write_all_at(bytes, at).map_err(|e| Error::system(&e, "memory tier"))
+    }
+
+    /// Writes zeros into the chunk of `entry`, from byte `from` on.
+    pub fn zero_from(&self, entry: MapEntry, from: u64) -> Result<()> {
+        let end = u64::from(entry.pages()) * PAGE_BYTES as u64;
+        self.write(entry.page(), from, &vec![0; end.saturating_sub(from) as usize])
+    }
+
+    /// Writes zeros into the pages `first..last` that are `is`.
+    pub fn zero_pages(&self, first: u32, last: u32, is: impl Fn(PageState) -> bool) -> Result<()> {
+        let mut page = first;
+        while page < last {
+            let rest = (page..last).take_while(|at| is(pages::state(self.lanes(), *at)));
+            let run = rest.count() as u32;
+            if run > 0 {
+                self.write(PageNumber(page), 0, &vec![0; run as usize * PAGE_BYTES])?;
+            }
+            page += run + 1;
+        }
+        Ok(())
     }
 
     /// Bytes the file system of the arena still has.

@@ -150,7 +150,7 @@ impl Ram {
     }
 
     /// After all files were adopted: sorts the numbers, and keeps out of the free list a chunk that
-    /// a slot still names.
+    /// a slot still names or somebody has mapped.
     pub fn adopted(&mut self, pinned: &[PageNumber]) {
         for numbers in [&mut self.slots, &mut self.map_pages] {
             let used: std::collections::HashSet<u32> = numbers.free.drain(..).collect();
@@ -336,12 +336,11 @@ impl Ram {
         }
     }
 
-    /// Frees quarantined chunks that `is_pinned` does not name any more.
-    pub fn leave_quarantine(&mut self, is_pinned: impl Fn(PageNumber) -> bool) {
-        let (kept, freed) =
-            std::mem::take(&mut self.quarantine).into_iter().partition(|(page, order)| {
-                (page.0..page.0 + (1 << order)).any(|p| is_pinned(PageNumber(p)))
-            });
+    /// Frees quarantined chunks (first page and order) that are not `is_pinned` any more.
+    pub fn leave_quarantine(&mut self, is_pinned: impl Fn(PageNumber, u8) -> bool) {
+        let (kept, freed) = std::mem::take(&mut self.quarantine)
+            .into_iter()
+            .partition(|(page, order)| is_pinned(*page, *order));
         self.quarantine = kept;
         let freed: Vec<(PageNumber, u8)> = freed;
         for (page, order) in freed {
@@ -495,9 +494,9 @@ mod tests {
         ram.recall(slot, 0);
         ram.release(slot, 0, entry, true);
         let used = ram.used_bytes();
-        ram.leave_quarantine(|page| page == entry.page());
+        ram.leave_quarantine(|page, order| (page, order) == (entry.page(), entry.order()));
         assert_eq!(ram.used_bytes(), used);
-        ram.leave_quarantine(|_| false);
+        ram.leave_quarantine(|_, _| false);
         assert_eq!(ram.used_bytes(), 0);
     }
 

@@ -31,13 +31,16 @@ pub enum Want {
 
 /// Bytes of a chunk that are not yet drained.
 pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
+    if entry.is_stored() {
+        return u64::from(entry.pages()) * PAGE_BYTES as u64;
+    }
     let first = entry.page().0;
     let count = pages::count_dirty(memory.lanes(), first, first + entry.pages());
     u64::from(count) * PAGE_BYTES as u64
 }
 
-/// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, or
-/// it moved.
+/// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, it
+/// moved, or programs have it mapped for writing.
 ///
 /// # Errors
 /// If the memory cannot be read; the pages are dirty again then.
@@ -49,7 +52,7 @@ pub fn take<'b>(
     buffer: &'b mut Vec<u8>,
 ) -> Result<Option<Snapshot<'b>>> {
     let entry = memory.entry(slot, index).unrecalled();
-    if entry.is_absent() {
+    if entry.is_absent() || entry.is_stored() {
         return Ok(None);
     }
     let (lanes, first, last) = (memory.lanes(), entry.page().0, entry.page().0 + entry.pages());

@@ -17,6 +17,7 @@ pub mod lock;
 
 pub mod descriptor;
 pub mod futex;
+pub mod maps;
 pub mod process;
 pub mod requests;
 pub mod socket;
