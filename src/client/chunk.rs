@@ -156,9 +156,22 @@ impl<'c> Piece<'c> {
         if copied.is_ok() {
             pages::publish(self.lanes, self.first, self.last, owner, notes.words());
         } else {
+            self.clear_holes(notes);
             self.give_up(owner, notes);
         }
         copied
+    }
+
+    /// What was begun in holes must not show in maps of the chunk.
+    #[cold]
+    fn clear_holes(&self, notes: &mut Notes) {
+        let (arena, state) = (&self.memory.arena, self.segment_state());
+        for page in self.first..self.last {
+            if !pages::was_valid(notes.words(), self.first, page) {
+                // A page that cannot be written for want of memory is no page yet: zeros.
+                let _ = arena.write(PageNumber(page), 0, &ZEROS, state);
+            }
+        }
     }
 
     fn fill(&self, bytes: &[u8], notes: &mut Notes) -> Result<()> {

@@ -12,6 +12,7 @@ use terral_format::message::{
 };
 use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::maps::How as MapHow;
 
 use crate::copy::Chunks;
 use crate::holes::Extent;
@@ -245,6 +246,19 @@ impl File {
     pub fn seek(&self, offset: u64, want: Extent) -> Result<Option<u64>> {
         self.words()?;
         self.chunks.seek(&self.connection, offset, want)
+    }
+
+    /// Maps a part of the file into the address space, as `mmap(2)` does: no copy, seen by all who
+    /// map it. It reaches as far as is asked, also beyond the end of the file. Gives the address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if the file does not fit into memory.
+    pub fn map(&self, how: MapHow) -> Result<usize> {
+        let begin = Instant::now();
+        self.words_for(access::READ)?;
+        let at = self.chunks.map(&self.connection, how)?;
+        self.was_read(begin, 0)?;
+        Ok(at)
     }
 
     /// Attributes now.

@@ -24,6 +24,8 @@ mod copy;
 
 mod holes;
 
+mod maps;
+
 mod file;
 
 mod deferred;
@@ -44,3 +46,4 @@ pub use terral_format::message::{
 pub use terral_format::tables::access;
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::descriptor;
+pub use terral_transport::maps::How as MapHow;

@@ -60,6 +60,8 @@ mod directory;
 
 mod scan;
 
+mod remap;
+
 mod mapping;
 
 mod exec;

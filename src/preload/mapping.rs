@@ -1,19 +1,19 @@
-//! `mmap` of managed files: a private mapping is a copy in anonymous memory, and so is a shared one
-//! that can only be read.
+//! `mmap` of managed files: their chunks, shared by all who map them.
 //!
-//! Invariants: a shared mapping that could be written is refused with ENODEV, since that would not
-//! be seen by others. A copy does not show what others write later, and bytes beyond the end of the
-//! file are zero where the kernel would send SIGBUS.
-//! Not here: how the client maps the arena.
-
-use std::ffi::{c_int, c_void};
+//! Invariants: a private mapping that is small or may be executed is a copy in anonymous memory
+//! (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB). Not here: how chunks are pinned,
+//! what becomes of maps later (they are the kernel's), and how the client maps the arena.
 
 use libc::{off_t, size_t};
-use terral_client::access;
+use std::ffi::{c_int, c_void};
+use terral_client::{MapHow, access};
 
-use crate::data;
 use crate::real::{Served, alias, errno, kernel, set_errno};
 use crate::state::{self, Managed};
+use crate::{connect, data, remap};
+
+/// Private mappings up to this length are copies.
+const COPY_BYTES: size_t = 64 << 10;
 
 fn failed(errno: c_int) -> *mut c_void {
     set_errno(errno);
@@ -34,35 +34,10 @@ fn fill(managed: &Managed, room: &mut [u8], mut offset: off_t) -> Served<()> {
     Ok(())
 }
 
-fn copied(
-    managed: &Managed,
-    at: *mut c_void,
-    length: size_t,
-    protection: c_int,
-    flags: c_int,
-    offset: off_t,
-) -> Served<*mut c_void> {
-    managed.check_open()?;
-    if managed.file.is_directory() {
-        return Err(libc::ENODEV);
-    }
-    let access = managed.file.access();
-    if access & access::READ == 0 {
-        return Err(libc::EACCES);
-    }
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
-        if access & access::WRITE != 0 {
-            return Err(libc::ENODEV);
-        }
-        if protection & libc::PROT_WRITE != 0 {
-            return Err(libc::EACCES);
-        }
-    }
-    if offset < 0 || offset % 4096 != 0 || length == 0 {
-        return Err(libc::EINVAL);
-    }
+fn copied(managed: &Managed, how: &MapHow) -> Served<*mut c_void> {
+    let (at, length, protection) = (how.at as *mut c_void, how.length, how.protection);
     let writable = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = (flags & !libc::MAP_TYPE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let flags = how.flags | libc::MAP_ANONYMOUS;
     let mapped: isize = kernel!(SYS_mmap, at, length, writable, flags, -1, 0usize);
     if mapped == -1 {
         return Err(errno());
@@ -70,7 +45,7 @@ fn copied(
     let mapped = mapped as *mut c_void;
     // SAFETY: the kernel just gave this memory, readable and writable, to nobody else.
     let room = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), length) };
-    let mut served = fill(managed, room, offset);
+    let mut served = fill(managed, room, how.offset as off_t);
     if served.is_ok() && protection != writable {
         let done: c_int = kernel!(SYS_mprotect, mapped, length, protection);
         served = if done == 0 { Ok(()) } else { Err(errno()) };
@@ -80,6 +55,33 @@ fn copied(
         return Err(errno);
     }
     Ok(mapped)
+}
+
+fn shared(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
+    remap::watch();
+    match connect::serve(|| managed.file.map(how)) {
+        Ok(at) => Ok(at as *mut c_void),
+        Err(libc::ENOSPC) => Err(libc::ENOMEM),
+        Err(libc::EFBIG) => Err(libc::EOVERFLOW),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn mapped(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
+    managed.check_open()?;
+    if managed.file.is_directory() {
+        return Err(libc::ENODEV);
+    }
+    let access = managed.file.access();
+    let unwritable = how.stores() && access & access::WRITE == 0;
+    if access & access::READ == 0 || unwritable {
+        return Err(libc::EACCES);
+    }
+    let private = how.flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    if private && (how.length <= COPY_BYTES || how.protection & libc::PROT_EXEC != 0) {
+        return copied(managed, &how);
+    }
+    shared(managed, how)
 }
 
 #[unsafe(no_mangle)]
@@ -92,13 +94,18 @@ unsafe extern "C" fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     let held = if flags & libc::MAP_ANONYMOUS != 0 { None } else { state::managed(fd) };
-    match held {
-        Some(held) => copied(&held, at, length, protection, flags, offset).unwrap_or_else(failed),
-        None => {
-            let mapped: isize = kernel!(SYS_mmap, at, length, protection, flags, fd, offset);
-            mapped as *mut c_void
-        }
+    let Some(held) = held else {
+        let mapped: isize = kernel!(SYS_mmap, at, length, protection, flags, fd, offset);
+        return mapped as *mut c_void;
+    };
+    let whole = offset >= 0 && offset % 4096 == 0 && length > 0;
+    let kind = flags & libc::MAP_TYPE;
+    let known = [libc::MAP_PRIVATE, libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE].contains(&kind);
+    if !whole || !known || length > isize::MAX as usize {
+        return failed(if whole && known { libc::ENOMEM } else { libc::EINVAL });
     }
+    let how = MapHow { at: at.addr(), length, protection, flags, offset: offset as u64 };
+    mapped(&held, how).unwrap_or_else(failed)
 }
 
 alias! {

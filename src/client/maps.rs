@@ -1,0 +1,69 @@
+//! Maps a file's chunks into the program's address space, as
+//! `docs/decisions/2026-11-21-memory-maps.md` prescribes. Not here: which maps are copies.
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::message::Request;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::maps::{How, Window};
+
+use crate::copy::Chunks;
+use crate::map;
+use crate::session::Connection;
+
+/// Chunks that the server is asked for at a time.
+const ASKED: u64 = 8;
+/// A chunk that is another one each time it is pinned is given up.
+const TRIES: u32 = 1000;
+
+/// Whether a chunk may be mapped as it is.
+fn is_fit(entry: MapEntry, how: &How) -> bool {
+    entry.is_mappable() && !entry.is_recalled() && (entry.is_stored() || !how.stores())
+}
+
+impl Chunks {
+    /// Maps what `how` says, whole. Gives the address.
+    pub(crate) fn map(&self, connection: &Connection, how: How) -> Result<usize> {
+        let bytes = how.length.next_multiple_of(PAGE_BYTES);
+        let end = how.offset.checked_add(bytes as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or_else(|| Error::new(ErrorKind::TooLarge, "map"))?;
+        let mut window = Window::reserve(connection.instance(), how)?;
+        let mut at = how.offset;
+        while at < end {
+            let next = ((at / CHUNK_BYTES + 1) * CHUNK_BYTES).min(end);
+            self.map_piece(connection, &mut window, &how, at..next, end)?;
+            at = next;
+        }
+        Ok(window.keep())
+    }
+
+    /// Maps bytes that lie in one chunk.
+    fn map_piece(
+        &self,
+        connection: &Connection,
+        window: &mut Window<'_>,
+        how: &How,
+        range: std::ops::Range<u64>,
+        end: u64,
+    ) -> Result<()> {
+        let first = range.start / CHUNK_BYTES;
+        for _ in 0..TRIES {
+            let entry = map::entry(&connection.memory, self.record(connection)?, first);
+            if !is_fit(entry, how) {
+                let count = (end.div_ceil(CHUNK_BYTES) - first).min(ASKED) as u32;
+                let (file, stores) = (self.file, how.stores());
+                connection.call(Request::Map { file, first, count, stores })?;
+                continue;
+            }
+            window.pin(entry.page())?;
+            // A server that moves it has raised the flag before it asked for locks.
+            if map::entry(&connection.memory, self.record(connection)?, first) == entry {
+                let (at, within) = (range.start - how.offset, range.start % CHUNK_BYTES);
+                let bytes = (range.end - range.start) as usize;
+                return window.place(at as usize, entry.page(), within as usize, bytes);
+            }
+            window.unpin(entry.page())?;
+        }
+        Err(Error::new(ErrorKind::WouldBlock, "a chunk that does not stay"))
+    }
+}
