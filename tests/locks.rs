@@ -2,16 +2,16 @@
 //! be killed; so can the server.
 #![cfg(not(loom))]
 
+mod actor;
 mod files;
 mod process;
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use actor::{Actor, answer};
 use files::open;
 use process::{Process, start_server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -120,11 +120,6 @@ fn obey(instance: &Path) {
     }
 }
 
-/// In one write, so that threads do not mix; the mark tells it from what the test harness says.
-fn answer(text: &str) {
-    std::io::stderr().write_all(format!("= {text}\n").as_bytes()).expect("the test reads");
-}
-
 const ROUNDS: u64 = 400;
 
 /// Counts in a file, under a lock that excludes all the others, as only a lock makes right.
@@ -162,53 +157,8 @@ impl Home {
     }
 }
 
-struct Actor {
-    process: Process,
-    orders: ChildStdin,
-    answers: Receiver<String>,
-}
-
-impl Actor {
-    fn start(home: &Home) -> Self {
-        let mut command = process::command("locker", &home.instance());
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("starts");
-        let (orders, said) = (child.stdin.take().expect("piped"), child.stderr.take());
-        let (tell, answers) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(said.expect("piped")).lines().map_while(Result::ok) {
-                let told = line.strip_prefix("= ").map(str::to_owned);
-                if told.is_some_and(|told| tell.send(told).is_err()) {
-                    return;
-                }
-            }
-        });
-        let actor = Actor { process: Process(child), orders, answers };
-        assert_eq!(actor.answer(), "ready");
-        actor
-    }
-
-    fn tell(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("it lives");
-    }
-
-    fn answer(&self) -> String {
-        self.answers.recv_timeout(Duration::from_secs(20)).expect("an answer within 20 s")
-    }
-
-    fn waits(&self) {
-        let early = self.answers.recv_timeout(Duration::from_millis(300));
-        assert!(early.is_err(), "does not wait: {early:?}");
-    }
-
-    fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.answer()
-    }
-
-    fn pid(&self) -> u32 {
-        self.process.0.id()
-    }
+fn locker(home: &Home) -> Actor {
+    Actor::start("locker", &home.instance())
 }
 
 const BLOCKED: &str = "errno 11";
@@ -217,7 +167,7 @@ const BLOCKED: &str = "errno 11";
 fn ranges_of_two_processes_split_merge_and_convert() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     assert_eq!(one.ask("0 lock p0-99x"), "ok");
     assert_eq!(two.ask("0 lock p99-99s"), BLOCKED);
     assert_eq!(two.ask("0 lock p100-100x"), "ok");
@@ -241,7 +191,7 @@ fn ranges_of_two_processes_split_merge_and_convert() {
 fn locks_of_descriptions_are_their_own_and_flock_is_a_world_apart() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     assert_eq!(one.ask("0 lock dx"), "ok");
     assert_eq!(one.ask("1 lock ds"), BLOCKED, "another description of the same process");
     assert_eq!(one.ask("0 lock ps"), BLOCKED, "the process is not its description");
@@ -260,7 +210,7 @@ fn locks_of_descriptions_are_their_own_and_flock_is_a_world_apart() {
 fn a_process_that_closes_or_ends_gives_its_locks_back() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     assert_eq!(one.ask("0 lock p0-9x"), "ok");
     assert_eq!(one.ask("2 release -"), "ok", "of another file");
     assert_eq!(two.ask("0 lock p0-9x"), BLOCKED);
@@ -272,7 +222,7 @@ fn a_process_that_closes_or_ends_gives_its_locks_back() {
     assert_eq!(one.ask("0 lock px"), "ok");
     assert_eq!(one.ask("0 lock fx"), "ok");
     for round in 0..20 {
-        let mut holder = Actor::start(&home);
+        let mut holder = locker(&home);
         let word = ["p200-200x", "d200-200x", "fx"][round % 3];
         if word == "fx" {
             assert_eq!(one.ask("0 lock fu"), "ok");
@@ -294,7 +244,7 @@ fn a_process_that_closes_or_ends_gives_its_locks_back() {
 fn a_child_that_inherited_the_descriptor_keeps_its_lock() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     let child: i32 = one.ask("inherit").parse().expect("a process");
     assert_eq!(two.ask("0 lock fs"), BLOCKED);
     one.process.kill();
@@ -311,7 +261,7 @@ fn who_waits_gets_the_lock_when_its_holder_is_killed_or_lets_go() {
     let _server = start_server(&home.instance(), None);
     let mut fastest = Duration::MAX;
     for word in ["p10-19x", "d10-19x", "fx"] {
-        let (mut holder, mut waiter) = (Actor::start(&home), Actor::start(&home));
+        let (mut holder, mut waiter) = (locker(&home), locker(&home));
         assert_eq!(holder.ask(&format!("0 lock {word}")), "ok");
         waiter.tell(&format!("0 wait {word}"));
         waiter.waits();
@@ -334,7 +284,7 @@ fn who_waits_gets_the_lock_when_its_holder_is_killed_or_lets_go() {
 fn more_threads_may_wait_than_there_are_request_slots() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let mut one = Actor::start(&home);
+    let mut one = locker(&home);
     assert_eq!(one.ask("0 lock fx"), "ok");
     for _ in 0..12 {
         one.tell("thread wait fs");
@@ -350,7 +300,7 @@ fn more_threads_may_wait_than_there_are_request_slots() {
 fn a_deadlock_is_refused_and_the_other_goes_on() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let mut actors: Vec<Actor> = (0..3).map(|_| Actor::start(&home)).collect();
+    let mut actors: Vec<Actor> = (0..3).map(|_| locker(&home)).collect();
     for (at, actor) in actors.iter_mut().enumerate() {
         assert_eq!(actor.ask(&format!("0 lock p{at}-{at}x")), "ok");
     }
@@ -370,19 +320,19 @@ fn a_deadlock_is_refused_and_the_other_goes_on() {
 fn locks_and_those_who_wait_outlive_the_server() {
     let home = Home::new();
     let mut server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     assert_eq!(one.ask("0 lock p0-9x"), "ok");
     assert_eq!(one.ask("0 lock d20-29s"), "ok");
     assert_eq!(one.ask("0 lock fx"), "ok");
     assert_eq!(one.ask("0 lock p4-5u"), "ok");
-    let mut third = Actor::start(&home);
+    let mut third = locker(&home);
     assert_eq!(third.ask("2 lock px"), "ok");
     two.tell("0 wait fx");
     two.waits();
     server.kill();
     third.process.kill();
     let mut server = start_server(&home.instance(), None);
-    let mut late = Actor::start(&home);
+    let mut late = locker(&home);
     assert_eq!(late.ask("0 test p0-5s"), format!("{} 0-3 Exclusive", one.pid()));
     assert_eq!(late.ask("0 lock p4-5x"), "ok");
     assert_eq!(late.ask("0 lock d20-29x"), BLOCKED);
@@ -402,7 +352,7 @@ fn locks_and_those_who_wait_outlive_the_server() {
 fn exec_keeps_the_locks_of_the_process_and_a_close_still_gives_them_back() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
-    let (mut one, mut two) = (Actor::start(&home), Actor::start(&home));
+    let (mut one, mut two) = (locker(&home), locker(&home));
     assert_eq!(one.ask("0 lock p0-9x"), "ok");
     assert_eq!(one.ask("exec"), "ready");
     assert_eq!(two.ask("0 lock p0-9x"), BLOCKED);

@@ -1,6 +1,8 @@
 //! Maps a file's chunks into the program's address space, as
 //! `docs/decisions/2026-11-21-memory-maps.md` prescribes. Not here: which maps are copies.
 
+use std::time::{Duration, Instant};
+
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::message::Request;
@@ -15,6 +17,9 @@ use crate::session::Connection;
 const ASKED: u64 = 8;
 /// A chunk that is another one each time it is pinned is given up.
 const TRIES: u32 = 1000;
+/// How long memory may be full: what is pinned already cannot give way to somebody else's map.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether a chunk may be mapped as it is.
 fn is_fit(entry: MapEntry, how: &How) -> bool {
@@ -27,6 +32,9 @@ impl Chunks {
         let bytes = how.length.next_multiple_of(PAGE_BYTES);
         let end = how.offset.checked_add(bytes as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or_else(|| Error::new(ErrorKind::TooLarge, "map"))?;
+        if bytes as u64 > connection.memory.geometry.arena_bytes() {
+            return Err(Error::new(ErrorKind::NoSpace, "a map of more than there is memory"));
+        }
         let mut window = Window::reserve(connection.instance(), how)?;
         let mut at = how.offset;
         while at < end {
@@ -35,6 +43,18 @@ impl Chunks {
             at = next;
         }
         Ok(window.keep())
+    }
+
+    fn ask_to_map(&self, connection: &Connection, request: Request<'_>) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            match connection.call(request) {
+                Err(error) if error.kind == ErrorKind::NoSpace && begin.elapsed() < PATIENCE => {
+                    std::thread::sleep(PAUSE);
+                }
+                answer => return answer.map(drop),
+            }
+        }
     }
 
     /// Maps bytes that lie in one chunk.
@@ -52,7 +72,7 @@ impl Chunks {
             if !is_fit(entry, how) {
                 let count = (end.div_ceil(CHUNK_BYTES) - first).min(ASKED) as u32;
                 let (file, stores) = (self.file, how.stores());
-                connection.call(Request::Map { file, first, count, stores })?;
+                self.ask_to_map(connection, Request::Map { file, first, count, stores })?;
                 continue;
             }
             window.pin(entry.page())?;

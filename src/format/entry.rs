@@ -100,6 +100,11 @@ impl MapEntry {
         MapEntry(self.0 & !STORED)
     }
 
+    /// Whether both are the same grant of the same chunk, whatever their flags.
+    pub fn is_chunk_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !(RECALLED | MAPPABLE | STORED) == 0
+    }
+
     /// Reads an entry another process may be changing.
     pub fn load(word: &AtomicU64) -> Self {
         MapEntry(word.load(Ordering::SeqCst))
@@ -127,6 +132,8 @@ mod tests {
         assert!(mapped.is_mappable() && mapped.is_stored() && !entry.is_mappable());
         assert_eq!((mapped.page(), mapped.order()), (entry.page(), entry.order()));
         assert_eq!(mapped.unstored().unmappable(), entry);
+        assert!(mapped.recalled().is_chunk_of(entry));
+        assert!(!MapEntry::new(entry.page(), 9, 1).is_chunk_of(entry));
     }
 
     #[test]

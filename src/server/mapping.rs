@@ -168,6 +168,15 @@ impl State {
         self.names.is_written(ino) || self.is_stored(ino)
     }
 
+    /// Whether the drain has something to do that does not wait for the end of maps.
+    pub(crate) fn can_drain(&self) -> bool {
+        let free = |ino| {
+            let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+            !self.is_stored(ino) || slot.is_some_and(|slot| self.has_dirty(slot))
+        };
+        self.backing.is_some() && self.debts.iter().any(|(ino, _)| free(ino))
+    }
+
     /// Counts as written what was stored in the chunks of a file through maps that are no more.
     pub(crate) fn settle_stores(&mut self, slot: FileSlot) {
         let stored = |(_, entry): &(u64, MapEntry)| entry.is_stored();

@@ -454,13 +454,14 @@ impl State {
         u64::from(entry.pages()) * PAGE_BYTES as u64
     }
 
-    /// Whether a chunk has bytes, none of them owed, and nobody is about to add some.
+    /// Whether a chunk is of use only as a copy: nothing of it is owed, nor about to be.
     fn is_settled(&self, entry: MapEntry) -> bool {
         if entry.is_stored() {
             return false;
         }
         let lanes = self.ram.memory().lanes();
-        let mut some = false;
+        // A hole that was mapped; one that was not waits for its writer.
+        let mut some = entry.is_mappable();
         for page in entry.page().0..entry.page().0 + entry.pages() {
             match pages::state(lanes, page) {
                 PageState::Valid { dirty: false } => some = true,

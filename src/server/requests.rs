@@ -50,15 +50,12 @@ impl State {
     /// Whether to let the caller wait: memory is full, but the drain will free some.
     fn must_park(&self, reply: &Reply, taken: &Taken) -> bool {
         let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
-        let owed = !self.debts.is_empty() && self.backing.is_some();
+        let owed = full && self.can_drain();
         let chunks = matches!(
             frame::decode::<Envelope<'_>>(&taken.message),
-            Ok(Envelope {
-                request: Request::Grant { .. } | Request::Stage { .. } | Request::Map { .. },
-                ..
-            })
+            Ok(Envelope { request: Request::Grant { .. } | Request::Stage { .. }, .. })
         );
-        full && owed && chunks && !taken.told && !self.leaving
+        owed && chunks && !taken.told && !self.leaving
     }
 
     fn act(&mut self, session: SessionSlot, message: &[u8]) -> Result<(Reply, bool)> {

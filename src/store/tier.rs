@@ -79,7 +79,7 @@ pub fn take<'b>(
             return Err(error);
         }
     }
-    let still = memory.entry(slot, index).unrecalled() == entry;
+    let still = memory.entry(slot, index).is_chunk_of(entry);
     Ok(still.then_some(Snapshot { bytes: buffer, runs }))
 }
 
