@@ -257,6 +257,10 @@ impl File {
         let begin = Instant::now();
         self.words_for(access::READ)?;
         let at = self.chunks.map(&self.connection, how)?;
+        if how.stores() {
+            // Nobody can tell when; later it might undo a time that was set.
+            self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+        }
         self.was_read(begin, 0)?;
         Ok(at)
     }

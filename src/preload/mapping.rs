@@ -69,13 +69,13 @@ fn shared(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
 
 fn mapped(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
     managed.check_open()?;
-    if managed.file.is_directory() {
-        return Err(libc::ENODEV);
-    }
     let access = managed.file.access();
     let unwritable = how.stores() && access & access::WRITE == 0;
     if access & access::READ == 0 || unwritable {
         return Err(libc::EACCES);
+    }
+    if managed.file.is_directory() {
+        return Err(libc::ENODEV);
     }
     let private = how.flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
     if private && (how.length <= COPY_BYTES || how.protection & libc::PROT_EXEC != 0) {

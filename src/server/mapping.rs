@@ -4,8 +4,6 @@
 //! Invariants: a chunk that is mapped keeps its place while its file has it; only a recalled chunk
 //! changes its flags (docs/decisions/2026-11-21-memory-maps.md). Not here: the mapping itself.
 
-use std::sync::atomic::Ordering;
-
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_CHUNKS,
@@ -17,7 +15,6 @@ use terral_format::pages::{self, PageState};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps;
 
-use crate::authn::now_ns;
 use crate::state::State;
 
 /// Most chunks of one request: 16 MiB.
@@ -101,7 +98,6 @@ impl State {
         if stores {
             // What is stored in a hole shall be read.
             pages::fill_holes(memory.lanes(), first, last);
-            memory.header(slot).modified_ns().store(now_ns(), Ordering::SeqCst);
         }
         self.ram.unrecall(slot, index, fit);
         Ok(())
@@ -191,7 +187,6 @@ impl State {
             let used = (inside.div_ceil(PAGE_BYTES as u64)).min(entry.pages().into()) as u32;
             let first = entry.page().0;
             pages::mark_dirty(memory.lanes(), first, first + used);
-            memory.header(slot).modified_ns().store(now_ns(), Ordering::SeqCst);
             self.ram.unrecall(slot, index, entry.unstored());
         }
     }

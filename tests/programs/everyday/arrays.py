@@ -18,6 +18,14 @@ print(np.load("a.npy", mmap_mode="r")[5, 5])
 private = np.load("a.npy", mmap_mode="c")
 private[0, 0] = 5
 print(private[0, 0], np.load("a.npy")[0, 0])
+stored = np.memmap("mapped", dtype="i8", mode="w+", shape=(700, 1000))
+stored[:] = 3
+stored[5, 6] = 7
+stored.flush()
+again = np.memmap("mapped", dtype="i8", mode="r+", shape=(700, 1000))
+again[699, 999] = 8
+del again
+print(stored[699, 999], np.fromfile("mapped", dtype="i8").sum(), os.path.getsize("mapped"))
 with open("two", "wb") as f:
     np.save(f, a)
     np.save(f, a + 1)

@@ -178,7 +178,16 @@ def mappings():
     with open("a/f", "rb") as f:
         private = mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
         shared = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        return private[2:6], shared.find(b"yy"), len(shared)
+        found = private[2:6], shared.find(b"yy"), len(shared)
+    with open("a/mapped", "w+b") as f:
+        f.write(b"some text\n" * 20000)
+        f.flush()
+        with mmap.mmap(f.fileno(), 0) as stored:
+            stored[5:9] = b"TEXT"
+            stored.move(100000, 0, 1000)
+            stored.flush()
+            f.seek(99999)
+            return found, f.read(11), stored.rfind(b"TEXT"), stored.size()
 
 
 @topic
