@@ -52,14 +52,15 @@ const READ: i32 = 1;
 const READ_WRITE: i32 = 3;
 const MAP_SHARED: i32 = 1;
 
-/// Writes a file of 8 MiB, not in whole pages, as often as it can.
+/// Writes a file of 16 MiB, not in whole pages, and waits.
 fn fill(client: &Client, name: &str) -> ! {
-    let file = open(client, name);
+    let (file, bytes) = (open(client, name), vec![7; 2 * MIB - 5000]);
     answer("begins");
+    for at in (1000..16 * MIB).step_by(2 * MIB) {
+        file.write_at(&bytes, at as u64).expect("writes");
+    }
     loop {
-        for at in (0..8 * MIB - 50_000).step_by(50_000) {
-            file.write_at(&[7; 40_000], at as u64).expect("writes");
-        }
+        std::thread::park();
     }
 }
 
@@ -365,18 +366,18 @@ fn a_writer_that_dies_in_a_hole_leaves_no_trace_in_a_map() {
     for round in 0..40u64 {
         let name = format!("a{round}");
         let file = open(&bench.client, &name);
-        file.truncate(8 << 20).expect("grows");
+        file.truncate(16 << 20).expect("grows");
         let (mut reader, mut writer) = (bench.mapper(), bench.mapper());
-        assert_eq!(reader.ask(&format!("map {name} {}", 8 * MIB)), "ok");
+        assert_eq!(reader.ask(&format!("map {name} {}", 16 * MIB)), "ok");
         let alive = bench.sessions();
         writer.tell(&format!("fill {name}"));
         assert_eq!(writer.answer(), "begins");
         std::thread::sleep(Duration::from_micros(100 * (round % 20)));
         writer.process.kill();
         bench.until("buried", || bench.sessions() < alive);
-        let mut found = vec![1; 8 * MIB];
+        let mut found = vec![1; 16 * MIB];
         file.read_at(&mut found, 0).expect("reads");
-        assert_eq!(reader.ask(&format!("hash 0 {}", 8 * MIB)), hash(&found));
+        assert_eq!(reader.ask(&format!("hash 0 {}", 16 * MIB)), hash(&found));
         died_within += u32::from(found.contains(&7) && found.contains(&0));
         file.close();
         bench.client.unlink(name.as_bytes()).expect("unlinks");
