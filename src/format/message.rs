@@ -107,8 +107,8 @@ pub enum RenameHow {
     Exchange,
 }
 
-/// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of nothing
-/// is `chown(2)` of nothing, which takes set-id bits off.
+/// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of
+/// nothing is `chown(2)` of nothing, which takes set-id bits off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Permission bits.

@@ -95,8 +95,12 @@ unsafe extern "C" fn utimensat(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
+    if fd < 0 {
+        // The kernel's call would take it for a path that is missing.
+        return answer(Err(libc::EBADF));
+    }
     // SAFETY: the caller promises the times.
-    if unsafe { is_nothing(times) } && fd >= 0 {
+    if unsafe { is_nothing(times) } {
         return 0;
     }
     // SAFETY: as above.

@@ -322,8 +322,22 @@ impl State {
         Change { mode: (kept != mode).then_some(kept), ..change }
     }
 
+    /// Makes a file `size` bytes long. By its path, one that is so already stays as it is; by a
+    /// descriptor, it counts as written (truncate(2)).
+    pub fn truncate_target(&mut self, target: &Target<'_>, size: u64) -> Result<()> {
+        let ino = self.target(target)?;
+        self.permit_truncate(ino)?;
+        if let (Target::Path(path), Some(now)) = (target, self.attributes(ino)) {
+            self.permit(&now, 2, path)?;
+            if now.size == size {
+                return Ok(());
+            }
+        }
+        self.truncate(ino, size)
+    }
+
     /// Only a file has bytes to cut.
-    pub(crate) fn permit_truncate(&self, ino: Ino) -> Result<()> {
+    fn permit_truncate(&self, ino: Ino) -> Result<()> {
         let kind = match self.names.inode(ino).map(|inode| inode.kind) {
             Some(Kind::Directory) => ErrorKind::IsDirectory,
             Some(Kind::Symlink) => ErrorKind::Link,

@@ -130,11 +130,7 @@ impl State {
             Request::SetXattr { target, name, value, how } => {
                 self.set_xattr(&target, name, value, how)
             }
-            Request::Truncate { target, size } => {
-                let ino = self.target(&target)?;
-                self.permit_truncate(ino)?;
-                self.truncate(ino, size)
-            }
+            Request::Truncate { target, size } => self.truncate_target(&target, size),
             Request::Grant { file, first, count, pages } => {
                 self.grant(session, file, (first, count), pages)
             }

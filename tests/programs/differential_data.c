@@ -15,9 +15,15 @@
 
 static char buffer[400000];
 
+/* POSIX: to read nothing does nothing; on tmpfs it counts as an access. */
+static size_t length_to_read(void) {
+    size_t length = some_length();
+    return length > 0 || !feature("atime") || feature("empty_reads") ? length : 1;
+}
+
 static void read_some(void) {
     int fd = open_slot();
-    size_t length = some_length();
+    size_t length = length_to_read();
     ssize_t count = read(fd, buffer, length);
     say(" %zu", length);
     result(count);
@@ -52,7 +58,7 @@ static void write_some(void) {
 
 static void pread_some(void) {
     int fd = open_slot();
-    size_t length = some_length();
+    size_t length = length_to_read();
     off_t at = chance(3) ? -1 : some_offset();
     ssize_t count = pread(fd, buffer, length, at);
     say(" %zu@%lld", length, (long long)at);
@@ -134,12 +140,50 @@ static void seek(void) {
     result(lseek(fd, at, (int)whence));
 }
 
+static int only_zeros(int fd, off_t from, off_t to) {
+    static char bytes[65536];
+    while (from < to) {
+        size_t want = to - from < (off_t)sizeof bytes ? (size_t)(to - from) : sizeof bytes;
+        ssize_t count = pread(fd, bytes, want, from);
+        if (count <= 0) {
+            return 0;
+        }
+        for (ssize_t i = 0; i < count; i++) {
+            if (bytes[i] != 0) {
+                return 0;
+            }
+        }
+        from += count;
+    }
+    return 1;
+}
+
+/* Whether an answer of lseek(2) may be: what is passed over as a hole reads as zeros. */
+static int is_sound(int fd, off_t at, int whence, off_t found, off_t size) {
+    off_t data = whence == SEEK_DATA ? found : lseek(fd, found, SEEK_DATA);
+    off_t hole = whence == SEEK_DATA ? at : found;
+    int inside = found == -1 ? whence == SEEK_DATA : found >= at && found <= size;
+    return inside && only_zeros(fd, hole, data == -1 ? size : data);
+}
+
+/* What counts as data, beyond what was written, is the file system's. */
 static void seek_data(void) {
     int fd = open_slot();
     off_t at = some_offset();
     int whence = chance(50) ? SEEK_DATA : SEEK_HOLE;
     say(" %lld %s", (long long)at, whence == SEEK_DATA ? "DATA" : "HOLE");
-    result(lseek(fd, at, whence));
+    struct stat status;
+    int known = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > at;
+    off_t here = lseek(fd, 0, SEEK_CUR), found = lseek(fd, at, whence);
+    if (feature("exact_holes") || !known || here == -1) {
+        result(found);
+        return;
+    }
+    char byte;
+    int moved = found == -1 || lseek(fd, 0, SEEK_CUR) == found;
+    int reads = pread(fd, &byte, 1, at) == 1;
+    int sound = !reads || is_sound(fd, at, whence, found, status.st_size);
+    say(" moved=%d sound=%d back=%lld", moved, sound, (long long)lseek(fd, here, SEEK_SET));
 }
 
 static off_t some_size(void) {
@@ -184,10 +228,7 @@ static void fallocate_some(void) {
                                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 FALLOC_FL_PUNCH_HOLE};
     int fd = open_slot();
-    int punches = !feature("holes") || feature("punched_holes");
-    int mode = feature("keep_size") && chance(15) ? FALLOC_FL_KEEP_SIZE
-               : punches                             ? ONE_OF(modes)
-                                                     : 0;
+    int mode = feature("keep_size") && chance(15) ? FALLOC_FL_KEEP_SIZE : ONE_OF(modes);
     off_t at = some_offset(), length = chance(4) ? 0 : chance(4) ? -1 : (off_t)draw(20000);
     say(" %d %lld+%lld", mode, (long long)at, (long long)length);
     result(fallocate(fd, mode, at, length));
@@ -241,7 +282,7 @@ static void map_some(void) {
     if (!feature("map_directory") && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
         return;
     }
-    if (feature("holes") && has_hole(fd)) {
+    if (feature("exact_holes") && has_hole(fd)) {
         return; /* On tmpfs reading a mapped hole fills it. */
     }
     int protection = PROT_READ | (writes ? PROT_WRITE : 0);
