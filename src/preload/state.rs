@@ -66,6 +66,7 @@ static TABLE: [AtomicU32; NUMBERS] = [const { AtomicU32::new(UNKNOWN) }; NUMBERS
 static SLOTS: [Slot; NUMBERS] =
     [const { Slot { users: AtomicU32::new(FREE), value: UnsafeCell::new(MaybeUninit::uninit()) } };
         NUMBERS];
+/// Where to look for a free slot first, modulo their number.
 static HINT: AtomicU32 = AtomicU32::new(0);
 /// One more than the highest number that ever was managed.
 static END: AtomicU32 = AtomicU32::new(0);
@@ -102,6 +103,12 @@ impl Drop for Held {
         // SAFETY: nobody else uses the slot, and CHANGING keeps everybody out.
         unsafe { (*slot.value.get()).assume_init_drop() };
         slot.users.store(FREE, Ordering::Release);
+        // The one taken last is the next again: open and close stay in the same memory.
+        let hint = HINT.load(Ordering::Relaxed);
+        let last = hint.wrapping_sub(1);
+        if last % NUMBERS as u32 == self.0 {
+            let _ = HINT.compare_exchange(hint, last, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
