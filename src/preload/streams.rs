@@ -1,11 +1,10 @@
 //! glibc's own streams over this library's calls. Inside libc a stream reaches the kernel through
-//! a few entries of two tables, which glibc exports: four of those are put to the functions below,
+//! a few entries of two tables, which glibc exports: five of those are put to the functions below,
 //! once something is managed, so that every stream serves whatever its descriptor is.
 //!
 //! Invariants: an entry is replaced only where it holds the very function that glibc exports under
-//! that name, in all places or in none; the tables' memory is read-only again afterwards. `fstat`
-//! stays libc's: what it says of a managed descriptor makes stdio ask `lseek` for the end. Not
-//! here: how streams come to be (`stdio`).
+//! that name, in all places or in none; the tables' memory is read-only again afterwards. Not here:
+//! how streams come to be (`stdio`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -40,8 +39,8 @@ const _: () = assert!(std::mem::offset_of!(Head, offset) == 144);
 /// Entries of a table, of which glibc uses 21.
 const ENTRIES: usize = 21;
 const TABLES: [&CStr; 2] = [c"_IO_file_jumps", c"_IO_wfile_jumps"];
-const NAMES: [&CStr; 4] =
-    [c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek", c"_IO_file_close"];
+const NAMES: [&CStr; 5] =
+    [c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek", c"_IO_file_close", c"_IO_file_stat"];
 
 const UNTOUCHED: u32 = 0;
 const CHANGING: u32 = 1;
@@ -86,6 +85,7 @@ fn change() -> bool {
         stream_write as *const () as usize,
         stream_seek as *const () as usize,
         stream_close as *const () as usize,
+        stream_stat as *const () as usize,
     ];
     let theirs = NAMES.map(symbol);
     let tables = TABLES.map(|name| symbol(name) as *const AtomicUsize);
@@ -219,4 +219,9 @@ unsafe extern "C" fn stream_seek(stream: *mut FILE, offset: off_t, whence: c_int
 unsafe extern "C" fn stream_close(stream: *mut FILE) -> c_int {
     // SAFETY: the stream gives its descriptor up.
     unsafe { libc::close(number(stream)) }
+}
+
+unsafe extern "C" fn stream_stat(stream: *mut FILE, to: *mut c_void) -> c_int {
+    // SAFETY: stdio passes room for a `struct stat`.
+    unsafe { libc::fstat(number(stream), to.cast()) }
 }

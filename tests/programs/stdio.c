@@ -87,6 +87,19 @@ static void buffering(void) {
     CHECK(fclose(f) == 0);
 }
 
+/* How much room a seek from the end leaves in the buffer shows in when it is written. */
+static void seek_from_end(void) {
+    static char space[16];
+    struct stat st;
+    FILE *f = fopen("end", "w");
+    CHECK(f != NULL && fprintf(f, "%300s", "") == 300 && fclose(f) == 0);
+    f = fopen("end", "r+");
+    CHECK(f != NULL && setvbuf(f, space, _IOFBF, sizeof space) == 0);
+    CHECK(fseek(f, -3, SEEK_END) == 0 && ftell(f) == 297 && fputc('x', f) == 'x');
+    CHECK(fprintf(f, "0123456789ab\n") == 13 && stat("end", &st) == 0 && st.st_size == 311);
+    CHECK(fclose(f) == 0);
+}
+
 static void descriptors(void) {
     int fd = open("fd", O_RDWR | O_CREAT | O_TRUNC, 0644);
     FILE *f = fdopen(fd, "w");
@@ -152,6 +165,7 @@ int main(int count, char **arguments) {
     write_and_read();
     update();
     buffering();
+    seek_from_end();
     descriptors();
     reopening();
     standard_streams();
