@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int};
 
 use libc::off_t;
-use terral_client::{File, HeldLock, LockKind, LockRange, Locker};
+use terral_client::{File, HeldLock, LockKind, LockRange, Locker, access};
 
 use crate::hook::by_fd;
 use crate::real::{Served, alias, errno, kernel, libc_call, set_errno};
@@ -140,8 +140,12 @@ alias! {
 }
 
 /// Gives back what the process itself has locked of `file`, of which it is about to close a
-/// descriptor (fcntl(2)). Costs next to nothing where it never took a lock; errno stays.
+/// descriptor (fcntl(2)), unless that only stands for a path. Costs next to nothing where it never
+/// took a lock; errno stays.
 pub fn release(file: &File) {
+    if file.access() & (access::READ | access::WRITE) == 0 {
+        return;
+    }
     let before = errno();
     // Should the server be gone, so are the locks.
     let _ = connect::serve(|| file.release_locks());
