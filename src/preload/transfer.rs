@@ -183,8 +183,8 @@ unsafe extern "C" fn copy_file_range(
     }))
 }
 
-/// As [`may_copy`]: `sendfile` has errors of its own.
-fn may_send(from: &Side, to: &Side) -> Served<()> {
+/// As [`may_copy`]: `sendfile` has errors of its own. A directory is one only where it is read.
+fn may_send(from: &Side, to: &Side, count: usize) -> Served<()> {
     let allow = |held: &Held, right: u64| match data::allow(held, right) {
         Err(libc::EISDIR) => Err(libc::EINVAL),
         allowed => allowed,
@@ -210,7 +210,8 @@ fn may_send(from: &Side, to: &Side) -> Served<()> {
     if appends {
         return Err(libc::EINVAL);
     }
-    from.held.as_ref().map_or(Ok(()), |held| allow(held, access::READ))
+    let read = from.held.as_ref().filter(|_| count > 0);
+    read.map_or(Ok(()), |held| allow(held, access::READ))
 }
 
 #[unsafe(no_mangle)]
@@ -220,7 +221,8 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: siz
     if source.held.is_none() && target.held.is_none() {
         return kernel!(SYS_sendfile, to, from, at, count);
     }
-    let sent = may_send(&source, &target).and_then(|()| copy(&source, &target, count, false));
+    let sent =
+        may_send(&source, &target, count).and_then(|()| copy(&source, &target, count, false));
     answer(sent.map(|done| {
         // SAFETY: as above.
         unsafe { source.tell(at, done) };
