@@ -92,8 +92,10 @@ impl State {
 
     /// The value of one.
     pub fn xattr(&mut self, target: &Target<'_>, name: &[u8]) -> Result<Reply> {
-        check_name(name)?;
         let inode = self.xattr_target(target, READ)?;
+        if inode.kind != Kind::Symlink {
+            check_name(name)?;
+        }
         let value = self.xattrs.of(inode.ino).and_then(|values| values.get(name));
         let missing = || Error::new(ErrorKind::NoData, String::from_utf8_lossy(name));
         value.cloned().map(Reply::Xattr).ok_or_else(missing)
@@ -126,12 +128,12 @@ impl State {
         value: Option<&[u8]>,
         how: XattrHow,
     ) -> Result<()> {
+        let ino = self.xattr_target(target, WRITE)?.ino;
         check_name(name)?;
         let refuse = |kind| Err(Error::new(kind, String::from_utf8_lossy(name)));
         if value.is_some_and(|value| value.len() > XATTR_VALUE_MAX) {
             return refuse(ErrorKind::TooBig);
         }
-        let ino = self.xattr_target(target, WRITE)?.ino;
         let values = self.xattrs.of(ino);
         let there = values.is_some_and(|values| values.contains_key(name));
         match (how, value, there) {
