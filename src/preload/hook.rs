@@ -97,11 +97,11 @@ pub enum FoundBoth<T> {
     Served(Result<T, c_int>),
 }
 
-/// What is wrong with the way to a name, if something is.
+/// What is wrong with the way to a name, if something is. A dot at the end has all before it on the
+/// way.
 #[cold]
 pub fn way_to(name: &Name<'_>) -> Result<(), c_int> {
-    let slash = name.path.iter().rposition(|byte| *byte == b'/');
-    let above = &name.path[..slash.unwrap_or(0)];
+    let above = name.above().get(name.absolute.len() - name.path.len()..).unwrap_or(b"");
     match connect::with(|client| client.stat(above))?.kind {
         Kind::Directory => Ok(()),
         Kind::Symlink => Err(libc::ELOOP),
@@ -109,22 +109,34 @@ pub fn way_to(name: &Name<'_>) -> Result<(), c_int> {
     }
 }
 
-/// What Linux finds wrong with a first path before it looks at the second: with all of it, or only
-/// with the way there.
+/// What Linux finds wrong with a first path before it looks at the second: only with the way there
+/// if it is moved ([`Last::Name`]), else with all of it.
 #[cold]
-fn looked_up(first: Where<'_>, way: bool) -> Result<(), c_int> {
+fn looked_up(first: Where<'_>, last: Last) -> Result<(), c_int> {
+    let way = last == Last::Name;
     match first {
         Where::Kernel(..) if way => Ok(()),
         Where::Kernel(at, path) => {
             let found: c_int = kernel!(SYS_faccessat, at, path, libc::F_OK);
             if found == 0 { Ok(()) } else { Err(errno()) }
         }
-        Where::Managed(name) if way => match way_to(&name) {
-            // The way goes on elsewhere; the second path's fault is as good an answer.
-            Err(libc::ELOOP) => Ok(()),
-            looked => looked,
-        },
-        Where::Managed(name) => connect::with(|client| client.stat_through(name.path)).map(drop),
+        Where::Managed(name) => {
+            let path = if way { [name.above(), b"/"].concat() } else { name.text() };
+            let last = if way { Last::Followed } else { last };
+            let path = [&path[..], b"\0"].concat();
+            let look = |name: Name<'_>| match connect::with(|client| client.stat(name.path))?.kind {
+                Kind::Symlink if last.follows(&name) => Err(libc::ELOOP),
+                Kind::File if name.directory => Err(libc::ENOTDIR),
+                _ => Ok(()),
+            };
+            // SAFETY: the path ends with the zero that was put there.
+            match unsafe {
+                find(libc::AT_FDCWD, path.as_ptr().cast(), last, &mut Space::new(), look)
+            } {
+                Found::Kernel(at, path) => looked_up(Where::Kernel(at, path), Last::Followed),
+                Found::Served(looked) => looked,
+            }
+        }
         Where::Failed(errno) => Err(errno),
     }
 }
@@ -150,10 +162,10 @@ pub unsafe fn find_both<T>(
             (Where::Failed(errno), _) => return FoundBoth::Served(Err(errno)),
             (Where::Managed(from), Where::Managed(to)) => (from, to),
             (first, Where::Failed(errno)) => {
-                return FoundBoth::Served(Err(looked_up(first, true).err().unwrap_or(errno)));
+                return FoundBoth::Served(Err(looked_up(first, one.2).err().unwrap_or(errno)));
             }
             (first, _) => {
-                return FoundBoth::Served(looked_up(first, false).and(Err(libc::EXDEV)));
+                return FoundBoth::Served(looked_up(first, one.2).and(Err(libc::EXDEV)));
             }
         };
         match serve(from, to) {

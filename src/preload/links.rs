@@ -11,7 +11,7 @@ use terral_client::Kind;
 use crate::entrance::{either_inside, instead};
 use crate::hook::{FoundBoth, Last, by_path, find_both};
 use crate::metadata::of_name;
-use crate::path::{Name, Space, standing_for};
+use crate::path::{Name, PATH_BYTES, Space, standing_for};
 use crate::real::{Served, answer, kernel};
 use crate::state::Held;
 use crate::{connect, metadata, settings};
@@ -100,7 +100,7 @@ unsafe extern "C" fn __readlinkat_chk(
 }
 
 /// A new name, which is no directory: with a slash after it there can be none.
-fn check_new(name: &Name<'_>) -> Served<()> {
+pub fn check_new(name: &Name<'_>) -> Served<()> {
     if !name.directory && !name.path.is_empty() {
         return Ok(());
     }
@@ -118,17 +118,17 @@ fn make_symbolic(name: &Name<'_>, target: &[u8]) -> Served<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symlinkat(to: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
-    by_path!(
-        dirfd,
-        path,
-        Last::Name,
-        |at, path| kernel!(SYS_symlinkat, to, at, path),
-        // SAFETY: the caller promises a string.
-        |name| match unsafe { CStr::from_ptr(to) }.to_bytes() {
-            b"" => Err(libc::ENOENT),
-            target => make_symbolic(&name, target),
-        }
-    )
+    // SAFETY: the caller promises a string.
+    let target = unsafe { CStr::from_ptr(to) }.to_bytes();
+    // Linux looks at it before it looks at the path.
+    match target.len() {
+        0 => return answer(Err(libc::ENOENT)),
+        PATH_BYTES.. => return answer(Err(libc::ENAMETOOLONG)),
+        _ => {}
+    }
+    by_path!(dirfd, path, Last::Name, |at, path| kernel!(SYS_symlinkat, to, at, path), |name| {
+        make_symbolic(&name, target)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -7,12 +7,14 @@ use std::ffi::{c_char, c_int};
 use libc::{dev_t, mode_t};
 
 use crate::hook::{Last, by_path};
+use crate::links::check_new;
 use crate::metadata::of_name;
 use crate::path::Name;
 use crate::real::{Served, kernel};
 use crate::{close, open};
 
 fn make(name: &Name<'_>, mode: mode_t) -> Served<c_int> {
+    check_new(name)?;
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => {
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;

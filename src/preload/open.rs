@@ -185,7 +185,7 @@ pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_
     let fd = by_path!(
         dirfd,
         path,
-        last(flags),
+        last(meaningful(flags)),
         |at, path| {
             let fd: c_int = kernel!(SYS_openat, at, path, flags, mode);
             if fd >= 0 {

@@ -62,6 +62,12 @@ impl Name<'_> {
         }
     }
 
+    /// The absolute path of what must be a directory for there to be such a name.
+    pub fn above(&self) -> &[u8] {
+        let slash = self.absolute.iter().rposition(|byte| *byte == b'/');
+        if self.dots { self.absolute } else { &self.absolute[..slash.unwrap_or(0)] }
+    }
+
     /// The absolute path, with an ending that says the same.
     pub fn text(&self) -> Vec<u8> {
         [self.absolute, self.ending()].concat()

@@ -131,8 +131,11 @@ impl State {
     /// A file that has no name yet, in the directory at `path`.
     fn make_unnamed(&mut self, path: &[u8], how: OpenHow) -> Result<Ino> {
         let parent = self.resolve(path)?;
-        if !self.names.inode(parent).is_some_and(|inode| inode.is_directory()) {
-            return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
+        let refuse = |kind| Err(Error::new(kind, shown(path)));
+        match self.names.inode(parent).map(|inode| inode.kind) {
+            Some(Kind::Directory) => {}
+            Some(Kind::Symlink) => return refuse(ErrorKind::Link),
+            _ => return refuse(ErrorKind::NotDirectory),
         }
         self.permit_change_in(parent, path)?;
         Ok(self.make(parent, b"", Kind::File, how.mode, b""))
