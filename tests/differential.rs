@@ -54,15 +54,8 @@ const COMPARED: &[&str] = &[
 ];
 
 /// Families that differ today.
-const LEFT_OUT: &[&str] = &[
-    "closed_at_exec",
-    "exchange",
-    "links",
-    "moved",
-    "nodes",
-    "symlinks",
-    "tmpfile_link",
-];
+const LEFT_OUT: &[&str] =
+    &["closed_at_exec", "exchange", "links", "moved", "nodes", "symlinks", "tmpfile_link"];
 
 /// Differences on purpose, each with its reason.
 const ON_PURPOSE: &[(&str, &str)] = &[

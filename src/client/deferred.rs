@@ -90,6 +90,9 @@ impl Connection {
 
     fn spare(&self, kernel: bool) -> Option<Spare> {
         let own = self.own().ok()?;
+        if !own.in_hand.are(kernel) {
+            return None;
+        }
         if let Some(spare) = own.in_hand.take() {
             return Some(spare);
         }
@@ -131,18 +134,13 @@ impl Connection {
             return None;
         }
         let (directory, name) = self.place(path)?;
-        let key = Key::name(hash(index_of(directory.ino), name));
-        let missing = matches!(self.look_again(directory.ino, name)?, Lookup::Missing);
-        if !missing || self.memory.deferred().is_pending(key) || !self.may_defer(kernel) {
-            return None;
-        }
-        let spare = self.spare(kernel)?;
-        let held = self.claim(key, true)?;
+        let held = self.claim(Key::name(hash(index_of(directory.ino), name)), true)?;
         let missing = matches!(self.look_again(directory.ino, name), Some(Lookup::Missing));
-        if !missing || !held.is_open() {
+        let may = missing && held.is_open() && self.may_defer(kernel);
+        let Some(spare) = may.then(|| self.spare(kernel)).flatten() else {
             held.withdraw();
             return None;
-        }
+        };
         let time_ns = now_ns();
         let header = self.memory.header(spare.file.slot)?;
         header.modified_ns.store(time_ns, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::message::{FileRef, Spare};
 
 /// Files in hand at a time, at most.
-pub(crate) const SPARES: usize = 64;
+pub(crate) const SPARES: usize = 256;
 
 /// Files in hand, and whether there may be.
 pub(crate) struct InHand {
@@ -16,6 +16,10 @@ pub(crate) struct InHand {
     /// `description << 32 | slot` and `nonce` of each.
     places: [AtomicU64; SPARES],
     nonces: [AtomicU32; SPARES],
+    /// 1 + whether their descriptions live as long as their kernel descriptors; 0: there were none.
+    kind: AtomicU32,
+    /// Where the next one is looked for first.
+    taken: AtomicU32,
     /// What could have been deferred so far.
     pub(crate) asked: AtomicU32,
     /// How many to ask for next.
@@ -33,6 +37,8 @@ impl Default for InHand {
             inos: [const { AtomicU64::new(0) }; SPARES],
             places: [const { AtomicU64::new(0) }; SPARES],
             nonces: [const { AtomicU32::new(0) }; SPARES],
+            kind: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             next: AtomicU32::new(4),
             may_defer: AtomicBool::new(false),
@@ -43,9 +49,17 @@ impl Default for InHand {
 }
 
 impl InHand {
+    /// Whether they are of this kind; the first who asks decides.
+    pub(crate) fn are(&self, kernel: bool) -> bool {
+        let kind = 1 + u32::from(kernel);
+        let order = (Ordering::Relaxed, Ordering::Relaxed);
+        self.kind.compare_exchange(0, kind, order.0, order.1).map_or_else(|is| is == kind, |_| true)
+    }
+
     /// One of them.
     pub(crate) fn take(&self) -> Option<Spare> {
-        for at in 0..SPARES {
+        let first = self.taken.load(Ordering::Relaxed) as usize;
+        for at in (0..SPARES).map(|at| (first + at) % SPARES) {
             let ino = self.inos[at].load(Ordering::Acquire);
             if ino == 0 {
                 continue;
@@ -55,6 +69,7 @@ impl InHand {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             // A number never comes again: if it is still there, so is all that belongs to it.
             if self.inos[at].compare_exchange(ino, 0, order.0, order.1).is_ok() {
+                self.taken.store(at as u32 + 1, Ordering::Relaxed);
                 return Some(Spare {
                     file: FileRef { ino: Ino(ino), slot: FileSlot(place as u32) },
                     description: DescriptionSlot((place >> 32) as u32),

@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::storage::SMALL_ORDER;
 
 /// Most files in hand of one session.
-const SPARES_MAX: u32 = 64;
+const SPARES_MAX: u32 = 256;
 
 impl State {
     // Files in hand.
