@@ -149,7 +149,9 @@ fn link_open(held: &Held, name: &Name<'_>) -> Served<c_int> {
     let found = metadata::of_file(held)?;
     let tmpfile = libc::O_TMPFILE & !libc::O_DIRECTORY;
     let linkable = |flags: c_int| flags & tmpfile != 0 && flags & libc::O_EXCL == 0;
-    if found.links == 0 && !held.flags.is_none_or(linkable) {
+    // A directory is refused for what it is, by the server.
+    let gone = found.links == 0 && found.kind != Kind::Directory;
+    if gone && !held.flags.is_none_or(linkable) {
         let there = connect::with(|client| client.stat(name.path));
         return Err(there.map_or_else(|errno| errno, |_| libc::EEXIST));
     }

@@ -55,6 +55,11 @@ static void through_links(void) {
     FAILS(open("directory/.", O_WRONLY | O_CREAT, 0600), EISDIR);
     fd = open("to-file", O_PATH | O_CREAT | O_EXCL, 0600);
     CHECK(fd >= 0 && close(fd) == 0);
+    int removed = mkdir("removed", 0755) == 0 ? open("removed", O_RDONLY) : -1;
+    CHECK(removed >= 0 && rmdir("removed") == 0);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", removed);
+    FAILS(linkat(AT_FDCWD, name, AT_FDCWD, "again", AT_SYMLINK_FOLLOW), EPERM);
+    CHECK(close(removed) == 0);
     FAILS(lsetxattr("to-file", "user.", "", 0, 0), EPERM);
 }
 
