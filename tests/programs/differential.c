@@ -66,6 +66,7 @@ static const struct operation *pick(int in_child) {
 }
 
 void run_one(int in_child) {
+    find_depth();
     const struct operation *operation = pick(in_child);
     say("%s", operation->name);
     operation->run();

@@ -24,7 +24,6 @@ struct world {
     int processes;
     int slot[SLOTS];
     int directory[DIRECTORIES];
-    int directory_depth[DIRECTORIES];
     int depth; /* of the working directory below the root */
     FILE *stream[STREAMS];
     char root[1024];
@@ -74,8 +73,10 @@ const char *some_path(int directory);
 /* For calls with more than one thing to object to: POSIX leaves open which of them is told, so
  * there are none of the names that are objected to unless the run asks for that order too. */
 const char *some_plain_path(int directory);
-/* A directory that is never moved or removed, said too, and how deep below the root it is. */
-const char *some_home(int *depth, int *relative);
+/* A directory that is mostly never moved or removed, said too. */
+const char *some_home(void);
+/* Finds out how deep below the root the process is; leaves a directory that was removed. */
+void find_depth(void);
 /* AT_FDCWD or a directory that is open, said too. */
 int some_base(void);
 /* Whether a directory of that name may be moved or removed in this run; says so if not. */

@@ -53,6 +53,9 @@ static void open_one(void) {
             say("|%s", open_flags[i].name);
         }
     }
+    if (flags & O_PATH && !feature("path_of_link")) {
+        flags &= ~O_NOFOLLOW;
+    }
     int mode = some_mode();
     if ((flags & O_ACCMODE) == O_RDONLY && !feature("create_to_read")) {
         flags &= ~O_CREAT;
@@ -111,14 +114,12 @@ static void close_one(void) {
 
 static void open_directory(void) {
     uint32_t which = draw(DIRECTORIES);
-    int depth, relative;
     say(" D%u", which);
-    const char *path = some_home(&depth, &relative);
+    const char *path = some_home();
     int fd = open(path, O_RDONLY | O_DIRECTORY | (chance(50) ? O_CLOEXEC : 0));
     result(fd < 0 ? -1 : 0);
     if (fd >= 0) {
         put(&world.directory[which], fd);
-        world.directory_depth[which] = depth + (relative ? world.depth : 0);
     }
 }
 

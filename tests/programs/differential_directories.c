@@ -165,17 +165,10 @@ static void change_directory(void) {
     if (chance(35)) {
         uint32_t which = draw(DIRECTORIES);
         say(" D%u", which);
-        int answer = fchdir(world.directory[which]);
-        result(answer);
-        world.depth = answer == 0 ? world.directory_depth[which] : world.depth;
+        result(fchdir(world.directory[which]));
         return;
     }
-    int depth, relative;
-    int answer = chdir(some_home(&depth, &relative));
-    result(answer);
-    if (answer == 0) {
-        world.depth = depth + (relative ? world.depth : 0);
-    }
+    result(chdir(some_home()));
 }
 
 static void enter_file(void) {

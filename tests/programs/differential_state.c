@@ -123,11 +123,31 @@ void say_status(const struct stat *status) {
     say(" own=%d}", status->st_uid == geteuid() && status->st_gid == getegid());
 }
 
-void say_path(const char *path) {
+void find_depth(void) {
+    char here[8192];
+    if (getcwd(here, sizeof here) == NULL) {
+        world.depth = 0;
+        if (!feature("removed_directory") && chdir(world.root) != 0) {
+            say(" lost");
+        }
+        return;
+    }
     size_t length = strlen(world.root);
+    int below = strncmp(here, world.root, length) == 0;
+    world.depth = 0;
+    for (const char *at = here + length; below && *at != 0; at++) {
+        world.depth += *at == '/';
+    }
+}
+
+/* What is beside the root is told from its parent on. */
+void say_path(const char *path) {
+    const char *slash = strrchr(world.root, '/');
+    size_t above = (size_t)(slash - world.root), length = strlen(world.root);
+    int beside = above > 0 && strncmp(path, world.root, above) == 0;
     int below = strncmp(path, world.root, length) == 0;
-    const char *rest = below ? path + length : path;
-    say(below ? " @%.60s" : " %.60s", rest);
+    const char *rest = path + (below ? length : beside ? above : 0);
+    say(" %s%.60s", below ? "@" : beside ? "^" : "", rest);
     if (strlen(rest) > 60) {
         say("...(%zu)", strlen(rest));
     }
@@ -212,22 +232,12 @@ const char *some_plain_path(int directory) {
     return path_of(directory, !feature("errno_order"));
 }
 
-const char *some_home(int *depth, int *relative) {
+const char *some_home(void) {
     static char path[2048];
-    *relative = world.depth > 0 && chance(40);
-    path[0] = 0;
-    *depth = 0;
-    if (*relative && chance(60)) {
-        strcpy(path, "..");
-        *depth = -1;
-    } else {
-        *relative = 0;
-        strcpy(path, world.root);
-    }
+    strcpy(path, world.depth > 0 && chance(40) && chance(60) ? ".." : world.root);
     for (int more = (int)draw(3); more > 0; more--) {
         strcat(path, "/");
         component(path, sizeof path, 'd');
-        *depth += 1;
     }
     say_path(path);
     return path;
@@ -238,7 +248,9 @@ int some_base(void) {
         return AT_FDCWD;
     }
     uint32_t which = draw(DIRECTORIES);
-    if (world.directory[which] < 0) {
+    struct stat status;
+    if (fstat(world.directory[which], &status) != 0 ||
+        (status.st_nlink == 0 && !feature("removed_directory"))) {
         return AT_FDCWD;
     }
     say(" D%u:", which);

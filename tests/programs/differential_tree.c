@@ -60,7 +60,7 @@ static void print_entry(FILE *out, const char *path, const struct stat *status) 
         target[length < 0 ? 0 : length] = 0;
         size_t root = strlen(world.root);
         int inside = strncmp(target, world.root, root) == 0;
-        fprintf(out, " -> %s%.100s", inside ? "@" : "", target + (inside ? root : 0));
+        fprintf(out, " -> %s%s", inside ? "@" : "", target + (inside ? root : 0));
     }
     print_attributes(out, path);
 }
