@@ -8,7 +8,7 @@ use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
-use terral_format::names::flag;
+use terral_format::names::{Inode, flag};
 use terral_format::record::{Fingerprint, Record};
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
@@ -19,7 +19,9 @@ use terral_store::tier::{self, Want};
 
 use crate::debts::{SharedVersion, Version};
 use crate::lookup::shown;
+use crate::names::is_known;
 use crate::shared::Shared;
+use crate::state::State;
 
 /// Progress is shown at least after this many bytes.
 const SHOW_BYTES: u64 = 32 << 20;
@@ -86,7 +88,7 @@ fn version_of(
         None => {
             let instance = shared.lock().began.instance;
             let (version, resumed) = Version::open(backing, job.ino, instance)?;
-            if !resumed && was_published(shared, backing, job.ino)? {
+            if !resumed && shared.lock().was_published(backing, job.ino)? {
                 version.staged.discard();
                 return Ok(None);
             }
@@ -111,27 +113,44 @@ fn version_of(
     Ok(Some((version, want)))
 }
 
-/// Whether a server that was killed had put the new version under its name and not yet said so.
-fn was_published(shared: &Shared, backing: &dyn Backing, ino: Ino) -> Result<bool> {
-    let mut state = shared.lock();
-    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
-    let (intent, before) = (inode.is(flag::INTENT), inode.published);
-    let Some(path) = state.names.path(ino).filter(|_| intent) else { return Ok(false) };
-    let found = match backing.stat(&state.names.backing_path(&path)) {
-        // A version of ours is another file there; the same one is half updated in place.
-        Ok(found) if before.is_none_or(|old| old.inode != found.fingerprint.inode) => found,
-        Ok(_) => return Ok(false),
-        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let (fingerprint, size) = (found.fingerprint, found.attributes.size);
-    state.record(Record::Published { ino, fingerprint });
-    state.record(Record::BackedTo { ino, size });
-    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
-        state.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
+impl State {
+    /// After a restart: what a server that was killed had put under its name and not yet said so is
+    /// known to be there, before its name can change. While the backing is away that must wait.
+    pub fn find_published(&mut self) {
+        let Some(backing) = self.backing.clone() else { return };
+        let begun = |inode: &Inode| inode.is(flag::INTENT) && !is_known(inode);
+        let begun: Vec<Ino> = self.names.inodes().filter(begun).map(|inode| inode.ino).collect();
+        for ino in begun {
+            let Ok((version, resumed)) = Version::open(&*backing, ino, self.began.instance) else {
+                continue;
+            };
+            if !resumed && self.was_published(&*backing, ino).unwrap_or(false) {
+                version.staged.discard();
+            }
+        }
     }
-    state.commit()?;
-    Ok(true)
+
+    /// Whether a server that was killed had put the new version under its name and not yet said so.
+    fn was_published(&mut self, backing: &dyn Backing, ino: Ino) -> Result<bool> {
+        let Some(inode) = self.names.inode(ino) else { return Ok(false) };
+        let (intent, before) = (inode.is(flag::INTENT), inode.published);
+        let Some(path) = self.names.path(ino).filter(|_| intent) else { return Ok(false) };
+        let found = match backing.stat(&self.names.backing_path(&path)) {
+            // A version of ours is another file there; the same one is half updated in place.
+            Ok(found) if before.is_none_or(|old| old.inode != found.fingerprint.inode) => found,
+            Ok(_) => return Ok(false),
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (fingerprint, size) = (found.fingerprint, found.attributes.size);
+        self.record(Record::Published { ino, fingerprint });
+        self.record(Record::BackedTo { ino, size });
+        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+            self.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
+        }
+        self.commit()?;
+        Ok(true)
+    }
 }
 
 fn copy_whole(

@@ -339,6 +339,7 @@ fn adopt(state: &mut State) -> Result<()> {
     }
     state.close_unheld(None)?;
     state.commit()?;
+    state.find_published();
     state.find_debts();
     state.open_gate();
     Ok(())
