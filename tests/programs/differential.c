@@ -228,10 +228,12 @@ static void sequence(void) {
     }
 }
 
+/* What leads up from a process's root stays apart, too. */
 static void work_apart(int index, FILE *report) {
-    char root[2048];
-    snprintf(root, sizeof root, "%s/p%d", options.root, index);
-    if (mkdir(root, 0755) != 0) {
+    char above[2048], root[2100];
+    snprintf(above, sizeof above, "%s/p%d", options.root, index);
+    snprintf(root, sizeof root, "%s/in", above);
+    if (mkdir(above, 0755) != 0 || mkdir(root, 0755) != 0) {
         fail(root);
     }
     begin_world(index, root);
