@@ -81,7 +81,8 @@ clean: ## remove what was built
 NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp:lammps
 NEEDED = $(NEEDED_DEMO) strace:strace \
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
-	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash
+	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
+	valgrind:valgrind
 NEEDED_FILES = /usr/lib/python3/dist-packages/numpy:python3-numpy \
 	/usr/lib/python3/dist-packages/pip:python3-pip \
 	/usr/lib/python3/dist-packages/setuptools:python3-setuptools \

@@ -1,4 +1,4 @@
-/* Very many files in one directory: makes them, lists them, looks at some, and removes all but every
+/* Very many files in a directory: makes them, lists them, looks at some, and removes all but every
  * thousandth; fails if the second half of it takes over three times as long as the first. */
 #include <dirent.h>
 #include <fcntl.h>
