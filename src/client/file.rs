@@ -63,7 +63,12 @@ impl File {
 
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        self.chunks.file.slot.0 == u32::MAX
+        self.chunks.file.slot.0 == u32::MAX && !self.is_link()
+    }
+
+    /// Whether it is a symbolic link itself.
+    pub fn is_link(&self) -> bool {
+        self.access() & access::LINK != 0
     }
 
     /// The description, if it still is the one that was opened.

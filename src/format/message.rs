@@ -79,7 +79,8 @@ pub enum Target<'a> {
 /// How to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenHow {
-    /// Bits of [`access`](mod@crate::geometry): read 1, write 2, append 4, kernel-held 8.
+    /// Bits of [`access`](mod@crate::geometry): read 1, write 2, append 4, kernel-held 8, a link
+    /// itself 16.
     pub access: u8,
     /// Make the file if there is none.
     pub create: bool,

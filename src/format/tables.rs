@@ -96,6 +96,8 @@ pub mod access {
     pub const APPEND: u64 = 4;
     /// The description lives as long as its kernel descriptors; without it, as its session.
     pub const KERNEL: u64 = 8;
+    /// Of a symbolic link itself, if that is what was named: only to look at.
+    pub const LINK: u64 = 16;
 }
 
 /// An open-file description: what `dup`, `fork` and `exec` share.

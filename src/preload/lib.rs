@@ -47,6 +47,7 @@ mod vectors;
 mod links;
 mod names;
 mod nodes;
+mod polls;
 mod refused;
 mod sockets;
 mod space;

@@ -44,6 +44,12 @@ fn read(name: &Name<'_>) -> Served<Vec<u8>> {
     }
 }
 
+/// What an open link says.
+fn read_open(held: &Held) -> Served<Vec<u8>> {
+    let path = held.path()?;
+    connect::with(|client| client.read_link(&path))
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readlink(path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {
     // SAFETY: the same contract.
@@ -61,6 +67,11 @@ unsafe extern "C" fn readlinkat(
     unsafe {
         if let Some((_, held)) = standing_for(path) {
             return answer(give(&told_of(&held), buffer, room));
+        }
+        if let Some(held) = metadata::without_name(dirfd, path, libc::AT_EMPTY_PATH)
+            && held.file.is_link()
+        {
+            return answer(read_open(&held).and_then(|text| give(&text, buffer, room)));
         }
         by_path!(
             dirfd,

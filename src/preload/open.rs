@@ -81,8 +81,10 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         }
     };
     let append = if flags & libc::O_APPEND != 0 { access::APPEND } else { 0 };
+    let itself = libc::O_PATH | libc::O_NOFOLLOW;
+    let link = if flags & itself == itself && !name.directory { access::LINK } else { 0 };
     Ok(OpenHow {
-        access: (rights | append | access::KERNEL) as u8,
+        access: (rights | append | link | access::KERNEL) as u8,
         create,
         exclusive: create && flags & libc::O_EXCL != 0,
         truncate: flags & libc::O_TRUNC != 0,
@@ -123,7 +125,6 @@ fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
     let itself = connect::with(|client| client.stat(name.path));
     match itself {
         Ok(_) if !name.directory && flags & libc::O_DIRECTORY != 0 => libc::ENOTDIR,
-        Ok(_) if !name.directory && flags & libc::O_PATH != 0 => libc::EOPNOTSUPP,
         _ => libc::ELOOP,
     }
 }

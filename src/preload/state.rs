@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use terral_client::{File, access, descriptor};
 
@@ -68,6 +68,8 @@ static SLOTS: [Slot; NUMBERS] =
         NUMBERS];
 /// Where to look for a free slot first, modulo their number.
 static HINT: AtomicU32 = AtomicU32::new(0);
+/// Whether an `O_PATH` descriptor ever was managed.
+static PATHS: AtomicBool = AtomicBool::new(false);
 /// One more than the highest number that ever was managed.
 static END: AtomicU32 = AtomicU32::new(0);
 /// As the words of [`TABLE`]: the slot of the working directory, if there is one.
@@ -227,7 +229,16 @@ pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
     put(word, managed)
 }
 
+/// Whether `fd` is an `O_PATH` descriptor of ours. Costs nothing where none has been seen.
+#[inline]
+pub fn is_path(fd: c_int) -> bool {
+    PATHS.load(Ordering::Relaxed) && managed(fd).is_some_and(|held| held.check_open().is_err())
+}
+
 fn put(word: &AtomicU32, managed: Managed) -> Result<(), c_int> {
+    if managed.check_open().is_err() {
+        PATHS.store(true, Ordering::Relaxed);
+    }
     let start = HINT.fetch_add(1, Ordering::Relaxed);
     for step in 0..NUMBERS as u32 {
         let index = start.wrapping_add(step) % NUMBERS as u32;

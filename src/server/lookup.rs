@@ -132,8 +132,8 @@ impl State {
         match target {
             Target::Path(path) => self.resolve(path),
             Target::File(file) if file.slot.0 == u32::MAX => {
-                let inode = self.names.inode(file.ino).filter(|inode| inode.is_directory());
-                let stale = || Error::new(ErrorKind::BadHandle, format!("directory {}", file.ino));
+                let inode = self.names.inode(file.ino).filter(|inode| inode.kind != Kind::File);
+                let stale = || Error::new(ErrorKind::BadHandle, format!("inode {}", file.ino));
                 inode.map(|_| file.ino).ok_or_else(stale)
             }
             Target::File(file) => self.open_file(*file).map(|inode| inode.ino),

@@ -77,7 +77,11 @@ impl State {
         let writes = u64::from(how.access) & access::WRITE != 0;
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let inode = self.names.inode(ino).ok_or_else(missing)?;
-        if inode.kind == Kind::Symlink {
+        let link = inode.kind == Kind::Symlink;
+        let mut access = how.access;
+        if !link {
+            access &= !(access::LINK as u8);
+        } else if u64::from(access) & access::LINK == 0 {
             return Err(Error::new(ErrorKind::Link, shown(path)));
         }
         if inode.is_directory() && (writes || how.truncate || how.create) {
@@ -86,7 +90,10 @@ impl State {
         if how.directory && !inode.is_directory() {
             return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
         }
-        let slot = if inode.is_directory() { FileSlot(u32::MAX) } else { self.attach(ino)? };
+        let slot = match inode.kind {
+            Kind::File => self.attach(ino)?,
+            Kind::Directory | Kind::Symlink => FileSlot(u32::MAX),
+        };
         let file = FileRef { ino, slot };
         if how.truncate && self.ram.size(slot) > 0 {
             self.truncate(ino, 0)?;
@@ -95,8 +102,8 @@ impl State {
         }
         let description = self.descriptions.reserve(&self.instance)?;
         let nonce = self.new_nonce();
-        self.write_description(description, nonce, file, how.access);
-        self.record(Record::Opened { description, nonce, ino, access: how.access, session });
+        self.write_description(description, nonce, file, access);
+        self.record(Record::Opened { description, nonce, ino, access, session });
         if writes {
             self.owe(ino);
         }
