@@ -18,6 +18,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{by_name, fingerprint, found, read_full};
 use super::beneath::{Place, Root};
+use super::insist::insist;
 use super::staged::{DirStaged, clean, is_copy, move_across};
 use super::update::DirUpdate;
 use super::xattrs;
@@ -137,14 +138,17 @@ impl Backing for Dir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {
-        self.found("stat", path, &self.look("stat", path)?)
+        insist(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
         let fail = |error: Errno| self.root.failed("list", path, error);
         let directory = self.root.open_at("list", path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&directory).map_err(fail)? {
+        // Not by a name in it, which takes the right to search it.
+        let own =
+            directory.try_clone().map_err(|error| self.root.failed_io("list", path, &error))?;
+        for entry in rustix::fs::Dir::new(own).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name().to_bytes();
             let staging = path.is_empty() && name == STAGING || is_copy(name);
@@ -161,7 +165,8 @@ impl Backing for Dir {
 
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
         // Without NONBLOCK the open of a pipe would wait for a writer.
-        let file = self.root.open_at("read", path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = insist(&self.root, &[path], || self.root.open_at("read", path, flags))?;
         if self.found("read", path, &file)?.attributes.kind == Kind::Directory {
             return Err(self.root.failed("read", path, Errno::ISDIR));
         }
@@ -173,12 +178,15 @@ impl Backing for Dir {
     }
 
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
-        Ok(Box::new(DirUpdate::open(&self.root, path, |present| present == expect)?))
+        let same = |present: Fingerprint| present == expect;
+        let open = || DirUpdate::open(&self.root, path, same);
+        Ok(Box::new(insist(&self.root, &[path], open)?))
     }
 
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         let same = |present: Fingerprint| present.inode == expect.inode;
-        Ok(Box::new(DirUpdate::open(&self.root, path, same)?))
+        let open = || DirUpdate::open(&self.root, path, same);
+        Ok(Box::new(insist(&self.root, &[path], open)?))
     }
 
     fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
@@ -222,8 +230,10 @@ impl Backing for Dir {
     }
 
     fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
-        let (old, new) = (self.root.place("link", from)?, self.root.place("link", to)?);
-        links::link(&old, &new).map_err(|error| self.no_link("link to", to, &error))
+        insist(&self.root, &[from, to], || {
+            let (old, new) = (self.root.place("link", from)?, self.root.place("link", to)?);
+            links::link(&old, &new).map_err(|error| self.no_link("link to", to, &error))
+        })
     }
 
     fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {

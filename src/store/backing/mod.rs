@@ -19,6 +19,8 @@ mod beneath;
 
 mod attributes;
 
+mod insist;
+
 mod staged;
 
 mod links;

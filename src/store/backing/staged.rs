@@ -23,6 +23,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{dress, fingerprint, read_full};
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
+use super::insist::insist;
 use super::links::read_link;
 use super::{Published, STAGING, Staged, check_path};
 
@@ -217,7 +218,8 @@ impl Staged for DirStaged {
         size: u64,
         expect: Option<Fingerprint>,
     ) -> Result<Published> {
-        let published = self.put(path, attributes, size, expect);
+        let put = || self.put(path, attributes, size, expect);
+        let published = insist(&self.root, &[path], put);
         if published.is_err() {
             // Else the next `stage` could not open a version that is to be read-only.
             let _ = self.file.set_permissions(Permissions::from_mode(0o600));
