@@ -50,15 +50,13 @@ pub fn bring(
     }
 }
 
-/// What a change has become since: what was written later may be there before it, with its time.
+/// A change with the times as they are by now: what was written since may be there before it.
 fn as_it_is(state: &State, ino: Ino, change: &Change) -> Change {
     let Some(now) = state.attributes(ino) else { return *change };
     Change {
-        mode: change.mode.map(|_| now.mode),
-        uid: change.uid.map(|_| now.uid),
-        gid: change.gid.map(|_| now.gid),
         accessed_ns: change.accessed_ns.map(|_| now.accessed_ns),
         modified_ns: change.modified_ns.map(|_| now.modified_ns),
+        ..*change
     }
 }
 
