@@ -22,6 +22,8 @@ use crate::session::{Connection, Own};
 const ASKED: u32 = 2;
 /// Sticky directories (mode 01000) need a look at who owns what.
 const STICKY: u16 = 0o1000;
+/// What a directory must let who makes or removes a name in it: write and search.
+const CHANGE: u32 = 3;
 
 /// A claim, and the words it is of.
 struct Held<'c> {
@@ -108,11 +110,10 @@ impl Connection {
         let cut = path.iter().rposition(|byte| *byte == b'/');
         let (above, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
         let Known::Here(directory) = self.memory.walk(above) else { return None };
-        let user = self.user;
-        let shift = if directory.uid == user { 6 } else { 0 };
-        let may = user == 0 || directory.mode >> shift & 3 == 3;
+        let person = &self.memory.person;
+        let may = person.may(&directory.attributes(), CHANGE);
         let plain = directory.kind == Kind::Directory
-            && (user == 0 || directory.mode & STICKY == 0)
+            && (person.is_root() || directory.mode & STICKY == 0)
             && !directory.is(flag::OVERLAY);
         let named = !name.is_empty() && name.len() <= NAME_MAX;
         (may && plain && named).then_some((directory, name))
@@ -181,11 +182,10 @@ impl Connection {
     /// Changes attributes of an open file. False: ask.
     pub(crate) fn change_deferred(&self, file: FileRef, change: Change) -> bool {
         let Some(inode) = self.memory.look(|table| table.find(file.ino)) else { return false };
-        let user = self.user;
+        let person = &self.memory.person;
         let gives_away = change.uid.is_some() || change.gid.is_some();
-        let own = user == 0 || (inode.uid == user && !gives_away);
-        let spare = inode.is(flag::SPARE) && user == inode.uid;
-        if inode.kind != Kind::File || !(own || spare) || !self.may_defer(true) {
+        let own = person.owns(&inode.attributes()) && (person.is_root() || !gives_away);
+        if inode.kind != Kind::File || !own || !self.may_defer(true) {
             return false;
         }
         let Some(header) = self.memory.header(file.slot) else { return false };

@@ -14,6 +14,9 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::session::{Connection, Memory, unexpected};
 
+/// What a directory must let who looks for a name in it.
+const SEARCH: u32 = 1;
+
 /// What is known of a path.
 pub(crate) enum Known {
     /// It is this.
@@ -41,6 +44,9 @@ impl Memory {
         if directory.kind != Kind::Directory {
             let link = directory.kind == Kind::Symlink;
             return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
+        }
+        if !self.person.is_root() && !self.person.may(&directory.attributes(), SEARCH) {
+            return Known::Not(ErrorKind::Denied);
         }
         if name.len() > NAME_MAX {
             return Known::Not(ErrorKind::NameTooLong);

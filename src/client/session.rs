@@ -20,6 +20,7 @@ use terral_format::tables::{
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::arena::Arena;
+use terral_transport::permission::Person;
 use terral_transport::process;
 use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::Session;
@@ -45,6 +46,8 @@ pub(crate) struct Memory {
     tables: Region,
     headers: Region,
     pages: Region,
+    /// Whose programs these are: the server's user.
+    pub(crate) person: Person,
 }
 
 /// A session of this very process.
@@ -69,8 +72,6 @@ pub(crate) struct Connection {
     renewing: AtomicU32,
     /// The server was waited for in vain.
     gone: AtomicBool,
-    /// Whom the server takes this process for, whatever it becomes.
-    pub(crate) user: u32,
     pub(crate) locks: OwnLocks,
 }
 
@@ -127,6 +128,7 @@ impl Connection {
             tables: Region::map(&tables, geometry.tables_bytes(), false)?,
             headers: Region::map(&headers, geometry.headers_bytes(), true)?,
             pages: Region::map(&pages, geometry.pages_bytes(), true)?,
+            person: Person::effective(),
             geometry,
         };
         if memory.superblock().magic.load(Ordering::SeqCst) != MAGIC {
@@ -143,7 +145,6 @@ impl Connection {
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
-            user: process::user(),
             locks: OwnLocks::default(),
         };
         if holds_locks {

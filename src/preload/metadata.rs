@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{gid_t, mode_t, uid_t};
-use terral_client::{Attributes, Change, Kind};
+use terral_client::{Attributes, Change, Kind, Person};
 
 use crate::hook::{Last, by_fd, by_open_fd, by_path};
 use crate::path::{Name, standing_for};
@@ -125,30 +125,15 @@ unsafe extern "C" fn statx(
 }
 
 /// Whether the process may do `wanted`, by mode bits alone, with its effective or real ids.
-fn may(found: &Attributes, wanted: c_int, effective: bool) -> Served<c_int> {
+pub fn may(found: &Attributes, wanted: c_int, effective: bool) -> Served<c_int> {
     if wanted & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: these take nothing and cannot fail.
-    let (user, group) = unsafe {
-        if effective {
-            (libc::geteuid(), libc::getegid())
-        } else {
-            (libc::getuid(), libc::getgid())
-        }
-    };
+    let person = if effective { Person::effective() } else { Person::real() };
     let mode = attributes::mode(found);
-    let bits = if user == 0 {
-        let any_execute = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;
-        0o6 | u32::from(any_execute)
-    } else if user == found.uid {
-        mode >> 6 & 7
-    } else if group == found.gid {
-        mode >> 3 & 7
-    } else {
-        mode & 7
-    };
-    if wanted as u32 & !bits == 0 { Ok(0) } else { Err(libc::EACCES) }
+    let runs = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;
+    let refused = person.is_root() && wanted & libc::X_OK != 0 && !runs;
+    if person.may(found, wanted as u32) && !refused { Ok(0) } else { Err(libc::EACCES) }
 }
 
 #[unsafe(no_mangle)]

@@ -12,6 +12,7 @@ use terral_client::File;
 use crate::hook::{Last, by_fd, by_path};
 use crate::path::PATH_BYTES;
 use crate::real::{Served, answer, errno, kernel, libc_call};
+use crate::state::Managed;
 use crate::{cwd, metadata, settings};
 
 /// Stands in `directory` from now on, which is called `path`.
@@ -39,24 +40,29 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
         path,
         Last::Followed,
         |_at, path| left(kernel!(SYS_chdir, path)),
-        |name| enter(cwd::open(name.path)?, name.path)
+        |name| {
+            metadata::may(&metadata::of_name(&name, Last::Followed)?, libc::X_OK, true)?;
+            enter(cwd::open(name.path)?, name.path)
+        }
     )
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
-    by_fd!(fd, left(kernel!(SYS_fchdir, fd)), |held| {
-        if held.file.is_directory() {
-            let path = match held.path() {
-                // One that was removed can be entered; its name leads a child nowhere.
-                Err(libc::ENOENT) => Ok(format!("#{} (deleted)", held.file.ino().0).into_bytes()),
-                path => path,
-            };
-            path.and_then(|path| enter(held.file.clone(), &path))
-        } else {
-            Err(libc::ENOTDIR)
-        }
-    })
+    by_fd!(fd, left(kernel!(SYS_fchdir, fd)), |held| enter_open(&held))
+}
+
+fn enter_open(held: &Managed) -> Served<c_int> {
+    if !held.file.is_directory() {
+        return Err(libc::ENOTDIR);
+    }
+    metadata::may(&metadata::of_file(held)?, libc::X_OK, true)?;
+    let path = match held.path() {
+        // One that was removed can be entered; its name leads a child nowhere.
+        Err(libc::ENOENT) => format!("#{} (deleted)", held.file.ino().0).into_bytes(),
+        path => path?,
+    };
+    enter(held.file.clone(), &path)
 }
 
 /// Copies `path` into `buffer` of `room` bytes, or into fresh memory of the caller's to free.

@@ -7,12 +7,12 @@ use std::ffi::{c_char, c_int};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use libc::{timespec, timeval};
-use terral_client::Change;
+use terral_client::{Change, File, OpenHow, access};
 
 use crate::hook::{Last, by_path};
 use crate::metadata::{Target, change, without_name};
 use crate::real::{Served, answer, kernel};
-use crate::state;
+use crate::{connect, state};
 
 const NS: u64 = 1_000_000_000;
 
@@ -41,6 +41,42 @@ unsafe fn wanted(times: *const timespec) -> Served<Change> {
     Ok(Change { accessed_ns, modified_ns, ..Change::default() })
 }
 
+/// Whether both are to be now: that may also do who may write (utimensat(2)).
+unsafe fn is_now(times: *const timespec) -> bool {
+    // SAFETY: the caller promises two, or null.
+    let times =
+        if times.is_null() { None } else { Some(unsafe { &*times.cast::<[timespec; 2]>() }) };
+    times.is_none_or(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_NOW))
+}
+
+/// Sets the times of what is not one's own, by writing to it.
+#[cold]
+fn touch(target: &Target<'_>) -> Served<c_int> {
+    let how = OpenHow { access: access::WRITE as u8, ..OpenHow::default() };
+    let touched = |file: File| {
+        let touched = file.touch();
+        file.close();
+        touched
+    };
+    match target {
+        Target::Name(name, _) => {
+            connect::with(|client| client.open(name.path, how).and_then(touched))
+        }
+        Target::File(held) => connect::serve(|| held.file.reopen(how).and_then(touched)),
+    }
+    .map(|()| 0)
+}
+
+/// Sets the times that the caller wants.
+unsafe fn set(target: &Target<'_>, times: *const timespec) -> Served<c_int> {
+    // SAFETY: the caller promises the times.
+    match change(target, unsafe { wanted(times) }?) {
+        // SAFETY: as above.
+        Err(libc::EPERM) if unsafe { is_now(times) } => touch(target),
+        done => done,
+    }
+}
+
 /// Whether there is nothing to set: Linux then does not even look for the file.
 unsafe fn is_nothing(times: *const timespec) -> bool {
     // SAFETY: the caller promises two, or null.
@@ -51,10 +87,9 @@ unsafe fn is_nothing(times: *const timespec) -> bool {
 
 unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
     let held = state::managed(fd)?;
-    // SAFETY: the caller promises the times.
-    let wanted = unsafe { wanted(times) };
     let open = held.check_open();
-    Some(answer(open.and(wanted).and_then(|wanted| change(&Target::File(held), wanted))))
+    // SAFETY: the caller promises the times.
+    Some(answer(open.and_then(|()| unsafe { set(&Target::File(held), times) })))
 }
 
 #[unsafe(no_mangle)]
@@ -77,8 +112,7 @@ unsafe extern "C" fn utimensat(
     // SAFETY: the caller promises path and times.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
         // SAFETY: as above.
-        let wanted = unsafe { wanted(times) };
-        return answer(wanted.and_then(|wanted| change(&Target::File(held), wanted)));
+        return answer(unsafe { set(&Target::File(held), times) });
     }
     by_path!(
         dirfd,
@@ -87,8 +121,7 @@ unsafe extern "C" fn utimensat(
         |at, path| kernel!(SYS_utimensat, at, path, times, flags),
         |name| {
             // SAFETY: the caller promises the times.
-            let wanted = unsafe { wanted(times) };
-            wanted.and_then(|wanted| change(&Target::Name(name, Last::by(flags)), wanted))
+            unsafe { set(&Target::Name(name, Last::by(flags)), times) }
         }
     )
 }

@@ -19,8 +19,14 @@ impl State {
         let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing(from))?;
         let there = self.child_or_new(to_parent, to_name)?;
-        self.permit_change_in(parent, from)?;
-        self.permit_change_in(to_parent, to)?;
+        self.permit_moving(ino, parent, to_parent, from)?;
+        match there {
+            Some(there) if how == RenameHow::Exchange => {
+                self.permit_moving(there, to_parent, parent, to)?;
+            }
+            Some(there) => self.permit_removal(to_parent, there, to)?,
+            None => self.permit_change_in(to_parent, to)?,
+        }
         self.refuse_below_itself(ino, from, to)?;
         if how == RenameHow::Exchange {
             let there = there.ok_or_else(missing(to))?;
@@ -44,6 +50,17 @@ impl State {
             _ => Record::Renamed { parent, name, to_parent, to_name, time_ns },
         });
         Ok(())
+    }
+
+    /// Refuses to take a name elsewhere; a directory that gets another parent is itself changed.
+    fn permit_moving(&self, ino: Ino, parent: Ino, to_parent: Ino, path: &[u8]) -> Result<()> {
+        self.permit_removal(parent, ino, path)?;
+        match self.names.inode(ino) {
+            Some(inode) if inode.is_directory() && parent != to_parent => {
+                self.permit(&inode.attributes(), 2, path)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn refuse_below_itself(&self, moved: Ino, from: &[u8], to: &[u8]) -> Result<()> {

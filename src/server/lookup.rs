@@ -56,6 +56,7 @@ impl State {
     fn walk(&mut self, path: &[u8], parts: &[&[u8]]) -> Result<Ino> {
         let mut at = ROOT;
         for part in parts {
+            self.permit_search(at, path)?;
             at = self.child(at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
             match self.names.inode(at).map(|inode| inode.kind) {
                 Some(Kind::Directory) => {}
@@ -64,7 +65,14 @@ impl State {
                 _ => return Err(refuse(ErrorKind::NotDirectory, path)),
             }
         }
+        self.permit_search(at, path)?;
         Ok(at)
+    }
+
+    /// Refuses to look for a name in a directory whose bits do not allow it.
+    fn permit_search(&self, directory: Ino, path: &[u8]) -> Result<()> {
+        let inode = self.names.inode(directory).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        self.permit(&inode.attributes(), 1, path)
     }
 
     /// The directory that has (or shall have) the last component of `path`, and that component.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::capability::Principal;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT, SessionSlot};
 use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, Reply, Safety, Space, Target,
@@ -19,15 +18,21 @@ use crate::storage::LARGE_BYTES;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
 pub(crate) const SET_GROUP: u16 = 0o2000;
+/// What is in a directory with this bit is removed by its owner or the directory's only.
+const STICKY: u16 = 0o1000;
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;
 
+/// The error for what only its owner may do, or root.
+fn not_permitted(path: &[u8]) -> Error {
+    let kind = ErrorKind::Unauthorized;
+    Error { kind, errno: kind.to_errno(), context: format!("{}: not yours", shown(path)) }
+}
+
 impl State {
-    /// Refuses a principal that the permission bits do not let in (`want`: r 4, w 2, x 1).
+    /// Refuses a user whom the permission bits do not let in (`want`: r 4, w 2, x 1).
     pub(crate) fn permit(&self, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
-        let Principal::User(uid) = Principal::User(authn::user());
-        let shift = if attributes.uid == uid { 6 } else { 0 };
-        if uid == 0 || attributes.mode >> shift & want == want {
+        if self.person.may(attributes, want) {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Denied, shown(path)))
@@ -45,6 +50,15 @@ impl State {
             Some(inode) => self.permit(&inode.attributes(), 3, path),
             None => Err(Error::new(ErrorKind::NotFound, shown(path))),
         }
+    }
+
+    /// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).
+    pub(crate) fn permit_removal(&self, directory: Ino, ino: Ino, path: &[u8]) -> Result<()> {
+        self.permit_change_in(directory, path)?;
+        let found = [directory, ino].map(|ino| self.names.inode(ino));
+        let [Some(directory), Some(inode)] = found else { return Ok(()) };
+        let own = [directory, inode].iter().any(|inode| self.person.owns(&inode.attributes()));
+        if directory.mode & STICKY == 0 || own { Ok(()) } else { Err(not_permitted(path)) }
     }
 
     /// Opens or creates.
@@ -99,6 +113,7 @@ impl State {
             self.truncate(ino, 0)?;
         } else if how.truncate {
             self.ram.memory().header(slot).modified_ns().store(now_ns(), Ordering::SeqCst);
+            self.owe(ino);
         }
         let description = self.descriptions.reserve(&self.instance)?;
         let nonce = self.new_nonce();
@@ -276,10 +291,10 @@ impl State {
         let (parent, name) = self.resolve_parent(path)?;
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing)?;
+        self.permit_removal(parent, ino, path)?;
         if !self.names_of(ino)?.is_empty() {
             return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
         }
-        self.permit_change_in(parent, path)?;
         self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
         Ok(())
     }
@@ -289,10 +304,10 @@ impl State {
         let (parent, name) = self.resolve_parent(path)?;
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing)?;
+        self.permit_removal(parent, ino, path)?;
         if self.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
-        self.permit_change_in(parent, path)?;
         self.keep_for_openers(ino)?;
         self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
         Ok(())
@@ -358,17 +373,14 @@ impl State {
 
     /// Only the owner changes attributes, and only root gives a file away (chown(2)).
     pub(crate) fn permit_attributes(&self, ino: Ino, change: &Change) -> Result<()> {
-        let (user, group) = (authn::user(), authn::group());
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
         let is = inode.attributes();
         let gives_away = change.uid.is_some_and(|uid| uid != is.uid)
-            || change.gid.is_some_and(|gid| gid != is.gid && gid != group);
-        if user == 0 || (is.uid == user && !gives_away) {
+            || change.gid.is_some_and(|gid| gid != is.gid && !self.person.is_in(gid));
+        if self.person.is_root() || (self.person.owns(&is) && !gives_away) {
             return Ok(());
         }
-        let path = self.names.path(ino).unwrap_or_default();
-        let kind = ErrorKind::Unauthorized;
-        Err(Error { kind, errno: kind.to_errno(), context: format!("{}: not yours", shown(&path)) })
+        Err(not_permitted(&self.names.path(ino).unwrap_or_default()))
     }
 
     /// Names of a directory after `after`.

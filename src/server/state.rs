@@ -20,6 +20,7 @@ use terral_store::backing::Backing;
 use terral_store::log::Log;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
+use terral_transport::permission::Person;
 
 use crate::authz::Authz;
 use crate::debts::Debts;
@@ -60,6 +61,8 @@ pub struct State {
     pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
+    /// Whom this server serves.
+    pub person: Person,
     /// The permanent store.
     pub backing: Option<Arc<dyn Backing>>,
     /// What it is owed.
@@ -115,6 +118,7 @@ impl State {
             names: Names::new(parts.ram.memory().clone(), &parts.root, parts.backing.is_some()),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
+            person: Person::effective(),
             log_base: parts.log.bytes(),
             instance: parts.instance,
             began: parts.began,

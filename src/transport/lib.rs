@@ -18,6 +18,7 @@ pub mod lock;
 pub mod descriptor;
 pub mod futex;
 pub mod maps;
+pub mod permission;
 pub mod process;
 pub mod requests;
 pub mod socket;
