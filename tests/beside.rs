@@ -67,7 +67,7 @@ pub fn run(script: &str) -> Beside {
 }
 
 /// The same lines, or the first that differ.
-fn assert_lines(ours: &str, reference: &str) {
+pub fn assert_lines(ours: &str, reference: &str) {
     let pairs = ours.lines().zip(reference.lines()).enumerate();
     for (number, (ours, reference)) in pairs {
         assert_eq!(ours, reference, "line {}", number + 1);

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -218,7 +219,8 @@ impl Case<'_> {
         let mut command = Command::new(self.program);
         // Alone in a directory, as it is under the prefix: `..` may be listed.
         let root = home.path().join("root");
-        fs::create_dir_all(root.join(ABOVE)).expect("directories");
+        fs::DirBuilder::new().mode(0o700).create(&root).expect("directory");
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(root.join(ABOVE)).expect("them");
         command.args(self.arguments(&output, keep)).arg("--root").arg(root.join(ABOVE).join("w"));
         let status = command.status().expect("runs");
         assert!(status.success(), "without Terral: {status:?}");
