@@ -41,8 +41,9 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
         Last::Followed,
         |_at, path| left(kernel!(SYS_chdir, path)),
         |name| {
+            let directory = cwd::open(name.path)?;
             metadata::may(&metadata::of_name(&name, Last::Followed)?, libc::X_OK, true)?;
-            enter(cwd::open(name.path)?, name.path)
+            enter(directory, name.path)
         }
     )
 }
