@@ -374,6 +374,12 @@ fn what_was_exchanged_is_no_conflict_when_it_changes() {
     bench.append("b", b"+");
     bench.drained();
     bench.holds(&[("a", "b+"), ("b", "a+")]);
+    bench.at_once(|bench| {
+        bench.rename("a", "b", RenameHow::Exchange);
+        bench.write("new", b"new");
+        bench.rename("new", "b", RenameHow::Replace);
+    });
+    bench.holds(&[("a", "a+"), ("b", "new")]);
 }
 
 #[test]

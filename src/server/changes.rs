@@ -210,6 +210,9 @@ impl Names {
                 {
                     *ino = to;
                 }
+                NameOperation::Exchange { inos, .. } => {
+                    inos.iter_mut().filter(|ino| **ino == from).for_each(|ino| *ino = to);
+                }
                 _ => {}
             }
         }

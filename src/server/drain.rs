@@ -235,7 +235,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         state.debts.progressed(ino);
         match &job.way {
             Way::Whole { .. } => conclude_whole(state, job, pass),
-            Way::InPlace { .. } => conclude_in_place(state, job, &pass),
+            Way::InPlace { expect, .. } => conclude_in_place(state, job, &pass, *expect),
         }
     });
     match outcome {
@@ -349,10 +349,21 @@ fn expected(state: &State, ino: Ino) -> Option<Fingerprint> {
     Some(found.map(|found| found.fingerprint).filter(|f| f.inode == known.inode).unwrap_or(known))
 }
 
-fn conclude_in_place(state: &mut State, job: &FileJob, pass: &Pass) -> Result<()> {
+fn conclude_in_place(
+    state: &mut State,
+    job: &FileJob,
+    pass: &Pass,
+    expect: Fingerprint,
+) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.shown.verified_bytes += pass.verified_bytes;
-    if state.names.inode(job.ino).is_some_and(|inode| inode.is(flag::REWRITTEN)) {
+    let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
+    if inode.published.is_none_or(|known| known.inode != expect.inode) {
+        // Renamed away from what we updated, which is not this file's any more.
+        again_soon(state, job);
+        return Ok(());
+    }
+    if inode.is(flag::REWRITTEN) {
         // Truncated to nothing while we copied: that is what the backing is owed now.
         state.record(Record::Published { ino: job.ino, fingerprint });
         state.record(Record::Rewritten { ino: job.ino });
