@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint};
 
 use terral_client::File;
 
-use crate::real::{Served, answer, kernel, set_errno};
+use crate::real::{Served, answer, errno, kernel, set_errno};
 use crate::{connect, locks, state};
 
 /// Tells the server that a descriptor of `file` is closed.
@@ -19,8 +19,10 @@ pub fn tell(file: &File) {
     });
 }
 
-/// `close`, for every hook that closes.
+/// `close`, for every hook that closes. Where it succeeds errno stays, as with the kernel's:
+/// programs close before they tell what failed.
 pub fn close_fd(fd: c_int) -> c_int {
+    let before = errno();
     // An unknown number may be ours, inherited and never used; whoever closes it must tell.
     drop(state::managed(fd));
     let held = state::take(fd);
@@ -28,13 +30,11 @@ pub fn close_fd(fd: c_int) -> c_int {
         locks::release(&held.file);
     }
     let closed: c_int = kernel!(SYS_close, fd);
+    let after = if closed < 0 { errno() } else { before };
     if let Some(held) = held {
-        let errno = crate::real::errno();
         tell(&held.file);
-        if closed < 0 {
-            set_errno(errno);
-        }
     }
+    set_errno(after);
     closed
 }
 
