@@ -130,6 +130,21 @@ fn what_libc_does_inside() {
 }
 
 #[test]
+fn walks_of_trees() {
+    if on_path("gcc") {
+        let home = tempfile::tempdir().expect("directory");
+        let (trees, source) = (home.path().join("trees"), program("everyday/trees.c"));
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&trees).arg(source);
+        assert!(gcc.status().expect("gcc").success(), "trees.c does not compile");
+        let beside = run(&format!("{} | sed \"s|$TERRAL_DIR||g\"", trees.display()));
+        assert!(beside.text.lines().count() > 200, "{}", beside.text);
+        beside.assert_same();
+        beside.assert_served(20);
+    }
+}
+
+#[test]
 fn gromacs_killed_and_continued() {
     if on_path("gmx") {
         let whole = tempfile::tempdir_in("/dev/shm").expect("directory");

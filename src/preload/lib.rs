@@ -72,6 +72,7 @@ mod launch;
 mod libraries;
 mod spawn;
 
+mod trees;
 mod walk;
 
 mod stdio;

@@ -2,20 +2,45 @@
 //!
 //! Invariants: what they allocate is `malloc`ed, since their callers free it. `glob` itself stays
 //! libc's, with this library's functions to read directories. Not here: `ftw` and `nftw` (`walk`),
-//! and `fts`, whose calls fail as the prefix has no kernel counterpart.
+//! and `fts` (`trees`).
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use libc::{DIR, dirent64};
 
 use crate::directory::{closedir, failed, open_at, opendir, readdir64};
 use crate::metadata::{lstat, stat};
-use crate::real::libc_call;
+use crate::real::{errno, libc_call};
 use crate::settings;
 
 type Filter = Option<unsafe extern "C" fn(*const dirent64) -> c_int>;
 type Compare = Option<unsafe extern "C" fn(*mut *const dirent64, *mut *const dirent64) -> c_int>;
+
+/// A name, and its `d_type`.
+type Named = (Vec<u8>, u8);
+
+/// Name and type of all entries of a directory, its own two included.
+pub fn entries_of(path: &CStr) -> Result<Vec<Named>, c_int> {
+    let mut found = Vec::new();
+    // SAFETY: the path has its zero; the stream is open until it is closed, its entries whole.
+    unsafe {
+        let stream = opendir(path.as_ptr());
+        if stream.is_null() {
+            return Err(errno());
+        }
+        loop {
+            let entry = readdir64(stream);
+            if entry.is_null() {
+                break;
+            }
+            let name = CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes();
+            found.push((name.to_vec(), (*entry).d_type));
+        }
+        closedir(stream);
+    }
+    Ok(found)
+}
 
 /// A `malloc`ed copy of an entry.
 unsafe fn copied(entry: *const dirent64) -> *mut dirent64 {

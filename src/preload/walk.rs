@@ -1,14 +1,14 @@
 //! `ftw` and `nftw`, which read directories inside libc.
 //!
-//! Invariants: a walk that begins elsewhere stays libc's. Not here: `fts`.
+//! Invariants: a walk that begins elsewhere stays libc's. Not here: `fts` (`trees`).
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
-use crate::directory::{closedir, opendir, readdir64};
 use crate::entrance::is_ours;
 use crate::metadata::{access, lstat, stat};
 use crate::real::{alias, answer, errno, libc_call};
 use crate::resolve::{chdir, get_current_dir_name};
+use crate::scan::entries_of;
 
 /// glibc's `struct FTW`.
 #[repr(C)]
@@ -163,7 +163,10 @@ impl Walk {
     }
 
     fn children(&mut self, path: &CString, level: c_int) -> Result<Next, c_int> {
-        for name in names(&self.whole(path.as_bytes()))? {
+        for (name, _) in entries_of(&self.whole(path.as_bytes()))? {
+            if matches!(&name[..], b"." | b"..") {
+                continue;
+            }
             let mut child = path.as_bytes().to_vec();
             if child.last() != Some(&b'/') {
                 child.push(b'/');
@@ -178,30 +181,6 @@ impl Walk {
         }
         Ok(Next::Go)
     }
-}
-
-/// All names of a directory but its own two.
-fn names(path: &CString) -> Result<Vec<Vec<u8>>, c_int> {
-    let mut found = Vec::new();
-    // SAFETY: the path has its zero; the stream is open until it is closed, its entries whole.
-    unsafe {
-        let stream = opendir(path.as_ptr());
-        if stream.is_null() {
-            return Err(errno());
-        }
-        loop {
-            let entry = readdir64(stream);
-            if entry.is_null() {
-                break;
-            }
-            let name = CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes();
-            if !matches!(name, b"." | b"..") {
-                found.push(name.to_vec());
-            }
-        }
-        closedir(stream);
-    }
-    Ok(found)
 }
 
 /// Where the process stands, if it can be told.

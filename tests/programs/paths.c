@@ -44,7 +44,8 @@ static void links(void) {
 }
 
 static void waits(void) {
-    int pipes[2], set = epoll_create1(0), path = open("file", O_PATH), file = open("file", O_RDONLY);
+    int pipes[2], set = epoll_create1(0);
+    int path = open("file", O_PATH), file = open("file", O_RDONLY);
     CHECK(pipe(pipes) == 0 && path >= 0 && file >= 0 && set >= 0);
     struct pollfd polled[] = {{pipes[0], POLLIN, 0}, {path, 0, 0}, {file, POLLIN, 0}};
     CHECK(poll(polled, 3, -1) == 2);
