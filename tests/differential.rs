@@ -68,9 +68,9 @@ const ON_PURPOSE: &[(&str, &str)] = &[
     ("empty_reads", "reading nothing does nothing, as POSIX has it: tmpfs notes an access"),
     ("errno_order", "of several things to object to, POSIX leaves open which one is told"),
     ("exact_holes", "what only DIR has counts as data, and so do zeros where a hole was punched"),
+    ("link_reads", "to follow a symbolic link is no access of it"),
     ("keep_size", "memory is not reserved beyond the end of a file: EOPNOTSUPP"),
     ("seek_reads", "a stream that is sent to its end reads nothing before it is asked to"),
-    ("punched_holes", "a punched hole reads as zeros, and stays in memory"),
     ("removed_directory", "relative paths from a directory that was removed are ENOENT"),
     ("special_nodes", "pipes and sockets are refused: EPERM"),
 ];

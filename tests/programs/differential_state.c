@@ -117,7 +117,8 @@ void say_status(const struct stat *status) {
         say(" size=%lld", (long long)status->st_size);
     }
     say_time("m", &status->st_mtim);
-    if (feature("atime") && !S_ISDIR(status->st_mode)) {
+    int link = S_ISLNK(status->st_mode);
+    if (feature("atime") && !S_ISDIR(status->st_mode) && (!link || feature("link_reads"))) {
         say_time("a", &status->st_atim);
     }
     say(" own=%d}", status->st_uid == geteuid() && status->st_gid == getegid());
