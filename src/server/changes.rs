@@ -187,7 +187,8 @@ impl Names {
     /// A file that the backing does not know leaves the name under which it would have replaced an
     /// older one.
     fn leave_older(&mut self, ino: Ino) {
-        if self.inode(ino).is_none_or(|inode| is_known(&inode)) {
+        let leaves = |inode: &Inode| inode.published.is_some() || inode.is(flag::INTENT);
+        if !self.inode(ino).is_some_and(|inode| !is_known(&inode) && leaves(&inode)) {
             return;
         }
         self.heirs.retain(|_, heir| *heir != ino);
