@@ -29,24 +29,30 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// The caller's two times; none means now.
+/// The caller's two times, or null.
+unsafe fn both<'a>(times: *const timespec) -> Option<&'a [timespec; 2]> {
+    // SAFETY: the caller promises two, or null.
+    unsafe { times.cast::<[timespec; 2]>().as_ref() }
+}
+
+/// What they ask for; none means now.
 unsafe fn wanted(times: *const timespec) -> Served<Change> {
-    if times.is_null() {
-        let now = Some(now());
-        return Ok(Change { accessed_ns: now, modified_ns: now, ..Change::default() });
-    }
-    // SAFETY: the caller promises two.
-    let times = unsafe { std::slice::from_raw_parts(times, 2) };
-    let (accessed_ns, modified_ns) = (one(&times[0])?, one(&times[1])?);
+    // SAFETY: the caller's promise.
+    let (accessed_ns, modified_ns) = match unsafe { both(times) } {
+        None => {
+            let now = Some(now());
+            (now, now)
+        }
+        Some([accessed, modified]) => (one(accessed)?, one(modified)?),
+    };
     Ok(Change { accessed_ns, modified_ns, ..Change::default() })
 }
 
 /// Whether both are to be now: that may also do who may write (utimensat(2)).
 unsafe fn is_now(times: *const timespec) -> bool {
-    // SAFETY: the caller promises two, or null.
-    let times =
-        if times.is_null() { None } else { Some(unsafe { &*times.cast::<[timespec; 2]>() }) };
-    times.is_none_or(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_NOW))
+    // SAFETY: the caller's promise.
+    unsafe { both(times) }
+        .is_none_or(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_NOW))
 }
 
 /// Sets the times of what is not one's own, by writing to it.
@@ -79,10 +85,9 @@ unsafe fn set(target: &Target<'_>, times: *const timespec) -> Served<c_int> {
 
 /// Whether there is nothing to set: Linux then does not even look for the file.
 unsafe fn is_nothing(times: *const timespec) -> bool {
-    // SAFETY: the caller promises two, or null.
-    let times =
-        if times.is_null() { None } else { Some(unsafe { &*times.cast::<[timespec; 2]>() }) };
-    times.is_some_and(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
+    // SAFETY: the caller's promise.
+    unsafe { both(times) }
+        .is_some_and(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
 }
 
 unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
