@@ -175,21 +175,26 @@ fn watch(start: &Start, mut child: Child, watched: &Watched) {
             say(format_args!("server {pid} {}; not starting it again", end(status)));
             return;
         }
-        match start.start() {
-            Ok(again) => {
-                watched.restarts.fetch_add(1, Ordering::SeqCst);
-                watched.pid.store(again.id(), Ordering::SeqCst);
-                let (end, pid_now) = (end(status), again.id());
-                say(format_args!(
-                    "server {pid} {end}; process {pid_now} took over its memory, nothing is lost"
-                ));
-                child = again;
+        let again = loop {
+            match start.start() {
+                Ok(again) => break again,
+                Err(error) => {
+                    say(format_args!("server {pid} {}; starting it again: {error:#}", end(status)))
+                }
             }
-            Err(error) => {
-                say(format_args!("server {pid} {}; starting it again: {error:#}", end(status)));
+            // It may have been killed before it could be reached, too.
+            quick_deaths += 1;
+            if quick_deaths >= QUICK_DEATHS || watched.expected_to_end.load(Ordering::SeqCst) {
                 return;
             }
-        }
+        };
+        watched.restarts.fetch_add(1, Ordering::SeqCst);
+        watched.pid.store(again.id(), Ordering::SeqCst);
+        let (end, pid_now) = (end(status), again.id());
+        say(format_args!(
+            "server {pid} {end}; process {pid_now} took over its memory, nothing is lost"
+        ));
+        child = again;
     }
 }
 
