@@ -4,6 +4,7 @@
 
 mod files;
 mod process;
+mod random;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
+use random::Random;
 use rustix::process::Signal;
 use terral_client::{Client, OpenHow, RenameHow};
 
@@ -38,25 +40,6 @@ impl Home {
 
     fn instance(&self) -> PathBuf {
         self.0.path().join("instance")
-    }
-}
-
-/// Random numbers (xorshift64*, Marsaglia 2003), so that a failing run can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn new(name: &str) -> Self {
-        let seed = std::env::var("TERRAL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
-        println!("{name}: TERRAL_TEST_SEED={seed}");
-        Random(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
     }
 }
 

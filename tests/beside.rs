@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A program that was built with this test.
 pub fn built(name: &str) -> PathBuf {
@@ -53,13 +54,28 @@ fn text_of(output: &Output) -> String {
 
 /// Runs a shell script in an empty directory, on tmpfs and under `terral run`.
 pub fn run(script: &str) -> Beside {
+    run_while(script, |_, _| ())
+}
+
+/// As [`run`], while something is done to the `terral run` of this process id, until it is over.
+pub fn run_while(script: &str, meanwhile: impl FnOnce(u32, &AtomicBool) + Send) -> Beside {
     let ours = tempfile::tempdir().expect("directory");
     let reference = tempfile::tempdir_in("/dev/shm").expect("directory");
     let script = format!("cd \"$TERRAL_DIR\" || exit 1; {script}");
     let expected = run_plain(reference.path(), &script);
     let mut command = Command::new(built("terral"));
     command.args(["run", "--json", "--to"]).arg(ours.path()).args(["--", "sh", "-c", &script]);
-    let text = text_of(&command.output().expect("terral"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().expect("terral");
+    let over = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let (pid, over) = (run.id(), &over);
+        scope.spawn(move || meanwhile(pid, over));
+        let output = run.wait_with_output();
+        over.store(true, Ordering::SeqCst);
+        output.expect("it ends")
+    });
+    let text = text_of(&output);
     let at = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
     let summary = serde_json::from_str(&text[at..]).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_lines(&text[..at], &expected);

@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![cfg(not(loom))]
 
+mod descendants;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -209,25 +211,12 @@ impl Job {
     }
 
     fn descendants(&self) -> Vec<i32> {
-        let mut found = vec![self.0.id() as i32];
-        let mut at = 0;
-        while at < found.len() {
-            let threads = fs::read_dir(format!("/proc/{}/task", found[at]));
-            for thread in threads.into_iter().flatten().flatten() {
-                let children = fs::read_to_string(thread.path().join("children"));
-                let children = children.unwrap_or_default();
-                found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-            }
-            at += 1;
-        }
-        found
+        descendants::of(self.0.id())
     }
 
     fn kill_all(&mut self) {
         for pid in self.descendants() {
-            if let Some(pid) = Pid::from_raw(pid) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+            descendants::send(pid, Signal::KILL);
         }
         let _ = self.0.wait();
     }
@@ -338,12 +327,8 @@ fn a_server_killed_under_a_job_comes_back_and_the_job_goes_on() {
     let mut job = Job::start(run_command(to.path(), script));
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1100));
-        let server = job.descendants().into_iter().find(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.windows(7).any(|word| word == b"\0serve\0")
-        });
-        let server = server.and_then(Pid::from_raw).expect("a server runs");
-        kill_process(server, Signal::KILL).expect("kills");
+        let server = descendants::server(job.0.id()).expect("a server runs");
+        descendants::send(server, Signal::KILL);
     }
     assert!(job.0.wait().expect("ends").success());
     for i in 1..=30u8 {

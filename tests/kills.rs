@@ -1,0 +1,94 @@
+//! The programs of every day while the server is killed under them, and killed themselves in the
+//! middle of their work: what they print and leave is as on tmpfs, and nothing stays behind.
+#![allow(clippy::print_stdout)] // Seeds are said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod random;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use beside::{on_path, program, run, run_while};
+use random::Random;
+use rustix::process::Signal;
+
+/// Kills the server of a run again and again while the command runs. One in four lives for more
+/// than a second: `terral run` gives up on a server that five times in a row does not.
+fn kill_servers(mut random: Random, run: u32, over: &AtomicBool) {
+    for kill in 1.. {
+        let life_ms = if kill % 4 == 0 { 1500 } else { 20 + random.below(300) };
+        std::thread::sleep(Duration::from_millis(life_ms));
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        let running = descendants::of(run);
+        let (servers, command): (Vec<i32>, Vec<i32>) =
+            running[1..].iter().partition(|pid| descendants::is_server(**pid));
+        if let (Some(server), false) = (servers.first(), command.is_empty()) {
+            descendants::send(*server, Signal::KILL);
+        }
+    }
+}
+
+fn same_though_servers_die(interpreter: &str, name: &str, needed: &[&str]) {
+    if !needed.iter().all(|program| on_path(program)) {
+        return;
+    }
+    let random = Random::new(name);
+    let script = format!("{interpreter} {}", program("everyday").join(name).display());
+    let beside = run_while(&script, |run, over| kill_servers(random, run, over));
+    beside.assert_same();
+    beside.assert_served(10);
+    let restarts = beside.summary["restarts"].as_u64();
+    assert!(restarts.is_some_and(|restarts| restarts >= 2), "{}", beside.summary);
+}
+
+#[test]
+fn servers_die_under_tar() {
+    same_though_servers_die("sh", "archives.sh", &["tar"]);
+}
+
+#[test]
+fn servers_die_under_git() {
+    same_though_servers_die("sh", "git.sh", &["git"]);
+}
+
+#[test]
+fn servers_die_under_make() {
+    same_though_servers_die("bash", "make.sh", &["make", "gcc"]);
+}
+
+#[test]
+fn servers_die_under_sort_and_other_tools() {
+    same_though_servers_die("sh", "tools.sh", &["bc", "look"]);
+}
+
+#[test]
+fn servers_die_under_python() {
+    same_though_servers_die("/usr/bin/python3", "files.py", &["python3"]);
+}
+
+#[test]
+fn killed_programs_leave_what_they_had_done() {
+    if !["bash", "git", "tar", "sort", "python3"].iter().all(|program| on_path(program)) {
+        return;
+    }
+    let beside = run(&format!("bash {}", program("everyday/killed.sh").display()));
+    beside.assert_served(500);
+    let server = &beside.summary["server"];
+    assert_eq!(server["open"], 0, "descriptions of the dead: {server}");
+    let used = server["memory_used_bytes"].as_u64();
+    assert!(used.is_some_and(|used| used <= 64 << 20), "memory has leaked: {server}");
+    let mut git = Command::new("git");
+    git.arg("-C").arg(beside.ours.path().join("r")).args(["fsck", "--full", "--strict"]);
+    let found = git.env("HOME", "/nonexistent").output().expect("git runs");
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    // What programs saw last is what has arrived.
+    let mut sums = Command::new("sha256sum");
+    sums.args(["--quiet", "-c", "sums"]).current_dir(beside.ours.path());
+    let sums = sums.output().expect("sha256sum runs");
+    assert!(sums.status.success(), "{}", String::from_utf8_lossy(&sums.stdout));
+}
