@@ -242,8 +242,14 @@ unsafe fn resolve_slowly(
     absolute: bool,
     space: &mut Space,
 ) -> Where<'_> {
-    if connect::inside() {
-        return Where::Kernel(dirfd, path);
+    // The client's own files, if the prefix lies above them. Any other path that is met inside the
+    // client is a signal handler's, whose call fails rather than going past Terral.
+    if absolute && connect::inside() {
+        // SAFETY: the caller promises a string.
+        let given = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if given.starts_with(settings::instance().as_os_str().as_encoded_bytes()) {
+            return Where::Kernel(dirfd, path);
+        }
     }
     // SAFETY: the caller promises a string.
     if let Some(errno) = unsafe { refused(path) } {
