@@ -54,6 +54,11 @@ fn rsync() {
 }
 
 #[test]
+fn rsync_of_hard_links() {
+    same("sh", "rsync-links.sh", &["rsync"], 200);
+}
+
+#[test]
 fn links() {
     same("bash", "links.sh", &["rsync", "perl"], 60);
 }
