@@ -2,10 +2,11 @@
 flock lock echo locked
 (flock 9; echo held; flock -n lock echo stolen || echo refused) 9> lock
 (flock -s 9; flock -sn lock echo shared; flock -xn lock echo stolen || echo refused) 9> lock
-(flock 9; sleep 0.3; echo first) 9> lock & sleep 0.1; flock lock echo second; wait
+(flock 9; : > taken; sleep 0.3; echo first) 9> lock & until [ -e taken ]; do sleep 0.02; done
+flock lock echo second; wait; rm taken
 (flock 9; flock -w 0.2 lock echo stolen; echo "late $?") 9> lock
 mkdir d; flock d echo directory; flock -n d flock -n d echo stolen || echo refused
-flock -o lock sleep 30 & holder=$!; sleep 0.2; flock -n lock echo stolen || echo refused
+flock -o lock sleep 30 & holder=$!; while flock -n lock true; do sleep 0.02; done; echo refused
 pkill -9 -P $holder; wait $holder; flock -w 10 lock echo free
 exec 8> lock; flock 8; (flock -n lock echo stolen || echo refused); sleep 0.3 8>&8 &
 exec 8>&-; flock -n lock echo stolen || echo "a child has it"; wait; flock -n lock echo free
