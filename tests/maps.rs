@@ -214,6 +214,41 @@ fn sqlite_keeps_its_index_of_the_log_in_a_shared_map() {
     assert_eq!(count.expect("sqlite3").stdout, b"30\n");
 }
 
+/// Six files of up to 24 MiB, and one that needs their memory; the copies lie elsewhere.
+#[test]
+fn maps_writes_and_truncates_agree_with_a_model_in_a_small_memory() {
+    if !beside::on_path("python3") {
+        return;
+    }
+    let (to, copies) = (tempfile::tempdir(), tempfile::tempdir());
+    let (to, copies) = (to.expect("directory"), copies.expect("directory"));
+    let seed = std::process::id();
+    println!("seed {seed}");
+    let script = format!(
+        "for i in 1 2 3 4 5 6; do
+             python3 {} $TERRAL_DIR/$i $(({seed} + i)) 6 {}/$i || echo failed &
+         done
+         for i in 1 2 3 4 5 6 7 8; do head -c 60000000 /dev/zero > $TERRAL_DIR/other; done
+         wait",
+        beside::program("maps.py").display(),
+        copies.path().display()
+    );
+    let mut command = Command::new(beside::built("terral"));
+    command.args(["run", "--json", "--memory", "192M", "--to"]).arg(to.path());
+    let output = command.args(["--", "sh", "-c", &script]).output().expect("terral");
+    let (said, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !said.contains("failed"), "{said}{errors}");
+    let last = said.lines().last().unwrap_or_default();
+    let summary: serde_json::Value = serde_json::from_str(last).expect("summary");
+    assert_eq!(summary["state"], "arrived", "{summary}");
+    assert!(summary["totals"]["opens"].as_u64() >= Some(6), "{summary}");
+    for name in ["1", "2", "3", "4", "5", "6"] {
+        let [ours, copy] = [to.path(), copies.path()].map(|home| std::fs::read(home.join(name)));
+        assert!(ours.expect("arrived") == copy.expect("copy"), "{name} differs");
+    }
+}
+
 #[test]
 fn a_map_outlives_the_server_and_shows_what_is_written_to_the_next_one() {
     let mut bench = Bench::new(true);
@@ -298,6 +333,20 @@ fn a_map_that_does_not_fit_is_refused_and_leaves_nothing() {
     assert_eq!(bench.used(), before);
     assert_eq!(mapper.ask(&format!("map a {}", 8 * MIB)), "ok");
     assert_eq!(mapper.ask(&format!("is 0 {} {}", 8 * MIB, b'a')), "yes");
+}
+
+#[test]
+fn a_memory_full_of_maps_refuses_writers_until_one_goes() {
+    let bench = Bench::new(true);
+    let bytes = MEMORY_MIB as usize * MIB;
+    bench.filled("a", bytes, b'a');
+    let mut mapper = bench.mapper();
+    assert_eq!(mapper.ask(&format!("map a {bytes}")), "ok");
+    let file = open(&bench.client, "b");
+    let refused = file.write_at(b"b", 0).expect_err("nothing can go");
+    assert_eq!(refused.to_errno(), 28);
+    mapper.process.kill();
+    file.write_at(b"b", 0).expect("the memory of the map can go");
 }
 
 #[test]

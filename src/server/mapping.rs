@@ -164,13 +164,19 @@ impl State {
         self.names.is_written(ino) || self.is_stored(ino)
     }
 
-    /// Whether the drain has something to do that does not wait for the end of maps.
+    /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped.
     pub(crate) fn can_drain(&self) -> bool {
-        let free = |ino| {
-            let slot = self.names.inode(ino).and_then(|inode| inode.slot);
-            !self.is_stored(ino) || slot.is_some_and(|slot| self.has_dirty(slot))
+        let lanes = self.ram.memory().lanes();
+        let has_bytes = |entry: MapEntry| {
+            let mut pages = entry.page().0..entry.page().0 + entry.pages();
+            pages.any(|page| pages::state(lanes, page) != PageState::Invalid)
         };
-        self.backing.is_some() && self.debts.iter().any(|(ino, _)| free(ino))
+        let frees = |ino| {
+            let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+            let entries = slot.map_or_else(Vec::new, |slot| self.ram.entries(slot));
+            entries.into_iter().any(|(_, entry)| has_bytes(entry) && !self.is_mapped(entry))
+        };
+        self.backing.is_some() && self.debts.iter().any(|(ino, _)| frees(ino))
     }
 
     /// Counts as written what was stored in the chunks of a file through maps that are no more.
