@@ -146,6 +146,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Change { target: Target::Path(b"a"), change: CHANGE },
         Request::Truncate { target: Target::File(FILE), size: 28 },
         Request::Grant { file: FILE, first: 29, count: 30, pages: 141 },
+        Request::Map { file: FILE, first: 167, count: 168, stores: true },
         Request::Spares { count: 142, kernel: true },
         Request::Stage { file: FILE, first: 31, count: 32 },
         Request::Unblock { file: FILE, index: 33, owner: 34 },
