@@ -228,11 +228,14 @@ impl File {
     /// Where it is now, relative to the root, by its first name; `None` if it has none any more.
     pub fn path(&self) -> Option<Vec<u8>> {
         let memory = &self.connection.memory;
+        let asked = || self.connection.call(Request::Stat(self.target())).is_ok();
         // Names of directories are never deferred.
-        if !self.is_directory() && memory.deferred().is_any_pending() {
-            self.connection.call(Request::Stat(self.target())).ok()?;
+        if !self.is_directory() && memory.deferred().is_any_pending() && !asked() {
+            return None;
         }
-        memory.path_of(self.ino())
+        let find = || memory.path_of(self.ino());
+        // A server that was held up in the middle of a change is through with it once it answers.
+        find().or_else(|| (0..3).find_map(|_| asked().then(find)?))
     }
 
     /// Opens the same file once more, with a description of its own; nothing is made.
