@@ -179,13 +179,12 @@ impl<'c> Piece<'c> {
         let end = self.within + bytes.len();
         let (head, tail) = (self.within % PAGE_BYTES, end % PAGE_BYTES);
         let mut was_hole = |page| !pages::was_valid(notes.words(), self.first, page);
-        if head != 0 && was_hole(self.first) {
-            arena.write(page, self.within - head, &ZEROS[..head], state)?;
+        let head = if head != 0 && was_hole(self.first) { head } else { 0 };
+        let tail = if tail != 0 && was_hole(self.last - 1) { PAGE_BYTES - tail } else { 0 };
+        if head + tail == 0 {
+            return arena.write(page, self.within, bytes, state);
         }
-        if tail != 0 && was_hole(self.last - 1) {
-            arena.write(page, end, &ZEROS[tail..], state)?;
-        }
-        arena.write(page, self.within, bytes, state)
+        arena.write_between(page, self.within, bytes, (head, tail), state)
     }
 
     /// Holds the pages no longer, and has written nothing whole.

@@ -131,7 +131,7 @@ fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
 
 /// A descriptor of what was opened.
 fn hold(file: File, flags: c_int) -> Served<c_int> {
-    let (description, carried) = (file.description(), flags & CARRIED);
+    let (description, carried) = (file.description(), flags & (CARRIED | libc::O_NONBLOCK));
     let held = descriptor::hold(settings::instance(), description, file.nonce(), carried);
     let fd = match held {
         Ok(fd) => fd,
@@ -140,7 +140,7 @@ fn hold(file: File, flags: c_int) -> Served<c_int> {
             return Err(error.raw_os_error().unwrap_or(libc::EIO));
         }
     };
-    if flags & KEPT != 0 {
+    if flags & KEPT & !libc::O_NONBLOCK != 0 {
         let _: c_int = kernel!(SYS_fcntl, fd, libc::F_SETFL, flags & KEPT);
     }
     let gone = libc::O_CREAT | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC | KEPT;

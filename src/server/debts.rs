@@ -10,9 +10,12 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::Drain;
 use terral_store::backing::{Backing, Staged};
 
-/// A new debt waits so long: what is removed, renamed or written again meanwhile costs the backing
-/// nothing, and the drain does not take the cores from a program that makes many small files.
-const LINGER: Duration = Duration::from_secs(1);
+/// A new debt waits so long, and while clients go on changing names up to the longer one: what is
+/// removed, renamed or written again meanwhile costs the backing nothing, and the drain does not
+/// take the cores from a program that makes many small files.
+const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Clients that have changed no name for so long do not go on.
+const CALM: Duration = Duration::from_millis(200);
 /// First and longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// Failures kept for display.
@@ -66,8 +69,12 @@ pub struct Debt {
 #[derive(Default)]
 pub struct Debts {
     files: HashMap<Ino, Debt>,
-    /// Those that are not being drained, by when they may be.
+    /// Those that were never looked at, by since when they are.
+    young: BTreeSet<(Instant, Ino)>,
+    /// The others that are not being drained, by when they may be.
     queue: BTreeSet<(Instant, Ino)>,
+    /// When clients last changed names.
+    changed: Option<Instant>,
     /// Sums for display.
     pub shown: Drain,
     /// Something was brought to the backing that it has not yet said is safe.
@@ -88,14 +95,13 @@ impl Debts {
     /// debt.
     pub fn owe(&mut self, ino: Ino) -> &mut Debt {
         self.shown.settled = false;
-        let (queue, linger) =
-            (&mut self.queue, if self.sync_wanted { Duration::ZERO } else { LINGER });
+        let young = &mut self.young;
         self.files.entry(ino).or_insert_with(|| {
-            let now = Instant::now();
-            queue.insert((now + linger, ino));
+            let since = Instant::now();
+            young.insert((since, ino));
             Debt {
-                since: now,
-                next_pass: now + linger,
+                since,
+                next_pass: since + LINGER.0,
                 draining: false,
                 version: None,
                 failure: None,
@@ -105,9 +111,24 @@ impl Debts {
         })
     }
 
+    /// Clients changed names just now.
+    pub fn names_changed(&mut self) {
+        self.changed = Some(Instant::now());
+    }
+
+    /// When a new debt may be paid.
+    fn patience(&self, since: Instant) -> Instant {
+        if self.sync_wanted {
+            return since;
+        }
+        let calm = self.changed.map_or(since, |changed| changed + CALM);
+        calm.clamp(since + LINGER.0, since + LINGER.1)
+    }
+
     /// A file's debt may be paid from `at` on.
     pub fn not_before(&mut self, ino: Ino, at: Instant) {
         let Some(debt) = self.files.get_mut(&ino) else { return };
+        self.young.remove(&(debt.since, ino));
         self.queue.remove(&(debt.next_pass, ino));
         self.queue.insert((at, ino));
         debt.next_pass = at;
@@ -116,21 +137,21 @@ impl Debts {
     /// All debts may be paid now.
     pub fn hasten(&mut self) {
         let now = Instant::now();
-        let inos: Vec<Ino> = self.queue.iter().map(|(_, ino)| *ino).collect();
+        let inos: Vec<Ino> = self.queue.iter().chain(&self.young).map(|(_, ino)| *ino).collect();
         inos.into_iter().for_each(|ino| self.not_before(ino, now));
     }
 
     /// When the name operations that are owed may be done: with the first file, whose directory
     /// they may make.
     pub fn names_due(&self, now: Instant) -> Instant {
-        let linger = if self.sync_wanted { Duration::ZERO } else { LINGER };
-        let due = self.names_since.unwrap_or(now) + linger;
+        let due = self.patience(self.names_since.unwrap_or(now));
         self.first_due().map_or(due, |first| first.min(due))
     }
 
     /// When the first file's debt may be paid.
     pub fn first_due(&self) -> Option<Instant> {
-        self.queue.first().map(|(at, _)| *at)
+        let young = self.young.first().map(|(since, _)| self.patience(*since));
+        self.queue.first().map(|(at, _)| *at).into_iter().chain(young).min()
     }
 
     /// Of one file.
@@ -151,6 +172,7 @@ impl Debts {
     /// Nothing is owed of this file any more.
     pub fn paid(&mut self, ino: Ino) -> Option<Debt> {
         let debt = self.files.remove(&ino)?;
+        self.young.remove(&(debt.since, ino));
         self.queue.remove(&(debt.next_pass, ino));
         Some(debt)
     }
@@ -173,13 +195,14 @@ impl Debts {
     /// The debt that may be paid now; without one, `wake` becomes no later than when there is.
     /// Whoever takes it says when its turn is next.
     pub fn next_due(&mut self, now: Instant, wake: &mut Option<Instant>) -> Option<Ino> {
-        let (at, ino) = *self.queue.first()?;
-        if at > now {
-            *wake = Some(wake.map_or(at, |wake| wake.min(at)));
+        let due = self.first_due()?;
+        if due > now {
+            *wake = Some(wake.map_or(due, |wake| wake.min(due)));
             return None;
         }
-        self.queue.pop_first();
-        Some(ino)
+        let queued = self.queue.first().is_some_and(|(at, _)| *at <= now);
+        let next = if queued { self.queue.pop_first() } else { self.young.pop_first() };
+        next.map(|(_, ino)| ino)
     }
 
     /// Something went wrong with a file: it is tried again after a pause that grows.
@@ -201,7 +224,7 @@ impl Debts {
 
     /// The same for one that was not looked at yet.
     pub fn hurry_new(&mut self, ino: Ino) {
-        if self.files.get(&ino).is_some_and(|debt| debt.next_pass == debt.since + LINGER) {
+        if self.files.get(&ino).is_some_and(|debt| self.young.contains(&(debt.since, ino))) {
             self.hurry(ino);
         }
     }

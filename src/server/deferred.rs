@@ -17,7 +17,7 @@ use terral_store::ram::Start;
 use crate::authn::now_ns;
 use crate::operations::SET_GROUP;
 use crate::state::State;
-use crate::storage::SMALL_ORDER;
+use crate::storage::SMALL_ORDERS;
 
 /// Most files in hand of one session.
 const SPARES_MAX: u32 = 256;
@@ -61,7 +61,7 @@ impl State {
 
     fn install_small(&mut self, session: SessionSlot, file: FileRef) -> Result<()> {
         self.granted = Some(Instant::now());
-        let entry = self.ram.take_chunk(SMALL_ORDER, self.near(session))?;
+        let entry = self.ram.take_chunk(SMALL_ORDERS[0], self.near(session))?;
         self.ram.install(file.slot, 0, entry).inspect_err(|_| self.ram.free(entry, false))
     }
 
@@ -104,6 +104,7 @@ impl State {
             }
         }
         if !committed.is_empty() {
+            self.debts.names_changed();
             self.commit()?;
             committed.iter().for_each(|change| memory.deferred().applied(change));
             if self.log.reserve().is_err() || self.names.reserve().is_err() {

@@ -81,6 +81,7 @@ impl State {
         if !request.needs_gate() {
             return Ok((self.dispatch(session, request)?, changes));
         }
+        self.debts.names_changed();
         self.close_gate()?;
         let done = self.dispatch(session, request);
         self.open_gate();

@@ -23,10 +23,15 @@ use crate::state::State;
 pub(crate) const LARGE_BYTES: u64 = 2 * CHUNK_BYTES;
 /// Most chunks of one grant: 64 MiB.
 const GRANT_MAX: u32 = 32;
-/// log2 of the pages of a new file's first chunk, until it outgrows it.
-pub(crate) const SMALL_ORDER: u8 = 4;
+/// log2 of the pages of a new file's first chunk, until it outgrows it, and of its next one.
+pub(crate) const SMALL_ORDERS: [u8; 2] = [2, 4];
 /// Records taken back at a time when they run out.
 const RECYCLED: usize = 4096;
+
+/// The order of a chunk for a file that needs so many pages of it now.
+fn order_for(pages: u32) -> u8 {
+    SMALL_ORDERS.into_iter().find(|order| pages <= 1 << order).unwrap_or(CHUNK_ORDER)
+}
 
 impl State {
     /// Gives a file its record, if it has none.
@@ -139,17 +144,17 @@ impl State {
         }
         if entry.is_absent() {
             let new = index == 0 && self.ram.size(file.slot) == 0;
-            let small = new && pages <= 1 << SMALL_ORDER;
+            let order = if new { order_for(pages) } else { CHUNK_ORDER };
             if let Some(client) = self.sessions.client_mut(session) {
-                client.writes_small |= small;
+                client.writes_small |= order < CHUNK_ORDER;
             }
-            let entry = self.chunk_for(session, if small { SMALL_ORDER } else { CHUNK_ORDER })?;
+            let entry = self.chunk_for(session, order)?;
             if let Err(error) = self.ram.install(file.slot, index, entry) {
                 self.ram.free(entry, false);
                 return Err(error);
             }
         } else if pages > entry.pages() {
-            self.move_chunk(file.slot, index, CHUNK_ORDER)?;
+            self.move_chunk(file.slot, index, order_for(pages))?;
         } else {
             self.ram.unrecall(file.slot, index, entry);
         }

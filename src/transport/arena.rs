@@ -59,6 +59,21 @@ fn write_at(file: &Segment, bytes: &[u8], offset: usize) -> Result<()> {
     })
 }
 
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
+/// Writes `head` zeros, `bytes` and `tail` zeros with one call. False: only some of them.
+fn write_between(file: &Segment, ends: (usize, usize), bytes: &[u8], offset: usize) -> bool {
+    let (head, tail) = (&ZEROS[..ends.0], &ZEROS[..ends.1]);
+    let parts = [head, bytes, tail]
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    let all = parts.iter().map(|part| part.iov_len).sum::<usize>() as i64;
+    // SAFETY: the kernel reads inside the three parts, which outlive the call.
+    let done = unsafe {
+        libc::syscall(libc::SYS_pwritev, file.as_raw_fd(), parts.as_ptr(), parts.len(), offset, 0)
+    };
+    done == all
+}
+
 fn read_at(file: &Segment, into: &mut [u8], offset: usize) -> Result<()> {
     transfer_all(into.len(), |done| {
         let (rest, fd) = (&mut into[done..], file.as_raw_fd());
@@ -126,6 +141,28 @@ impl Arena {
         }
         let file = self.files.file(page.0 / SEGMENT_PAGES)?;
         write_at(&file, bytes, at % SEGMENT_BYTES)
+    }
+
+    /// Writes as [`Arena::write`], with so many zeros (each less than a page) before and behind.
+    pub fn write_between(
+        &self,
+        page: PageNumber,
+        offset: usize,
+        bytes: &[u8],
+        (head, tail): (usize, usize),
+        state: u64,
+    ) -> Result<()> {
+        let (start, end) = (offset - head, offset + bytes.len());
+        let at = self.place(page, start, head + bytes.len() + tail)?;
+        if !self.is_warm(page, state) {
+            let file = self.files.file(page.0 / SEGMENT_PAGES)?;
+            if write_between(&file, (head, tail), bytes, at % SEGMENT_BYTES) {
+                return Ok(());
+            }
+        }
+        self.write(page, start, &ZEROS[..head], state)?;
+        self.write(page, end, &ZEROS[..tail], state)?;
+        self.write(page, offset, bytes, state)
     }
 
     /// Reads as [`Arena::write`] writes. The caller checks afterwards that the chunk is still the

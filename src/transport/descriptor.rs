@@ -19,8 +19,9 @@ use terral_format::ids::DescriptionSlot;
 use crate::lock;
 use crate::system::checked;
 
-/// Longest path of an `open/K` directory, its terminating zero included.
-const PATH_BYTES: usize = 4096 + 32;
+/// Longest path of an `open/K` directory, its terminating zero included: the instance's socket must
+/// fit the 108 bytes of unix(7).
+const PATH_BYTES: usize = 128;
 
 /// What the kernel says of a descriptor that may be managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -114,6 +114,7 @@ impl Session {
                 if slot.state.load(Ordering::SeqCst) == request::ANSWERED {
                     break;
                 }
+                nudge(bell);
                 // The slot stays the server's: if it comes back, it may still answer.
                 alive()?;
             }
@@ -256,7 +257,9 @@ pub fn rung_deferred(bell: &Doorbell) -> bool {
 
 fn wake_server(bell: &Doorbell) {
     bell.rings.fetch_add(1, Ordering::SeqCst);
-    if bell.sleeping.load(Ordering::SeqCst) != 0 {
+    // Only the first who rings wakes; should that one die on the way, whoever waits for an answer
+    // wakes again (see `ask`), and so does who buries it.
+    if bell.sleeping.load(Ordering::SeqCst) != 0 && bell.sleeping.swap(0, Ordering::SeqCst) != 0 {
         futex::wake(&bell.rings, 1);
     }
 }
