@@ -29,6 +29,11 @@ pub unsafe fn inside(dirfd: c_int, path: *const c_char) -> Option<CString> {
     }
     // SAFETY: the caller promises a string.
     let given = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let named = given.split(|byte| *byte == b'/').any(|part| part == settings::prefix_name());
+    if !named && !meets_link(dirfd, path) {
+        set_errno(libc::ENOENT);
+        return None;
+    }
     let mut here = [0u8; PATH_BYTES];
     let found = if given.starts_with(b"/") {
         search(given.to_vec())
@@ -39,6 +44,21 @@ pub unsafe fn inside(dirfd: c_int, path: *const c_char) -> Option<CString> {
     };
     set_errno(libc::ENOENT);
     found
+}
+
+/// Whether the kernel meets a symbolic link on the way to where it finds nothing: compilers look in
+/// vain for thousands of files, and one call tells.
+fn meets_link(dirfd: c_int, path: *const c_char) -> bool {
+    // SAFETY: the structure is plain data; all zero is a value of it.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_NO_SYMLINKS;
+    let fd: c_int = kernel!(SYS_openat2, dirfd, path, &raw const how, size_of::<libc::open_how>());
+    if fd >= 0 {
+        let _: c_int = kernel!(SYS_close, fd);
+        return true;
+    }
+    errno() != libc::ENOENT
 }
 
 /// Whether a path is served here, or fails here; links that lead inside are followed.

@@ -32,6 +32,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const WARM_BYTES: (u64, u64) = (256 << 20, 1 << 30);
 /// Writers that got no chunk for so long pause.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Who comes and says nothing for so long is listened to by a thread of his own.
+const HELLO: Duration = Duration::from_millis(1);
 const LISTENER: u64 = u64::MAX;
 const LAUNCHER: u64 = u64::MAX - 1;
 const STOP: u64 = u64::MAX - 2;
@@ -317,7 +319,11 @@ impl Watcher<'_> {
                         LISTENER => {
                             let (shared, watch, lent) = (self.shared, self.watch, self.lent);
                             while let Ok(Some(handshake)) = listener.accept() {
-                                threads.spawn(move || welcome(shared, watch, lent, &handshake));
+                                if handshake.speaks_within(HELLO) {
+                                    welcome(shared, watch, lent, &handshake);
+                                } else {
+                                    threads.spawn(move || welcome(shared, watch, lent, &handshake));
+                                }
                             }
                         }
                         LAUNCHER => {

@@ -66,6 +66,23 @@ impl AsFd for Listener {
 }
 
 impl Handshake {
+    /// Whether a whole message is there within `limit`, at most a second: receiving it then does
+    /// not wait.
+    pub fn speaks_within(&self, limit: Duration) -> bool {
+        let fd = self.0.as_raw_fd();
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut seen = [0u8; MESSAGE_MAX];
+        let how = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: one pollfd, and a buffer of the length given, that live through the calls.
+        let length = unsafe {
+            if libc::poll(&mut poll, 1, limit.as_millis().min(1000) as i32) != 1 {
+                return false;
+            }
+            libc::recv(fd, seen.as_mut_ptr().cast(), seen.len(), how)
+        };
+        length > 0 && frame::read(&seen[..length as usize]).is_ok()
+    }
+
     /// Goes to the server at `path`.
     pub fn connect(path: &Path) -> Result<Self> {
         let stream = UnixStream::connect(path).map_err(|e| {
