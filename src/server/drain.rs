@@ -27,10 +27,15 @@ use crate::state::State;
 /// A file that stays open is looked at this often.
 const OPEN_PASS: Duration = Duration::from_millis(500);
 
+/// Name operations are done under the lock for so long at a time.
+const SLICE: Duration = Duration::from_millis(1);
+
 /// What to do next.
 enum Job {
     File(FileJob),
     Sync,
+    /// There is more to do, but requests come first.
+    GiveWay,
     Wait(Option<Instant>),
 }
 
@@ -68,6 +73,11 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                     Err(error) => state.debts.names_failed(error.to_string()),
                 }
                 shared.nudge();
+            }
+            Job::GiveWay => {
+                drop(state);
+                shared.give_way();
+                state = shared.lock();
             }
             Job::Wait(until) => {
                 state.drain_looks = until;
@@ -128,6 +138,9 @@ fn drain_names(
     while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
         if Some(ordinal) > last {
             break;
+        }
+        if now.elapsed() > SLICE {
+            return Some(Job::GiveWay);
         }
         if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
             && let Some(debt) = data_before_rename(state, ino)

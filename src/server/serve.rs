@@ -144,7 +144,7 @@ fn answer_requests(shared: &Shared) {
         busy = false;
         // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
-        let mut state = shared.lock();
+        let mut state = shared.lock_for_requests();
         let mut taken = Vec::new();
         for session in rung {
             let session = SessionSlot(session as u16);

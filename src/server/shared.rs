@@ -1,8 +1,8 @@
 //! What the server's threads share: the state behind its lock, and how they wake each other.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use terral_format::tables::Doorbell;
 use terral_store::memory::Memory;
@@ -19,6 +19,8 @@ pub struct Shared {
     /// Wakes who prepares memory.
     pub prepare: Condvar,
     headers: Arc<Region>,
+    /// Requests wait for the state.
+    requested: AtomicBool,
     /// The shared memory, readable without the lock.
     pub memory: Arc<Memory>,
     /// The server is about to leave.
@@ -34,6 +36,7 @@ impl Shared {
             work: Condvar::new(),
             prepare: Condvar::new(),
             headers,
+            requested: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }
     }
@@ -41,6 +44,25 @@ impl Shared {
     /// The state.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, for requests: who works in the background gives way.
+    pub fn lock_for_requests(&self) -> MutexGuard<'_, State> {
+        self.requested.store(true, Ordering::SeqCst);
+        let state = self.lock();
+        self.requested.store(false, Ordering::SeqCst);
+        state
+    }
+
+    /// Lets requests that wait for the state have it first: a mutex may be taken again and again by
+    /// the one thread while the other is just waking.
+    pub fn give_way(&self) {
+        for _ in 0..100 {
+            if !self.requested.load(Ordering::SeqCst) {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
     }
 
     /// Waits for work for the drain, at most until then.

@@ -28,7 +28,8 @@ static void drop(long number) {
     CHECK(number % 1000 == 0 || unlink(name_of(number)) == 0);
 }
 
-/* In two halves; the machine has other work, too, hence the second. */
+/* In two halves. The first is quicker where the server, and the drain beside it, come after; but
+   whatever takes longer the more files there are takes more than a tenth of a millisecond each. */
 static void twice(const char *what, void (*each)(long), long count) {
     double begin = seconds();
     for (long number = 0; number < count / 2; number++) {
@@ -40,7 +41,7 @@ static void twice(const char *what, void (*each)(long), long count) {
     }
     double first = middle - begin, second = seconds() - middle;
     fprintf(stderr, "%s: %.2f s, %.2f s\n", what, first, second);
-    CHECK(second < 3 * first + 1);
+    CHECK(second < 3 * first + 1 + (double)count / 2 * 1e-4);
 }
 
 static long listed(void) {
