@@ -33,42 +33,45 @@ fn kill_servers(mut random: Random, run: u32, over: &AtomicBool) {
     }
 }
 
-fn same_though_servers_die(interpreter: &str, name: &str, needed: &[&str]) {
+/// Runs a script so many times, each in a directory of its own, so that servers have time to die.
+fn same_though_servers_die(interpreter: &str, name: &str, rounds: u32, needed: &[&str]) {
     if !needed.iter().all(|program| on_path(program)) {
         return;
     }
     let random = Random::new(name);
-    let script = format!("{interpreter} {}", program("everyday").join(name).display());
+    let script = program("everyday").join(name);
+    let once = format!("mkdir $round && cd $round && {interpreter} {}", script.display());
+    let script = format!("for round in $(seq {rounds}); do ({once}) || exit 1; done");
     let beside = run_while(&script, |run, over| kill_servers(random, run, over));
     beside.assert_same();
     beside.assert_served(10);
     let restarts = beside.summary["restarts"].as_u64();
-    assert!(restarts.is_some_and(|restarts| restarts >= 2), "{}", beside.summary);
+    assert!(restarts.is_some_and(|restarts| restarts >= 1), "{}", beside.summary);
 }
 
 #[test]
 fn servers_die_under_tar() {
-    same_though_servers_die("sh", "archives.sh", &["tar"]);
+    same_though_servers_die("sh", "archives.sh", 8, &["tar"]);
 }
 
 #[test]
 fn servers_die_under_git() {
-    same_though_servers_die("sh", "git.sh", &["git"]);
+    same_though_servers_die("sh", "git.sh", 2, &["git"]);
 }
 
 #[test]
 fn servers_die_under_make() {
-    same_though_servers_die("bash", "make.sh", &["make", "gcc"]);
+    same_though_servers_die("bash", "make.sh", 2, &["make", "gcc"]);
 }
 
 #[test]
 fn servers_die_under_sort_and_other_tools() {
-    same_though_servers_die("sh", "tools.sh", &["bc", "look"]);
+    same_though_servers_die("sh", "tools.sh", 2, &["bc", "look"]);
 }
 
 #[test]
 fn servers_die_under_python() {
-    same_though_servers_die("/usr/bin/python3", "files.py", &["python3"]);
+    same_though_servers_die("/usr/bin/python3", "files.py", 8, &["python3"]);
 }
 
 #[test]
