@@ -228,14 +228,20 @@ fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u
     for (index, (sum, length)) in sums {
         buffer.resize(length as usize, 0);
         // Not for longer than a chunk takes: a truncate may be waiting for it.
-        let mut version = locked(version);
-        if version.sums.get(&index) != Some(&(sum, length)) {
+        let mut held = locked(version);
+        if held.sums.get(&index) != Some(&(sum, length)) {
             continue;
         }
-        let count = version.staged.read(index * CHUNK_BYTES, &mut buffer)?;
-        drop(version);
+        let count = held.staged.read(index * CHUNK_BYTES, &mut buffer)?;
+        drop(held);
         if count as u64 != length || checksum(&buffer) != sum {
             tier::give_back(memory, slot, index);
+            // What is in memory is copied anew, holes too; what is only there stays in doubt.
+            let backed = memory.record(slot).backed_bytes().load(Ordering::SeqCst);
+            let is_here = !memory.entry(slot, index).is_absent();
+            if is_here || index * CHUNK_BYTES >= backed {
+                locked(version).incomplete = true;
+            }
             let context = format!("chunk {index} read back from the permanent store");
             return Err(Error::new(ErrorKind::Corrupt, context));
         }

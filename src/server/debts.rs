@@ -81,6 +81,8 @@ pub struct Debts {
     pub unsynced: bool,
     /// Somebody waits for it to say so.
     pub sync_wanted: bool,
+    /// Somebody waits for the memory that a paid debt frees.
+    pub pressed: bool,
     /// Why name operations stand still, and until when.
     pub names_failure: Option<(String, Instant, Duration)>,
     /// The name operations' debt is this old.
@@ -118,7 +120,7 @@ impl Debts {
 
     /// When a new debt may be paid.
     fn patience(&self, since: Instant) -> Instant {
-        if self.sync_wanted {
+        if self.sync_wanted || self.pressed {
             return since;
         }
         let calm = self.changed.map_or(since, |changed| changed + CALM);

@@ -172,6 +172,7 @@ fn answer_requests(shared: &Shared) {
         state.wake_lockers(bell);
         let finished = is_finished(&state);
         let warm = state.preparer_sleeps && needs_warm(&state);
+        state.debts.pressed = !parked.is_empty();
         let drains = state.must_wake_drain();
         drop(state);
         if finished {
