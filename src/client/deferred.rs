@@ -72,7 +72,10 @@ impl Connection {
         if hand.may_defer.load(Ordering::Acquire) {
             return true;
         }
-        hand.asked.fetch_add(1, Ordering::Relaxed) >= ASKED && self.fetch(own, 0, kernel).is_ok()
+        // Another thread may be just asking: what is deferred before the answer is dropped.
+        hand.asked.fetch_add(1, Ordering::Relaxed) >= ASKED
+            && self.fetch(own, 0, kernel).is_ok()
+            && hand.may_defer.load(Ordering::Acquire)
     }
 
     /// Asks for files in hand.
