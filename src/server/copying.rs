@@ -100,6 +100,7 @@ fn version_of(
         }
     };
     let mut held = locked(&version);
+    held.cut = false;
     let mut want = job.want;
     if held.incomplete {
         // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
@@ -185,8 +186,12 @@ fn copy_whole(
         show(shared, &mut pass);
     }
     // A truncate in between may have been overtaken by what we copied: all over again.
-    let steady = epoch_of(memory, job.slot) == epoch;
-    locked(&version).incomplete = !steady;
+    let steady = {
+        let mut version = locked(&version);
+        let steady = epoch_of(memory, job.slot) == epoch && !version.cut;
+        version.incomplete = !steady;
+        steady
+    };
     if steady && may_publish(shared, job.ino) {
         pass.verified_bytes = verify(memory, job.slot, &version)?;
         pass.verified = true;
@@ -234,7 +239,9 @@ fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u
         }
         let count = held.staged.read(index * CHUNK_BYTES, &mut buffer)?;
         drop(held);
-        if count as u64 != length || checksum(&buffer) != sum {
+        // Beyond its end a version has zeros, until it gets its length.
+        buffer[count..].fill(0);
+        if checksum(&buffer) != sum {
             tier::give_back(memory, slot, index);
             // What is in memory is copied anew, holes too; what is only there stays in doubt.
             let backed = memory.record(slot).backed_bytes().load(Ordering::SeqCst);

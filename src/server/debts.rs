@@ -33,6 +33,8 @@ pub struct Version {
     /// It has not yet had every chunk once: the next pass copies all of them, and nothing of the
     /// file may leave memory before.
     pub incomplete: bool,
+    /// A truncate cut it while a pass was copying into it.
+    pub cut: bool,
 }
 
 /// A version that the drain and readers of evicted bytes share.
@@ -43,7 +45,7 @@ impl Version {
     pub fn open(backing: &dyn Backing, ino: Ino, instance: InstanceId) -> Result<(Self, bool)> {
         let staged = backing.stage(ino, instance)?;
         let resumed = staged.resumed_bytes().is_some();
-        Ok((Version { staged, sums: BTreeMap::new(), incomplete: true }, resumed))
+        Ok((Version { staged, sums: BTreeMap::new(), incomplete: true, cut: false }, resumed))
     }
 }
 

@@ -122,8 +122,14 @@ impl State {
             self.record(Record::BackedTo { ino, size });
             backed.store(size, Ordering::SeqCst);
         }
-        if let Some(version) = self.debts.get(ino).and_then(|debt| debt.version.clone()) {
+        let debt =
+            self.debts.get(ino).and_then(|debt| Some((debt.version.clone()?, debt.draining)));
+        if let Some((version, draining)) = debt {
             let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
+            if draining {
+                // The pass may yet bring what it took before.
+                (version.cut, version.incomplete) = (true, true);
+            }
             version.staged.truncate(size)?;
             version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
         }
