@@ -7,11 +7,11 @@ mod beside;
 mod descendants;
 mod random;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use beside::{on_path, program, run, run_while};
+use beside::{built, on_path, program, run, run_while};
 use random::Random;
 use rustix::process::Signal;
 
@@ -72,6 +72,42 @@ fn servers_die_under_sort_and_other_tools() {
 #[test]
 fn servers_die_under_python() {
     same_though_servers_die("/usr/bin/python3", "files.py", 8, &["python3"]);
+}
+
+#[test]
+fn a_server_killed_as_the_run_ends_is_no_matter() {
+    let mut killed = 0;
+    for round in 0..40 {
+        let (home, to) = (tempfile::tempdir(), tempfile::tempdir());
+        let (home, to) = (home.expect("directory"), to.expect("directory"));
+        let done = home.path().join("done");
+        let script = format!("echo kept > \"$TERRAL_DIR/a\"; : > {}", done.display());
+        let mut command = Command::new(built("terral"));
+        command.args(["run", "--json", "--to"]).arg(to.path()).args(["--", "sh", "-c", &script]);
+        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("terral");
+        let pid = run.id();
+        while !done.exists() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        std::thread::sleep(Duration::from_micros(round * 120));
+        if let Some(server) = descendants::server(pid) {
+            descendants::send(server, Signal::KILL);
+            killed += 1;
+        }
+        let output = run.wait_with_output().expect("it ends");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "round {round}: {errors}");
+        let names = std::fs::read_dir(to.path()).expect("lists").flatten();
+        let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["a"], "round {round}: {errors}");
+        assert_eq!(std::fs::read(to.path().join("a")).expect("arrived"), b"kept\n");
+        let user = rustix::process::geteuid().as_raw();
+        let left = std::fs::read_dir(format!("/dev/shm/terral-{user}")).into_iter().flatten();
+        let ours = format!("run-{pid}-");
+        let mut left = left.flatten().map(|entry| entry.file_name());
+        assert!(!left.any(|name| name.to_string_lossy().starts_with(&ours)), "round {round}");
+    }
+    assert!(killed > 5, "only {killed} servers were there to be killed");
 }
 
 #[test]

@@ -237,10 +237,8 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         let Some(server) = self.server.take() else { return };
-        server.may_end();
-        if self.client.leave().is_ok() {
-            server.join();
-        }
+        // What it owes goes, too.
+        let _ = server.dismiss(&self.client);
         let _ = std::fs::remove_dir_all(&self.instance);
     }
 }

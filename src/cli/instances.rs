@@ -87,11 +87,12 @@ pub struct Found {
     pub served: bool,
 }
 
-/// All instances of this user, by name.
+/// All instances of this user, by name. Rubbish among them is removed.
 pub fn all() -> Vec<Found> {
     let Ok(entries) = fs::read_dir(base()) else { return Vec::new() };
     let mut found: Vec<Found> = entries
         .flatten()
+        .inspect(|entry| terral_server::tidy(&entry.path()))
         .filter(|entry| entry.path().join("log").exists())
         .map(|entry| Found {
             name: entry.file_name().to_string_lossy().into_owned(),

@@ -131,6 +131,26 @@ impl Progress {
     }
 }
 
+/// The status of a server that knows a wish: one that was started again does not, and is told.
+/// `told` is for the next call.
+///
+/// # Errors
+/// If the server is gone for good.
+pub fn status_when_told(
+    client: &Client,
+    wish: impl Fn(&Client) -> terral_client::Result<()>,
+    told: &mut Option<u64>,
+) -> terral_client::Result<Status> {
+    loop {
+        let status = client.status()?;
+        if *told == Some(status.starts) {
+            return Ok(status);
+        }
+        wish(client)?;
+        *told = Some(status.starts);
+    }
+}
+
 /// How a wait ended.
 pub enum Ending {
     /// All is in the permanent directory, which says that it is safe.
@@ -148,9 +168,9 @@ pub fn pay_off(client: &Client, signals: &Signals) -> Result<Ending> {
     let mut hinted = before;
     let mut progress = Progress::new();
     let mut pause = Duration::from_millis(1);
-    client.finish()?;
+    let mut told = None;
     loop {
-        let status = client.status()?;
+        let status = status_when_told(client, Client::finish, &mut told)?;
         let others = status.sessions.saturating_sub(1);
         if status.drain.settled && others == 0 {
             progress.clear();

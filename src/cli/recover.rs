@@ -108,12 +108,10 @@ fn recover(path: &Path, signals: &Signals) -> Result<(Option<Status>, u8)> {
         Ending::Paid(status) => (status, 0),
         Ending::Broken(status) => (status, code::OWED),
     };
-    server.may_end();
-    client.leave()?;
     if code == 0 {
-        server.join();
+        server.dismiss(&client)?;
     } else {
-        server.join_soon();
+        server.dismiss_soon(&client)?;
     }
     let code = if path.join("log").exists() { code } else { 0 };
     Ok((Some(*status), code))

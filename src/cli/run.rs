@@ -100,9 +100,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
         Ok(ended) => ended,
         Err(error) => {
             // Nothing ran, so nothing is owed.
-            server.may_end();
-            Client::connect(instance).and_then(|client| client.leave())?;
-            server.join();
+            server.dismiss(&Client::connect(instance)?)?;
             return Err(error);
         }
     };
@@ -214,19 +212,22 @@ impl Run<'_> {
             Ending::Broken(status) => (status, false),
         };
         let strays = save_strays(instance, &status, &name)?;
-        server.may_end();
-        client.leave()?;
         let restarts = server.restarts();
         if paid {
-            server.join();
+            server.dismiss(&client)?;
         } else {
-            server.join_soon();
+            server.dismiss_soon(&client)?;
         }
         // A server that owes nothing has removed the instance.
         let paid = paid || !instance.join("log").exists();
         let state = if paid { Whereabouts::Arrived } else { Whereabouts::Owed };
         let end = End { name: &name, state, wait_seconds, restarts, strays: &strays };
         self.tell(&end, &status)?;
+        if paid && instance.join("log").exists() {
+            say(format_args!(
+                "no server lives long here: `terral recover {name}` frees the memory"
+            ));
+        }
         if paid {
             return Ok(self.ended.code);
         }

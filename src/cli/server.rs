@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
+use terral_client::{Client, ErrorKind};
 
 use crate::report::{code, say};
 
@@ -40,6 +41,7 @@ pub struct Start {
 
 /// A running server.
 pub struct Server {
+    instance: PathBuf,
     watched: Arc<Watched>,
     watcher: JoinHandle<()>,
 }
@@ -121,9 +123,9 @@ impl Server {
         let child = start.start()?;
         let watched = Arc::new(Watched::default());
         watched.pid.store(child.id(), Ordering::SeqCst);
-        let of_watcher = watched.clone();
+        let (of_watcher, instance) = (watched.clone(), start.instance.clone());
         let watcher = std::thread::spawn(move || watch(&start, child, &of_watcher));
-        Ok(Server { watched, watcher })
+        Ok(Server { instance, watched, watcher })
     }
 
     /// How often it was started again.
@@ -131,15 +133,40 @@ impl Server {
         self.watched.restarts.load(Ordering::SeqCst)
     }
 
-    /// From now on it may end.
-    pub fn may_end(&self) {
-        self.watched.expected_to_end.store(true, Ordering::SeqCst);
+    /// Tells it to leave, which removes an instance that owes nothing, and waits until it has: one
+    /// that is killed before is started again for that.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub fn dismiss(self, client: &Client) -> Result<()> {
+        let told = loop {
+            let starts = self.restarts();
+            let told = match client.leave() {
+                // It has left, or the next one will be told.
+                Err(error) if error.kind == ErrorKind::Unreachable => Ok(()),
+                told => told,
+            };
+            while told.is_ok() && self.restarts() == starts && !self.watcher.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if told.is_err() || self.watcher.is_finished() {
+                break told;
+            }
+        };
+        let instance = self.instance.clone();
+        self.join();
+        terral_server::tidy(&instance);
+        Ok(told?)
     }
 
-    /// Waits until it has left, as it was told to; not for long: it may be in the middle of a large
+    /// Tells it to leave, and waits until it has, not for long: it may be in the middle of a large
     /// file, and whatever it has not done is in memory.
-    pub fn join_soon(self) {
+    ///
+    /// # Errors
+    /// If it is gone already.
+    pub fn dismiss_soon(self, client: &Client) -> Result<()> {
         self.may_end();
+        client.leave()?;
         let begin = Instant::now();
         while !self.watcher.is_finished() {
             let pid = Pid::from_raw(self.watched.pid.load(Ordering::SeqCst) as i32);
@@ -151,10 +178,16 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.join();
+        Ok(())
+    }
+
+    /// From now on it may end.
+    fn may_end(&self) {
+        self.watched.expected_to_end.store(true, Ordering::SeqCst);
     }
 
     /// Waits until it has ended.
-    pub fn join(self) {
+    fn join(self) {
         self.may_end();
         // The watcher does not panic; and if it did, there is nothing left to wait for.
         let _ = self.watcher.join();
@@ -167,7 +200,8 @@ fn watch(start: &Start, mut child: Child, watched: &Watched) {
         let (pid, begin) = (child.id(), Instant::now());
         let Ok(status) = child.wait() else { return };
         let told_to = [0, code::OWED].map(|code| Some(i32::from(code))).contains(&status.code());
-        if told_to || watched.expected_to_end.load(Ordering::SeqCst) {
+        let over = !start.instance.join("log").exists();
+        if told_to || over || watched.expected_to_end.load(Ordering::SeqCst) {
             return;
         }
         quick_deaths = if begin.elapsed() < Duration::from_secs(1) { quick_deaths + 1 } else { 0 };

@@ -10,7 +10,7 @@ use serde_json::json;
 use terral_client::{Client, Kind};
 
 use crate::instances::{Which, place};
-use crate::progress::Progress;
+use crate::progress::{Progress, status_when_told};
 use crate::report::{self, code, failure};
 use crate::status::{is_owed, owed};
 
@@ -50,9 +50,9 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     }
     let begin = Instant::now();
     let mut progress = Progress::new();
-    client.flush()?;
+    let mut told = None;
     loop {
-        let status = client.status()?;
+        let status = status_when_told(&client, Client::flush, &mut told)?;
         let done = if arguments.paths.is_empty() {
             !is_owed(&status.drain) && (status.drain.settled || status.drain.files == 0)
         } else {

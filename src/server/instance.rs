@@ -48,6 +48,8 @@ impl Shared for Mapped {
 
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
+/// The log's name once nothing of the instance is needed any more.
+const OVER: &str = "over";
 
 /// An instance this process serves.
 pub struct Instance {
@@ -112,6 +114,36 @@ pub fn is_dying(directory: &Path) -> bool {
     let tables = File::open(directory.join("tables"));
     let known = tables.is_ok_and(|tables| tables.read_exact_at(&mut pid, at).is_ok());
     known && is_served(directory) && !process::is_running(u64::from_ne_bytes(pid) as u32)
+}
+
+/// Removes an instance that owes nothing. Whoever is killed in the middle leaves something that is
+/// known to be rubbish, see [`tidy`].
+pub(crate) fn end(directory: &Path) -> Result<()> {
+    let (log, over) = (directory.join("log"), directory.join(OVER));
+    std::fs::rename(&log, over).map_err(failed(&log))?;
+    remove(directory)
+}
+
+/// Removes what a server left that was killed while it removed its instance.
+pub fn tidy(directory: &Path) {
+    if directory.join(OVER).exists() && !is_served(directory) {
+        // Somebody else may be doing the same.
+        let _ = remove(directory);
+    }
+}
+
+/// Removes a directory, the mark that it is rubbish last.
+fn remove(directory: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(directory).map_err(failed(directory))?.flatten() {
+        let path = entry.path();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        match is_directory {
+            true => std::fs::remove_dir_all(&path).map_err(failed(&path))?,
+            false if entry.file_name() == OVER => {}
+            false => std::fs::remove_file(&path).map_err(failed(&path))?,
+        }
+    }
+    std::fs::remove_dir_all(directory).map_err(failed(directory))
 }
 
 fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {

@@ -113,8 +113,7 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
             // Leftovers there are no reason to keep anything here.
             let _ = backing.clean(state.began.instance);
         }
-        let gone = std::fs::remove_dir_all(&options.instance);
-        gone.map_err(|e| Error::system(&e, options.instance.display().to_string()))?;
+        instance::end(&options.instance)?;
     }
     Ok(Outcome { status })
 }
