@@ -115,9 +115,9 @@ pub fn hello() -> Hello {
 pub fn welcomes() -> [Welcome; 2] {
     let session = Welcome::Session {
         instance: InstanceId(24),
-        geometry: geometry(),
         session: SessionSlot(25),
         capability: capability(),
+        authority: 26,
         holds_locks: true,
     };
     [session, Welcome::Refused(error())]
@@ -438,7 +438,7 @@ macro_rules! fields {
 pub fn layout() -> String {
     let mut out = String::new();
     let _ = writeln!(out, "magic {MAGIC:016x}");
-    fields!(out, Superblock: magic server_pid starts segment_count gate reserved segments);
+    fields!(out, Superblock: magic server_pid starts instance geometry gate reserved segments);
     fields!(out, FileRecord: ino backed_bytes inline root reserved);
     fields!(out, MapPage: 0);
     fields!(out, FileHeader: size ticket modified_ns accessed_ns reserved);

@@ -27,6 +27,17 @@ impl Client {
     /// [`ErrorKind::Unreachable`] if none does, [`ErrorKind::Denied`] if it is another user's,
     /// [`ErrorKind::Version`] if it is of another version.
     pub fn connect(instance: &Path) -> Result<Self> {
+        let client = Client::beside(instance)?;
+        client.0.own()?;
+        Ok(client)
+    }
+
+    /// As [`Client::connect`], but goes to the server only when something needs it: names and
+    /// attributes that it has published, who has the same memory sees without it.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; what is wrong with the server itself, later calls say.
+    pub fn beside(instance: &Path) -> Result<Self> {
         Connection::open(instance).map(Client)
     }
 

@@ -18,6 +18,8 @@ use crate::in_hand::SPARES;
 use crate::names::Known;
 use crate::session::{Connection, Own};
 
+/// After so many deferred changes the server shall look soon: there is room for a thousand.
+const MANY: u64 = 64;
 /// Who has asked so often for what could be deferred gets the right to.
 const ASKED: u32 = 2;
 /// Sticky directories (mode 01000) need a look at who owns what.
@@ -29,6 +31,8 @@ const CHANGE: u32 = 3;
 struct Held<'c> {
     connection: &'c Connection,
     claim: Claim,
+    /// The session's claims before this one.
+    count: u64,
 }
 
 impl Held<'_> {
@@ -51,7 +55,8 @@ impl Held<'_> {
         };
         let done = self.connection.memory.deferred().commit(self.claim, bytes);
         if done {
-            requests::ring_deferred(self.connection.memory.bell());
+            let many = self.count.is_multiple_of(MANY);
+            requests::ring_deferred(self.connection.memory.bell(), many);
         }
         done
     }
@@ -62,7 +67,7 @@ impl Connection {
         let own = self.own().ok()?;
         let count = own.in_hand.claims.fetch_add(1, Ordering::Relaxed);
         let claim = self.memory.deferred().claim(key, own.index, count, alone)?;
-        Some(Held { connection: self, claim })
+        Some(Held { connection: self, claim, count })
     }
 
     /// Whether this session may defer changes; who asks often enough gets the right to.

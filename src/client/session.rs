@@ -16,7 +16,7 @@ use terral_format::ids::{FileSlot, InstanceId};
 use terral_format::message::{Envelope, Hello, PROTOCOL, Reply, Request, Welcome};
 use terral_format::names::Table;
 use terral_format::tables::{
-    Description, Doorbell, FileHeader, FileRecord, MAGIC, MapPage, SessionPage, Superblock,
+    Description, Doorbell, FileHeader, FileRecord, MapPage, SessionPage, Superblock,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::arena::Arena;
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     pub(crate) memory: Memory,
     mark: ForkMark,
     /// Sessions of this process's ancestors since the connection was made, and at last its own.
-    sessions: [OnceLock<Own>; FORKS_MAX],
+    sessions: [OnceLock<Box<Own>>; FORKS_MAX],
     current: AtomicUsize,
     /// The process that is getting itself a session; 0 for none.
     renewing: AtomicU32,
@@ -76,6 +76,28 @@ pub(crate) struct Connection {
 }
 
 impl Memory {
+    fn map(instance: &Path) -> Result<(InstanceId, Self)> {
+        let open = |name: &str, writable: bool| {
+            let path = instance.join(name);
+            let file = File::options().read(true).write(writable).open(&path);
+            file.map_err(|error| Error::system(&error, path.display().to_string()))
+        };
+        let tables = Region::map_whole(&open("tables", false)?, size_of::<Superblock>())?;
+        let (id, geometry) = tables.view::<Superblock>(0).described()?;
+        if tables.bytes() < geometry.tables_bytes() {
+            return Err(Error::new(ErrorKind::Malformed, "shared memory: tables cut off"));
+        }
+        let memory = Memory {
+            arena: Arena::reserve(instance, &geometry)?,
+            tables,
+            headers: Region::map(&open("headers", true)?, geometry.headers_bytes(), true)?,
+            pages: Region::map(&open("pages", true)?, geometry.pages_bytes(), true)?,
+            person: Person::effective(),
+            geometry,
+        };
+        Ok((id, memory))
+    }
+
     pub(crate) fn superblock(&self) -> &Superblock {
         self.tables.view(0)
     }
@@ -118,56 +140,46 @@ impl Memory {
 }
 
 impl Connection {
-    /// Goes to the server of `instance`.
+    /// Maps the memory of `instance`. The server hears of this process when it first needs it: who
+    /// only looks at names does not.
     pub(crate) fn open(instance: &Path) -> Result<Arc<Self>> {
-        let greeted = greet(instance)?;
-        let Greeted { id, geometry, own, holds_locks, regions } = greeted;
-        let [tables, headers, pages] = regions;
-        let memory = Memory {
-            arena: Arena::reserve(instance, &geometry)?,
-            tables: Region::map(&tables, geometry.tables_bytes(), false)?,
-            headers: Region::map(&headers, geometry.headers_bytes(), true)?,
-            pages: Region::map(&pages, geometry.pages_bytes(), true)?,
-            person: Person::effective(),
-            geometry,
+        let (first, (id, memory)) = match Memory::map(instance) {
+            Ok(mapped) => (None, mapped),
+            // The server says what is wrong, or is about to come up.
+            Err(_) => (Some(greet(instance)?), Memory::map(instance)?),
         };
-        if memory.superblock().magic.load(Ordering::SeqCst) != MAGIC {
-            return Err(Error::new(ErrorKind::Version, "shared memory of another version"));
+        let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
+        if let Some(greeted) = first {
+            let _ = sessions[0].set(greeted.own);
+            mark.set();
         }
-        let sessions = [const { OnceLock::new() }; FORKS_MAX];
-        let _ = sessions[0].set(own);
-        let connection = Connection {
+        Ok(Arc::new(Connection {
             instance: instance.into(),
             id,
             memory,
-            mark: ForkMark::new()?,
+            mark,
             sessions,
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             locks: OwnLocks::default(),
-        };
-        if holds_locks {
-            connection.locks.may_hold(None);
-        }
-        connection.own()?.present(&connection)?;
-        Ok(Arc::new(connection))
+        }))
     }
 
     pub(crate) fn instance(&self) -> &Path {
         &self.instance
     }
 
-    /// The session of this very process.
+    /// The session of this very process; the server gives it one if it has none.
     pub(crate) fn own(&self) -> Result<&Own> {
         if !self.mark.is_set() {
             self.renew()?;
         }
         let own = self.sessions[self.current.load(Ordering::Acquire)].get();
-        own.ok_or_else(|| Error::new(ErrorKind::BadHandle, "session"))
+        own.map(Box::as_ref).ok_or_else(|| Error::new(ErrorKind::BadHandle, "session"))
     }
 
-    /// In a forked child: gets a session of its own.
+    /// At first, and in a forked child: gets a session of its own.
     #[cold]
     fn renew(&self) -> Result<()> {
         let pid = std::process::id();
@@ -191,7 +203,8 @@ impl Connection {
     }
 
     fn renew_alone(&self) -> Result<()> {
-        let next = self.current.load(Ordering::Acquire) + 1;
+        let current = self.current.load(Ordering::Acquire);
+        let next = current + usize::from(self.sessions[current].get().is_some());
         let full = || Error::new(ErrorKind::TooMany, "generations of forked processes");
         let place = self.sessions.get(next).ok_or_else(full)?;
         let greeted = greet(&self.instance)?;
@@ -199,8 +212,10 @@ impl Connection {
             let context = format!("{}: another server took the place", self.instance.display());
             return Err(Error::new(ErrorKind::Unreachable, context));
         }
-        let own = place.get_or_init(|| greeted.own);
-        own.present(self)?;
+        if greeted.holds_locks {
+            self.locks.may_hold(None);
+        }
+        let _ = place.set(greeted.own);
         self.current.store(next, Ordering::Release);
         self.mark.set();
         Ok(())
@@ -305,10 +320,8 @@ pub(crate) fn unexpected() -> Error {
 
 struct Greeted {
     id: InstanceId,
-    geometry: Geometry,
-    own: Own,
+    own: Box<Own>,
     holds_locks: bool,
-    regions: [File; 3],
 }
 
 fn shake_hands(socket: &Path) -> Result<(Welcome, Vec<OwnedFd>)> {
@@ -330,26 +343,20 @@ fn greet(instance: &Path) -> Result<Greeted> {
             done => break done?,
         }
     };
-    let (id, geometry, session, capability, holds_locks) = match welcome {
-        Welcome::Session { instance, geometry, session, capability, holds_locks } => {
-            (instance, geometry, session, capability, holds_locks)
+    let (id, session, capability, authority, holds_locks) = match welcome {
+        Welcome::Session { instance, session, capability, authority, holds_locks } => {
+            (instance, session, capability, authority, holds_locks)
         }
         Welcome::Refused(error) => return Err(error),
     };
     let bad = || Error::new(ErrorKind::Malformed, "handshake: what came with it");
-    let [tables, headers, pages, page] =
-        <[OwnedFd; 4]>::try_from(descriptors).map_err(|_| bad())?;
-    if !geometry.is_sane() {
-        return Err(bad());
-    }
-    let session_page = Session::new(Region::map_received(page, Session::BYTES, true)?);
-    let own = Own {
-        session: session_page,
+    let [page] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| bad())?;
+    let own = Box::new(Own {
+        session: Session::new(Region::map_received(page, Session::BYTES, true)?),
         index: session.0,
-        authority: AtomicU32::new(0),
+        authority: AtomicU32::new(authority),
         capability,
         in_hand: InHand::default(),
-    };
-    let regions = [tables, headers, pages].map(File::from);
-    Ok(Greeted { id, geometry, own, holds_locks, regions })
+    });
+    Ok(Greeted { id, own, holds_locks })
 }

@@ -5,12 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::capability::{Capability, Operations};
-use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 use crate::locks::{HeldLock, LockKind, LockRange, Locker};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;
@@ -34,12 +33,12 @@ pub enum Welcome {
     Session {
         /// Whose memory this is.
         instance: InstanceId,
-        /// Sizes of the shared tables.
-        geometry: Geometry,
         /// The client's session.
         session: SessionSlot,
-        /// For the root container; present it to get a handle.
+        /// For the root container; presented already, and again to a server that was restarted.
         capability: Capability,
+        /// The handle that stands for it.
+        authority: u32,
         /// The process has locks of its own, from before an `exec`.
         holds_locks: bool,
     },

@@ -3,16 +3,19 @@
 //! Every field is an atomic, so any process may read at any moment; who may *write* is a property
 //! of the region (see `geometry`), and whatever a client may write is checked before use.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, KnownLayout};
 
 use crate::geometry::{
-    HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES, PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
+    Geometry, HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES, PAGE_BYTES, REQUESTS,
+    SEGMENTS_MAX,
 };
+use crate::ids::InstanceId;
+use crate::{Error, ErrorKind, Result};
 
 /// First word of `tables`: "TERRAL" and the version of everything in shared memory.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRAL\x01\x00");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRAL\x02\x00");
 
 /// How a segment's pages are, in [`Superblock::segments`].
 pub mod segment {
@@ -34,17 +37,47 @@ pub struct Superblock {
     pub server_pid: AtomicU64,
     /// Counts the server's starts: a client that sees it change looks again.
     pub starts: AtomicU64,
-    /// Segments of the geometry.
-    pub segment_count: AtomicU64,
+    /// The instance, low half first.
+    pub instance: [AtomicU64; 2],
+    /// Its [`Geometry`], field by field.
+    pub geometry: [AtomicU64; 5],
     /// The gate: while not 0, no change may be deferred; see [`crate::deferred`].
     pub gate: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 59],
+    pub reserved: [AtomicU64; 53],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }
 const _: () = assert!(size_of::<Superblock>() == 512 + 8 * SEGMENTS_MAX);
 const _: () = assert!(size_of::<Superblock>() <= 256 << 10);
+
+impl Superblock {
+    /// Notes whose memory this is, and its sizes. (Server only, before the magic word.)
+    pub fn describe(&self, instance: InstanceId, geometry: Geometry) {
+        let halves = [instance.0 as u64, (instance.0 >> 64) as u64];
+        let Geometry { segments, files, map_pages, descriptions, inodes } = geometry;
+        let sizes = [segments, files, map_pages, descriptions, inodes].map(u64::from);
+        let words = self.instance.iter().chain(&self.geometry);
+        for (word, value) in words.zip(halves.into_iter().chain(sizes)) {
+            word.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Whose memory this is, and its sizes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Version`] if another version of this program made it, or it is not yet made.
+    pub fn described(&self) -> Result<(InstanceId, Geometry)> {
+        let geometry = self.geometry.each_ref().map(|size| size.load(Ordering::SeqCst));
+        let [segments, files, map_pages, descriptions, inodes] = geometry.map(|size| size as u32);
+        let geometry = Geometry { segments, files, map_pages, descriptions, inodes };
+        if self.magic.load(Ordering::SeqCst) != MAGIC || !geometry.is_sane() {
+            return Err(Error::new(ErrorKind::Version, "shared memory of another version"));
+        }
+        let [low, high] = self.instance.each_ref().map(|half| half.load(Ordering::SeqCst));
+        Ok((InstanceId(u128::from(high) << 64 | u128::from(low)), geometry))
+    }
+}
 
 /// What the server says of a file with bytes in memory or openers.
 #[derive(FromBytes, KnownLayout)]
@@ -128,7 +161,7 @@ pub const UNLOCKED: usize = 16;
 pub struct Doorbell {
     /// Futex: clients add one and wake; the server waits for it to change.
     pub rings: AtomicU32,
-    /// Not 0 while the server sleeps, or is about to.
+    /// Whether the server sleeps, or is about to, see [`sleep`].
     pub sleeping: AtomicU32,
     /// A bit for each session with a request.
     pub sessions: [AtomicU64; 16],
@@ -140,6 +173,16 @@ pub struct Doorbell {
     pub reserved: [AtomicU64; 6],
 }
 const _: () = assert!(size_of::<Doorbell>() == 256);
+
+/// How the server sleeps, in [`Doorbell::sleeping`].
+pub mod sleep {
+    /// It does not.
+    pub const AWAKE: u32 = 0;
+    /// Until it is woken.
+    pub const ASLEEP: u32 = 1;
+    /// For a millisecond at most: what nobody waits for need not wake it.
+    pub const DOZING: u32 = 2;
+}
 
 /// States of a request.
 pub mod request {

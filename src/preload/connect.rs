@@ -58,7 +58,7 @@ fn client() -> Result<&'static Client, Error> {
         // SAFETY: once published the client is never freed.
         return Ok(unsafe { &*known });
     }
-    let fresh = Box::into_raw(Box::new(Client::connect(settings::instance())?));
+    let fresh = Box::into_raw(Box::new(Client::beside(settings::instance())?));
     match CLIENT.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just published, and is never freed.
         Ok(_) => Ok(unsafe { &*fresh }),

@@ -53,8 +53,6 @@ const OVER: &str = "over";
 
 /// An instance this process serves.
 pub struct Instance {
-    /// Its regions' files, to lend to clients: tables (read-only), headers, pages.
-    pub lent: [File; 3],
     /// Tables, for the superblock.
     pub tables: Arc<Region>,
     /// Headers, for the doorbell.
@@ -238,19 +236,11 @@ fn assemble(
 ) -> Result<Instance> {
     let directory = options.instance.clone();
     let mut mapped = Vec::new();
-    let mut lent = Vec::new();
     for (name, bytes) in regions(&began.geometry) {
         let path = directory.join(name);
         mapped.push(Arc::new(Region::map(&region_file(&path, None)?, bytes, true)?));
-        lent.push(if name == "tables" {
-            File::open(&path).map_err(failed(&path))?
-        } else {
-            region_file(&path, None)?
-        });
     }
-    let (Ok([tables, headers, pages]), Ok(lent)) =
-        (<[Arc<Region>; 3]>::try_from(mapped), <[File; 3]>::try_from(lent))
-    else {
+    let Ok([tables, headers, pages]) = <[Arc<Region>; 3]>::try_from(mapped) else {
         return Err(Error::new(ErrorKind::Malformed, "regions"));
     };
     let shared = |region: &Arc<Region>| Box::new(Mapped(region.clone()));
@@ -273,10 +263,10 @@ fn assemble(
     state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
 
     let superblock: &Superblock = tables.view(0);
-    superblock.segment_count.store(state.began.geometry.segments.into(), Ordering::SeqCst);
+    superblock.describe(state.began.instance, state.began.geometry);
     superblock.magic.store(MAGIC, Ordering::SeqCst);
     state.starts = superblock.starts.fetch_add(1, Ordering::SeqCst) + 1;
-    Ok(Instance { lent, tables, headers, state, lock })
+    Ok(Instance { tables, headers, state, lock })
 }
 
 type Store = Option<Arc<dyn Backing>>;

@@ -121,6 +121,10 @@ impl State {
         self.record(Record::Opened { description, nonce, ino, access, session });
         if writes {
             self.owe(ino);
+            if inode.kind == Kind::File && self.ram.size(slot) == 0 && !self.is_backed(file, 0) {
+                // Without it, the first write asks.
+                let _ = self.install_small(session, file);
+            }
         }
         Ok(Reply::Opened { description, nonce, file })
     }

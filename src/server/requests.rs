@@ -62,7 +62,8 @@ impl State {
         let envelope: Envelope<'_> = frame::decode(message)?;
         let request = envelope.request;
         if let Request::Present(capability) = request {
-            return self.present(session, capability).map(|reply| (reply, false));
+            let handle = self.present(session, &frame::decode(capability)?)?;
+            return Ok((Reply::Handle(handle), false));
         }
         let gone = || Error::new(ErrorKind::BadHandle, "session");
         let client = self.sessions.client(session).ok_or_else(gone)?;
@@ -88,11 +89,11 @@ impl State {
         Ok((done?, changes))
     }
 
-    fn present(&mut self, session: SessionSlot, capability: &[u8]) -> Result<Reply> {
-        let capability: Capability = frame::decode(capability)?;
+    /// Verifies a capability for a session. Gives the handle that stands for it there.
+    pub(crate) fn present(&mut self, session: SessionSlot, capability: &Capability) -> Result<u32> {
         let gone = || Error::new(ErrorKind::BadHandle, "session");
         let client = self.sessions.client_mut(session).ok_or_else(gone)?;
-        self.authz.present(&capability, &mut client.presented).map(Reply::Handle)
+        self.authz.present(capability, &mut client.presented)
     }
 
     fn dispatch(&mut self, session: SessionSlot, request: Request<'_>) -> Result<Reply> {

@@ -26,8 +26,6 @@ use crate::requests::Outcome as Handled;
 use crate::shared::Shared;
 use crate::state::State;
 
-/// The server spins this long after a request before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
 /// Warm memory kept ahead of the writers, least and most.
 const WARM_BYTES: (u64, u64) = (256 << 20, 1 << 30);
 /// Writers that got no chunk for so long pause.
@@ -53,7 +51,7 @@ pub struct Outcome {
 /// # Errors
 /// If the instance cannot be made or taken over; nothing in it is lost then.
 pub fn serve(options: &Options) -> Result<Outcome> {
-    let Instance { lent, tables, headers, state, lock: _lock } = instance::open(options)?;
+    let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
     let backing = state.backing.clone();
     let shared = Shared::new(state, headers);
     let listener = Listener::bind(&options.instance.join("socket"))?;
@@ -83,7 +81,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             threads.spawn(move || drain::run(shared, backing.as_ref()));
         }
         threads.spawn(|| prepare_memory(&shared));
-        let watcher = Watcher { shared: &shared, watch: &watch, lent: &lent, launcher };
+        let watcher = Watcher { shared: &shared, watch: &watch, launcher };
         threads.spawn(move || watcher.run(&listener));
         answer_requests(&shared);
         {
@@ -121,6 +119,7 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
 // Requests.
 
 fn answer_requests(shared: &Shared) {
+    process::be_prompt();
     let mut parked: Vec<(SessionSlot, Taken)> = Vec::new();
     {
         // What a server that died left in the slots.
@@ -135,11 +134,10 @@ fn answer_requests(shared: &Shared) {
     }
     let bell = shared.bell();
     wake_all_lockers(bell);
-    let mut seen = 0;
+    let mut waiter = requests::Waiter::default();
     let mut busy = true;
     loop {
-        let spin = if busy { SPIN } else { Duration::ZERO };
-        seen = requests::wait_for_ring(bell, seen, spin, None);
+        waiter.wait(bell, busy);
         busy = false;
         // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
@@ -154,7 +152,7 @@ fn answer_requests(shared: &Shared) {
         if requests::rung_deferred(bell) {
             busy = true;
             if !matches!(state.apply_deferred(), Ok(false)) {
-                requests::ring_deferred(bell);
+                requests::ring_deferred(bell, true);
             }
         }
         for (session, taken) in std::mem::take(&mut parked) {
@@ -300,12 +298,12 @@ fn sleep_until_needed<'s>(
 struct Watcher<'s> {
     shared: &'s Shared,
     watch: &'s WaitSet,
-    lent: &'s [std::fs::File; 3],
     launcher: Option<Process>,
 }
 
 impl Watcher<'_> {
     fn run(mut self, listener: &Listener) {
+        process::be_prompt();
         std::thread::scope(|threads| {
             while !self.shared.over.load(Ordering::SeqCst) {
                 let open = self.shared.lock().descriptions.count_kernel() > 0;
@@ -317,20 +315,21 @@ impl Watcher<'_> {
                     match token {
                         STOP => return,
                         LISTENER => {
-                            let (shared, watch, lent) = (self.shared, self.watch, self.lent);
+                            let (shared, watch) = (self.shared, self.watch);
                             while let Ok(Some(handshake)) = listener.accept() {
                                 if handshake.speaks_within(HELLO) {
-                                    welcome(shared, watch, lent, &handshake);
+                                    welcome(shared, watch, &handshake);
                                 } else {
-                                    threads.spawn(move || welcome(shared, watch, lent, &handshake));
+                                    threads.spawn(move || welcome(shared, watch, &handshake));
                                 }
                             }
                         }
                         LAUNCHER => {
                             // Dropping it takes it out of the set.
                             self.launcher = None;
-                            self.shared.lock().finishing = true;
-                            self.ended();
+                            let mut state = self.shared.lock();
+                            state.finishing = true;
+                            self.ended(state);
                         }
                         session => self.bury(SessionSlot(session as u16)),
                     }
@@ -349,8 +348,7 @@ impl Watcher<'_> {
         if let Err(error) = state.end_session(session) {
             state.debts.names_failed(error.to_string());
         }
-        drop(state);
-        self.ended();
+        self.ended(state);
     }
 
     fn probe(&self) {
@@ -359,24 +357,29 @@ impl Watcher<'_> {
         if let Err(error) = probed {
             state.debts.names_failed(error.to_string());
         }
-        drop(state);
-        self.ended();
+        self.ended(state);
     }
 
-    fn ended(&self) {
-        self.shared.work.notify_one();
-        self.shared.nudge();
+    /// Something ended: wakes those, and only those, who may have waited for it.
+    fn ended(&self, mut state: MutexGuard<'_, State>) {
+        state.wake_lockers(self.shared.bell());
+        let drains = state.finishing || state.must_wake_drain();
+        let requests = state.finishing || state.debts.pressed;
+        drop(state);
+        if drains {
+            self.shared.work.notify_one();
+        }
+        if requests {
+            self.shared.nudge();
+        }
     }
 }
 
 /// One client's handshake.
-fn welcome(shared: &Shared, watch: &WaitSet, lent: &[std::fs::File; 3], handshake: &Handshake) {
+fn welcome(shared: &Shared, watch: &WaitSet, handshake: &Handshake) {
     let greeted = greet(shared, watch, handshake);
     let sent = match &greeted {
-        Ok((welcome, page)) => {
-            let with = [lent[0].as_fd(), lent[1].as_fd(), lent[2].as_fd(), page.as_fd()];
-            handshake.send(welcome, &with)
-        }
+        Ok((welcome, page)) => handshake.send(welcome, &[page.as_fd()]),
         Err(error) => handshake.send(&Welcome::Refused(error.clone()), &[]),
     };
     // A client that is gone already is buried when its process ends.
@@ -406,13 +409,14 @@ fn greet(
     let capability = state.authz.issue(&credential)?;
     let instance = state.instance.clone();
     let (session, page) = state.sessions.create(&instance, process)?;
+    let authority = state.present(session, &capability)?;
     if let Some(client) = state.sessions.client(session) {
         watch.add(client.process.as_fd(), session.0.into())?;
     }
     state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
     state.commit()?;
-    let (geometry, instance) = (state.began.geometry, state.began.instance);
+    let instance = state.began.instance;
     let process = state.sessions.process(session);
     let holds_locks = process.is_some_and(|process| state.locks.holds(process));
-    Ok((Welcome::Session { instance, geometry, session, capability, holds_locks }, page))
+    Ok((Welcome::Session { instance, session, capability, authority, holds_locks }, page))
 }

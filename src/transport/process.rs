@@ -159,6 +159,39 @@ pub fn be_nice(niceness: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
 }
 
+/// Asks to be run soon after a wake-up, for short times, from now on: for the calling thread only.
+/// Before Linux 6.12 it changes nothing; there, a thread that is woken on a busy machine may wait
+/// for milliseconds.
+pub fn be_prompt() {
+    /// `struct sched_attr` of sched_setattr(2), its first version.
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        /// For the normal policy: the slice, nanoseconds, at least 100 µs.
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    // SAFETY: no memory is passed; 0 means the calling thread.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let normal = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice,
+        priority: 0,
+        runtime: 100_000,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: a structure of the size it says; 0 means the calling thread.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const normal, 0) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Process, WaitSet, boot_id, started_ticks};

@@ -50,6 +50,20 @@ impl Region {
         Ok(Region { base: base.cast(), bytes, writable })
     }
 
+    /// Maps a whole file, which must have at least `least` bytes.
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn map_whole(file: &File, least: usize) -> Result<Self> {
+        let length = file.metadata().map_err(|e| Error::system(&e, "shared memory"))?.len();
+        Region::map(file, least.max(length as usize), false)
+    }
+
+    /// Bytes that are mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Maps a descriptor received from a server; it may be closed afterwards.
     pub fn map_received(descriptor: OwnedFd, bytes: usize, writable: bool) -> Result<Self> {
         Region::map(&File::from(descriptor), bytes, writable)
@@ -145,7 +159,7 @@ impl Drop for Region {
 pub struct ForkMark(Region);
 
 impl ForkMark {
-    /// A mark, set.
+    /// A mark, not set.
     pub fn new() -> Result<Self> {
         let bytes = 4096;
         // SAFETY: a new anonymous mapping.
@@ -163,9 +177,7 @@ impl ForkMark {
         // SAFETY: the mapping just made.
         let told = unsafe { libc::madvise(base, bytes, libc::MADV_WIPEONFORK) };
         check(told.into(), || "MADV_WIPEONFORK".into())?;
-        let mark = ForkMark(Region { base: base.cast(), bytes, writable: true });
-        mark.set();
-        Ok(mark)
+        Ok(ForkMark(Region { base: base.cast(), bytes, writable: true }))
     }
 
     /// Whether this process set the mark itself.
@@ -197,6 +209,9 @@ mod tests {
 
     #[test]
     fn the_mark_stands_in_the_process_that_made_it() {
-        assert!(ForkMark::new().expect("maps").is_set());
+        let mark = ForkMark::new().expect("maps");
+        assert!(!mark.is_set());
+        mark.set();
+        assert!(mark.is_set());
     }
 }

@@ -1,14 +1,16 @@
 //! Requests through the session page: a client fills a slot and rings; the server answers in place.
 //!
-//! A client that waits spins for as long as spinning has paid off lately, then sleeps on the slot's
-//! state. The server sleeps on the doorbell. Neither polls when idle. Everything in a slot may be
+//! Whoever waits spins for as long as spinning has paid off lately, then sleeps: a client on its
+//! slot's state, the server on the doorbell. Neither polls when idle. Everything in a slot may be
 //! garbage to the server: it copies out, checks, and only then believes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
-use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, UNLOCKED, request};
+use terral_format::tables::{
+    Doorbell, RequestSlot, SESSION_BYTES, SessionPage, UNLOCKED, request, sleep,
+};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::futex;
@@ -16,6 +18,10 @@ use crate::region::Region;
 
 /// Longest and shortest spin of a waiting client, nanoseconds.
 const SPIN_NS: (u32, u32) = (2_000, 100_000);
+/// The same of the server.
+const SERVER_SPIN: (Duration, Duration) = (Duration::from_micros(3), Duration::from_micros(50));
+/// How long what nobody waits for may lie.
+const DOZE: Duration = Duration::from_millis(1);
 /// Whoever has spun for so long lets others run in between.
 const YIELD_AFTER: Duration = Duration::from_micros(2);
 /// How often a sleeping client looks whether its server lives.
@@ -241,13 +247,13 @@ pub fn may_spin() -> bool {
 
 fn ring(bell: &Doorbell, session: usize) {
     bell.sessions[session / 64 % 16].fetch_or(1 << (session % 64), Ordering::SeqCst);
-    wake_server(bell);
+    wake_server(bell, true);
 }
 
-/// Says that a change was deferred.
-pub fn ring_deferred(bell: &Doorbell) {
+/// Says that a change was deferred. Nobody waits for it; but `soon`: there are many.
+pub fn ring_deferred(bell: &Doorbell, soon: bool) {
     bell.deferred.store(1, Ordering::SeqCst);
-    wake_server(bell);
+    wake_server(bell, soon);
 }
 
 /// Server: whether changes were deferred since the last call.
@@ -255,16 +261,20 @@ pub fn rung_deferred(bell: &Doorbell) -> bool {
     bell.deferred.load(Ordering::SeqCst) != 0 && bell.deferred.swap(0, Ordering::SeqCst) != 0
 }
 
-fn wake_server(bell: &Doorbell) {
+fn wake_server(bell: &Doorbell, soon: bool) {
     bell.rings.fetch_add(1, Ordering::SeqCst);
+    let found = bell.sleeping.load(Ordering::SeqCst);
+    if found == sleep::AWAKE || (found == sleep::DOZING && !soon) {
+        return;
+    }
     // Only the first who rings wakes; should that one die on the way, whoever waits for an answer
     // wakes again (see `ask`), and so does who buries it.
-    if bell.sleeping.load(Ordering::SeqCst) != 0 && bell.sleeping.swap(0, Ordering::SeqCst) != 0 {
+    if bell.sleeping.swap(sleep::AWAKE, Ordering::SeqCst) != sleep::AWAKE {
         futex::wake(&bell.rings, 1);
     }
 }
 
-/// Server: wakes the thread in [`wait_for_ring`] without a request.
+/// Server: wakes the thread in [`Waiter::wait`] without a request.
 pub fn nudge(bell: &Doorbell) {
     bell.rings.fetch_add(1, Ordering::SeqCst);
     futex::wake(&bell.rings, 1);
@@ -298,36 +308,59 @@ pub fn rung(bell: &Doorbell) -> Vec<usize> {
     sessions
 }
 
-/// Server: returns when the bell has rung since `seen`, or after `limit`; gives the new count.
-/// Spins for `spin` before it sleeps.
-pub fn wait_for_ring(bell: &Doorbell, seen: u32, spin: Duration, limit: Option<Duration>) -> u32 {
-    let begin = Instant::now();
-    while may_spin() && begin.elapsed() < spin {
-        for _ in 0..64 {
-            let now = bell.rings.load(Ordering::SeqCst);
-            if now != seen {
-                return now;
+/// The server's side of the bell: how it waits for the next ring.
+pub struct Waiter {
+    /// Rings it knows of.
+    seen: u32,
+    /// How long it spins before it sleeps: longer while that pays off.
+    spin: Duration,
+}
+
+impl Default for Waiter {
+    fn default() -> Self {
+        Waiter { seen: 0, spin: SERVER_SPIN.1 }
+    }
+}
+
+impl Waiter {
+    /// Returns when the bell has rung, or soon. `busy`: there was something the last time, so that
+    /// more is likely: it spins, and then dozes.
+    pub fn wait(&mut self, bell: &Doorbell, busy: bool) {
+        if !(busy && self.spin(bell)) {
+            let how = if busy { sleep::DOZING } else { sleep::ASLEEP };
+            bell.sleeping.store(how, Ordering::SeqCst);
+            if bell.rings.load(Ordering::SeqCst) == self.seen {
+                futex::wait(&bell.rings, self.seen, busy.then_some(DOZE));
             }
-            std::hint::spin_loop();
+            bell.sleeping.store(sleep::AWAKE, Ordering::SeqCst);
         }
-        if begin.elapsed() > YIELD_AFTER {
-            std::thread::yield_now();
+        self.seen = bell.rings.load(Ordering::SeqCst);
+    }
+
+    fn spin(&mut self, bell: &Doorbell) -> bool {
+        let begin = Instant::now();
+        while may_spin() && begin.elapsed() < self.spin {
+            for _ in 0..64 {
+                if bell.rings.load(Ordering::SeqCst) != self.seen {
+                    self.spin = (self.spin * 2).min(SERVER_SPIN.1);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if begin.elapsed() > YIELD_AFTER {
+                std::thread::yield_now();
+            }
         }
+        self.spin = (self.spin / 2).max(SERVER_SPIN.0);
+        false
     }
-    bell.sleeping.store(1, Ordering::SeqCst);
-    if bell.rings.load(Ordering::SeqCst) == seen {
-        futex::wait(&bell.rings, seen, limit);
-    }
-    bell.sleeping.store(0, Ordering::SeqCst);
-    bell.rings.load(Ordering::SeqCst)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Session, nudge, rung, wait_for_ring};
+    use super::{Session, Waiter, nudge, rung};
     use crate::region::Region;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
     use terral_format::tables::Doorbell;
 
     #[test]
@@ -343,9 +376,9 @@ mod tests {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut seen = 0;
+                let mut waiter = Waiter::default();
                 while !over.load(Ordering::SeqCst) {
-                    seen = wait_for_ring(bell, seen, Duration::from_micros(50), None);
+                    waiter.wait(bell, true);
                     for session in rung(bell) {
                         assert_eq!(session, 0);
                         for taken in server.take(false) {
