@@ -48,3 +48,4 @@ pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::descriptor;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::permission::Person;
+pub use terral_transport::requests::while_waiting;

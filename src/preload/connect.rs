@@ -13,6 +13,7 @@ use terral_client::{Client, Error, ErrorKind};
 
 use crate::real::{Served, kernel};
 use crate::settings;
+use crate::signals::{self, Quiet};
 
 thread_local! {
     // Const and without a destructor: a plain word of thread-local memory.
@@ -28,7 +29,8 @@ pub fn inside() -> bool {
     INSIDE.with(Cell::get)
 }
 
-struct Inside;
+/// The flag is up; handlers wait until after it is down.
+struct Inside(Quiet);
 
 impl Drop for Inside {
     #[inline]
@@ -37,13 +39,15 @@ impl Drop for Inside {
     }
 }
 
-/// Runs a call of the client; its error as errno. EDEADLK in a signal handler that interrupted one.
+/// Runs a call of the client; its error as errno. Signal handlers wait until it is over; EDEADLK in
+/// one that need not, see `signals`.
 #[inline]
 pub fn serve<T>(call: impl FnOnce() -> Result<T, Error>) -> Served<T> {
+    let quiet = signals::quiet();
     if INSIDE.with(|inside| inside.replace(true)) {
         return Err(libc::EDEADLK);
     }
-    let _inside = Inside;
+    let _inside = Inside(quiet);
     call().map_err(|error| errno_of(&error))
 }
 
@@ -58,6 +62,7 @@ fn client() -> Result<&'static Client, Error> {
         // SAFETY: once published the client is never freed.
         return Ok(unsafe { &*known });
     }
+    terral_client::while_waiting(signals::hurry);
     let fresh = Box::into_raw(Box::new(Client::beside(settings::instance())?));
     match CLIENT.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just published, and is never freed.

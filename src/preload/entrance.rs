@@ -10,7 +10,7 @@ use crate::path::{
     LINKS_MAX, PATH_BYTES, Space, Where, kernel_base, link_of, resolve, standing_for,
 };
 use crate::real::{Answer, errno, kernel, set_errno};
-use crate::{connect, settings};
+use crate::{connect, settings, signals};
 
 /// Whether the kernel said that there is nothing.
 #[inline]
@@ -34,6 +34,7 @@ pub unsafe fn inside(dirfd: c_int, path: *const c_char) -> Option<CString> {
         set_errno(libc::ENOENT);
         return None;
     }
+    let _quiet = signals::quiet();
     let mut here = [0u8; PATH_BYTES];
     let found = if given.starts_with(b"/") {
         search(given.to_vec())

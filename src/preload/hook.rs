@@ -7,9 +7,9 @@ use std::ffi::{c_char, c_int};
 
 use terral_client::Kind;
 
-use crate::connect;
 use crate::path::{LINKS_MAX, Name, Space, Where, expand, resolve, resolve_bytes};
 use crate::real::{errno, kernel};
+use crate::{connect, signals};
 
 /// Whether a symbolic link that is the last component is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,13 +74,16 @@ pub unsafe fn find<T>(
         match found {
             Where::Kernel(dirfd, path) => return Found::Kernel(dirfd, path),
             Where::Failed(errno) => return Found::Served(Err(errno)),
-            Where::Managed(name) => match serve(name) {
-                Err(libc::ELOOP) => match follow(&name, last) {
-                    Ok(path) => found = resolve_bytes(path, space),
-                    Err(errno) => return Found::Served(Err(errno)),
-                },
-                served => return Found::Served(served),
-            },
+            Where::Managed(name) => {
+                let _quiet = signals::quiet();
+                match serve(name) {
+                    Err(libc::ELOOP) => match follow(&name, last) {
+                        Ok(path) => found = resolve_bytes(path, space),
+                        Err(errno) => return Found::Served(Err(errno)),
+                    },
+                    served => return Found::Served(served),
+                }
+            }
         }
     }
     Found::Served(Err(libc::ELOOP))
@@ -168,6 +171,7 @@ pub unsafe fn find_both<T>(
                 return FoundBoth::Served(looked_up(first, one.2).and(Err(libc::EXDEV)));
             }
         };
+        let _quiet = signals::quiet();
         match serve(from, to) {
             Err(libc::ELOOP) => {}
             served => return FoundBoth::Served(served),

@@ -14,6 +14,8 @@ mod settings;
 
 mod streams;
 
+mod signals;
+
 mod connect;
 
 mod state;

@@ -4,6 +4,7 @@
 //! slot's state, the server on the doorbell. Neither polls when idle. Everything in a slot may be
 //! garbage to the server: it copies out, checks, and only then believes.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,16 @@ const DOZE: Duration = Duration::from_millis(1);
 const YIELD_AFTER: Duration = Duration::from_micros(2);
 /// How often a sleeping client looks whether its server lives.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Whoever waits longer for an answer may have something else to do meanwhile.
+const LONG: Duration = Duration::from_millis(100);
+
+static WHILE_WAITING: OnceLock<fn()> = OnceLock::new();
+
+/// Has `call` made now and then by threads that wait long for the server. The first call counts.
+pub fn while_waiting(call: fn()) {
+    let _ = WHILE_WAITING.set(call);
+}
 
 /// A mapped `session-N`.
 pub struct Session {
@@ -110,6 +121,7 @@ impl Session {
         self.submit(bell, index, message, request::ASKED);
         let slot = &self.page().requests[index];
         if !self.spin(slot) {
+            let begin = Instant::now();
             loop {
                 slot.waiting.store(1, Ordering::SeqCst);
                 let state = slot.state.load(Ordering::SeqCst);
@@ -121,6 +133,9 @@ impl Session {
                     break;
                 }
                 nudge(bell);
+                if let (true, Some(call)) = (begin.elapsed() > LONG, WHILE_WAITING.get()) {
+                    call();
+                }
                 // The slot stays the server's: if it comes back, it may still answer.
                 alive()?;
             }

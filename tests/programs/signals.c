@@ -15,8 +15,8 @@
 static volatile sig_atomic_t handled, noted;
 static char own[16] = "mark";
 
-/* Only calls that are safe in handlers. What it interrupts may be a call on the same files: then
- * it is told so, with EDEADLK, by its first call. */
+/* Only calls that are safe in handlers. What it interrupts may be a call on the same files, and
+ * then it comes after that; only if that waits long for a server is it told EDEADLK. */
 static void handler(int number) {
     (void)number;
     int before = errno;

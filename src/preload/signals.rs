@@ -1,0 +1,359 @@
+//! Signal handlers, which may use files: one that interrupts its own thread in a served call has to
+//! wait until that call is over, and then runs as if the signal had come there.
+//!
+//! The kernel is given [`deliver`] in the place of each handler; programs are told of their own. A
+//! signal that has to wait is kept with all that is known of it, and the thread goes on with all
+//! others blocked, so that they wait in the kernel, in order; then it is sent once more. Faults do
+//! not wait, nor does anything while a call waits long for the server: a handler that uses files
+//! then is told EDEADLK.
+//!
+//! Invariants: nothing here allocates or takes a lock; while [`deliver`] decides, nothing comes
+//! between. Not here: handlers installed by raw system calls.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use libc::{sighandler_t, siginfo_t};
+
+use crate::real::{alias, kernel, libc_call, set_errno};
+
+/// They come from what the thread is just doing.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+/// The C library's own.
+const LIBC: [c_int; 2] = [32, 33];
+/// Signals there are, and 0.
+const SIGNALS: usize = 65;
+
+/// What the program has asked for, by signal.
+struct Asked {
+    /// The handler's address, which has 47 bits, and of the flags those that the kernel does not
+    /// get as they are. 0: no handler, or none that we know.
+    handler: AtomicU64,
+    /// What is blocked meanwhile.
+    mask: AtomicU64,
+}
+
+static ASKED: [Asked; SIGNALS] =
+    [const { Asked { handler: AtomicU64::new(0), mask: AtomicU64::new(0) } }; SIGNALS];
+const WITH_INFO: u64 = 1 << 63;
+const ONCE: u64 = 1 << 62;
+const NOT_DEFERRED: u64 = 1 << 61;
+/// Each flag's bit.
+const FLAGS: [(c_int, u64); 3] =
+    [(libc::SA_SIGINFO, WITH_INFO), (libc::SA_RESETHAND, ONCE), (libc::SA_NODEFER, NOT_DEFERRED)];
+/// Signals that interrupt calls by `siginterrupt`, a bit each.
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+
+/// What a thread is at.
+struct Thread {
+    /// Calls that it is in the middle of, one in the other.
+    calls: Cell<u32>,
+    /// A signal waits, and all others are blocked.
+    waits: Cell<bool>,
+    /// What was blocked before.
+    blocked: Cell<u64>,
+    /// What is known of the signal.
+    known: Cell<MaybeUninit<siginfo_t>>,
+}
+
+thread_local! {
+    // Const and without a destructor: plain thread-local memory, there from the thread's start.
+    static THREAD: Thread = const {
+        Thread {
+            calls: Cell::new(0),
+            waits: Cell::new(false),
+            blocked: Cell::new(0),
+            known: Cell::new(MaybeUninit::uninit()),
+        }
+    };
+}
+
+fn bit(signal: c_int) -> u64 {
+    if (1..SIGNALS as c_int).contains(&signal) { 1 << (signal - 1) } else { 0 }
+}
+
+/// All that can be blocked for a while.
+fn most() -> u64 {
+    !FAULTS.iter().chain(&LIBC).fold(0, |kept, signal| kept | bit(*signal))
+}
+
+/// The kernel's part of a set.
+fn mask_of(set: &mut libc::sigset_t) -> &mut u64 {
+    // SAFETY: a set begins with the 64 bits that the kernel knows, in a word of its own.
+    unsafe { &mut *ptr::from_mut(set).cast::<u64>() }
+}
+
+fn set_mask(mask: u64) {
+    let how = libc::SIG_SETMASK;
+    let _: c_int =
+        kernel!(SYS_rt_sigprocmask, how, &raw const mask, ptr::null_mut::<u64>(), 8usize);
+}
+
+/// What the kernel calls, with all signals blocked that can be.
+unsafe extern "C" fn deliver(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes where the thread was, and goes back there by it.
+    let blocked = mask_of(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_sigmask });
+    let waits = THREAD.with(|thread| {
+        // One that waits already has all others wait in the kernel.
+        let waits = thread.calls.get() > 0 && !thread.waits.get();
+        if waits {
+            // SAFETY: the kernel passes what is known of the signal.
+            thread.known.set(MaybeUninit::new(unsafe { *info }));
+            thread.blocked.set(*blocked);
+            thread.waits.set(true);
+            *blocked |= most();
+        }
+        waits
+    });
+    let Some(asked) = ASKED.get(signal as usize).filter(|_| !waits) else { return };
+    let mut found = asked.handler.load(Ordering::SeqCst);
+    if found & ONCE != 0 {
+        // SAFETY: all zero is the default action.
+        let default: libc::sigaction = unsafe { std::mem::zeroed() };
+        real_action(signal, &default, ptr::null_mut());
+        found = asked.handler.swap(0, Ordering::SeqCst);
+    }
+    let handler = (found & !(WITH_INFO | ONCE | NOT_DEFERRED)) as usize;
+    if handler == 0 {
+        return;
+    }
+    let own = if found & NOT_DEFERRED != 0 { 0 } else { bit(signal) };
+    set_mask(*blocked | asked.mask.load(Ordering::SeqCst) | own);
+    type Simple = unsafe extern "C" fn(c_int);
+    type Informed = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+    // SAFETY: the program gave this address as that of a handler of this kind.
+    unsafe {
+        if found & WITH_INFO != 0 {
+            std::mem::transmute::<usize, Informed>(handler)(signal, info, context);
+        } else {
+            std::mem::transmute::<usize, Simple>(handler)(signal);
+        }
+    }
+}
+
+/// As long as this is there, handlers of this thread wait.
+pub struct Quiet(());
+
+/// Lets them wait: the thread is about to do what a handler must not meet half done, allocating
+/// memory among it.
+#[inline]
+pub fn quiet() -> Quiet {
+    THREAD.with(|thread| thread.calls.set(thread.calls.get() + 1));
+    compiler_fence(Ordering::SeqCst);
+    Quiet(())
+}
+
+impl Drop for Quiet {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        let over = THREAD.with(|thread| {
+            // Less than one, if a handler has left the outer ones by a jump.
+            thread.calls.set(thread.calls.get().saturating_sub(1));
+            compiler_fence(Ordering::SeqCst);
+            thread.calls.get() == 0 && thread.waits.get()
+        });
+        if over {
+            send_again();
+        }
+    }
+}
+
+/// What had to wait comes now.
+#[cold]
+fn send_again() {
+    THREAD.with(|thread| {
+        // SAFETY: one that waits was written.
+        let info = unsafe { thread.known.replace(MaybeUninit::uninit()).assume_init() };
+        let (process, signal) = (std::process::id(), info.si_signo);
+        let me: c_int = kernel!(SYS_gettid);
+        let sent: c_int = kernel!(SYS_rt_tgsigqueueinfo, process, me, signal, &raw const info);
+        if sent != 0 {
+            // Too many are on their way: without what was known of it.
+            let _: c_int = kernel!(SYS_tgkill, process, me, signal);
+        }
+        thread.waits.set(false);
+        compiler_fence(Ordering::SeqCst);
+        // Before the thread's other signals, which are the process's.
+        set_mask(thread.blocked.get());
+    });
+}
+
+/// A call waits long for the server: its thread's handlers run now.
+pub fn hurry() {
+    THREAD.with(|thread| {
+        if thread.waits.get() {
+            // A handler may leave by a jump, and the call with it.
+            let calls = thread.calls.replace(0);
+            send_again();
+            thread.calls.set(calls);
+        }
+    });
+}
+
+// What programs call.
+
+fn real_action(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    type Action =
+        unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    libc_call!(c"sigaction" as Action, -1, signal, new, old)
+}
+
+/// What the program asked for, from what the kernel has.
+fn told(mut action: libc::sigaction, (handler, mask): (u64, u64)) -> libc::sigaction {
+    if action.sa_sigaction == deliver as *const () as sighandler_t && handler != 0 {
+        action.sa_sigaction = (handler & !(WITH_INFO | ONCE | NOT_DEFERRED)) as sighandler_t;
+        for (flag, bit) in FLAGS {
+            action.sa_flags &= !flag;
+            action.sa_flags |= if handler & bit != 0 { flag } else { 0 };
+        }
+        *mask_of(&mut action.sa_mask) = mask;
+    }
+    action
+}
+
+fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::sigaction>) -> c_int {
+    // SAFETY: all zero is a value of the struct.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    let asked = usize::try_from(signal).ok().and_then(|signal| ASKED.get(signal));
+    let Some(asked) = asked.filter(|_| !FAULTS.contains(&signal)) else {
+        let new = new.map_or(ptr::null(), ptr::from_ref);
+        return real_action(signal, new, old.map_or(ptr::null_mut(), ptr::from_mut));
+    };
+    let put = |(handler, mask)| {
+        asked.mask.store(mask, Ordering::SeqCst);
+        asked.handler.store(handler, Ordering::SeqCst);
+    };
+    let was = (asked.handler.load(Ordering::SeqCst), asked.mask.load(Ordering::SeqCst));
+    let done = match new {
+        None => real_action(signal, ptr::null(), &mut before),
+        Some(new) if [libc::SIG_DFL, libc::SIG_IGN].contains(&new.sa_sigaction) => {
+            real_action(signal, new, &mut before)
+        }
+        Some(new) => {
+            let mut ours = *new;
+            let mut handler = new.sa_sigaction as u64;
+            for (flag, bit) in FLAGS {
+                handler |= if new.sa_flags & flag != 0 { bit } else { 0 };
+            }
+            ours.sa_sigaction = deliver as *const () as sighandler_t;
+            ours.sa_flags &= !(libc::SA_RESETHAND | libc::SA_NODEFER);
+            ours.sa_flags |= libc::SA_SIGINFO;
+            let mask = std::mem::replace(mask_of(&mut ours.sa_mask), most());
+            // Before: it may come at once.
+            put((handler, mask));
+            let done = real_action(signal, &ours, &mut before);
+            if done != 0 {
+                put(was);
+            }
+            done
+        }
+    };
+    if let (Some(old), 0) = (old, done) {
+        *old = told(before, was);
+    }
+    done
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's own arguments, each null or what it should be.
+    act(signal, unsafe { new.as_ref() }, unsafe { old.as_mut() })
+}
+
+/// Installs a handler with these flags; gives the one before.
+fn install(signal: c_int, handler: sighandler_t, flags: c_int, masked: bool) -> sighandler_t {
+    // SAFETY: all zero is a value of the struct, and an empty set.
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    (new.sa_sigaction, new.sa_flags) = (handler, flags);
+    // SAFETY: the set is there; a signal that is none is refused.
+    if masked && unsafe { libc::sigaddset(&mut new.sa_mask, signal) } != 0 {
+        return libc::SIG_ERR;
+    }
+    if handler == libc::SIG_ERR {
+        set_errno(libc::EINVAL);
+        return libc::SIG_ERR;
+    }
+    if act(signal, Some(&new), Some(&mut old)) == 0 { old.sa_sigaction } else { libc::SIG_ERR }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let interrupts = INTERRUPTS.load(Ordering::SeqCst) & bit(signal) != 0;
+    install(signal, handler, if interrupts { 0 } else { libc::SA_RESTART }, true)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    install(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER, false)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    // SAFETY: all zero is a value of the struct.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    if act(signal, None, Some(&mut action)) != 0 {
+        return -1;
+    }
+    if interrupts != 0 {
+        INTERRUPTS.fetch_or(bit(signal), Ordering::SeqCst);
+        action.sa_flags &= !libc::SA_RESTART;
+    } else {
+        INTERRUPTS.fetch_and(!bit(signal), Ordering::SeqCst);
+        action.sa_flags |= libc::SA_RESTART;
+    }
+    act(signal, Some(&action), None)
+}
+
+/// `SIG_HOLD` of the C library: not a handler, but to block the signal.
+const SIG_HOLD: sighandler_t = 2;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: all zero is an empty set, and a value of the struct.
+    let (mut one, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    let how = if handler == SIG_HOLD { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    let mut old = libc::SIG_ERR;
+    if handler != SIG_HOLD {
+        old = install(signal, handler, 0, false);
+        if old == libc::SIG_ERR {
+            return old;
+        }
+    }
+    // SAFETY: both sets are there; a signal that is none is refused.
+    unsafe {
+        let changed = libc::sigaddset(&mut one, signal) == 0
+            && libc::pthread_sigmask(how, &one, &mut before) == 0;
+        if !changed {
+            return libc::SIG_ERR;
+        }
+        if libc::sigismember(&before, signal) == 1 {
+            return SIG_HOLD;
+        }
+        if handler == SIG_HOLD {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            old = match act(signal, None, Some(&mut action)) {
+                0 => action.sa_sigaction,
+                _ => libc::SIG_ERR,
+            };
+        }
+    }
+    old
+}
+
+alias! {
+    __sigaction = sigaction as (
+        signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction
+    ) -> c_int;
+    bsd_signal = signal as (number: c_int, handler: sighandler_t) -> sighandler_t;
+    ssignal = signal as (number: c_int, handler: sighandler_t) -> sighandler_t;
+    __sysv_signal = sysv_signal as (number: c_int, handler: sighandler_t) -> sighandler_t;
+}
