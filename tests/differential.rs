@@ -8,6 +8,8 @@
 #![allow(clippy::print_stdout)] // Seeds are said.
 #![cfg(not(loom))]
 
+mod descendants;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Families of calls that are compared.
 const COMPARED: &[&str] = &[
@@ -109,6 +111,8 @@ struct Case<'a> {
     seed: u64,
     count: u64,
     processes: u32,
+    /// Each process gets a signal that often; 0: never.
+    pester_us: u32,
 }
 
 struct Difference {
@@ -178,33 +182,25 @@ impl Drop for Run {
         if matches!(self.0.try_wait(), Ok(Some(_))) {
             return;
         }
-        for pid in descendants(self.0.id() as i32).into_iter().filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
+        for pid in descendants::of(self.0.id()) {
+            descendants::send(pid, Signal::KILL);
         }
         let _ = self.0.wait();
     }
 }
 
-fn descendants(root: i32) -> Vec<i32> {
-    let (mut found, mut at) = (vec![root], 0);
-    while at < found.len() {
-        let threads = fs::read_dir(format!("/proc/{}/task", found[at]));
-        for thread in threads.into_iter().flatten().flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-        }
-        at += 1;
+impl<'a> Case<'a> {
+    fn new(program: &'a Path, mode: Mode, seed: u64, count: u64, processes: u32) -> Self {
+        Case { program, mode, seed, count, processes, pester_us: 0 }
     }
-    found
-}
 
-impl Case<'_> {
     fn arguments(&self, output: &Path, keep: Option<&Path>) -> Vec<String> {
         let mut arguments: Vec<String> = vec!["--mode".into(), self.mode.name().into()];
         arguments.extend(["--features".into(), COMPARED.join(",")]);
         arguments.extend(["--seed".into(), self.seed.to_string()]);
         arguments.extend(["--count".into(), self.count.to_string()]);
         arguments.extend(["--processes".into(), self.processes.to_string()]);
+        arguments.extend(["--pester".into(), self.pester_us.to_string()]);
         arguments.extend(["--output".into(), output.display().to_string()]);
         if let Some(keep) = keep {
             arguments.extend(["--keep".into(), keep.display().to_string()]);
@@ -378,9 +374,7 @@ fn processes_that_take_turns_get_the_answers_of_tmpfs() {
     let sequences = (operations() * 7 / 10).div_ceil(SEQUENCE);
     for seed in first..first + sequences {
         let processes = 1 + (seed % 4) as u32;
-        let case =
-            Case { program: &program, mode: Mode::Sequence, seed, count: SEQUENCE, processes };
-        case.hold();
+        Case::new(&program, Mode::Sequence, seed, SEQUENCE, processes).hold();
     }
 }
 
@@ -391,7 +385,19 @@ fn processes_at_once_in_directories_of_their_own_get_the_answers_of_tmpfs() {
     let first = seed();
     for seed in first..first + 3 {
         let count = operations() / 10;
-        Case { program: &program, mode: Mode::Apart, seed, count, processes: 4 }.hold();
+        Case::new(&program, Mode::Apart, seed, count, 4).hold();
+    }
+}
+
+#[test]
+fn signals_at_any_moment_change_no_answer() {
+    let home = on_tmpfs();
+    let program = compile(home.path());
+    let first = seed();
+    for seed in first..first + 4 {
+        let mode = if seed % 2 == 0 { Mode::Sequence } else { Mode::Apart };
+        let case = Case::new(&program, mode, seed, SEQUENCE * 2, 3);
+        Case { pester_us: 600, ..case }.hold();
     }
 }
 
@@ -400,7 +406,7 @@ fn races_for_one_name_have_one_winner_and_no_record_is_lost() {
     let home = on_tmpfs();
     let program = compile(home.path());
     for processes in [2, 4] {
-        Case { program: &program, mode: Mode::Race, seed: 0, count: 20, processes }.hold();
+        Case::new(&program, Mode::Race, 0, 20, processes).hold();
     }
 }
 

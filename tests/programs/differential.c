@@ -1,10 +1,10 @@
 /* See differential.h. Usage:
  *   differential --mode MODE --root DIR [--seed N] [--count N] [--processes N] [--features A,B]
- *                [--keep FILE] [--output FILE]
+ *                [--keep FILE] [--output FILE] [--pester MICROSECONDS]
  * MODE is `sequence` (one operation at a time, whichever process does it), `apart` (all processes
  * at once, each in a directory of its own), `race` (all at once in one, with answers that do not
  * depend on the order) or `tree` (only what is below DIR). FILE holds the numbers of the operations
- * to do. */
+ * to do. Each process is pestered that often by a signal, whose handler looks at DIR. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "differential.h"
@@ -23,8 +25,8 @@ enum { END = -1, PATIENCE_MS = 30000, MOST_COUNT = 1000000 };
 static struct {
     const char *mode, *root, *keep, *output;
     uint64_t seed;
-    int count, processes;
-} options = {"sequence", NULL, NULL, NULL, 1, 1000, 3};
+    int count, processes, pester;
+} options = {"sequence", NULL, NULL, NULL, 1, 1000, 3, 0};
 
 static struct {
     pid_t pids[MOST_PROCESSES];
@@ -40,6 +42,29 @@ static FILE *output;
 static void fail(const char *what) {
     fprintf(stderr, "differential: %s: %s\n", what, strerror(errno));
     exit(2);
+}
+
+static void look(int number) {
+    (void)number;
+    int before = errno;
+    struct stat status;
+    if (stat(options.root, &status) != 0 && errno != EDEADLK) {
+        _exit(9);
+    }
+    errno = before;
+}
+
+/* A timer that no child has, nor what this process executes. */
+static void be_pestered(void) {
+    struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec often = {{0, options.pester * 1000L}, {0, options.pester * 1000L}};
+    timer_t timer;
+    if (options.pester > 0 &&
+        (sigaction(SIGUSR1, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) ||
+         timer_settime(timer, 0, &often, NULL) != 0)) {
+        fail("timer");
+    }
 }
 
 static const struct operation *pick(int in_child) {
@@ -157,6 +182,7 @@ static void start_processes(void) {
             channels[i].from = theirs[0];
             channels[i].to = theirs[1];
             begin_world(i, options.root);
+            be_pestered();
             if (getppid() != parent || write(channels[i].to, "", 1) != 1) {
                 _exit(1);
             }
@@ -273,6 +299,7 @@ static void at_once(int races) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             shared->pids[i] = getpid();
             alarm(10 * PATIENCE_MS / 1000);
+            be_pestered();
             if (races) {
                 begin_world(i, options.root);
                 race(i, options.count, options.root, raced);
@@ -306,6 +333,8 @@ static void read_options(int count, char **arguments) {
             options.count = atoi(value);
         } else if (strcmp(name, "--processes") == 0) {
             options.processes = atoi(value);
+        } else if (strcmp(name, "--pester") == 0) {
+            options.pester = atoi(value);
         } else if (strcmp(name, "--features") == 0) {
             set_features(value);
         } else if (strcmp(name, "--keep") == 0) {
