@@ -6,6 +6,7 @@
 mod mount;
 mod process;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -249,6 +250,34 @@ fn a_vanished_directory_is_reported_and_waited_for() {
     bench.settles();
     assert!(std::fs::read(here.join("second")).expect("reads") == bytes);
     assert_eq!(std::fs::read(here.join("first")).expect("reads"), b"1");
+}
+
+#[test]
+fn a_directory_that_somebody_removed_is_made_anew_for_what_comes() {
+    let home = tempfile::tempdir().expect("directory");
+    let bench = Bench::new(home.path());
+    let out = home.path().join("out");
+    for name in ["out", "out/deep"] {
+        bench.client.make_directory(name.as_bytes(), 0o750).expect("makes");
+    }
+    bench.write("out/deep/old", b"old");
+    bench.write("moves", b"moves");
+    bench.client.flush().expect("flushes");
+    bench.wait("arrived", |drain| drain.owed_files == 0 && drain.owed_names == 0);
+    std::fs::remove_dir_all(&out).expect("removes");
+    bench.client.rename(b"moves", b"out/deep/moved", RenameHow::default()).expect("renames");
+    bench.client.make_directory(b"out/deep/more", 0o700).expect("makes");
+    bench.client.make_link(b"out/deep/link", b"moved").expect("makes");
+    bench.write("out/deep/new", b"new");
+    bench.settles();
+    for (name, bytes) in [("moved", b"moves" as &[u8]), ("link", b"moves"), ("new", b"new")] {
+        assert_eq!(std::fs::read(out.join("deep").join(name)).expect("arrived"), bytes);
+    }
+    assert!(out.join("deep/more").is_dir() && !out.join("deep/old").exists());
+    assert_eq!(out.metadata().expect("is there").permissions().mode() & 0o777, 0o750);
+    let conflicts = bench.client.status().expect("status").drain.conflicts;
+    assert_eq!(conflicts.len(), 2, "{conflicts:?}");
+    assert!(conflicts[0].contains("/out: removed there"), "{conflicts:?}");
 }
 
 #[test]

@@ -260,6 +260,9 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
             }
             state.debts.not_before(ino, Instant::now());
         }
+        Err(error) if error.kind == ErrorKind::NotFound && restored(state, ino) => {
+            state.debts.not_before(ino, Instant::now());
+        }
         Err(error) => {
             let path = state.names.path(ino).unwrap_or_default();
             let what = error.to_string();
@@ -280,6 +283,12 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     if let Err(error) = settled {
         state.debts.failed(ino, error.to_string());
     }
+}
+
+/// Whether directories above the file were missing in the backing, and are there now.
+fn restored(state: &mut State, ino: Ino) -> bool {
+    let (path, backing) = (state.names.path(ino), state.backing.clone());
+    path.zip(backing).is_some_and(|(path, backing)| owed_names::restore(state, &*backing, &path))
 }
 
 /// Whether the backing's copy was found to be not the one that was to be updated.

@@ -2,7 +2,7 @@
 //!
 //! Not here: their order, and what must be copied before (`drain`).
 
-use terral_format::ids::{Ino, Lsn};
+use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::Change;
 use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
@@ -22,8 +22,12 @@ pub fn bring(
     owed: &NameOperation,
 ) -> Result<()> {
     match owed {
-        NameOperation::MakeDirectory { path, mode } => backing.make_directory(path, *mode),
-        NameOperation::MakeLink { path, target } => backing.make_link(path, target),
+        NameOperation::MakeDirectory { path, mode } => {
+            within(state, backing, path, || backing.make_directory(path, *mode))
+        }
+        NameOperation::MakeLink { path, target } => {
+            within(state, backing, path, || backing.make_link(path, target))
+        }
         NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
         NameOperation::Unlink { path, keeps: None } => backing.unlink(path),
         NameOperation::Unlink { path, keeps: Some(ino) } => unlink_one(state, backing, path, *ino),
@@ -31,11 +35,13 @@ pub fn bring(
             exchange(state, backing, lsn, (from, to), *inos)
         }
         NameOperation::Link { from, to, ino } => {
-            touched(state, *ino, done_before(backing.link(from, to))?);
+            let done = within(state, backing, to, || backing.link(from, to));
+            touched(state, *ino, done_before(done)?);
             Ok(())
         }
         NameOperation::Rename { from, to, ino } => {
-            touched(state, *ino, done_before(backing.rename(from, to))?);
+            let done = within(state, backing, to, || backing.rename(from, to));
+            touched(state, *ino, done_before(done)?);
             Ok(())
         }
         NameOperation::SetXattr { path, ino, name, value } => {
@@ -48,6 +54,44 @@ pub fn bring(
             Ok(())
         }
     }
+}
+
+/// Does what makes a name; once more if directories above it had to be made anew.
+fn within<T>(
+    state: &mut State,
+    backing: &dyn Backing,
+    path: &[u8],
+    act: impl Fn() -> Result<T>,
+) -> Result<T> {
+    match act() {
+        Err(error) if error.kind == ErrorKind::NotFound && restore(state, backing, path) => act(),
+        done => done,
+    }
+}
+
+/// Makes the directories above `path` that somebody else has removed: what is brought needs them.
+/// Whether there were any.
+pub fn restore(state: &mut State, backing: &dyn Backing, path: &[u8]) -> bool {
+    let mut restored = false;
+    let mut here = Some(ROOT);
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let mut from = 0;
+    for (end, _) in slashes {
+        let above = &path[..end];
+        here = here.and_then(|directory| state.names.child_here(directory, &path[from..end]));
+        from = end + 1;
+        let missing = |error: Error| error.kind == ErrorKind::NotFound;
+        if !backing.stat(above).is_err_and(missing) {
+            continue;
+        }
+        let mode = here.and_then(|ino| state.names.inode(ino)).map_or(0o755, |inode| inode.mode);
+        if backing.make_directory(above, mode.into()).is_err() {
+            return false;
+        }
+        restored = true;
+        state.debts.conflict(format!("{}: removed there meanwhile; made anew", shown(above)));
+    }
+    restored
 }
 
 /// A change with the times as they are by now: what was written since may be there before it.
