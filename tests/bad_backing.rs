@@ -281,6 +281,30 @@ fn a_directory_that_somebody_removed_is_made_anew_for_what_comes() {
 }
 
 #[test]
+fn a_file_that_somebody_made_under_a_name_we_move_to_is_kept() {
+    let home = tempfile::tempdir().expect("directory");
+    let bench = Bench::new(home.path());
+    for name in ["a", "b", "over"] {
+        bench.write(name, name.as_bytes());
+    }
+    bench.client.flush().expect("flushes");
+    bench.wait("arrived", |drain| drain.owed_files == 0 && drain.owed_names == 0);
+    let away = home.path().with_extension("away");
+    std::fs::rename(home.path(), &away).expect("moves");
+    bench.client.rename(b"a", b"taken", RenameHow::default()).expect("renames");
+    bench.client.rename(b"b", b"over", RenameHow::default()).expect("renames");
+    std::fs::write(away.join("taken"), b"theirs").expect("writes");
+    std::fs::rename(&away, home.path()).expect("moves");
+    bench.settles();
+    let read = |name: &str| std::fs::read(home.path().join(name)).expect("is there");
+    assert_eq!((read("taken"), read("taken.theirs-1")), (b"a".to_vec(), b"theirs".to_vec()));
+    assert_eq!(read("over"), b"b");
+    assert!(!home.path().join("over.theirs-1").exists(), "what we replaced was ours");
+    let conflicts = bench.client.status().expect("status").drain.conflicts;
+    assert!(conflicts.len() == 1 && conflicts[0].contains("/taken"), "{conflicts:?}");
+}
+
+#[test]
 fn what_somebody_else_changed_meanwhile_is_kept_beside_ours() {
     let home = tempfile::tempdir().expect("directory");
     std::fs::write(home.path().join("notes"), b"as it was").expect("writes");

@@ -399,7 +399,12 @@ fn snapshot_records() -> Vec<Record> {
     };
     let operations = [
         NameOperation::MakeDirectory { path: b"g".to_vec(), mode: 0o700 },
-        NameOperation::Rename { from: b"h".to_vec(), to: b"i".to_vec(), ino: Ino(91) },
+        NameOperation::Rename {
+            from: b"h".to_vec(),
+            to: b"i".to_vec(),
+            ino: Ino(91),
+            over: Some(92),
+        },
         NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
         NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
         NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },

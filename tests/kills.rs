@@ -104,8 +104,13 @@ fn a_server_killed_as_the_run_ends_is_no_matter() {
         let user = rustix::process::geteuid().as_raw();
         let left = std::fs::read_dir(format!("/dev/shm/terral-{user}")).into_iter().flatten();
         let ours = format!("run-{pid}-");
-        let mut left = left.flatten().map(|entry| entry.file_name());
-        assert!(!left.any(|name| name.to_string_lossy().starts_with(&ours)), "round {round}");
+        let mut left = left.flatten();
+        let left = left.find(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
+        if let Some(left) = left {
+            let files = std::fs::read_dir(left.path()).into_iter().flatten().flatten();
+            let files: Vec<_> = files.map(|entry| entry.file_name()).collect();
+            panic!("round {round}: {files:?} left; {errors}");
+        }
     }
     assert!(killed > 5, "only {killed} servers were there to be killed");
 }

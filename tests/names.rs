@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod files;
+mod mount;
 mod process;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
+use mount::Mount;
 use terral_client::{Client, ErrorKind, Followed, Kind, OpenHow, RenameHow};
 
 struct Bench {
@@ -24,8 +26,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Bench::to(tempfile::tempdir().expect("directory"))
+    }
+
+    fn to(target: tempfile::TempDir) -> Self {
         let home = tempfile::tempdir_in("/dev/shm").expect("room");
-        let target = tempfile::tempdir().expect("directory");
         let instance = home.path().join("instance");
         let server = process::start_server(&instance, Some(target.path()));
         let client = Client::connect(&instance).expect("connects");
@@ -313,26 +318,24 @@ fn a_file_that_took_anothers_place_and_left_it_again_holds_up_nothing() {
 
 #[test]
 fn the_time_of_the_last_write_arrives_also_if_an_older_change_comes_after_it() {
-    let bench = Bench::new();
+    let Some(disk) = Mount::tmpfs(64) else { return };
+    let bench = Bench::to(tempfile::tempdir_in(disk.path()).expect("directory"));
     bench.write("file", b"begun");
-    bench.client.make_directory(b"sub", 0o755).expect("makes");
     bench.drained();
-    // Names stand still until somebody makes it again.
-    fs::remove_dir(bench.there("sub")).expect("removes");
-    bench.client.make_directory(b"sub/below", 0o755).expect("makes");
+    // Names stand still until there is room for another one.
+    let space = rustix::fs::statvfs(disk.path()).expect("space");
+    disk.remount(&format!("nr_inodes={}", space.f_files - space.f_ffree));
+    bench.client.make_directory(b"sub", 0o755).expect("makes");
     let change = terral_client::Change { modified_ns: Some(1 << 60), ..Default::default() };
     bench.client.change(b"file", change).expect("changes");
-    let file = bench.client.open(b"file", OpenHow { access: 2, ..Default::default() });
-    let file = file.expect("opens");
-    file.append(b" and ended").expect("appends");
-    file.close();
+    bench.append("file", b" and ended");
     bench.client.flush().expect("flushes");
     let begin = Instant::now();
     while fs::read(bench.there("file")).expect("reads") != b"begun and ended" {
         assert!(begin.elapsed() < Duration::from_secs(20), "the bytes do not arrive");
         std::thread::sleep(Duration::from_millis(5));
     }
-    fs::create_dir(bench.there("sub")).expect("makes");
+    disk.remount("nr_inodes=10000");
     bench.drained();
     let written = bench.client.stat(b"file").expect("stat").modified_ns;
     let there = fs::metadata(bench.there("file")).expect("stat");

@@ -87,12 +87,20 @@ pub struct Found {
     pub served: bool,
 }
 
+/// Removes what is rubbish beside an instance.
+pub fn tidy(instance: &Path) {
+    if let Some(home) = instance.parent() {
+        terral_server::tidy(home);
+    }
+}
+
 /// All instances of this user, by name. Rubbish among them is removed.
 pub fn all() -> Vec<Found> {
+    terral_server::tidy(&base());
     let Ok(entries) = fs::read_dir(base()) else { return Vec::new() };
     let mut found: Vec<Found> = entries
         .flatten()
-        .inspect(|entry| terral_server::tidy(&entry.path()))
+        .filter(|entry| !terral_server::is_rubbish(&entry.file_name()))
         .filter(|entry| entry.path().join("log").exists())
         .map(|entry| Found {
             name: entry.file_name().to_string_lossy().into_owned(),

@@ -99,7 +99,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
 fn prepare(arguments: &Arguments) -> Result<Options> {
     let instance = instances::locate(arguments.name.as_os_str());
     let name = instances::name_of(&instance);
-    terral_server::tidy(&instance);
+    instances::tidy(&instance);
     if terral_server::is_served(&instance) {
         bail!("{name}: a server serves it already: give this one another --name");
     }

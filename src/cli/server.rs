@@ -17,12 +17,15 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use terral_client::{Client, ErrorKind};
 
+use crate::instances;
 use crate::report::{code, say};
 
 /// What a server says while it starts.
 const SAYS: &str = "server-says";
 /// A server that was told to leave may finish what it is writing for so long.
 const LEAVE: Duration = Duration::from_secs(1);
+/// Most starts of one that is to leave.
+const STARTS_MAX: u32 = 20;
 /// Deaths within a second after a start that are one too many.
 const QUICK_DEATHS: u32 = 5;
 
@@ -139,24 +142,24 @@ impl Server {
     /// # Errors
     /// If it refuses.
     pub fn dismiss(self, client: &Client) -> Result<()> {
-        let told = loop {
+        for _ in 0..STARTS_MAX {
             let starts = self.restarts();
-            let told = match client.leave() {
+            match client.leave() {
                 // It has left, or the next one will be told.
-                Err(error) if error.kind == ErrorKind::Unreachable => Ok(()),
-                told => told,
-            };
-            while told.is_ok() && self.restarts() == starts && !self.watcher.is_finished() {
+                Err(error) if error.kind == ErrorKind::Unreachable => {}
+                told => told?,
+            }
+            while self.restarts() == starts && !self.watcher.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if told.is_err() || self.watcher.is_finished() {
-                break told;
+            if self.watcher.is_finished() {
+                break;
             }
-        };
+        }
         let instance = self.instance.clone();
         self.join();
-        terral_server::tidy(&instance);
-        Ok(told?)
+        instances::tidy(&instance);
+        Ok(())
     }
 
     /// Tells it to leave, and waits until it has, not for long: it may be in the middle of a large

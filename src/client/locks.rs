@@ -80,8 +80,10 @@ impl Connection {
 
     /// Gives back all that this process holds of a file, if it may hold something.
     pub(crate) fn unlock_own(&self, ask: LockAsk) -> Result<()> {
-        // What was locked before an exec, only the server knows.
-        self.own()?;
+        if !self.had_session() {
+            // What was locked before an exec, only the server knows.
+            self.own()?;
+        }
         if self.locks.is_used() && self.locks.forget(ask.ino) {
             self.ask_lock(ask, 0)?;
         }

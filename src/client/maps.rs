@@ -8,6 +8,7 @@ use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::message::Request;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::{How, Window};
+use terral_transport::requests;
 
 use crate::copy::Chunks;
 use crate::map;
@@ -50,6 +51,7 @@ impl Chunks {
         loop {
             match connection.call(request) {
                 Err(error) if error.kind == ErrorKind::NoSpace && begin.elapsed() < PATIENCE => {
+                    requests::meanwhile(begin);
                     std::thread::sleep(PAUSE);
                 }
                 answer => return answer.map(drop),

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +24,7 @@ use terral_transport::arena::Arena;
 use terral_transport::permission::Person;
 use terral_transport::process;
 use terral_transport::region::{ForkMark, Region};
-use terral_transport::requests::Session;
+use terral_transport::requests::{self, Session};
 use terral_transport::socket::Handshake;
 
 use crate::in_hand::InHand;
@@ -77,6 +78,9 @@ pub(crate) struct Connection {
 
 impl Memory {
     fn map(instance: &Path) -> Result<(InstanceId, Self)> {
+        let failed = |error: std::io::Error| Error::system(&error, instance.display().to_string());
+        let directory = || std::fs::metadata(instance).map(|found| found.ino()).map_err(failed);
+        let before = directory()?;
         let open = |name: &str, writable: bool| {
             let path = instance.join(name);
             let file = File::options().read(true).write(writable).open(&path);
@@ -95,6 +99,10 @@ impl Memory {
             person: Person::effective(),
             geometry,
         };
+        if directory()? != before {
+            let context = format!("{}: another one took the place", instance.display());
+            return Err(Error::new(ErrorKind::Unreachable, context));
+        }
         Ok((id, memory))
     }
 
@@ -146,7 +154,11 @@ impl Connection {
         let (first, (id, memory)) = match Memory::map(instance) {
             Ok(mapped) => (None, mapped),
             // The server says what is wrong, or is about to come up.
-            Err(_) => (Some(greet(instance)?), Memory::map(instance)?),
+            Err(_) => {
+                let greeted = greet(instance)?;
+                let mapped = Memory::map(instance)?;
+                (Some(greeted).filter(|greeted| greeted.id == mapped.0), mapped)
+            }
         };
         let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
         if let Some(greeted) = first {
@@ -179,10 +191,15 @@ impl Connection {
         own.map(Box::as_ref).ok_or_else(|| Error::new(ErrorKind::BadHandle, "session"))
     }
 
+    /// Whether this process, or one that it was forked from, ever had a session.
+    pub(crate) fn had_session(&self) -> bool {
+        self.sessions[self.current.load(Ordering::Acquire)].get().is_some()
+    }
+
     /// At first, and in a forked child: gets a session of its own.
     #[cold]
     fn renew(&self) -> Result<()> {
-        let pid = std::process::id();
+        let (pid, begin) = (std::process::id(), Instant::now());
         loop {
             let holder = self.renewing.load(Ordering::Acquire);
             // What the parent was doing at the fork, nobody does here.
@@ -195,6 +212,7 @@ impl Connection {
             if self.mark.is_set() {
                 return Ok(());
             }
+            requests::meanwhile(begin);
             std::thread::yield_now();
         }
         let renewed = if self.mark.is_set() { Ok(()) } else { self.renew_alone() };
@@ -203,19 +221,27 @@ impl Connection {
     }
 
     fn renew_alone(&self) -> Result<()> {
+        if self.gone.load(Ordering::Relaxed) {
+            self.check_server(&mut None)?;
+        }
         let current = self.current.load(Ordering::Acquire);
-        let next = current + usize::from(self.sessions[current].get().is_some());
+        // A parent that forked in the middle of this may have filled places that do not count.
+        let free = |at: &usize| self.sessions[*at].get().is_none();
         let full = || Error::new(ErrorKind::TooMany, "generations of forked processes");
-        let place = self.sessions.get(next).ok_or_else(full)?;
-        let greeted = greet(&self.instance)?;
+        let next = (current..FORKS_MAX).find(free).ok_or_else(full)?;
+        let greeted =
+            greet(&self.instance).inspect_err(|_| self.gone.store(true, Ordering::Relaxed))?;
         if greeted.id != self.id {
+            self.gone.store(true, Ordering::Relaxed);
             let context = format!("{}: another server took the place", self.instance.display());
             return Err(Error::new(ErrorKind::Unreachable, context));
         }
         if greeted.holds_locks {
             self.locks.may_hold(None);
         }
-        let _ = place.set(greeted.own);
+        if self.sessions[next].set(greeted.own).is_err() {
+            return Err(full());
+        }
         self.current.store(next, Ordering::Release);
         self.mark.set();
         Ok(())
@@ -338,6 +364,7 @@ fn greet(instance: &Path) -> Result<Greeted> {
     let (welcome, descriptors) = loop {
         match shake_hands(&instance.join("socket")) {
             Err(_) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
+                requests::meanwhile(begin);
                 std::thread::sleep(Duration::from_millis(10));
             }
             done => break done?,

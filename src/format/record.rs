@@ -390,6 +390,9 @@ pub enum NameOperation {
         to: Vec<u8>,
         /// What moves: its bytes closed before go first.
         ino: Ino,
+        /// The backing's inode number of the file that has the new name there, 0 for nothing: any
+        /// other is somebody else's, and kept. `None`: not known.
+        over: Option<u64>,
     },
     /// Remove a file's name.
     Unlink {

@@ -11,7 +11,7 @@ use std::ptr;
 use crate::hook::{Last, by_path};
 use crate::path::{Name, link_of, standing_for};
 use crate::real::{Served, answer, errno, kernel, set_errno};
-use crate::{close, cwd, locks, open, settings, state};
+use crate::{close, cwd, locks, open, settings, signals, state};
 
 type Strings = *const *const c_char;
 
@@ -205,8 +205,10 @@ unsafe fn run_open(
             let list = environment.list();
             // SAFETY: the path is a string.
             unsafe { locks::release_for_exec(memory, c"".as_ptr(), flags) };
+            let loud = signals::loud();
             let _: c_int = kernel!(SYS_execveat, memory, c"".as_ptr(), arguments, list, flags);
             let failure = errno();
+            drop(loud);
             let _: c_int = kernel!(SYS_close, memory);
             Err(failure)
         }
@@ -243,6 +245,7 @@ unsafe fn run_script(
     // SAFETY: the array is the caller's, null-terminated.
     unsafe { list.extend((1..count(arguments)).map(|at| *arguments.add(at))) };
     list.push(ptr::null());
+    let _loud = signals::loud();
     // SAFETY: every string lives until exec succeeds or fails.
     unsafe { execve(interpreter, list.as_ptr(), environment) };
     Err(errno())

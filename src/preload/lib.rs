@@ -16,6 +16,8 @@ mod streams;
 
 mod signals;
 
+mod heap;
+
 mod connect;
 
 mod state;

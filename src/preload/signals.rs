@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use libc::{sighandler_t, siginfo_t};
 
 use crate::real::{alias, kernel, libc_call, set_errno};
+use crate::settings;
 
 /// They come from what the thread is just doing.
 const FAULTS: [c_int; 6] =
@@ -110,12 +111,14 @@ unsafe extern "C" fn deliver(signal: c_int, info: *mut siginfo_t, context: *mut 
         waits
     });
     let Some(asked) = ASKED.get(signal as usize).filter(|_| !waits) else { return };
-    let mut found = asked.handler.load(Ordering::SeqCst);
+    let found = asked.handler.load(Ordering::SeqCst);
     if found & ONCE != 0 {
         // SAFETY: all zero is the default action.
         let default: libc::sigaction = unsafe { std::mem::zeroed() };
         real_action(signal, &default, ptr::null_mut());
-        found = asked.handler.swap(0, Ordering::SeqCst);
+        let order = (Ordering::SeqCst, Ordering::SeqCst);
+        // Unless another thread has asked for something else just now.
+        let _ = asked.handler.compare_exchange(found, 0, order.0, order.1);
     }
     let handler = (found & !(WITH_INFO | ONCE | NOT_DEFERRED)) as usize;
     if handler == 0 {
@@ -150,16 +153,43 @@ pub fn quiet() -> Quiet {
 impl Drop for Quiet {
     #[inline]
     fn drop(&mut self) {
+        end_quiet();
+    }
+}
+
+/// The end of a [`quiet`] whose [`Quiet`] was forgotten.
+#[inline]
+pub fn end_quiet() {
+    compiler_fence(Ordering::SeqCst);
+    let over = THREAD.with(|thread| {
+        // Less than one, if a handler has left the outer ones by a jump.
+        thread.calls.set(thread.calls.get().saturating_sub(1));
         compiler_fence(Ordering::SeqCst);
-        let over = THREAD.with(|thread| {
-            // Less than one, if a handler has left the outer ones by a jump.
-            thread.calls.set(thread.calls.get().saturating_sub(1));
-            compiler_fence(Ordering::SeqCst);
-            thread.calls.get() == 0 && thread.waits.get()
-        });
-        if over {
-            send_again();
-        }
+        thread.calls.get() == 0 && thread.waits.get()
+    });
+    if over {
+        send_again();
+    }
+}
+
+/// As long as this is there, nothing waits in this thread.
+pub struct Loud(u32);
+
+/// Has come what waits: the thread is about to become another program, which goes on with what is
+/// blocked, and knows nothing of what waits.
+pub fn loud() -> Loud {
+    let calls = THREAD.with(|thread| thread.calls.replace(0));
+    compiler_fence(Ordering::SeqCst);
+    if THREAD.with(|thread| thread.waits.get()) {
+        send_again();
+    }
+    Loud(calls)
+}
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        THREAD.with(|thread| thread.calls.set(self.0));
+        compiler_fence(Ordering::SeqCst);
     }
 }
 
@@ -185,14 +215,9 @@ fn send_again() {
 
 /// A call waits long for the server: its thread's handlers run now.
 pub fn hurry() {
-    THREAD.with(|thread| {
-        if thread.waits.get() {
-            // A handler may leave by a jump, and the call with it.
-            let calls = thread.calls.replace(0);
-            send_again();
-            thread.calls.set(calls);
-        }
-    });
+    if THREAD.with(|thread| thread.waits.get()) {
+        drop(loud());
+    }
 }
 
 // What programs call.
@@ -220,7 +245,7 @@ fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::siga
     // SAFETY: all zero is a value of the struct.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     let asked = usize::try_from(signal).ok().and_then(|signal| ASKED.get(signal));
-    let Some(asked) = asked.filter(|_| !FAULTS.contains(&signal)) else {
+    let Some(asked) = asked.filter(|_| settings::active() && !FAULTS.contains(&signal)) else {
         let new = new.map_or(ptr::null(), ptr::from_ref);
         return real_action(signal, new, old.map_or(ptr::null_mut(), ptr::from_mut));
     };

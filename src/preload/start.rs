@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::{cwd, settings, state, streams};
+use crate::{cwd, heap, settings, state, streams};
 
 // SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
 #[used]
@@ -20,6 +20,7 @@ unsafe extern "C" fn start(
     if environment.is_null() || !settings::read(environment) {
         return;
     }
+    heap::watch_forks();
     // SAFETY: ld.so passes the process's environment array, whose strings stay.
     unsafe { cwd::inherit(environment) };
     // Standard streams are used without any call that this library sees first.

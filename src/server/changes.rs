@@ -37,6 +37,14 @@ fn there(name: &Inode, inode: &Inode) -> There {
     }
 }
 
+/// What the backing has under a name that is taken over, as [`NameOperation::Rename`] says it.
+fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
+    let Some((name, inode)) = replaced else { return Some(0) };
+    // The others keep further names, come to be there later, or are no files.
+    let there = inode.kind == Kind::File && there(name, inode) == There::Same { shared: false };
+    inode.published.filter(|_| there).map(|known| known.inode)
+}
+
 impl Names {
     pub(crate) fn made(&mut self, parent: Ino, name: &[u8], new: &Attributes, target: &[u8]) {
         self.insert(parent, name, Inode::new(new), target);
@@ -301,8 +309,8 @@ impl Names {
                     let there = There::Same { shared: true };
                     self.owe_replaced(other, there, new_path.clone(), to);
                 }
-                let ino = inode.ino;
-                self.owe(NameOperation::Rename { from: old_path, to: new_path, ino })
+                let (ino, over) = (inode.ino, over(replaced.as_ref()));
+                self.owe(NameOperation::Rename { from: old_path, to: new_path, ino, over })
             }
             older => {
                 let owed = self.owe_removal(&inode, older, old_path);
@@ -383,7 +391,7 @@ impl Names {
             [(&file_a, path_a.clone(), path_b.clone(), one), (&file_b, path_b, path_a, other)];
         for (file, from, to, place) in known.into_iter().filter(|(file, ..)| is_known(file)) {
             let ino = file.ino;
-            if let Some(until) = self.owe(NameOperation::Rename { from, to, ino }) {
+            if let Some(until) = self.owe(NameOperation::Rename { from, to, ino, over: None }) {
                 self.gone.push_back((until, place.0, place.1.into()));
             }
         }

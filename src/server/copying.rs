@@ -100,7 +100,6 @@ fn version_of(
         }
     };
     let mut held = locked(&version);
-    held.cut = false;
     let mut want = job.want;
     if held.incomplete {
         // What was evicted is only there, below `backed`, and stays; all else is copied, so that no

@@ -223,6 +223,9 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let old = state.names.backing_path(&path);
     let debt = state.debts.get_mut(ino)?;
     debt.draining = true;
+    if let Some(version) = &debt.version {
+        locked(version).cut = false;
+    }
     let way = match published {
         Some(expect) if !rewritten && !debt.whole => Way::InPlace { path: old, expect, resumes },
         Some(_) if debt.whole => Way::Whole { old: Some(old) },

@@ -1,7 +1,8 @@
 //! The instance: a directory in memory that outlives the server's process. Made at the first start,
 //! taken over at every later one.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{DirEntry, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -48,8 +49,8 @@ impl Shared for Mapped {
 
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
-/// The log's name once nothing of the instance is needed any more.
-const OVER: &str = "over";
+/// What the name of an instance begins with of which nothing is needed any more.
+const OVER: &str = ".over-";
 
 /// An instance this process serves.
 pub struct Instance {
@@ -114,34 +115,28 @@ pub fn is_dying(directory: &Path) -> bool {
     known && is_served(directory) && !process::is_running(u64::from_ne_bytes(pid) as u32)
 }
 
-/// Removes an instance that owes nothing. Whoever is killed in the middle leaves something that is
-/// known to be rubbish, see [`tidy`].
-pub(crate) fn end(directory: &Path) -> Result<()> {
-    let (log, over) = (directory.join("log"), directory.join(OVER));
-    std::fs::rename(&log, over).map_err(failed(&log))?;
-    remove(directory)
+/// Removes an instance that owes nothing. First it takes a name that says so: whoever is killed in
+/// the middle leaves rubbish, see [`tidy`], and its own name is free for another at once.
+pub(crate) fn end(directory: &Path, instance: InstanceId) -> Result<()> {
+    let over = directory.with_file_name(format!("{OVER}{:032x}", instance.0));
+    let renamed = std::fs::rename(directory, &over);
+    let rubbish = if renamed.is_ok() { &over } else { directory };
+    std::fs::remove_dir_all(rubbish).map_err(failed(rubbish))
 }
 
-/// Removes what a server left that was killed while it removed its instance.
-pub fn tidy(directory: &Path) {
-    if directory.join(OVER).exists() && !is_served(directory) {
+/// Removes from a directory of instances what servers left that were killed as they removed theirs.
+pub fn tidy(home: &Path) {
+    let rubbish = |entry: &DirEntry| is_rubbish(&entry.file_name()) && !is_served(&entry.path());
+    let entries = std::fs::read_dir(home).into_iter().flatten().flatten();
+    for entry in entries.filter(rubbish) {
         // Somebody else may be doing the same.
-        let _ = remove(directory);
+        let _ = std::fs::remove_dir_all(entry.path());
     }
 }
 
-/// Removes a directory, the mark that it is rubbish last.
-fn remove(directory: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(directory).map_err(failed(directory))?.flatten() {
-        let path = entry.path();
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        match is_directory {
-            true => std::fs::remove_dir_all(&path).map_err(failed(&path))?,
-            false if entry.file_name() == OVER => {}
-            false => std::fs::remove_file(&path).map_err(failed(&path))?,
-        }
-    }
-    std::fs::remove_dir_all(directory).map_err(failed(directory))
+/// Whether a directory of this name is an instance no more.
+pub fn is_rubbish(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(OVER.as_bytes())
 }
 
 fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {

@@ -50,6 +50,6 @@ mod instance;
 
 mod serve;
 
-pub use instance::{is_dying, is_served, tidy};
+pub use instance::{is_dying, is_rubbish, is_served, tidy};
 pub use options::Options;
 pub use serve::{Outcome, serve};

@@ -39,7 +39,8 @@ pub fn bring(
             touched(state, *ino, done_before(done)?);
             Ok(())
         }
-        NameOperation::Rename { from, to, ino } => {
+        NameOperation::Rename { from, to, ino, over } => {
+            keep_theirs(state, backing, (from, to), *over)?;
             let done = within(state, backing, to, || backing.rename(from, to));
             touched(state, *ino, done_before(done)?);
             Ok(())
@@ -54,6 +55,22 @@ pub fn bring(
             Ok(())
         }
     }
+}
+
+/// A rename is about to take a name: if somebody else has made a file there, that gets another.
+fn keep_theirs(
+    state: &mut State,
+    backing: &dyn Backing,
+    (from, to): (&[u8], &[u8]),
+    over: Option<u64>,
+) -> Result<()> {
+    let (Some(over), Some(moved)) = (over, done_before(backing.stat(from))?) else { return Ok(()) };
+    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.inode]);
+    if let Some(theirs) = done_before(theirs)?.flatten() {
+        let (ours, theirs) = (shown(to), shown(&theirs));
+        state.debts.conflict(format!("{ours}: made there meanwhile; theirs is {theirs}"));
+    }
+    Ok(())
 }
 
 /// Does what makes a name; once more if directories above it had to be made anew.

@@ -54,9 +54,10 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
     let backing = state.backing.clone();
     let shared = Shared::new(state, headers);
-    let listener = Listener::bind(&options.instance.join("socket"))?;
     let superblock: &Superblock = tables.view(0);
+    // Before anybody can come.
     superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
+    let listener = Listener::bind(&options.instance.join("socket"))?;
     let watch = WaitSet::new()?;
     watch.add(listener.as_fd(), LISTENER)?;
     let (stopped, stop) = std::io::pipe().map_err(|e| Error::system(&e, "pipe"))?;
@@ -111,7 +112,7 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
             // Leftovers there are no reason to keep anything here.
             let _ = backing.clean(state.began.instance);
         }
-        instance::end(&options.instance)?;
+        instance::end(&options.instance, state.began.instance)?;
     }
     Ok(Outcome { status })
 }
@@ -364,7 +365,8 @@ impl Watcher<'_> {
     fn ended(&self, mut state: MutexGuard<'_, State>) {
         state.wake_lockers(self.shared.bell());
         let drains = state.finishing || state.must_wake_drain();
-        let requests = state.finishing || state.debts.pressed;
+        let lost = requests::seems_awake(self.shared.bell());
+        let requests = state.finishing || state.debts.pressed || lost;
         drop(state);
         if drains {
             self.shared.work.notify_one();

@@ -38,6 +38,13 @@ pub fn while_waiting(call: fn()) {
     let _ = WHILE_WAITING.set(call);
 }
 
+/// To be called again and again by who waits since `begin`.
+pub fn meanwhile(begin: Instant) {
+    if let (true, Some(call)) = (begin.elapsed() > LONG, WHILE_WAITING.get()) {
+        call();
+    }
+}
+
 /// A mapped `session-N`.
 pub struct Session {
     region: Region,
@@ -66,7 +73,7 @@ impl Session {
 
     /// A free slot. While all are in use, `alive` is asked now and then, and may end the wait.
     fn acquire(&self, alive: &mut dyn FnMut() -> Result<()>) -> Result<usize> {
-        let mut rounds = 0u32;
+        let (mut rounds, begin) = (0u32, Instant::now());
         loop {
             for (index, slot) in self.page().requests.iter().enumerate() {
                 let free = (request::FREE, request::FILLING);
@@ -81,6 +88,7 @@ impl Session {
             } else {
                 std::thread::sleep(Duration::from_micros(20));
                 if rounds.is_multiple_of(1000) {
+                    meanwhile(begin);
                     alive()?;
                 }
             }
@@ -133,9 +141,7 @@ impl Session {
                     break;
                 }
                 nudge(bell);
-                if let (true, Some(call)) = (begin.elapsed() > LONG, WHILE_WAITING.get()) {
-                    call();
-                }
+                meanwhile(begin);
                 // The slot stays the server's: if it comes back, it may still answer.
                 alive()?;
             }
@@ -293,6 +299,12 @@ fn wake_server(bell: &Doorbell, soon: bool) {
 pub fn nudge(bell: &Doorbell) {
     bell.rings.fetch_add(1, Ordering::SeqCst);
     futex::wake(&bell.rings, 1);
+}
+
+/// Server: whether whoever rings thinks that it need not wake the server: so it may be also if the
+/// one who was to wake it died before.
+pub fn seems_awake(bell: &Doorbell) -> bool {
+    bell.sleeping.load(Ordering::SeqCst) == sleep::AWAKE
 }
 
 /// The word that changes when a lock on file `ino` is released that somebody waits for.

@@ -49,7 +49,7 @@ static void look(int number) {
     int before = errno;
     struct stat status;
     if (stat(options.root, &status) != 0 && errno != EDEADLK) {
-        _exit(9);
+        _exit(errno);
     }
     errno = before;
 }
@@ -223,7 +223,9 @@ static int ask(int index, int number) {
     int answered = asked && ready == 1 && read(channels[index].from, &byte, 1) == 1;
     fprintf(output, "%d p%d %s", number, index, shared->lines[index]);
     if (!answered) {
-        fprintf(output, ready == 0 ? " HANGS" : " DIED");
+        int status = 0;
+        int over = ready != 0 && waitpid(shared->pids[index], &status, 0) > 0;
+        fprintf(output, over ? " DIED (status %x)" : " HANGS", status);
     }
     fprintf(output, "\n");
     return answered;

@@ -106,12 +106,38 @@ static void jumps(void) {
     use("jumps");
 }
 
+/* A program under the directory starts with nothing blocked, whatever came on the way there. */
+static void execs(void) {
+    static const char script[] = "#!/bin/sh\nwhile read -r name mask; do\n"
+                                 "[ \"$name\" != SigBlk: ] || [ \"$mask\" = 0000000000000000 ] || "
+                                 "exit 1\ndone < /proc/self/status\n";
+    struct sigaction action = {.sa_handler = simple, .sa_flags = SA_RESTART};
+    CHECK(sigemptyset(&action.sa_mask) == 0 && sigaction(SIGWINCH, &action, NULL) == 0);
+    int fd = open("blocked", O_WRONLY | O_CREAT, 0755), status;
+    CHECK(fd >= 0 && write(fd, script, sizeof script - 1) > 0 && close(fd) == 0);
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            execl("./blocked", "blocked", (char *)NULL);
+            _exit(99);
+        }
+        while (waitpid(child, &status, WNOHANG) == 0) {
+            kill(child, SIGWINCH);
+            usleep(40);
+        }
+        CHECK(status == 0);
+    }
+    CHECK(unlink("blocked") == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     enter(count, arguments);
     actions();
     queue();
     jumps();
+    execs();
     puts("handlers as they should be");
     return 0;
 }

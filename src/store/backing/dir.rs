@@ -19,7 +19,7 @@ use terral_format::{Error, ErrorKind, Result};
 use super::attributes::{by_name, fingerprint, found, read_full};
 use super::beneath::{Place, Root};
 use super::insist::insist;
-use super::staged::{DirStaged, clean, is_copy, move_across};
+use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across};
 use super::update::DirUpdate;
 use super::xattrs;
 use super::{Backing, Found, STAGING, Staged, Touched, Update, Xattrs, links};
@@ -273,6 +273,18 @@ impl Backing for Dir {
             Err(error) => return Err(self.root.failed("rename to", to, error)),
         }
         Ok(Touched { before, after: fingerprint(&there.metadata().map_err(fail_io)?) })
+    }
+
+    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>> {
+        let what = "keep what somebody else made as";
+        let fail = |error: Errno| self.root.failed(what, path, error);
+        let place = self.root.place(what, path)?;
+        let Some(there) = place.look().map_err(fail)? else { return Ok(None) };
+        let found = there.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
+        if found.is_dir() || ours.contains(&fingerprint(&found).inode) {
+            return Ok(None);
+        }
+        keep_aside(&place, &there).map(Some).map_err(fail)
     }
 
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {

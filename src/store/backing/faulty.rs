@@ -199,6 +199,11 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.rename(from, to)
     }
 
+    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>> {
+        self.faults.pass("injected: keep")?;
+        self.inner.keep_theirs(path, ours)
+    }
+
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         self.faults.pass("injected: change")?;
         self.inner.change(path, change)

@@ -162,6 +162,10 @@ pub trait Backing: Send + Sync {
     /// [`ErrorKind::NotFound`]: after a restart that may mean that it was done before.
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
 
+    /// Gives what has a name a further one beside it, `NAME.theirs-N`, unless it is one of these
+    /// inodes, a directory, or missing. Gives the path.
+    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>>;
+
     /// Changes attributes. A symbolic link has owner and times of its own; its mode stays.
     fn change(&self, path: &[u8], change: Change) -> Result<Touched>;
 

@@ -239,7 +239,7 @@ impl Staged for DirStaged {
 }
 
 /// Gives the version at `place` a second name, and says which.
-fn keep_aside(place: &Place, present: &File) -> rustix::io::Result<Vec<u8>> {
+pub(super) fn keep_aside(place: &Place, present: &File) -> rustix::io::Result<Vec<u8>> {
     let directory = &place.directory;
     for number in 1..=THEIRS_MAX {
         let ending = format!(".theirs-{number}");
