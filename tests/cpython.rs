@@ -6,7 +6,6 @@
 #![cfg(not(loom))]
 
 mod beside;
-mod long;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -111,7 +110,5 @@ fn archives() {
 
 #[test]
 fn files_and_children() {
-    if long::is_time_for("CPython's tests of io and subprocess (two minutes)") {
-        same(&["test_io", "test_subprocess"], 900, 4000);
-    }
+    same(&["test_io", "test_subprocess"], 900, 4000);
 }

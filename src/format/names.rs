@@ -405,13 +405,17 @@ impl<'a> Table<'a> {
             let mut steps = 0;
             while at != 0 && steps < CHAIN_MAX {
                 let link = self.slot(at)[3].load(Ordering::Acquire);
-                if low(link) == hash
-                    && let Some(inode) = self.candidate(at, parent, name)
-                {
-                    return match self.slot(parent)[1].load(Ordering::Acquire) == directory.0 {
-                        true => Lookup::Found(inode),
-                        false => Lookup::Unsure,
+                if low(link) == hash {
+                    // The server may sleep, or have died, in the middle of changing it.
+                    let Some((inode, is_it)) = self.candidate(at, parent, name) else {
+                        return Lookup::Unsure;
                     };
+                    let same = self.slot(parent)[1].load(Ordering::Acquire) == directory.0;
+                    match (is_it, same) {
+                        (true, true) => return Lookup::Found(inode),
+                        (true, false) => return Lookup::Unsure,
+                        (false, _) => {}
+                    }
                 }
                 at = high(link);
                 steps += 1;
@@ -425,15 +429,15 @@ impl<'a> Table<'a> {
         Lookup::Unsure
     }
 
-    fn candidate(&self, index: u32, parent: u32, name: &[u8]) -> Option<Inode> {
-        let (inode, same) = self.read(index, |inode| {
+    /// What is in a slot, and whether it has this name. `None`: it is just being changed.
+    fn candidate(&self, index: u32, parent: u32, name: &[u8]) -> Option<(Inode, bool)> {
+        self.read(index, |inode| {
             inode.ino.0 != 0
                 && inode.is(flag::NAMED)
                 && inode.parent == parent
                 && usize::from(inode.name_bytes) == name.len()
                 && self.has_text(inode.name_at, name)
-        })?;
-        same.then_some(inode)
+        })
     }
 
     /// The file a further name stands for.

@@ -428,7 +428,7 @@ fn end(counter: &AtomicU64) {
 
 #[cfg(test)]
 mod tests {
-    use super::Inodes;
+    use super::{Inodes, begin, end};
     use crate::memory::{Memory, Private};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -512,6 +512,19 @@ mod tests {
         let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.ino)).collect();
         assert_eq!(listed, model.into_iter().collect::<Vec<_>>());
         assert_eq!(table.count(), listed.len() as u64 + 1);
+    }
+
+    #[test]
+    fn a_name_is_not_missing_while_a_server_that_sleeps_is_changing_its_slot() {
+        let (memory, mut table) = rooted(1 << 12);
+        let kept = table.next_ino();
+        table.insert(inode(kept, Kind::File), (ROOT, b"kept"), b"");
+        let names = memory.names();
+        assert!(matches!(names.lookup(ROOT, b"kept"), Lookup::Found(_)));
+        begin(&names.slot(index_of(kept))[0]);
+        assert_eq!(names.lookup(ROOT, b"kept"), Lookup::Unsure);
+        end(&names.slot(index_of(kept))[0]);
+        assert!(matches!(names.lookup(ROOT, b"kept"), Lookup::Found(_)));
     }
 
     #[test]
