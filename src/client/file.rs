@@ -1,5 +1,6 @@
 //! An open file: an open-file description in shared memory, and what can be done with it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
 use terral_format::message::{
     Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow,
 };
+use terral_format::names::Table;
 use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
@@ -28,6 +30,23 @@ pub struct File {
     description: DescriptionSlot,
     nonce: u32,
     chunks: Arc<Chunks>,
+}
+
+/// Most paths of directories are no longer.
+const SHORT_PATH: usize = 256;
+
+/// A path that is no allocation.
+pub struct ShortPath {
+    bytes: [u8; SHORT_PATH],
+    start: usize,
+}
+
+impl Deref for ShortPath {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
 }
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
@@ -236,6 +255,14 @@ impl File {
         let find = || memory.path_of(self.ino());
         // A server that was held up in the middle of a change is through with it once it answers.
         find().or_else(|| (0..3).find_map(|_| asked().then(find)?))
+    }
+
+    /// Where a directory is now, without allocating; `None`: [`File::path`] may tell.
+    pub fn short_path(&self) -> Option<ShortPath> {
+        let mut bytes = [0; SHORT_PATH];
+        let find = |table: Table<'_>| table.path_before(self.ino(), &mut bytes);
+        let start = self.connection.memory.look(find).filter(|_| self.is_directory())?;
+        Some(ShortPath { bytes, start })
     }
 
     /// Opens the same file once more, with a description of its own; nothing is made.

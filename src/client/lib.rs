@@ -33,7 +33,7 @@ mod deferred;
 mod client;
 
 pub use client::Client;
-pub use file::File;
+pub use file::{File, ShortPath};
 pub use holes::Extent;
 pub use locks::LockTurn;
 pub use names::Followed;

@@ -346,7 +346,7 @@ impl<'a> Table<'a> {
     }
 
     /// A consistent copy of a slot, and what `look` made of it before that was certain.
-    fn read<T>(&self, index: u32, look: impl Fn(&Inode) -> T) -> Option<(Inode, T)> {
+    fn read<T>(&self, index: u32, mut look: impl FnMut(&Inode) -> T) -> Option<(Inode, T)> {
         let sequence = &self.slot(index)[0];
         for _ in 0..TRIES {
             let before = sequence.load(Ordering::Acquire);
@@ -449,35 +449,41 @@ impl<'a> Table<'a> {
         (inode.ino.0 != 0 && !inode.is(flag::ALIAS)).then_some(inode)
     }
 
-    /// The name of a slot, unless the server is just changing it.
-    pub fn name(&self, index: u32) -> Option<Vec<u8>> {
-        let (_, name) = self.read(index, |inode| {
-            let mut name = vec![0; inode.name_bytes.into()];
-            self.text(inode.name_at, &mut name);
-            name
-        })?;
-        Some(name)
-    }
-
     /// The path of an inode from the root, its first one if it has several; `None` if it has none,
     /// or the server is just changing it.
     pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
-        let mut parts = Vec::new();
+        let mut out = vec![0; PATH_MAX];
+        let start = self.path_before(ino, &mut out)?;
+        Some(out[start..].to_vec())
+    }
+
+    /// As [`Table::path`], at the end of `out`: gives where it begins. `None` also if it is longer.
+    pub fn path_before(&self, ino: Ino, out: &mut [u8]) -> Option<usize> {
+        let mut start = out.len();
         let mut at = self.find(ino)?;
-        while at.ino != ROOT && parts.len() < PATH_MAX {
+        while at.ino != ROOT {
             if !at.is(flag::NAMED) {
                 return None;
             }
-            parts.push(self.name(index_of(at.ino))?);
-            // The name may have moved between the two looks.
-            let (again, ()) = self.read(index_of(at.ino), |_| ())?;
-            if (again.ino, again.parent, again.name_at) != (at.ino, at.parent, at.name_at) {
+            if start < out.len() {
+                start = start.checked_sub(1)?;
+                out[start] = b'/';
+            }
+            let end = start;
+            start = start.checked_sub(at.name_bytes.into())?;
+            let text = |inode: &Inode| {
+                let same = inode.name_bytes == at.name_bytes;
+                same && self.text(inode.name_at, &mut out[start..end]) == end - start
+            };
+            let (again, same) = self.read(index_of(at.ino), text)?;
+            // It may have moved between the two looks.
+            let moved = (again.ino, again.parent, again.name_at) != (at.ino, at.parent, at.name_at);
+            if moved || !same {
                 return None;
             }
             (at, ()) = self.read(at.parent, |_| ())?;
         }
-        parts.reverse();
-        Some(parts.join(&b'/'))
+        Some(start)
     }
 
     /// Where a symbolic link leads, unless the server is just changing it.

@@ -60,8 +60,9 @@ pub fn open(path: &[u8]) -> Result<File, c_int> {
     })
 }
 
-/// Its path below the prefix, ENOENT if it was removed; `None` if it is the kernel's.
-pub fn path() -> Option<Result<Vec<u8>, c_int>> {
+/// Does something with its path below the prefix, ENOENT if it was removed; `None` if it is the
+/// kernel's.
+pub fn with_path<T>(call: impl FnOnce(&[u8]) -> T) -> Option<Result<T, c_int>> {
     match WHICH.load(Ordering::Acquire) {
         OUTSIDE => return None,
         SAID => {
@@ -72,7 +73,7 @@ pub fn path() -> Option<Result<Vec<u8>, c_int>> {
         _ => {}
     }
     let directory = state::working()?;
-    Some(directory.path())
+    Some(directory.with_path(call))
 }
 
 fn keep(directory: File) -> Result<(), c_int> {
@@ -96,7 +97,7 @@ pub fn leave() {
 
 /// Has the entry say where the directory is by now, before a child gets it.
 pub fn refresh() {
-    if let Some(Ok(path)) = path() {
+    if let Some(Ok(path)) = with_path(<[u8]>::to_vec) {
         write_entry(&settings::below_prefix(&path));
     }
 }

@@ -14,6 +14,9 @@ use dlmalloc::Dlmalloc;
 
 use crate::signals::{self, Quiet};
 
+/// Looks at the lock before the core is offered to whoever has it, who needs some nanoseconds.
+const SPINS: u32 = 200;
+
 struct Heap {
     locked: AtomicBool,
     memory: UnsafeCell<Dlmalloc>,
@@ -39,8 +42,13 @@ impl Heap {
     fn lock(&self) -> Held {
         let quiet = signals::quiet();
         let order = (Ordering::Acquire, Ordering::Relaxed);
+        let mut tries = 0u32;
         while self.locked.compare_exchange_weak(false, true, order.0, order.1).is_err() {
-            std::thread::yield_now();
+            tries += 1;
+            match tries < SPINS {
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
         }
         Held(quiet)
     }

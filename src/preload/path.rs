@@ -316,17 +316,16 @@ enum Base {
 
 /// Begins with the directory a relative path starts from, unless it is the kernel's.
 fn push_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> Result<Base, c_int> {
-    let path = if dirfd == libc::AT_FDCWD {
-        let Some(path) = cwd::path() else { return Ok(Base::Kernel) };
-        path?
+    if dirfd == libc::AT_FDCWD {
+        let Some(begun) = cwd::with_path(|path| buffer.set(path)) else { return Ok(Base::Kernel) };
+        begun??;
     } else {
         let Some(held) = state::managed(dirfd) else { return Ok(Base::Kernel) };
         if !held.file.is_directory() {
             return Err(libc::ENOTDIR);
         }
-        held.path()?
-    };
-    buffer.set(&path)?;
+        held.with_path(|path| buffer.set(path))??;
+    }
     Ok(Base::Managed)
 }
 

@@ -87,7 +87,7 @@ unsafe fn give(path: &[u8], buffer: *mut c_char, room: usize) -> Served<*mut c_c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getcwd(buffer: *mut c_char, room: size_t) -> *mut c_char {
-    if let Some(path) = cwd::path() {
+    if let Some(path) = cwd::with_path(<[u8]>::to_vec) {
         // SAFETY: the caller promises the buffer.
         let give = |path: Vec<u8>| unsafe { give(&settings::below_prefix(&path), buffer, room) };
         return answer(path.and_then(give));

@@ -46,6 +46,14 @@ impl Managed {
         self.file.path().ok_or(libc::ENOENT)
     }
 
+    /// Does something with its path, see [`Managed::path`].
+    pub fn with_path<T>(&self, call: impl FnOnce(&[u8]) -> T) -> Result<T, c_int> {
+        match self.file.short_path() {
+            Some(path) => Ok(call(&path)),
+            None => self.path().map(|path| call(&path)),
+        }
+    }
+
     /// EBADF for an `O_PATH` descriptor.
     pub fn check_open(&self) -> Result<(), c_int> {
         let rights = access::READ | access::WRITE;
