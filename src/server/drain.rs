@@ -465,6 +465,8 @@ impl State {
     pub fn drain_status(&mut self) -> Drain {
         let mut drain = self.debts.status();
         drain.owed_names = self.names.owed().len() as u64;
+        // A name that came since the last look is not settled.
+        drain.settled &= drain.owed_names == 0;
         if self.backing.is_none() {
             return drain;
         }
