@@ -86,6 +86,14 @@ impl Shared {
     }
 }
 
+fn await_stop(process: &process::Process) {
+    let state = format!("/proc/{}/stat", process.0.id());
+    let stopped = || std::fs::read_to_string(&state).expect("runs").contains(") T ");
+    while !stopped() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_reader_sees_one_overwrite_or_the_other() {
     let shared = Shared::new();
@@ -108,6 +116,8 @@ fn a_stopped_overwriter_holds_up_nobody_and_goes_on_whole() {
     for round in 0..15u64 {
         std::thread::sleep(Duration::from_micros(round * 700));
         writers.iter().for_each(|process| process.signal(Signal::STOP));
+        // The signal is sent; a writer may yet be running.
+        writers.iter().for_each(await_stop);
         let begin = Instant::now();
         uniform(&shared.file, BOTH);
         shared.file.write_at(&vec![b'z'; BOTH.1], BOTH.0).expect("writes");
