@@ -294,6 +294,8 @@ fn a_file_that_somebody_made_under_a_name_we_move_to_is_kept() {
     bench.client.rename(b"a", b"taken", RenameHow::default()).expect("renames");
     bench.client.rename(b"b", b"over", RenameHow::default()).expect("renames");
     std::fs::write(away.join("taken"), b"theirs").expect("writes");
+    let drain = bench.client.status().expect("status").drain;
+    assert!(drain.owed_names == 2 && !drain.settled, "nothing is settled that is owed: {drain:?}");
     std::fs::rename(&away, home.path()).expect("moves");
     bench.settles();
     let read = |name: &str| std::fs::read(home.path().join(name)).expect("is there");
