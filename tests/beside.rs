@@ -54,17 +54,27 @@ fn text_of(output: &Output) -> String {
 
 /// Runs a shell script in an empty directory, on tmpfs and under `terral run`.
 pub fn run(script: &str) -> Beside {
-    run_while(script, |_, _| ())
+    run_in(None, script, |_, _| ())
 }
 
 /// As [`run`], while something is done to the `terral run` of this process id, until it is over.
 pub fn run_while(script: &str, meanwhile: impl FnOnce(u32, &AtomicBool) + Send) -> Beside {
+    run_in(None, script, meanwhile)
+}
+
+/// As [`run_while`], with so much memory for Terral, as its `--memory` takes it.
+pub fn run_in(
+    memory: Option<&str>,
+    script: &str,
+    meanwhile: impl FnOnce(u32, &AtomicBool) + Send,
+) -> Beside {
     let ours = tempfile::tempdir().expect("directory");
     let reference = tempfile::tempdir_in("/dev/shm").expect("directory");
     let script = format!("cd \"$TERRAL_DIR\" || exit 1; {script}");
     let expected = run_plain(reference.path(), &script);
     let mut command = Command::new(built("terral"));
-    command.args(["run", "--json", "--to"]).arg(ours.path()).args(["--", "sh", "-c", &script]);
+    command.args(["run", "--json"]).args(memory.into_iter().flat_map(|bound| ["--memory", bound]));
+    command.arg("--to").arg(ours.path()).args(["--", "sh", "-c", &script]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().expect("terral");
     let over = AtomicBool::new(false);

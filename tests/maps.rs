@@ -431,6 +431,28 @@ fn a_truncated_map_reads_as_zeros_and_grows_again_with_the_file() {
 }
 
 #[test]
+fn what_is_stored_where_a_file_was_cut_before_is_read() {
+    let bench = Bench::new(false);
+    bench.filled("a", 2 * MIB, b'a');
+    let mut storer = bench.mapper();
+    assert_eq!(storer.ask("store a 2097152"), "ok");
+    let alive = bench.sessions();
+    storer.process.kill();
+    bench.until("unmapped", || bench.sessions() < alive);
+    // Nobody has it mapped when it is cut, and the first map after that is one for reading.
+    for size in [100, 2 << 20] {
+        bench.client.truncate(b"a", size).expect("truncates");
+    }
+    let (mut reader, mut storer) = (bench.mapper(), bench.mapper());
+    assert_eq!(reader.ask("map a 2097152"), "ok");
+    assert_eq!(storer.ask("store a 2097152"), "ok");
+    assert_eq!(storer.ask("put 1000000 stored"), "ok");
+    let mut found = [1; 6];
+    open(&bench.client, "a").read_at(&mut found, 1_000_000).expect("reads");
+    assert_eq!((&found, &*reader.ask("get 1000000 6")), (b"stored", "stored"));
+}
+
+#[test]
 fn a_writer_that_dies_in_a_hole_leaves_no_trace_in_a_map() {
     let bench = Bench::new(false);
     let mut died_within = 0;

@@ -419,6 +419,21 @@ impl Request<'_> {
         }
     }
 
+    /// Whether it may need memory for a file's bytes, and changes nothing before it has that: with
+    /// memory full it can be done later.
+    pub fn needs_chunks(&self) -> bool {
+        matches!(
+            self,
+            Request::Grant { .. }
+                | Request::Stage { .. }
+                | Request::Open { .. }
+                | Request::Reopen { .. }
+                | Request::Truncate { .. }
+                | Request::Unlink(_)
+                | Request::Rename { .. }
+        )
+    }
+
     /// Whether doing it twice differs from doing it once, so that the answer must be remembered.
     pub fn changes_names(&self) -> bool {
         matches!(

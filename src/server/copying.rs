@@ -277,7 +277,8 @@ fn copy_in_place(
         state.record(Record::Intent { ino: job.ino });
         state.commit()?;
     }
-    if kept < expect.size {
+    if kept < expect.size || resumes {
+        // A pass that did not come to its end may have been further already.
         update.truncate(kept)?;
     }
     let mut pass = Pass { epoch, ..Pass::default() };
@@ -332,7 +333,7 @@ fn may_publish(shared: &Shared, ino: Ino) -> bool {
     if !state.names.owed().is_empty() {
         return false;
     }
-    state.finishing || !state.is_written(ino)
+    state.finishing || !state.is_written(ino) || state.replaces_open(ino)
 }
 
 /// Moves what a pass has copied so far into the display, now and then, and lets waiting writers

@@ -141,7 +141,8 @@ impl Debts {
     /// All debts may be paid now.
     pub fn hasten(&mut self) {
         let now = Instant::now();
-        let inos: Vec<Ino> = self.queue.iter().chain(&self.young).map(|(_, ino)| *ino).collect();
+        let later = self.queue.range((now, Ino(u64::MAX))..).chain(&self.young);
+        let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
         inos.into_iter().for_each(|ino| self.not_before(ino, now));
     }
 
@@ -194,6 +195,11 @@ impl Debts {
     /// Whether chunks of this file may be moved or evicted.
     pub fn may_move(&self, ino: Ino) -> bool {
         self.files.get(&ino).is_none_or(|debt| !debt.draining)
+    }
+
+    /// Whether a file must go to the backing whole, beside somebody else's.
+    pub fn is_whole(&self, ino: Ino) -> bool {
+        self.files.get(&ino).is_some_and(|debt| debt.whole)
     }
 
     /// The debt that may be paid now; without one, `wake` becomes no later than when there is.

@@ -209,7 +209,11 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     state.settle_stores(slot);
     let stored = state.is_stored(ino);
     let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
-    let grown = published.is_some_and(|found| found.size != state.ram.size(slot));
+    // Grown, or cut: in the middle of a pass, too, which has not had the file as it is now.
+    let size = state.ram.size(slot);
+    let backed = state.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+    let in_place = published.filter(|_| !rewritten);
+    let grown = in_place.is_some_and(|found| found.size != size || backed < size);
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
     let new = published.is_none() || rewritten;
     let complete = match version {
@@ -332,7 +336,8 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     }
     // A pass that ended while names were owed has not read its copy back.
     let later = locked(&version).incomplete || !pass.verified;
-    if later || !is_quiet(state, job) || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
+    let ripe = state.replaces_open(ino) || is_quiet(state, job);
+    if later || !ripe || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());
     }
@@ -401,17 +406,26 @@ fn conclude_in_place(
     if is_quiet(state, job) && steady && now == Some(size) {
         state.debts.shown.files += 1;
         published(state, job, fingerprint, size);
-    } else {
-        again_soon(state, job);
+        return Ok(());
     }
+    if steady {
+        // What was copied can leave memory while the file goes on growing.
+        backed(state, job, size);
+    }
+    again_soon(state, job);
     Ok(())
+}
+
+/// Bytes below `size` that are not in memory are the backing's from now on.
+fn backed(state: &mut State, job: &FileJob, size: u64) {
+    state.record(Record::BackedTo { ino: job.ino, size });
+    state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
 }
 
 fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u64) {
     let ino = job.ino;
     state.record(Record::Published { ino, fingerprint });
-    state.record(Record::BackedTo { ino, size });
-    state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
+    backed(state, job, size);
     state.debts.paid(ino);
     let open = state.is_written(ino);
     if open && !state.finishing {
@@ -432,6 +446,13 @@ impl State {
         if self.backing.is_some() {
             self.debts.owe(ino);
         }
+    }
+
+    /// Whether a file goes to the backing whole though somebody writes to it: it cannot be changed
+    /// in place there, where somebody else has changed it. What is written later can.
+    pub(crate) fn replaces_open(&self, ino: Ino) -> bool {
+        let written = self.names.is_written(ino) && !self.is_stored(ino);
+        self.debts.is_whole(ino) && written && !self.finishing
     }
 
     /// Whether the drain must be woken: it would look again too late.

@@ -23,6 +23,8 @@ mod mapping;
 
 mod reclaim;
 
+mod eviction;
+
 mod packing;
 
 mod storage;

@@ -82,7 +82,7 @@ impl State {
                 // It may be mapped already, and must stay where it is.
                 return Err(Error::new(ErrorKind::WouldBlock, "a stopped process writes there"));
             }
-            self.move_chunk(slot, index, CHUNK_ORDER)?;
+            self.with_room(|state| state.move_chunk(slot, index, CHUNK_ORDER))?;
             return self.map_one(session, file, index, stores);
         }
         let memory = self.ram.memory().clone();
@@ -95,8 +95,9 @@ impl State {
             self.ram.unrecall(slot, index, entry);
             return Err(error);
         }
-        if stores {
-            // What is stored in a hole shall be read.
+        if fit.is_stored() {
+            // What is stored in a hole shall be read. The flag may be older than the holes, if the
+            // file was cut there, and who maps it for writing next asks nobody.
             pages::fill_holes(memory.lanes(), first, last);
         }
         self.ram.unrecall(slot, index, fit);

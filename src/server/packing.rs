@@ -1,11 +1,11 @@
 //! Small closed files leave the arena for a place of just their size, and come back when opened.
 
+use terral_format::Result;
 use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::names::{Inode, flag};
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
-use terral_format::{ErrorKind, Result};
 use terral_store::small::SMALL_BYTES;
 
 use crate::state::State;
@@ -50,13 +50,7 @@ impl State {
         }
         let mut bytes = vec![0; inode.size as usize];
         self.small.get(inode.below, &mut bytes)?;
-        match self.ram.fill(slot, 0, &bytes) {
-            Err(error) if error.kind == ErrorKind::NoSpace => {
-                self.make_room()?;
-                self.ram.fill(slot, 0, &bytes)?;
-            }
-            filled => filled?,
-        }
+        self.with_room(|state| state.ram.fill(slot, 0, &bytes))?;
         self.unpacked(inode);
         Ok(())
     }

@@ -10,14 +10,14 @@ use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYT
 use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{FileSlot, Ino, Owner, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
-use terral_format::names::{Inode, flag};
+use terral_format::names::Inode;
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
 use terral_format::size::{self, SizeWord};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::ram::Move;
 use terral_store::tier;
 
-use crate::debts::SharedVersion;
 use crate::sessions::{owner, session_of};
 use crate::state::State;
 
@@ -25,8 +25,6 @@ use crate::state::State;
 const OVERTAKE_AFTER: Duration = Duration::from_millis(100);
 /// A closed file whose last chunk needs no more pages than this is moved into a small chunk.
 const COMPACT_PAGES: u32 = 64;
-/// Evicted at a time when memory runs out.
-const EVICT_BYTES: u64 = 64 << 20;
 
 impl State {
     /// Waits until nobody copies into a recalled chunk. True: somebody was overtaken, and the chunk
@@ -69,7 +67,9 @@ impl State {
     pub fn move_chunk(&mut self, slot: FileSlot, index: u64, order: u8) -> Result<()> {
         let Some(entry) = self.recall_unmapped(slot, index) else { return Ok(()) };
         let quarantined = self.wait_unpinned(slot, entry);
-        let moved = self.ram.relocate(slot, index, entry, order, quarantined);
+        let ino = Ino(self.ram.memory().record(slot).ino().load(Ordering::SeqCst));
+        let how = Move { order, quarantined, at_rest: self.debts.may_move(ino) };
+        let moved = self.ram.relocate(slot, index, entry, how);
         if let Err(error) = moved {
             self.ram.unrecall(slot, index, entry);
             return Err(error);
@@ -183,7 +183,8 @@ impl State {
     ) -> Result<()> {
         // The writer that sleeps in it must not wake up in the middle of what we cut.
         let entry = if quarantined {
-            self.ram.relocate(slot, index, entry, entry.order(), true)?
+            let how = Move { order: entry.order(), quarantined, at_rest: false };
+            self.ram.relocate(slot, index, entry, how)?
         } else {
             entry
         };
@@ -260,7 +261,7 @@ impl State {
             if !alive {
                 self.abandon(first, last, in_the_way);
             } else if pages::holds_some(lanes, first, last, in_the_way) {
-                self.move_chunk(file.slot, index, entry.order())?;
+                self.with_room(|state| state.move_chunk(file.slot, index, entry.order()))?;
             }
         }
         self.revoke_ticket(file.slot, in_the_way)
@@ -387,96 +388,7 @@ impl State {
         }
     }
 
-    // Eviction.
-
-    /// Frees chunks whose bytes are safe in the backing, least recently used files first.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoSpace`] if there are none.
-    pub fn make_room(&mut self) -> Result<()> {
-        let before = self.ram.used_bytes();
-        self.leave_quarantine();
-        let mut candidates: Vec<(u64, Ino, FileSlot)> = Vec::new();
-        for inode in self.names.inodes() {
-            let (ino, Some(slot)) = (inode.ino, inode.slot) else { continue };
-            let version = self.debts.get(ino).and_then(|debt| debt.version.as_ref());
-            let complete = |version: &SharedVersion| {
-                version.try_lock().is_ok_and(|version| !version.incomplete)
-            };
-            let whole = self.debts.get(ino).is_some_and(|debt| debt.whole);
-            let staged = version.is_some_and(complete);
-            let whole_there = inode.published.is_some() && !inode.is(flag::REWRITTEN);
-            let safe = !whole && (staged || whole_there);
-            if safe && inode.is(flag::NAMED) && self.debts.may_move(ino) {
-                let header = self.ram.memory().header(slot);
-                let used = header.modified_ns().load(Ordering::SeqCst);
-                let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
-                candidates.push((used, ino, slot));
-            }
-        }
-        candidates.sort_unstable();
-        let mut freed = before - self.ram.used_bytes();
-        for (_, ino, slot) in candidates {
-            for (index, _) in self.ram.entries(slot) {
-                freed += self.evict(ino, slot, index);
-            }
-            if freed >= EVICT_BYTES {
-                break;
-            }
-        }
-        if freed > 0 { Ok(()) } else { Err(Error::new(ErrorKind::NoSpace, "memory tier")) }
-    }
-
-    /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
-    pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
-        // Look before asking writers out: most chunks that cannot go are being written.
-        let entry = self.ram.memory().entry(slot, index).unrecalled();
-        let free = |state: &mut Self| state.recall_unmapped(slot, index).is_some();
-        if entry.is_absent() || !self.is_settled(entry) || !free(self) {
-            return 0;
-        }
-        let memory = self.ram.memory().clone();
-        if self.wait_unpinned(slot, entry) || !self.is_settled(entry) {
-            self.ram.unrecall(slot, index, entry);
-            return 0;
-        }
-        let size = self.ram.size(slot);
-        let backed = memory.record(slot).backed_bytes();
-        let staged = self.debts.get(ino).is_some_and(|debt| debt.version.is_some());
-        if backed.load(Ordering::SeqCst) < size && !staged {
-            // Cut and grown again since it was published: only the drain can make that good.
-            self.ram.unrecall(slot, index, entry);
-            return 0;
-        }
-        if backed.load(Ordering::SeqCst) < size {
-            backed.store(size, Ordering::SeqCst);
-            self.record(Record::BackedTo { ino, size });
-            if self.commit().is_err() {
-                self.ram.unrecall(slot, index, entry);
-                return 0;
-            }
-        }
-        self.ram.release(slot, index, entry, false);
-        u64::from(entry.pages()) * PAGE_BYTES as u64
-    }
-
-    /// Whether a chunk is of use only as a copy: nothing of it is owed, nor about to be.
-    fn is_settled(&self, entry: MapEntry) -> bool {
-        if entry.is_stored() {
-            return false;
-        }
-        let lanes = self.ram.memory().lanes();
-        // A hole that was mapped; one that was not waits for its writer.
-        let mut some = entry.is_mappable();
-        for page in entry.page().0..entry.page().0 + entry.pages() {
-            match pages::state(lanes, page) {
-                PageState::Valid { dirty: false } => some = true,
-                PageState::Invalid => {}
-                PageState::Claimed(_) | PageState::Valid { dirty: true } => return false,
-            }
-        }
-        some
-    }
+    // What is owed.
 
     /// Bytes of a file that are not yet drained, as a person counts them: no more than it has.
     pub fn owed_bytes(&self, slot: FileSlot) -> u64 {

@@ -51,10 +51,8 @@ impl State {
     fn must_park(&self, reply: &Reply, taken: &Taken) -> bool {
         let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
         let owed = full && self.can_drain();
-        let chunks = matches!(
-            frame::decode::<Envelope<'_>>(&taken.message),
-            Ok(Envelope { request: Request::Grant { .. } | Request::Stage { .. }, .. })
-        );
+        let request = frame::decode::<Envelope<'_>>(&taken.message).map(|asked| asked.request);
+        let chunks = request.is_ok_and(|request| request.needs_chunks());
         owed && chunks && !taken.told && !self.leaving
     }
 

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use terral_format::Result;
 use terral_format::ids::{FileSlot, Ino, ROOT, SessionSlot};
@@ -85,6 +85,8 @@ pub struct State {
     pub preparer_sleeps: bool,
     /// When a writer last got a chunk.
     pub granted: Option<Instant>,
+    /// When too little was found to evict, and how long that took.
+    pub sought: Option<(Instant, Duration)>,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -141,6 +143,7 @@ impl State {
             drain_looks: None,
             preparer_sleeps: false,
             granted: None,
+            sought: None,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,

@@ -154,7 +154,7 @@ impl State {
                 return Err(error);
             }
         } else if pages > entry.pages() {
-            self.move_chunk(file.slot, index, order_for(pages))?;
+            self.with_room(|state| state.move_chunk(file.slot, index, order_for(pages)))?;
         } else {
             self.ram.unrecall(file.slot, index, entry);
         }
@@ -163,13 +163,7 @@ impl State {
 
     fn chunk_for(&mut self, session: SessionSlot, order: u8) -> Result<MapEntry> {
         let near = self.near(session);
-        let entry = match self.ram.take_chunk(order, near) {
-            Err(error) if error.kind == ErrorKind::NoSpace => {
-                self.make_room()?;
-                self.ram.take_chunk(order, near)?
-            }
-            taken => taken?,
-        };
+        let entry = self.with_room(|state| state.ram.take_chunk(order, near))?;
         let segment = entry.page().0 / SEGMENT_PAGES;
         if near != Some(segment) {
             if let Some(before) = near {
@@ -231,13 +225,7 @@ impl State {
         let at = index * CHUNK_BYTES;
         let mut bytes = vec![0; (backed - at).min(CHUNK_BYTES) as usize];
         self.read_backing(file.ino, at, &mut bytes)?;
-        match self.ram.fill(file.slot, index, &bytes) {
-            Err(error) if error.kind == ErrorKind::NoSpace => {
-                self.make_room()?;
-                self.ram.fill(file.slot, index, &bytes)
-            }
-            filled => filled,
-        }
+        self.with_room(|state| state.ram.fill(file.slot, index, &bytes))
     }
 
     /// Bytes of a file as the drain left them: in its new version, or under its name. A file that

@@ -55,6 +55,17 @@ pub struct Start {
     pub backed_bytes: u64,
 }
 
+/// How a chunk moves.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    /// log2 of the pages it gets.
+    pub order: u8,
+    /// Somebody may still store into the old one.
+    pub quarantined: bool,
+    /// No drain is at it: what it has copied once need not be copied again.
+    pub at_rest: bool,
+}
+
 /// The memory tier of one server.
 pub struct Ram {
     memory: Arc<Memory>,
@@ -348,33 +359,31 @@ impl Ram {
         }
     }
 
-    /// Moves the recalled chunk's valid pages to a chunk of `order`, as far as they fit it. The
-    /// moved pages are dirty: a drain that was half-way through the old ones starts over.
+    /// Moves the recalled chunk's valid pages to another chunk, as far as they fit it. They are
+    /// dirty there unless all was at rest: a drain that was half-way through the old ones starts
+    /// over, and of what is stored through maps nobody knows what changed.
     pub fn relocate(
         &mut self,
         slot: FileSlot,
         index: u64,
         entry: MapEntry,
-        order: u8,
-        quarantined: bool,
+        how: Move,
     ) -> Result<MapEntry> {
-        let new = self.take_chunk(order, None)?;
+        let new = self.take_chunk(how.order, None)?;
         let memory = self.memory.clone();
+        let all_dirty = !how.at_rest || entry.is_stored();
         let mut buffer = [0; PAGE_BYTES];
         for page in 0..entry.pages().min(new.pages()) {
-            let valid = PageState::Valid { dirty: true };
             let state = pages::state(memory.lanes(), entry.page().0 + page);
-            if state != valid && state != (PageState::Valid { dirty: false }) {
-                continue;
-            }
+            let PageState::Valid { dirty } = state else { continue };
             let at = u64::from(page) * PAGE_BYTES as u64;
             memory.read(entry.page(), at, &mut buffer)?;
             memory.write(new.page(), at, &buffer)?;
             let to = new.page().0 + page;
-            pages::fill(memory.lanes(), to, to + 1, true);
+            pages::fill(memory.lanes(), to, to + 1, dirty || all_dirty);
         }
         self.install(slot, index, new)?;
-        self.free(entry, quarantined);
+        self.free(entry, how.quarantined);
         Ok(new)
     }
 
@@ -441,7 +450,7 @@ pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ram, Start};
+    use super::{Move, Ram, Start};
     use crate::memory::{Memory, Private};
     use std::sync::Arc;
     use terral_format::entry::MapEntry;
@@ -501,20 +510,22 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_the_same_and_owed_again() {
+    fn what_moves_is_the_same_and_owed_again_if_a_drain_is_at_it() {
         let home = home();
         let mut ram = ram(&home);
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
         ram.fill(slot, 0, &[9; 5000]).expect("room");
-        let small = ram.memory().entry(slot, 0);
-        assert_eq!(small.order(), 1);
-        ram.recall(slot, 0);
-        let large = ram.relocate(slot, 0, small, CHUNK_ORDER, false).expect("room");
-        let mut bytes = vec![0; 2 * PAGE_BYTES];
-        ram.memory().read(large.page(), 0, &mut bytes).expect("reads");
-        assert!(bytes[..5000].iter().all(|b| *b == 9) && bytes[5000..].iter().all(|b| *b == 0));
-        let lanes = ram.memory().lanes();
-        assert_eq!(pages::count_dirty(lanes, large.page().0, large.page().0 + 512), 2);
+        for (order, at_rest, owed) in [(CHUNK_ORDER, true, 0), (1, false, 2), (3, true, 2)] {
+            let entry = ram.recall(slot, 0).expect("is there");
+            let how = Move { order, quarantined: false, at_rest };
+            let moved = ram.relocate(slot, 0, entry, how).expect("room");
+            let mut bytes = vec![0; 2 * PAGE_BYTES];
+            ram.memory().read(moved.page(), 0, &mut bytes).expect("reads");
+            let (ours, rest) = bytes.split_at(5000);
+            assert!(ours.iter().all(|b| *b == 9) && rest.iter().all(|b| *b == 0));
+            let (lanes, first) = (ram.memory().lanes(), moved.page().0);
+            assert_eq!(pages::count_dirty(lanes, first, first + moved.pages()), owed);
+        }
     }
 
     #[test]

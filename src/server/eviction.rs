@@ -1,0 +1,142 @@
+//! Eviction: what the backing has leaves memory when memory is full.
+//!
+//! Invariants: a chunk goes only if nothing of it is owed, nobody writes to it or has it mapped, no
+//! append is under way in it, and the backing has all of it that the file's size counts. Not here:
+//! taking chunks back for other reasons (`reclaim`), bringing them in again (`storage`), and who
+//! waits for room (`requests`).
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::ids::{FileSlot, Ino};
+use terral_format::names::{Inode, flag};
+use terral_format::pages::{self, PageState};
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::debts::Debt;
+use crate::state::State;
+
+/// Evicted at a time.
+const EVICT_BYTES: u64 = 64 << 20;
+/// Times as long as it took to find too little, nobody seeks again: the drain goes on.
+const PAUSES: u32 = 4;
+
+impl State {
+    /// What `take` gives; when memory is full for that, once more with some chunks evicted.
+    ///
+    /// # Errors
+    /// Those of `take`; [`ErrorKind::NoSpace`] if nothing can be evicted now.
+    pub(crate) fn with_room<T>(&mut self, take: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match take(self) {
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                self.make_room()?;
+                take(self)
+            }
+            taken => taken,
+        }
+    }
+
+    /// Frees chunks whose bytes are safe in the backing, least recently used files first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there are none, or were none just now.
+    fn make_room(&mut self) -> Result<()> {
+        let none = || Error::new(ErrorKind::NoSpace, "memory tier");
+        if self.sought.is_some_and(|(at, took)| at.elapsed() < took * PAUSES) && self.can_drain() {
+            return Err(none());
+        }
+        let (begin, before) = (Instant::now(), self.ram.used_bytes());
+        self.leave_quarantine();
+        let mut freed = before - self.ram.used_bytes();
+        for (_, ino, slot) in self.evictable() {
+            for (index, _) in self.ram.entries(slot) {
+                freed += self.evict(ino, slot, index);
+            }
+            if freed >= EVICT_BYTES {
+                break;
+            }
+        }
+        self.sought = (freed < EVICT_BYTES).then(|| (Instant::now(), begin.elapsed()));
+        if freed > 0 { Ok(()) } else { Err(none()) }
+    }
+
+    /// Files that chunks may be taken from, by when they were last used, nanoseconds since 1970.
+    fn evictable(&self) -> Vec<(u64, Ino, FileSlot)> {
+        let safe = |inode: &Inode| match self.debts.get(inode.ino) {
+            Some(debt) if debt.whole || debt.draining => false,
+            Some(Debt { version: Some(version), .. }) => {
+                version.try_lock().is_ok_and(|version| !version.incomplete)
+            }
+            _ => inode.published.is_some() && !inode.is(flag::REWRITTEN),
+        };
+        let mut found = Vec::new();
+        for inode in self.names.inodes().filter(|inode| inode.is(flag::NAMED)) {
+            if let Some(slot) = inode.slot.filter(|_| safe(&inode)) {
+                let header = self.ram.memory().header(slot);
+                let used = header.modified_ns().load(Ordering::SeqCst);
+                let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
+                found.push((used, inode.ino, slot));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
+    pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
+        // Look before asking writers out: most chunks that cannot go are being written.
+        let entry = self.ram.memory().entry(slot, index).unrecalled();
+        let free = |state: &mut Self| state.recall_unmapped(slot, index).is_some();
+        if entry.is_absent() || !self.is_settled(entry) || !free(self) {
+            return 0;
+        }
+        let memory = self.ram.memory().clone();
+        if self.wait_unpinned(slot, entry) || !self.is_settled(entry) {
+            self.ram.unrecall(slot, index, entry);
+            return 0;
+        }
+        // What is being appended lies beyond the size, and nobody need be pinned for it.
+        let appending = memory.header(slot).ticket().load(Ordering::SeqCst) != 0;
+        let (size, end) = (self.ram.size(slot), (index + 1) * CHUNK_BYTES);
+        let needed = size.min(end);
+        let backed = memory.record(slot).backed_bytes();
+        let staged = self.debts.get(ino).is_some_and(|debt| debt.version.is_some());
+        // Grown, or cut and grown, since the last pass: only the drain can make that good.
+        let behind = backed.load(Ordering::SeqCst) < needed && !staged;
+        if behind || (appending && end > size) {
+            self.ram.unrecall(slot, index, entry);
+            return 0;
+        }
+        if backed.load(Ordering::SeqCst) < needed {
+            backed.store(size, Ordering::SeqCst);
+            self.record(Record::BackedTo { ino, size });
+            if self.commit().is_err() {
+                self.ram.unrecall(slot, index, entry);
+                return 0;
+            }
+        }
+        self.ram.release(slot, index, entry, false);
+        u64::from(entry.pages()) * PAGE_BYTES as u64
+    }
+
+    /// Whether a chunk is of use only as a copy: nothing of it is owed, nor about to be.
+    fn is_settled(&self, entry: MapEntry) -> bool {
+        if entry.is_stored() {
+            return false;
+        }
+        let lanes = self.ram.memory().lanes();
+        // A hole that was mapped; one that was not waits for its writer.
+        let mut some = entry.is_mappable();
+        for page in entry.page().0..entry.page().0 + entry.pages() {
+            match pages::state(lanes, page) {
+                PageState::Valid { dirty: false } => some = true,
+                PageState::Invalid => {}
+                PageState::Claimed(_) | PageState::Valid { dirty: true } => return false,
+            }
+        }
+        some
+    }
+}

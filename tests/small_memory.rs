@@ -1,0 +1,117 @@
+//! More than fits into memory: whatever a program does with files, the bytes that the permanent
+//! store has make room for those to come, and all of them are there in the end. Not here: memory
+//! that maps hold (`maps`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+
+mod beside;
+
+use std::path::Path;
+use std::process::Command;
+
+/// As little as a server takes.
+const LITTLE: &str = "128M";
+
+/// Runs a shell script with little memory, until all of it has arrived in `to`.
+fn run_with_little_memory(to: &Path, script: &str) -> serde_json::Value {
+    let mut command = Command::new(beside::built("terral"));
+    command.args(["run", "--json", "--memory", LITTLE, "--to"]).arg(to);
+    command.args(["--", "timeout", "100", "sh", "-c", script]).env("TO", to);
+    let output = command.output().expect("terral");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    let summary: serde_json::Value =
+        serde_json::from_str(said.lines().last().unwrap_or_default()).expect("summary");
+    assert_eq!(summary["state"], "arrived", "{summary}");
+    summary
+}
+
+/// The lines that `seq` gives for these arguments, one after the other.
+fn lines(counts: &[u32]) -> Vec<u8> {
+    let outputs = counts.iter().map(|count| Command::new("seq").arg(count.to_string()).output());
+    outputs.flat_map(|output| output.expect("seq").stdout).collect()
+}
+
+fn assert_holds(path: &Path, expected: &[u8]) {
+    let found = std::fs::read(path).expect("arrived");
+    let differs = found.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!((found.len(), differs), (expected.len(), None), "{}", path.display());
+}
+
+#[test]
+fn a_file_of_the_store_grows_beyond_memory_while_it_is_open() {
+    let to = tempfile::tempdir().expect("directory");
+    std::fs::write(to.path().join("log"), lines(&[1_000_000])).expect("writes");
+    run_with_little_memory(
+        to.path(),
+        "seq 20000000 | dd iflag=fullblock bs=700001 oflag=append conv=notrunc \
+             of=$TERRAL_DIR/log status=none
+         (seq 1000000; seq 20000000) | cmp - $TERRAL_DIR/log",
+    );
+    assert_holds(&to.path().join("log"), &lines(&[1_000_000, 20_000_000]));
+}
+
+#[test]
+fn what_is_appended_in_pieces_of_an_odd_size_is_never_lost() {
+    let to = tempfile::tempdir().expect("directory");
+    run_with_little_memory(
+        to.path(),
+        "for i in 1 2 3 4; do
+             seq 9000000 | dd iflag=fullblock bs=700001 oflag=append conv=notrunc \
+                 of=$TERRAL_DIR/log.$i status=none &
+         done
+         wait",
+    );
+    let expected = lines(&[9_000_000]);
+    (1..=4).for_each(|i| assert_holds(&to.path().join(format!("log.{i}")), &expected));
+}
+
+#[test]
+fn a_file_that_somebody_else_changes_in_the_store_grows_beyond_memory() {
+    let to = tempfile::tempdir().expect("directory");
+    let log = to.path().join("log");
+    std::fs::write(&log, lines(&[1_000_000])).expect("writes");
+    let summary = run_with_little_memory(
+        to.path(),
+        "{ seq 1000000; sleep 2; echo theirs >> $TO/log; seq 20000000; } >> $TERRAL_DIR/log",
+    );
+    assert_holds(&log, &lines(&[1_000_000, 1_000_000, 20_000_000]));
+    let theirs = std::fs::read(to.path().join("log.theirs-1")).expect("is kept");
+    assert!(theirs.ends_with(b"theirs\n"), "{summary}");
+    let conflicts = summary["server"]["drain"]["conflicts"].as_array().map(Vec::len);
+    assert_eq!(conflicts, Some(1), "{summary}");
+}
+
+#[test]
+fn a_small_file_that_grows_finds_room() {
+    // All but one of the chunks of 2 MiB: the small file gets a part of the last one first.
+    let beside = beside::run_in(
+        Some(LITTLE),
+        "head -c 132120576 /dev/zero > large
+         timeout 100 sh -c '(seq 100; sleep 0.1; seq 1000000) > small'",
+        |_, _| (),
+    );
+    beside.assert_same();
+    beside.assert_served(2);
+}
+
+#[test]
+fn small_files_make_room_for_small_files() {
+    if !beside::on_path("python3") {
+        return;
+    }
+    let script = "
+for number in range(14000):
+    open(str(number), 'wb').write(bytes([number % 255 + 1]) * (4000 + number % 9000))
+for number in range(0, 14000, 3):
+    open(str(number), 'ab').write(b'more' * 700)
+for number in range(0, 14000, 7):
+    found = open(str(number), 'rb').read()
+    more = b'more' * 700 if number % 3 == 0 else b''
+    assert found == bytes([number % 255 + 1]) * (4000 + number % 9000) + more, number
+";
+    let beside =
+        beside::run_in(Some(LITTLE), &format!("timeout 100 python3 -c \"{script}\""), |_, _| ());
+    beside.assert_same();
+    beside.assert_served(20_000);
+}
