@@ -85,10 +85,9 @@ impl Names {
     }
 
     pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32), time_ns: u64) {
-        self.hidden.remove(&(to.0, to.1.into()));
-        self.inodes.name_it(index_of(ino), to.0, to.1);
+        self.unhide(to.0, to.1);
         self.spares -= 1;
-        self.update(ino, |inode| {
+        self.inodes.name_it(index_of(ino), to, |inode| {
             inode.flags &= !flag::SPARE;
             inode.links = 1;
             (inode.mode, inode.gid) = (look.0 as u16, look.1);
@@ -104,11 +103,11 @@ impl Names {
     pub(crate) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
         let Some(inode) = self.inode(ino) else { return };
         let first = self.path(ino);
-        self.hidden.remove(&(to.0, to.1.into()));
+        self.unhide(to.0, to.1);
         if inode.is(flag::NAMED) {
             self.add_alias(ino, alias, to);
         } else {
-            self.inodes.name_it(index_of(ino), to.0, to.1);
+            self.inodes.name_it(index_of(ino), to, |_| ());
         }
         self.update(ino, |inode| {
             inode.links = if first.is_some() { inode.links + 1 } else { 1 };
@@ -165,7 +164,7 @@ impl Names {
                 (self.inodes.at(found.parent).ino, self.inodes.name(&found))
             };
             self.inodes.unname(index_of(next));
-            self.inodes.name_it(index_of(ino), parent, &name);
+            self.inodes.name_it(index_of(ino), (parent, &name), |_| ());
             self.drop_alias(ino, next);
             self.leave_older(ino);
         }
@@ -291,7 +290,7 @@ impl Names {
         let replaced = self.inodes.lookup(to.0, to.1).filter(|other| other.ino != moved.ino);
         let replaced = replaced.and_then(|name| Some((name, self.inode(self.file_of(&name))?)));
 
-        self.hidden.remove(&(to.0, to.1.into()));
+        self.unhide(to.0, to.1);
         let slot = replaced.map(|(name, _)| index_of(name.ino));
         self.inodes.rename(index_of(moved.ino), to, slot);
         if inode.is_directory() {

@@ -1,10 +1,11 @@
 //! What the backing is owed: which files, since when, and what was copied so far. Not logged: after
 //! a restart it follows from the inodes and the page states.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use terral_format::Result;
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::Drain;
@@ -55,6 +56,8 @@ pub struct Debt {
     pub since: Instant,
     /// Not before then.
     next_pass: Instant,
+    /// It was never looked at.
+    young: bool,
     /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
     pub draining: bool,
     /// The new version, once begun.
@@ -70,9 +73,9 @@ pub struct Debt {
 /// All debts.
 #[derive(Default)]
 pub struct Debts {
-    files: HashMap<Ino, Debt>,
-    /// Those that were never looked at, by since when they are.
-    young: BTreeSet<(Instant, Ino)>,
+    files: FxHashMap<Ino, Debt>,
+    /// Those that were never looked at, in order, among others that are so no more.
+    young: VecDeque<(Instant, Ino)>,
     /// The others that are not being drained, by when they may be.
     queue: BTreeSet<(Instant, Ino)>,
     /// When clients last changed names.
@@ -102,10 +105,11 @@ impl Debts {
         let young = &mut self.young;
         self.files.entry(ino).or_insert_with(|| {
             let since = Instant::now();
-            young.insert((since, ino));
+            young.push_back((since, ino));
             Debt {
                 since,
                 next_pass: since + LINGER.0,
+                young: true,
                 draining: false,
                 version: None,
                 failure: None,
@@ -132,16 +136,30 @@ impl Debts {
     /// A file's debt may be paid from `at` on.
     pub fn not_before(&mut self, ino: Ino, at: Instant) {
         let Some(debt) = self.files.get_mut(&ino) else { return };
-        self.young.remove(&(debt.since, ino));
-        self.queue.remove(&(debt.next_pass, ino));
+        if !std::mem::take(&mut debt.young) {
+            self.queue.remove(&(debt.next_pass, ino));
+        }
         self.queue.insert((at, ino));
         debt.next_pass = at;
+        self.forget_old();
+    }
+
+    fn is_young(&self, (since, ino): &(Instant, Ino)) -> bool {
+        self.files.get(ino).is_some_and(|debt| debt.young && debt.since == *since)
+    }
+
+    /// The first of the young ones is one.
+    fn forget_old(&mut self) {
+        while self.young.front().is_some_and(|first| !self.is_young(first)) {
+            self.young.pop_front();
+        }
     }
 
     /// All debts may be paid now.
     pub fn hasten(&mut self) {
         let now = Instant::now();
-        let later = self.queue.range((now, Ino(u64::MAX))..).chain(&self.young);
+        let young = self.young.iter().filter(|debt| self.is_young(debt));
+        let later = self.queue.range((now, Ino(u64::MAX))..).chain(young);
         let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
         inos.into_iter().for_each(|ino| self.not_before(ino, now));
     }
@@ -155,7 +173,7 @@ impl Debts {
 
     /// When the first file's debt may be paid.
     pub fn first_due(&self) -> Option<Instant> {
-        let young = self.young.first().map(|(since, _)| self.patience(*since));
+        let young = self.young.front().map(|(since, _)| self.patience(*since));
         self.queue.first().map(|(at, _)| *at).into_iter().chain(young).min()
     }
 
@@ -177,8 +195,10 @@ impl Debts {
     /// Nothing is owed of this file any more.
     pub fn paid(&mut self, ino: Ino) -> Option<Debt> {
         let debt = self.files.remove(&ino)?;
-        self.young.remove(&(debt.since, ino));
-        self.queue.remove(&(debt.next_pass, ino));
+        if !debt.young {
+            self.queue.remove(&(debt.next_pass, ino));
+        }
+        self.forget_old();
         Some(debt)
     }
 
@@ -211,8 +231,13 @@ impl Debts {
             return None;
         }
         let queued = self.queue.first().is_some_and(|(at, _)| *at <= now);
-        let next = if queued { self.queue.pop_first() } else { self.young.pop_first() };
-        next.map(|(_, ino)| ino)
+        let next = if queued { self.queue.pop_first() } else { self.young.pop_front() };
+        let (_, ino) = next?;
+        if let Some(debt) = self.files.get_mut(&ino) {
+            debt.young = false;
+        }
+        self.forget_old();
+        Some(ino)
     }
 
     /// Something went wrong with a file: it is tried again after a pause that grows.
@@ -234,7 +259,7 @@ impl Debts {
 
     /// The same for one that was not looked at yet.
     pub fn hurry_new(&mut self, ino: Ino) {
-        if self.files.get(&ino).is_some_and(|debt| self.young.contains(&(debt.since, ino))) {
+        if self.files.get(&ino).is_some_and(|debt| debt.young) {
             self.hurry(ino);
         }
     }

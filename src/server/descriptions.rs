@@ -4,8 +4,6 @@
 //! through a lock each of them holds (see `terral_transport::descriptor`). Any other ends with its
 //! session.
 
-use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -35,12 +33,14 @@ pub struct Open {
 
 /// All descriptions of one server.
 pub struct Descriptions {
-    open: BTreeMap<DescriptionSlot, Open>,
+    /// By number.
+    open: Vec<Option<Open>>,
+    count: u64,
     free: Vec<u32>,
     next: u32,
     limit: u32,
-    /// Lock directories that are open for probing: 64 descriptions each.
-    directories: HashMap<u32, File>,
+    /// Lock directories that are open for probing, by number: 64 descriptions each.
+    directories: Vec<Option<File>>,
 }
 
 /// The directory whose descriptors stand for this description.
@@ -52,11 +52,12 @@ impl Descriptions {
     /// None yet, at most `limit`. Description 0 is never used.
     pub fn new(limit: u32) -> Self {
         Descriptions {
-            open: BTreeMap::new(),
+            open: Vec::new(),
+            count: 0,
             free: Vec::new(),
             next: 1,
             limit,
-            directories: HashMap::new(),
+            directories: Vec::new(),
         }
     }
 
@@ -65,10 +66,13 @@ impl Descriptions {
         let failed = |e: &std::io::Error| {
             Error::system(e, lock_directory(instance, description).display().to_string())
         };
-        let number = description.0 / DESCRIPTIONS_PER_DIRECTORY;
-        let directory = match self.directories.entry(number) {
-            Occupied(known) => known.into_mut(),
-            Vacant(place) => {
+        let number = (description.0 / DESCRIPTIONS_PER_DIRECTORY) as usize;
+        if self.directories.len() <= number {
+            self.directories.resize_with(number + 1, || None);
+        }
+        let directory = match &mut self.directories[number] {
+            Some(known) => known,
+            place => {
                 let path = lock_directory(instance, description);
                 place.insert(File::open(path).map_err(|e| failed(&e))?)
             }
@@ -104,43 +108,48 @@ impl Descriptions {
     /// A record says it was opened.
     pub fn opened(&mut self, slot: DescriptionSlot, open: Open) {
         self.next = self.next.max(slot.0 + 1);
-        self.open.insert(slot, open);
+        if self.open.len() <= slot.0 as usize {
+            self.open.resize(slot.0 as usize + 1, None);
+        }
+        let before = self.open[slot.0 as usize].replace(open);
+        self.count += u64::from(before.is_none());
     }
 
     /// A record says it ended.
     pub fn closed(&mut self, slot: DescriptionSlot) -> Option<Open> {
-        let open = self.open.remove(&slot)?;
+        let open = self.open.get_mut(slot.0 as usize)?.take()?;
+        self.count -= 1;
         self.free.push(slot.0);
         Some(open)
     }
 
     /// After a restart: the numbers below the highest that are not in use.
     pub fn replayed(&mut self) {
-        self.free =
-            (1..self.next).filter(|n| !self.open.contains_key(&DescriptionSlot(*n))).collect();
+        self.free = (1..self.next).filter(|n| self.get(DescriptionSlot(*n)).is_none()).collect();
     }
 
     /// One description.
     pub fn get(&self, slot: DescriptionSlot) -> Option<&Open> {
-        self.open.get(&slot)
+        self.open.get(slot.0 as usize)?.as_ref()
     }
 
     /// A kernel descriptor of it was seen.
     pub fn saw(&mut self, slot: DescriptionSlot) {
-        if let Some(open) = self.open.get_mut(&slot) {
+        if let Some(Some(open)) = self.open.get_mut(slot.0 as usize) {
             open.seen = true;
         }
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (DescriptionSlot, &Open)> {
-        self.open.iter().map(|(slot, open)| (*slot, open))
+        let all = self.open.iter().enumerate();
+        all.filter_map(|(slot, open)| Some((DescriptionSlot(slot as u32), open.as_ref()?)))
     }
 
     /// Records from which they come back.
     pub fn snapshot(&self) -> impl Iterator<Item = Record> {
-        self.open.iter().map(|(description, open)| Record::Opened {
-            description: *description,
+        self.iter().map(|(description, open)| Record::Opened {
+            description,
             nonce: open.nonce,
             ino: open.ino,
             access: open.access,
@@ -150,13 +159,12 @@ impl Descriptions {
 
     /// How many are held by kernel descriptors.
     pub fn count_kernel(&self) -> usize {
-        let kernel = |open: &&Open| u64::from(open.access) & access::KERNEL != 0;
-        self.open.values().filter(kernel).count()
+        self.iter().filter(|(_, open)| u64::from(open.access) & access::KERNEL != 0).count()
     }
 
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.open.len() as u64
+        self.count
     }
 }
 

@@ -4,9 +4,11 @@
 //! before. Inodes and names lie in shared memory, where clients read them. Nothing here does I/O;
 //! looking into the backing is `lookup`'s, and what a change of names entails is `changes`'.
 
+use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use terral_format::Result;
 use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Change, Kind};
@@ -44,7 +46,7 @@ type Gone = (Lsn, Ino, Box<[u8]>);
 /// All names of one server.
 pub struct Names {
     pub(crate) inodes: Inodes,
-    openers: HashMap<Ino, Openers>,
+    openers: FxHashMap<Ino, Openers>,
     /// Further names of files that have some.
     pub(crate) aliases: HashMap<Ino, Vec<Ino>>,
     /// Who has taken a file's place in the backing, as long as it is not published there.
@@ -74,7 +76,7 @@ impl Names {
         inodes.insert(inode, (ROOT, b""), b"");
         Names {
             inodes,
-            openers: HashMap::new(),
+            openers: FxHashMap::default(),
             aliases: HashMap::new(),
             heirs: HashMap::new(),
             hidden: HashMap::new(),
@@ -126,13 +128,17 @@ impl Names {
 
     /// One description more, or less.
     pub fn count_open(&mut self, ino: Ino, writes: bool, change: i32) {
-        let openers = self.openers.entry(ino).or_default();
+        let mut found = match self.openers.entry(ino) {
+            Place::Occupied(found) => found,
+            Place::Vacant(place) => place.insert_entry(Openers::default()),
+        };
+        let openers = found.get_mut();
         openers.all = openers.all.saturating_add_signed(change);
         if writes {
             openers.writers = openers.writers.saturating_add_signed(change);
         }
         if openers.all == 0 {
-            self.openers.remove(&ino);
+            found.remove();
         }
     }
 
@@ -284,7 +290,7 @@ impl Names {
                 if inode.is_directory() {
                     inode.flags |= flag::OVERLAY;
                 }
-                self.hidden.remove(&(*parent, name.as_slice().into()));
+                self.unhide(*parent, name);
                 self.inodes.insert(inode, (*parent, name), target);
                 None
             }
@@ -405,8 +411,15 @@ impl Names {
         if inode.is_directory() {
             self.count_link(parent, 1);
         }
-        self.hidden.remove(&(parent, name.into()));
+        self.unhide(parent, name);
         self.inodes.insert(inode, (parent, name), target);
+    }
+
+    /// What comes under a name is seen, whatever the backing still has there.
+    pub(crate) fn unhide(&mut self, parent: Ino, name: &[u8]) {
+        if !self.hidden.is_empty() {
+            self.hidden.remove(&(parent, name.into()));
+        }
     }
 
     pub(crate) fn count_link(&mut self, directory: Ino, change: i32) {
@@ -424,10 +437,7 @@ impl Names {
     }
 
     pub(crate) fn touch(&mut self, directory: Ino, time_ns: u64) {
-        self.update(directory, |inode| {
-            inode.modified_ns = time_ns;
-            inode.changed_ns = time_ns;
-        });
+        self.inodes.touch(directory, time_ns);
     }
 
     fn change(&mut self, ino: Ino, change: &Change, time_ns: u64) {

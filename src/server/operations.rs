@@ -257,10 +257,10 @@ impl State {
         let Some(inode) = self.names.inode(ino).filter(file) else {
             return false;
         };
+        let Some(found) = inode.published else { return true };
         let size = self.attributes(ino).map(|attributes| attributes.size);
-        let same = inode.published.is_some_and(|found| Some(found.size) == size);
         let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
-        !same || dirty || inode.is(flag::REWRITTEN) || inode.is(flag::INTENT)
+        Some(found.size) != size || dirty || inode.is(flag::REWRITTEN) || inode.is(flag::INTENT)
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have

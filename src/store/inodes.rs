@@ -19,6 +19,9 @@ use crate::memory::Memory;
 /// Slots, and granules, that always exist ahead of need.
 const AHEAD: u32 = 4096;
 
+/// A name: where, and what it is called.
+type Place<'a> = (Ino, &'a [u8]);
+
 /// The table of names of one server.
 pub struct Inodes {
     memory: Arc<Memory>,
@@ -164,7 +167,7 @@ impl Inodes {
 
     /// Puts an inode into its slot, with a name in a directory unless the name is empty, and with
     /// what it says if it is a symbolic link.
-    pub fn insert(&mut self, mut inode: Inode, place: (Ino, &[u8]), target: &[u8]) {
+    pub fn insert(&mut self, mut inode: Inode, place: Place<'_>, target: &[u8]) {
         let index = index_of(inode.ino);
         self.generation = self.generation.max(generation_of(inode.ino));
         if self.at(index).ino.0 != 0 {
@@ -185,7 +188,7 @@ impl Inodes {
         }
         self.write(index, &inode);
         if !place.1.is_empty() {
-            self.name_it(index, place.0, place.1);
+            self.name_it(index, place, |_| ());
         }
     }
 
@@ -197,28 +200,39 @@ impl Inodes {
         }
     }
 
+    /// Something in a directory changed: its times.
+    pub fn touch(&mut self, directory: Ino, time_ns: u64) {
+        let slot = self.table().slot(index_of(directory));
+        if slot[1].load(Ordering::Relaxed) == directory.0 {
+            begin(&slot[0]);
+            slot[8].store(time_ns, Ordering::Relaxed);
+            slot[9].store(time_ns, Ordering::Relaxed);
+            end(&slot[0]);
+        }
+    }
+
     /// Takes the name of slot `index` away.
     pub fn unname(&mut self, index: u32) {
         let hash = self.at(index).hash;
         self.quietly(&[hash], |inodes| inodes.unlink(index));
     }
 
-    /// Gives the inode in slot `index`, which has none, a name.
-    pub fn name_it(&mut self, index: u32, directory: Ino, name: &[u8]) {
-        let hash = hash(index_of(directory), name);
-        self.quietly(&[hash], |inodes| inodes.link(index, directory, name));
+    /// Gives the inode in slot `index`, which has none, a name, and changes it in the same moment.
+    pub fn name_it(&mut self, index: u32, to: Place<'_>, change: impl FnOnce(&mut Inode)) {
+        let hash = hash(index_of(to.0), to.1);
+        self.quietly(&[hash], |inodes| inodes.link(index, to, change));
         if self.named > self.table().buckets().count() {
             self.split();
         }
     }
 
     /// Moves the name of slot `index`; `replaced` loses its own in the same moment.
-    pub fn rename(&mut self, index: u32, to: (Ino, &[u8]), replaced: Option<u32>) {
+    pub fn rename(&mut self, index: u32, to: Place<'_>, replaced: Option<u32>) {
         let hashes = [self.at(index).hash, hash(index_of(to.0), to.1)];
         self.quietly(&hashes, |inodes| {
             replaced.into_iter().for_each(|there| inodes.unlink(there));
             inodes.unlink(index);
-            inodes.link(index, to.0, to.1);
+            inodes.link(index, to, |_| ());
         });
     }
 
@@ -230,8 +244,8 @@ impl Inodes {
         self.quietly(&[a.hash, b.hash], |inodes| {
             inodes.unlink(one);
             inodes.unlink(other);
-            inodes.link(one, in_b, &name_b);
-            inodes.link(other, in_a, &name_a);
+            inodes.link(one, (in_b, &name_b), |_| ());
+            inodes.link(other, (in_a, &name_a), |_| ());
         });
     }
 
@@ -338,18 +352,19 @@ impl Inodes {
         end(&slot[0]);
     }
 
-    fn link(&mut self, index: u32, directory: Ino, name: &[u8]) {
+    fn link(&mut self, index: u32, (directory, name): Place<'_>, change: impl FnOnce(&mut Inode)) {
         let parent = index_of(directory);
         let hash = hash(parent, name);
         let bucket = self.table().buckets().of(hash);
         let mut inode = self.at(index);
+        change(&mut inode);
         inode.parent = parent;
         inode.name_at = self.store_text(name);
         inode.name_bytes = name.len() as u8;
         inode.hash = hash;
         inode.next = self.table().head(bucket);
         inode.flags |= flag::NAMED;
-        inode.after = self.at(parent).below;
+        inode.after = (self.table().slot(parent)[10].load(Ordering::Relaxed) >> 32) as u32;
         inode.before = 0;
         self.relist(parent, |first| {
             self.write(index, &inode);

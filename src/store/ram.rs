@@ -426,10 +426,8 @@ fn adopt_number(numbers: &mut Numbers, number: u32) {
 
 /// A file's chunks, by index.
 pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
-    let mut found = Vec::new();
-    for index in 0..INLINE_ENTRIES as u64 {
-        found.push((index, memory.entry(slot, index)));
-    }
+    let inline = (0..INLINE_ENTRIES as u64).map(|index| (index, memory.entry(slot, index)));
+    let mut found: Vec<_> = inline.filter(|(_, entry)| !entry.is_absent()).collect();
     let limit = u64::from(memory.geometry.map_pages);
     let child = |page: u64| (1..=limit).contains(&page).then(|| memory.map_page(page as u32 - 1));
     let fanout = MAP_FANOUT as u64;
@@ -440,11 +438,13 @@ pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
             let leaf = child(word.load(Ordering::SeqCst));
             for (low, word) in leaf.iter().flat_map(|page| page.iter().enumerate()) {
                 let at = (top as u64 * fanout + mid as u64) * fanout + low as u64;
-                found.push((at + INLINE_ENTRIES as u64, MapEntry::load(word)));
+                let entry = MapEntry::load(word);
+                if !entry.is_absent() {
+                    found.push((at + INLINE_ENTRIES as u64, entry));
+                }
             }
         }
     }
-    found.retain(|(_, entry)| !entry.is_absent());
     found
 }
 
