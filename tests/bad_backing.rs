@@ -456,3 +456,21 @@ fn what_is_written_after_finish_is_owed_when_it_is_closed() {
     let seen = std::fs::read(home.path().join("late")).expect("reads");
     assert!(seen.len() == 1 << 20 && seen.iter().all(|byte| *byte == 2));
 }
+
+#[test]
+fn what_is_written_after_finish_outlives_a_server_that_is_told_to_leave() {
+    let home = tempfile::tempdir().expect("directory");
+    let mut bench = Bench::new(home.path());
+    let how = OpenHow { access: 3, create: true, mode: 0o644, ..OpenHow::default() };
+    let file = bench.client.open(b"late", how).expect("opens");
+    file.write(&[1; 1 << 20]).expect("writes");
+    bench.settles();
+    // Into memory that it has already: nobody is asked.
+    file.write_at(&[2; 1 << 20], 0).expect("writes");
+    bench.client.leave().expect("leaves");
+    bench.server.0.wait().expect("ends");
+    assert!(bench.instance.exists(), "an instance that owes something stays");
+    bench.server = process::start_server(&bench.instance, None);
+    let arrived = || std::fs::read(home.path().join("late")).is_ok_and(|seen| seen[0] == 2);
+    bench.wait("arrives", |_| arrived());
+}

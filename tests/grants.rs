@@ -207,9 +207,27 @@ fn truncate_in_a_page(flaw: Flaw) {
 }
 
 promise!(what_a_truncate_cuts_off_is_gone, super::truncate_in_a_page, broken by [
-    the_size_goes_before_the_chunk: ResetsAfterPublishing,
     what_lies_beyond_the_size_is_dropped: KeepsLostBytes,
 ]);
+
+/// A writer and a truncate both make the file longer.
+fn grow_and_truncate(flaw: Flaw, patience: Patience) {
+    explore(flaw, 2, &[1], move |machine| {
+        let server = run(&machine, move |m| m.truncate(2, patience));
+        let writer = run(&machine, |m| m.write(0, 1, 5));
+        server.join().expect("joins");
+        writer.join().expect("joins");
+        assert_eq!(machine.content(), [1, 5], "promise: a completed write is not cut off");
+    });
+}
+
+promise!(a_truncate_that_grows_the_file_cuts_off_nothing, |flaw| super::grow_and_truncate(
+    flaw, super::Patience::Waits), broken by [
+    what_was_written_until_it_took_hold_counts: CutsAtFirstLook,
+]);
+
+promise!(a_truncate_that_overtakes_and_grows_cuts_off_nothing, |flaw| super::grow_and_truncate(
+    flaw, super::Patience::Overtakes), broken by []);
 
 fn read_and_truncate(flaw: Flaw) {
     explore(flaw, 1, &[1], move |machine| {

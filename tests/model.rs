@@ -65,6 +65,8 @@ pub enum Flaw {
     DrainsBeforeTaking,
     /// The server sets the new size when it has given the chunk back, or out again.
     ResetsAfterPublishing,
+    /// The server cuts what lies beyond the size that it saw before it recalled the chunk.
+    CutsAtFirstLook,
     /// The server moves a page that an overtaken writer may have half written, and calls it clean.
     MovesAsClean,
     /// Overwrites pages that it does not hold.

@@ -46,16 +46,20 @@ impl Machine {
     /// `ftruncate` to `cells`.
     pub fn truncate(&self, cells: usize, patience: Patience) {
         let mut used = self.server.lock().expect("no panic under the lock");
+        let seen = SizeWord::load(&self.size).size();
         let old = MapEntry::load(&self.entry);
         let quarantined = self.recall(old, patience);
+        let mut counted = seen;
         if self.heeds(Flaw::ResetsAfterPublishing) {
-            size::reset(&self.size, cells as u64);
+            let replaced = size::reset(&self.size, cells as u64);
+            counted = if self.heeds(Flaw::CutsAtFirstLook) { replaced } else { seen };
         }
         sequential();
         if cells == 0 {
             MapEntry::ABSENT.store(&self.entry);
         } else {
-            let keep = if self.heeds(Flaw::KeepsLostBytes) { cells } else { self.page_cells };
+            let kept = cells.min(counted as usize);
+            let keep = if self.heeds(Flaw::KeepsLostBytes) { kept } else { self.page_cells };
             self.carry(old, fresh(&mut used), keep, quarantined);
         }
         if !self.heeds(Flaw::ResetsAfterPublishing) {
@@ -78,9 +82,8 @@ impl Machine {
             return;
         }
         let quarantined = self.recall(old, Patience::Overtakes);
-        size::revoke_ticket(&self.size, &self.ticket, owner(slot));
+        let size = size::revoke_ticket(&self.size, &self.ticket, owner(slot)) as usize;
         sequential();
-        let size = SizeWord::load(&self.size).size() as usize;
         let keep = if self.heeds(Flaw::KeepsLostBytes) { size } else { self.page_cells };
         self.carry(old, fresh(&mut used), keep, quarantined);
         drop(used);

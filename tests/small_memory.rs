@@ -115,3 +115,56 @@ for number in range(0, 14000, 7):
     beside.assert_same();
     beside.assert_served(20_000);
 }
+
+#[test]
+fn a_removed_file_that_is_open_keeps_its_bytes_or_its_name() {
+    let to = tempfile::tempdir().expect("directory");
+    let bytes = lines(&[14_000_000]);
+    for name in ["kept", "too-large"] {
+        std::fs::write(to.path().join(name), &bytes).expect("writes");
+    }
+    let copy = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(copy.path(), &bytes).expect("writes");
+    run_with_little_memory(
+        to.path(),
+        &format!(
+            "head -c 30000000 /dev/zero > $TERRAL_DIR/recent
+             exec 3< $TERRAL_DIR/kept; rm $TERRAL_DIR/kept || exit 1
+             cmp {0} - <&3 || exit 2
+             exec 4< $TERRAL_DIR/too-large; rm $TERRAL_DIR/too-large 2>/dev/null && exit 3
+             cmp {0} - <&4",
+            copy.path().display()
+        ),
+    );
+    assert!(!to.path().join("kept").exists());
+    assert_holds(&to.path().join("too-large"), &bytes);
+}
+
+#[test]
+fn a_file_without_a_name_that_does_not_fit_gets_an_error() {
+    let to = tempfile::tempdir().expect("directory");
+    run_with_little_memory(
+        to.path(),
+        "exec 3> $TERRAL_DIR/file; rm $TERRAL_DIR/file
+         head -c 200000000 /dev/zero >&3 2> $TERRAL_DIR/error && exit 1
+         grep -q 'No space left' $TERRAL_DIR/error && exec 3>&-
+         seq 30000000 > $TERRAL_DIR/next",
+    );
+    assert_holds(&to.path().join("next"), &lines(&[30_000_000]));
+}
+
+#[test]
+fn what_is_added_to_a_file_that_somebody_removed_in_the_store_arrives() {
+    let to = tempfile::tempdir().expect("directory");
+    let log = to.path().join("log");
+    std::fs::write(&log, lines(&[1_000_000])).expect("writes");
+    let summary = run_with_little_memory(
+        to.path(),
+        "{ seq 1000; sleep 2; rm $TO/log; seq 1000; } >> $TERRAL_DIR/log",
+    );
+    // All but the chunk it was added to was only there.
+    let found = std::fs::read(&log).expect("arrives");
+    assert_eq!(found.len(), lines(&[1_000_000, 1000, 1000]).len());
+    assert!(found.ends_with(&lines(&[1000, 1000])), "{summary}");
+    assert!(summary["server"]["drain"]["conflicts"][0].as_str().is_some(), "{summary}");
+}

@@ -272,13 +272,18 @@ impl Chunks {
         header: &FileHeader,
         owner: Owner,
     ) -> Result<()> {
-        let mut since = Instant::now();
+        let mut since: Option<(Instant, Owner)> = None;
         loop {
             let Err(holder) = size::take_ticket(&header.ticket, owner) else { return Ok(()) };
-            if since.elapsed() > PATIENCE {
-                let index = SizeWord::load(&header.size).size() / CHUNK_BYTES;
-                self.unblock(connection, index, holder)?;
-                since = Instant::now();
+            match since {
+                Some((begin, who)) if who == holder => {
+                    if begin.elapsed() > PATIENCE {
+                        let index = SizeWord::load(&header.size).size() / CHUNK_BYTES;
+                        self.unblock(connection, index, holder)?;
+                        since = None;
+                    }
+                }
+                _ => since = Some((Instant::now(), holder)),
             }
             std::thread::yield_now();
         }

@@ -431,6 +431,7 @@ impl Request<'_> {
                 | Request::Truncate { .. }
                 | Request::Unlink(_)
                 | Request::Rename { .. }
+                | Request::Unblock { .. }
         )
     }
 

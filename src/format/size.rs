@@ -70,28 +70,29 @@ pub fn append(word: &AtomicU64, seen: SizeWord, end: u64) -> bool {
     word.compare_exchange(seen.0, want.0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// Sets the size and starts a new epoch. (Server only, with the chunks beyond already recalled.)
-pub fn reset(word: &AtomicU64, size: u64) {
+/// Starts a new epoch, with the size that `next` makes of the one so far. Gives that one.
+fn renew(word: &AtomicU64, next: impl Fn(u64) -> u64) -> u64 {
     let mut seen = SizeWord::load(word);
     loop {
-        let want = SizeWord::new(size, seen.epoch().wrapping_add(1));
+        let want = SizeWord::new(next(seen.size()), seen.epoch().wrapping_add(1));
         match word.compare_exchange(seen.0, want.0, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return,
+            Ok(_) => return seen.size(),
             Err(now) => seen = SizeWord(now),
         }
     }
 }
 
-/// Starts a new epoch and keeps the size: the writers that pinned before must redo. (Server only.)
-pub fn bump(word: &AtomicU64) {
-    let mut seen = SizeWord::load(word);
-    loop {
-        let want = SizeWord::new(seen.size(), seen.epoch().wrapping_add(1));
-        match word.compare_exchange(seen.0, want.0, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return,
-            Err(now) => seen = SizeWord(now),
-        }
-    }
+/// Sets the size and starts a new epoch. Gives the size that counted until then: whatever was
+/// written below it has been seen, and stays unless the new size cuts it. (Server only, with the
+/// chunks beyond already recalled.)
+pub fn reset(word: &AtomicU64, size: u64) -> u64 {
+    renew(word, |_| size)
+}
+
+/// Starts a new epoch and keeps the size, which it gives: the writers that pinned before must redo.
+/// (Server only.)
+pub fn bump(word: &AtomicU64) -> u64 {
+    renew(word, |size| size)
 }
 
 /// Takes the append ticket. `Err`: who has it.
@@ -115,12 +116,13 @@ pub fn holds_ticket(ticket: &AtomicU64, owner: Owner) -> bool {
 }
 
 /// Takes the ticket away from a dead or stopped holder: the epoch moves first, so that the holder's
-/// [`append`] fails; its pinned chunk must have been recalled before. (Server only.)
-pub fn revoke_ticket(word: &AtomicU64, ticket: &AtomicU64, owner: Owner) {
-    if holds_ticket(ticket, owner) {
-        bump(word);
-        drop_ticket(ticket, owner);
-    }
+/// [`append`] fails, and that of whoever may have taken the ticket since. Gives the size: what lies
+/// beyond must be cut off, as nobody will publish it; the chunks there must have been recalled
+/// before. (Server only.)
+pub fn revoke_ticket(word: &AtomicU64, ticket: &AtomicU64, owner: Owner) -> u64 {
+    let size = bump(word);
+    drop_ticket(ticket, owner);
+    size
 }
 
 #[cfg(all(test, not(loom)))]

@@ -55,6 +55,14 @@ pub(crate) struct Pass {
     pub(crate) finished: Option<(Fingerprint, u64)>,
 }
 
+/// The epoch of a file's size, and what the backing has of the file then. A truncate, under the
+/// same lock, changes both.
+fn begin(shared: &Shared, slot: FileSlot) -> (u16, u64) {
+    let _state = shared.lock();
+    let backed = shared.memory.record(slot).backed_bytes().load(Ordering::SeqCst);
+    (epoch_of(&shared.memory, slot), backed)
+}
+
 /// The epoch of a file's size.
 pub(crate) fn epoch_of(memory: &Memory, slot: FileSlot) -> u16 {
     SizeWord::load(memory.header(slot).size()).epoch()
@@ -81,6 +89,7 @@ fn version_of(
     shared: &Shared,
     backing: &dyn Backing,
     job: &FileJob,
+    backed: u64,
 ) -> Result<Option<(SharedVersion, Want)>> {
     let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
     let version = match known {
@@ -88,7 +97,9 @@ fn version_of(
         None => {
             let instance = shared.lock().began.instance;
             let (version, resumed) = Version::open(backing, job.ino, instance)?;
-            if !resumed && shared.lock().was_published(backing, job.ino)? {
+            // What somebody else put there is not taken for ours.
+            let ours = !resumed && !shared.lock().debts.is_whole(job.ino);
+            if ours && shared.lock().was_published(backing, job.ino)? {
                 version.staged.discard();
                 return Ok(None);
             }
@@ -104,7 +115,6 @@ fn version_of(
     if held.incomplete {
         // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
         // hole shows what was there before a truncate.
-        let backed = shared.memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
         held.staged.truncate(backed)?;
         held.sums.clear();
         want = Want::Whole;
@@ -160,12 +170,12 @@ fn copy_whole(
     old: Option<&[u8]>,
 ) -> Result<Pass> {
     let memory = &shared.memory;
-    let epoch = epoch_of(memory, job.slot);
-    let Some((version, want)) = version_of(shared, backing, job)? else {
+    let (epoch, backed) = begin(shared, job.slot);
+    let Some((version, want)) = version_of(shared, backing, job, backed)? else {
         return Ok(Pass::default());
     };
     if let Some(old) = old {
-        copy_absent(memory, backing, job, old, &version)?;
+        copy_absent(shared, backing, job, (old, backed), &version)?;
     }
     let mut pass = Pass::default();
     let mut buffer = Vec::new();
@@ -206,20 +216,29 @@ fn counted(memory: &Memory, slot: FileSlot, offset: u64, length: usize) -> u64 {
     size.saturating_sub(offset).min(length as u64)
 }
 
-/// Bytes of the old version that are not in memory become part of the new one.
+/// Bytes of the old version, of which `backed` count, that are not in memory become part of the new
+/// one.
 fn copy_absent(
-    memory: &Memory,
+    shared: &Shared,
     backing: &dyn Backing,
     job: &FileJob,
-    old: &[u8],
+    (old, backed): (&[u8], u64),
     version: &Mutex<Version>,
 ) -> Result<()> {
-    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    let absent = |index: &u64| shared.memory.entry(job.slot, *index).is_absent();
     let mut bytes = vec![0; CHUNK_BYTES as usize];
-    for index in 0..backed.div_ceil(CHUNK_BYTES) {
-        if memory.entry(job.slot, index).is_absent() {
-            let count = backing.read(old, index * CHUNK_BYTES, &mut bytes)?;
-            locked(version).staged.write(index * CHUNK_BYTES, &bytes[..count])?;
+    for index in (0..backed.div_ceil(CHUNK_BYTES)).filter(absent) {
+        let at = index * CHUNK_BYTES;
+        let into = &mut bytes[..(backed - at).min(CHUNK_BYTES) as usize];
+        match backing.read(old, at, into) {
+            Ok(count) => locked(version).staged.write(at, &into[..count])?,
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                // Nobody can bring them back; what is here is not to wait for that.
+                let what = "removed there meanwhile, with bytes that were only there: zeros now";
+                shared.lock().debts.conflict(format!("{}: {what}", shown(old)));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -265,9 +284,8 @@ fn copy_in_place(
     resumes: bool,
 ) -> Result<Pass> {
     let memory = &shared.memory;
-    let epoch = epoch_of(memory, job.slot);
-    // A truncate since then has taken bytes away that must not come back when the file grows.
-    let backed = memory.record(job.slot).backed_bytes().load(Ordering::SeqCst);
+    // A truncate since the last pass has taken bytes away that must not come back when it grows.
+    let (epoch, backed) = begin(shared, job.slot);
     let kept = backed.min(expect.size);
     owe_beyond(memory, job.slot, kept);
     let mut update =

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use terral_format::ids::{Ino, Lsn};
 use terral_format::message::{Drain, Kind};
-use terral_format::names::{Inode, flag};
+use terral_format::names::flag;
 use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Published};
@@ -227,6 +227,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let old = state.names.backing_path(&path);
     let debt = state.debts.get_mut(ino)?;
     debt.draining = true;
+    state.ram.drains(Some(slot));
     if let Some(version) = &debt.version {
         locked(version).cut = false;
     }
@@ -244,6 +245,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
 fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let ino = job.ino;
     let closed = !state.is_written(ino);
+    state.ram.drains(None);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
     }
@@ -279,10 +281,13 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         }
     }
     let settled = state.commit().and_then(|()| {
-        if state.names.inode(ino).is_none() {
-            state.bury(ino);
-            state.debts.paid(ino);
-            return Ok(());
+        match state.names.inode(ino) {
+            Some(inode) if !state.is_orphan(&inode) => {}
+            _ => {
+                state.bury(ino);
+                state.debts.paid(ino);
+                return Ok(());
+            }
         }
         state.settle_closed(ino)?;
         state.commit()
@@ -441,9 +446,10 @@ fn discard(version: SharedVersion) {
 }
 
 impl State {
-    /// The backing is owed something of this file from now on.
+    /// The backing is owed something of this file from now on, if it has a name.
     pub fn owe(&mut self, ino: Ino) {
-        if self.backing.is_some() {
+        let named = || self.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+        if self.backing.is_some() && named() {
             self.debts.owe(ino);
         }
     }
@@ -473,13 +479,20 @@ impl State {
 
     /// After a restart: what is owed follows from inodes, headers and page states.
     pub fn find_debts(&mut self) {
-        let written = |inode: &Inode| {
-            let file = inode.kind == Kind::File;
-            file && (self.names.is_written(inode.ino) || self.differs(inode.ino))
-        };
-        let inodes = self.names.inodes().filter(written);
-        let owed: Vec<Ino> = inodes.map(|inode| inode.ino).collect();
-        owed.into_iter().for_each(|ino| self.owe(ino));
+        self.owe_those(|state, ino| state.names.is_written(ino) || state.differs(ino));
+    }
+
+    /// Before the end: what clients that are still there have written without asking.
+    pub fn find_changes(&mut self) {
+        if self.sessions.clients().next().is_some() {
+            self.owe_those(State::differs);
+        }
+    }
+
+    fn owe_those(&mut self, owed: impl Fn(&Self, Ino) -> bool) {
+        let files = self.names.inodes().filter(|inode| inode.kind == Kind::File);
+        let files: Vec<Ino> = files.map(|inode| inode.ino).filter(|ino| owed(self, *ino)).collect();
+        files.into_iter().for_each(|ino| self.owe(ino));
     }
 
     /// What the backing is owed, and what it got.

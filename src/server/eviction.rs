@@ -15,6 +15,7 @@ use terral_format::names::{Inode, flag};
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::tier;
 
 use crate::debts::Debt;
 use crate::state::State;
@@ -65,16 +66,9 @@ impl State {
 
     /// Files that chunks may be taken from, by when they were last used, nanoseconds since 1970.
     fn evictable(&self) -> Vec<(u64, Ino, FileSlot)> {
-        let safe = |inode: &Inode| match self.debts.get(inode.ino) {
-            Some(debt) if debt.whole || debt.draining => false,
-            Some(Debt { version: Some(version), .. }) => {
-                version.try_lock().is_ok_and(|version| !version.incomplete)
-            }
-            _ => inode.published.is_some() && !inode.is(flag::REWRITTEN),
-        };
         let mut found = Vec::new();
-        for inode in self.names.inodes().filter(|inode| inode.is(flag::NAMED)) {
-            if let Some(slot) = inode.slot.filter(|_| safe(&inode)) {
+        for inode in self.names.inodes() {
+            if let Some(slot) = inode.slot.filter(|_| self.is_evictable(&inode)) {
                 let header = self.ram.memory().header(slot);
                 let used = header.modified_ns().load(Ordering::SeqCst);
                 let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
@@ -83,6 +77,40 @@ impl State {
         }
         found.sort_unstable();
         found
+    }
+
+    /// Whether clean chunks of a file may go: the backing has it, or a complete new version of it.
+    fn is_evictable(&self, inode: &Inode) -> bool {
+        let there = match self.debts.get(inode.ino) {
+            Some(debt) if debt.whole || debt.draining => false,
+            Some(Debt { version: Some(version), .. }) => {
+                version.try_lock().is_ok_and(|version| !version.incomplete)
+            }
+            _ => inode.published.is_some() && !inode.is(flag::REWRITTEN),
+        };
+        there && inode.is(flag::NAMED) && self.keeping != Some(inode.ino)
+    }
+
+    /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped
+    /// and that it has not had as they are.
+    pub(crate) fn can_drain(&self) -> bool {
+        let frees = |ino| {
+            let named = |inode: &Inode| inode.is(flag::NAMED);
+            let Some(inode) = self.names.inode(ino).filter(named) else { return false };
+            let entries = inode.slot.map_or_else(Vec::new, |slot| self.ram.entries(slot));
+            let behind = !self.is_evictable(&inode)
+                || inode.slot.is_some_and(|slot| self.backed_bytes(&inode) < self.ram.size(slot));
+            entries.into_iter().any(|(_, entry)| {
+                let owed = tier::owed_bytes(self.ram.memory(), entry) > 0;
+                (owed || (behind && self.has_bytes(entry))) && !self.is_mapped(entry)
+            })
+        };
+        self.backing.is_some() && self.debts.iter().any(|(ino, _)| frees(ino))
+    }
+
+    fn has_bytes(&self, entry: MapEntry) -> bool {
+        let mut pages = entry.page().0..entry.page().0 + entry.pages();
+        pages.any(|page| pages::state(self.ram.memory().lanes(), page) != PageState::Invalid)
     }
 
     /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.

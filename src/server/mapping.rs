@@ -165,21 +165,6 @@ impl State {
         self.names.is_written(ino) || self.is_stored(ino)
     }
 
-    /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped.
-    pub(crate) fn can_drain(&self) -> bool {
-        let lanes = self.ram.memory().lanes();
-        let has_bytes = |entry: MapEntry| {
-            let mut pages = entry.page().0..entry.page().0 + entry.pages();
-            pages.any(|page| pages::state(lanes, page) != PageState::Invalid)
-        };
-        let frees = |ino| {
-            let slot = self.names.inode(ino).and_then(|inode| inode.slot);
-            let entries = slot.map_or_else(Vec::new, |slot| self.ram.entries(slot));
-            entries.into_iter().any(|(_, entry)| has_bytes(entry) && !self.is_mapped(entry))
-        };
-        self.backing.is_some() && self.debts.iter().any(|(ino, _)| frees(ino))
-    }
-
     /// Counts as written what was stored in the chunks of a file through maps that are no more.
     pub(crate) fn settle_stores(&mut self, slot: FileSlot) {
         let stored = |(_, entry): &(u64, MapEntry)| entry.is_stored();

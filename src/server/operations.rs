@@ -258,9 +258,20 @@ impl State {
             return false;
         };
         let Some(found) = inode.published else { return true };
-        let size = self.attributes(ino).map(|attributes| attributes.size);
-        let dirty = inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
-        Some(found.size) != size || dirty || inode.is(flag::REWRITTEN) || inode.is(flag::INTENT)
+        if inode.is(flag::REWRITTEN) || inode.is(flag::INTENT) {
+            return true;
+        }
+        let size = self.attributes(ino).map_or(0, |attributes| attributes.size);
+        // Cut, and grown again since.
+        let cut = self.backed_bytes(&inode) < size;
+        let dirty = || inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
+        found.size != size || cut || dirty()
+    }
+
+    /// Bytes below this without a chunk lie in the backing.
+    pub(crate) fn backed_bytes(&self, inode: &Inode) -> u64 {
+        let here = |slot| self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+        inode.slot.map_or(inode.backed_bytes, here)
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have

@@ -100,7 +100,9 @@ impl State {
         self.shorten_backed(file, kept)?;
         self.commit()?;
         let held = self.recall_from(slot, kept);
-        size::reset(header.size(), size);
+        // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
+        let kept = size.min(size::reset(header.size(), size));
+        memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
         header.modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
         self.owe(ino);
         self.drop_beyond(slot, kept, held)
@@ -116,12 +118,6 @@ impl State {
             let _ = self.find_xattrs(ino);
             self.record(Record::Rewritten { ino });
         }
-        let memory = self.ram.memory().clone();
-        let backed = memory.record(slot).backed_bytes();
-        if backed.load(Ordering::SeqCst) > size {
-            self.record(Record::BackedTo { ino, size });
-            backed.store(size, Ordering::SeqCst);
-        }
         let debt =
             self.debts.get(ino).and_then(|debt| Some((debt.version.clone()?, debt.draining)));
         if let Some((version, draining)) = debt {
@@ -132,6 +128,10 @@ impl State {
             }
             version.staged.truncate(size)?;
             version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
+        }
+        // Readers are told by who sets the size: until then they find there what it still counts.
+        if self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst) > size {
+            self.record(Record::BackedTo { ino, size });
         }
         Ok(())
     }
@@ -229,8 +229,8 @@ impl State {
     /// After a restart in the middle of a recall: if that was for a truncate, what lies beyond the
     /// size goes; if it was not, the writers it stopped begin anew anyway.
     pub fn cut_to_size(&mut self, slot: FileSlot) -> Result<()> {
-        let size = self.ram.size(slot);
-        let held = self.recall_from(slot, size);
+        let held = self.recall_from(slot, self.ram.size(slot));
+        let size = size::bump(self.ram.memory().header(slot).size());
         self.drop_beyond(slot, size, held)
     }
 
@@ -241,9 +241,8 @@ impl State {
         if !size::holds_ticket(header.ticket(), owner) {
             return Ok(());
         }
-        let size = SizeWord::load(header.size()).size();
-        let held = self.recall_from(slot, size);
-        size::revoke_ticket(header.size(), header.ticket(), owner);
+        let held = self.recall_from(slot, SizeWord::load(header.size()).size());
+        let size = size::revoke_ticket(header.size(), header.ticket(), owner);
         self.drop_beyond(slot, size, held)
     }
 
@@ -368,6 +367,10 @@ impl State {
         let Some(inode) = self.names.inode(ino).filter(|inode| self.is_orphan(inode)) else {
             return;
         };
+        if !self.debts.may_move(ino) {
+            // A drain is at it, and buries it when it is through.
+            return;
+        }
         self.unpacked(&inode);
         if let Some(slot) = inode.slot {
             for (index, _) in self.ram.entries(slot) {
@@ -378,10 +381,8 @@ impl State {
         self.names.forget(ino);
         self.locks.forget(ino);
         self.xattrs.forget(ino);
-        // A drain that is at it finds its debt gone and throws the new version away itself.
-        let draining = self.debts.get(ino).is_some_and(|debt| debt.draining);
-        if let (Some(debt), false) = (self.debts.paid(ino), draining)
-            && let Some(version) = debt.version.and_then(Arc::into_inner)
+        if let Some(version) = self.debts.paid(ino).and_then(|debt| debt.version)
+            && let Some(version) = Arc::into_inner(version)
         {
             let version = version.into_inner().unwrap_or_else(PoisonError::into_inner);
             version.staged.discard();

@@ -104,6 +104,7 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let mut state = shared.lock();
     // Clients that are still there defer nothing any more.
     state.close_gate()?;
+    state.find_changes();
     let status = state.status();
     let owes =
         state.backing.is_some() && (!state.debts.is_empty() || !state.names.owed().is_empty());

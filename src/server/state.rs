@@ -85,6 +85,8 @@ pub struct State {
     pub preparer_sleeps: bool,
     /// When a writer last got a chunk.
     pub granted: Option<Instant>,
+    /// This file's bytes are just being brought into memory, all of them.
+    pub keeping: Option<Ino>,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Instant, Duration)>,
     pending: Vec<Record>,
@@ -143,6 +145,7 @@ impl State {
             drain_looks: None,
             preparer_sleeps: false,
             granted: None,
+            keeping: None,
             sought: None,
             pending: Vec::new(),
             orphans: Vec::new(),

@@ -212,12 +212,14 @@ impl State {
         let (Some(slot), true) = (inode.slot, open) else { return Ok(()) };
         let file = FileRef { ino, slot };
         let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
-        for index in 0..backed.div_ceil(CHUNK_BYTES) {
-            if self.ram.memory().entry(slot, index).is_absent() {
-                self.stage_one(file, index)?;
-            }
-        }
-        Ok(())
+        self.keeping = Some(ino);
+        let mut absent = (0..backed.div_ceil(CHUNK_BYTES))
+            .filter(|index| self.ram.memory().entry(slot, *index).is_absent())
+            .collect::<Vec<u64>>()
+            .into_iter();
+        let kept = absent.try_for_each(|index| self.stage_one(file, index));
+        self.keeping = None;
+        kept
     }
 
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {

@@ -74,6 +74,9 @@ pub struct Ram {
     map_pages: Numbers,
     generation: u32,
     quarantine: Vec<(PageNumber, u8)>,
+    /// The file that a drain is at, and chunks it has lost since: with the flag of [`Ram::free`].
+    draining: Option<FileSlot>,
+    lost: Vec<(MapEntry, bool)>,
 }
 
 impl Ram {
@@ -87,6 +90,8 @@ impl Ram {
             map_pages: numbers(geometry.map_pages),
             generation: 1,
             quarantine: Vec::new(),
+            draining: None,
+            lost: Vec::new(),
             memory,
         }
     }
@@ -335,7 +340,24 @@ impl Ram {
         if let Some(word) = self.memory.entry_word(slot, index) {
             MapEntry::ABSENT.store(word);
         }
-        self.free(entry, quarantined);
+        self.lose(slot, entry, quarantined);
+    }
+
+    /// A drain begins with this file, or with none any more. It takes dirty marks from chunks that
+    /// the file has just lost: until it is through, nobody else gets them.
+    pub fn drains(&mut self, file: Option<FileSlot>) {
+        self.draining = file;
+        for (entry, quarantined) in std::mem::take(&mut self.lost) {
+            self.free(entry, quarantined);
+        }
+    }
+
+    fn lose(&mut self, slot: FileSlot, entry: MapEntry, quarantined: bool) {
+        if self.draining == Some(slot) {
+            self.lost.push((entry, quarantined));
+        } else {
+            self.free(entry, quarantined);
+        }
     }
 
     /// Frees a chunk no entry names.
@@ -371,7 +393,8 @@ impl Ram {
     ) -> Result<MapEntry> {
         let new = self.take_chunk(how.order, None)?;
         let memory = self.memory.clone();
-        let all_dirty = !how.at_rest || entry.is_stored();
+        // Who was overtaken may have half written to a page after its state was looked at.
+        let all_dirty = !how.at_rest || how.quarantined || entry.is_stored();
         let mut buffer = [0; PAGE_BYTES];
         for page in 0..entry.pages().min(new.pages()) {
             let state = pages::state(memory.lanes(), entry.page().0 + page);
@@ -383,7 +406,7 @@ impl Ram {
             pages::fill(memory.lanes(), to, to + 1, dirty || all_dirty);
         }
         self.install(slot, index, new)?;
-        self.free(entry, how.quarantined);
+        self.lose(slot, entry, how.quarantined);
         Ok(new)
     }
 
