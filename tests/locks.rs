@@ -81,7 +81,8 @@ fn carry_out(file: &File, order: &str, word: &str) -> String {
 fn inherit(instance: &Path, client: &Client) -> u32 {
     let how = OpenHow { access: files::WRITE.access | access::KERNEL as u8, ..files::WRITE };
     let file = client.open(b"a", how).expect("opens");
-    descriptor::hold(instance, file.description(), file.nonce(), 0).expect("a descriptor");
+    let fd = descriptor::hold(instance, file.description(), file.nonce(), 0);
+    descriptor::share(fd.expect("a descriptor"), file.description()).expect("a lock");
     file.lock(Locker::Flock, LockRange::ALL, LockKind::Exclusive, false).expect("locks");
     let mut sleep = Command::new("sleep");
     sleep.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

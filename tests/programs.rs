@@ -137,7 +137,7 @@ fn c_programs_get_the_answers_of_posix() {
     }
     let home = temporary();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-    for name in ["names", "paths", "rw", "stdio", "threads"] {
+    for name in ["heirs", "names", "paths", "rw", "stdio", "threads"] {
         let program = home.path().join(name);
         let source = sources.join(format!("{name}.c"));
         let mut cc = Command::new("cc");

@@ -69,11 +69,12 @@ unsafe extern "C" fn closefrom(first: c_int) {
 /// `fcntl(fd, F_DUPFD…, least)` of a managed descriptor.
 pub fn duplicate(fd: c_int, command: c_int, least: c_int) -> Served<c_int> {
     let held = state::managed(fd).ok_or(libc::EBADF)?;
+    held.share(fd);
     let copy: c_int = kernel!(SYS_fcntl, fd, command, least);
     if copy < 0 {
         return Err(crate::real::errno());
     }
-    if let Err(errno) = state::install(copy, (*held).clone()) {
+    if let Err((errno, _)) = state::install(copy, (*held).clone()) {
         let _: c_int = kernel!(SYS_close, copy);
         return Err(errno);
     }
@@ -99,6 +100,7 @@ fn is_open(fd: c_int) -> bool {
 
 fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     let source = state::managed(from);
+    source.iter().for_each(|source| source.share(from));
     drop(state::managed(to));
     let target = state::take(to);
     if let Some(target) = &target
@@ -114,7 +116,7 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
         return copy;
     }
     if let Some(source) = source {
-        if let Err(errno) = state::install(to, (*source).clone()) {
+        if let Err((errno, _)) = state::install(to, (*source).clone()) {
             let _: c_int = kernel!(SYS_close, to);
             set_errno(errno);
             return -1;

@@ -60,6 +60,7 @@ fn controlled_open(
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => {
+            managed.share(fd);
             // SAFETY: the caller of such a command passes its struct.
             unsafe { locks::control(managed, command, argument as *mut libc::flock) }
         }

@@ -77,7 +77,7 @@ pub fn with_path<T>(call: impl FnOnce(&[u8]) -> T) -> Option<Result<T, c_int>> {
 }
 
 fn keep(directory: File) -> Result<(), c_int> {
-    state::set_working(state::Managed { file: directory, flags: None })?;
+    state::set_working(state::Managed::new(directory, None))?;
     WHICH.store(OPEN, Ordering::Release);
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::ptr;
 use crate::hook::{Last, by_path};
 use crate::path::{Name, link_of, standing_for};
 use crate::real::{Served, answer, errno, kernel, set_errno};
-use crate::{close, cwd, locks, open, settings, signals, state};
+use crate::{close, cwd, locks, open, settings, sharing, signals, state};
 
 type Strings = *const *const c_char;
 
@@ -257,6 +257,7 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    sharing::all();
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
         if let Some((fd, _)) = standing_for(path) {
@@ -293,6 +294,7 @@ unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
+    sharing::all();
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
         let itself = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;

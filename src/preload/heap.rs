@@ -82,10 +82,10 @@ unsafe impl GlobalAlloc for Heap {
 }
 
 unsafe extern "C" {
-    fn pthread_atfork(
-        before: extern "C" fn(),
-        parent: extern "C" fn(),
-        child: extern "C" fn(),
+    pub fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
     ) -> c_int;
 }
 
@@ -102,5 +102,5 @@ extern "C" fn after_fork() {
 /// From now on no fork finds the heap half changed by another thread.
 pub fn watch_forks() {
     // SAFETY: the functions are there as long as the process.
-    unsafe { pthread_atfork(before_fork, after_fork, after_fork) };
+    unsafe { pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
 }

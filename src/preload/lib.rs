@@ -22,6 +22,8 @@ mod connect;
 
 mod state;
 
+mod sharing;
+
 mod cwd;
 
 mod path;

@@ -69,7 +69,8 @@ fn test(managed: &Managed, by: Locker, asked: &mut libc::flock) -> Served<c_int>
     Ok(0)
 }
 
-/// `fcntl`'s commands on locks.
+/// `fcntl`'s commands on locks. The descriptor is shared already: whoever waits for a lock is to
+/// hear of its end, however it comes.
 ///
 /// # Safety
 /// `asked` must be null or the struct that such a command takes.
@@ -103,7 +104,10 @@ fn whole(managed: &Managed, operation: c_int) -> Served<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
-    by_fd!(fd, kernel!(SYS_flock, fd, operation), |held| whole(&held, operation))
+    by_fd!(fd, kernel!(SYS_flock, fd, operation), |held| {
+        held.share(fd);
+        whole(&held, operation)
+    })
 }
 
 /// `lockf`, in terms of `fcntl` as libc does it: from the offset on, exclusive.
@@ -131,6 +135,7 @@ fn section(managed: &Managed, command: c_int, length: off_t) -> Served<c_int> {
 unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
     type Function = unsafe extern "C" fn(c_int, c_int, off_t) -> c_int;
     by_fd!(fd, libc_call!(c"lockf" as Function, -1, fd, command, length), |held| {
+        held.share(fd);
         section(&held, command, length)
     })
 }

@@ -144,8 +144,8 @@ fn hold(file: File, flags: c_int) -> Served<c_int> {
         let _: c_int = kernel!(SYS_fcntl, fd, libc::F_SETFL, flags & KEPT);
     }
     let gone = libc::O_CREAT | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC | KEPT;
-    let managed = state::Managed { file, flags: Some((flags & !gone) | LARGE_FILE) };
-    if let Err(errno) = state::install(fd, managed.clone()) {
+    let managed = state::Managed::new(file, Some((flags & !gone) | LARGE_FILE));
+    if let Err((errno, managed)) = state::install(fd, managed) {
         let _: c_int = kernel!(SYS_close, fd);
         close::tell(&managed.file);
         return Err(errno);

@@ -11,7 +11,7 @@ use crate::entrance::is_ours;
 use crate::exec::{Environment, changes_rights, execve, execvpe};
 use crate::launch::{Program, concern_us, launch, search_meets_prefix};
 use crate::real::libc_call;
-use crate::settings;
+use crate::{settings, sharing};
 
 type Text = *const c_char;
 type Strings = *const Text;
@@ -39,6 +39,7 @@ unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    sharing::all();
     // SAFETY: the caller promises strings, arrays and structs.
     unsafe {
         if settings::active() && (is_ours(path) || concern_us(actions)) {
@@ -63,6 +64,7 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    sharing::all();
     if !settings::active() {
         let missing = libc::ENOSYS;
         return libc_call!(

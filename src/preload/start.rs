@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::{cwd, heap, settings, state, streams};
+use crate::{cwd, heap, settings, sharing, state, streams};
 
 // SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
 #[used]
@@ -21,6 +21,7 @@ unsafe extern "C" fn start(
         return;
     }
     heap::watch_forks();
+    sharing::watch_forks();
     // SAFETY: ld.so passes the process's environment array, whose strings stay.
     unsafe { cwd::inherit(environment) };
     // Standard streams are used without any call that this library sees first.

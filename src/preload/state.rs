@@ -26,16 +26,39 @@ const FREE: u32 = 0;
 const CHANGING: u32 = u32::MAX;
 
 /// What is behind a managed number.
-#[derive(Clone)]
 pub struct Managed {
     /// The open file.
     pub file: File,
     /// The flags it was opened with, if that was in this process: those the kernel's descriptor
     /// does not keep.
     pub flags: Option<c_int>,
+    /// The descriptor is locked: see [`Managed::share`].
+    shared: AtomicBool,
+}
+
+impl Clone for Managed {
+    fn clone(&self) -> Self {
+        let shared = AtomicBool::new(self.shared.load(Ordering::Acquire));
+        Managed { file: self.file.clone(), flags: self.flags, shared }
+    }
 }
 
 impl Managed {
+    /// A file that only one descriptor of this process stands for.
+    pub fn new(file: File, flags: Option<c_int>) -> Self {
+        Managed { file, flags, shared: AtomicBool::new(false) }
+    }
+
+    /// To be called before anybody else can have the descriptor `fd`, which stands for this file:
+    /// from then on the kernel knows whether one is left. Where it can keep no lock, the file ends
+    /// with the first who closes it.
+    pub fn share(&self, fd: c_int) {
+        if !self.shared.load(Ordering::Acquire) {
+            let locked = descriptor::share(fd, self.file.description()).is_ok();
+            self.shared.store(locked, Ordering::Release);
+        }
+    }
+
     /// Its path below the prefix; ENOENT if it has no name any more.
     pub fn path(&self) -> Result<Vec<u8>, c_int> {
         if let Some(path) = self.file.path() {
@@ -171,7 +194,7 @@ pub fn working() -> Option<Held> {
 
 /// Puts the working directory here.
 pub fn set_working(directory: Managed) -> Result<(), c_int> {
-    put(&WORKING, directory)
+    put(&WORKING, directory).map_err(|(errno, _)| errno)
 }
 
 #[cold]
@@ -196,7 +219,10 @@ fn identify(fd: c_int) -> Option<Held> {
         return None;
     }
     let file = connect::with(|client| client.adopt(found.description(), found.nonce())).ok()?;
-    install(fd, Managed { file, flags: None }).ok()?;
+    let managed = Managed::new(file, None);
+    // Who had it before may have been forked in the middle of opening it.
+    managed.share(fd);
+    install(fd, managed).ok()?;
     join(TABLE[fd as usize].load(Ordering::Acquire).checked_sub(FIRST)?)
 }
 
@@ -229,9 +255,9 @@ pub fn foreign_copy(from: c_int, copy: c_int) {
     }
 }
 
-/// Puts a file behind `fd`. EMFILE if the number is beyond the table.
-pub fn install(fd: c_int, managed: Managed) -> Result<(), c_int> {
-    let word = TABLE.get(fd as usize).ok_or(libc::EMFILE)?;
+/// Puts a file behind `fd`. EMFILE, and the file, if the number is beyond the table.
+pub fn install(fd: c_int, managed: Managed) -> Result<(), (c_int, Managed)> {
+    let Some(word) = TABLE.get(fd as usize) else { return Err((libc::EMFILE, managed)) };
     streams::ready();
     END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     put(word, managed)
@@ -243,7 +269,7 @@ pub fn is_path(fd: c_int) -> bool {
     PATHS.load(Ordering::Relaxed) && managed(fd).is_some_and(|held| held.check_open().is_err())
 }
 
-fn put(word: &AtomicU32, managed: Managed) -> Result<(), c_int> {
+fn put(word: &AtomicU32, managed: Managed) -> Result<(), (c_int, Managed)> {
     if managed.check_open().is_err() {
         PATHS.store(true, Ordering::Relaxed);
     }
@@ -260,7 +286,7 @@ fn put(word: &AtomicU32, managed: Managed) -> Result<(), c_int> {
             return Ok(());
         }
     }
-    Err(libc::EMFILE)
+    Err((libc::EMFILE, managed))
 }
 
 /// Makes `fd` unknown, and gives what was behind it. Call it before the kernel closes the number.

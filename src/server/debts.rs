@@ -19,6 +19,8 @@ const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const CALM: Duration = Duration::from_millis(200);
 /// First and longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// So many debts that are young no more may stand among those that are, and as many as those.
+const YOUNG_MIN: usize = 1024;
 /// Failures kept for display.
 const SHOWN_MAX: usize = 16;
 /// Characters of one that are shown: all of them must fit a reply.
@@ -76,6 +78,8 @@ pub struct Debts {
     files: FxHashMap<Ino, Debt>,
     /// Those that were never looked at, in order, among others that are so no more.
     young: VecDeque<(Instant, Ino)>,
+    /// So many there were when the others were last dropped.
+    were_young: usize,
     /// The others that are not being drained, by when they may be.
     queue: BTreeSet<(Instant, Ino)>,
     /// When clients last changed names.
@@ -102,6 +106,11 @@ impl Debts {
     /// debt.
     pub fn owe(&mut self, ino: Ino) -> &mut Debt {
         self.shown.settled = false;
+        if self.young.len() > 2 * self.were_young + YOUNG_MIN {
+            let mut young = std::mem::take(&mut self.young);
+            young.retain(|debt| self.is_young(debt));
+            (self.were_young, self.young) = (young.len(), young);
+        }
         let young = &mut self.young;
         self.files.entry(ino).or_insert_with(|| {
             let since = Instant::now();

@@ -1,8 +1,9 @@
 //! Open-file descriptions: which exist, and when one ends.
 //!
-//! A description held by kernel descriptors ends when no descriptor is left, which the kernel says
-//! through a lock each of them holds (see `terral_transport::descriptor`). Any other ends with its
-//! session.
+//! A description held by kernel descriptors ends when no descriptor is left: one that nobody else
+//! could have when its opener closes it or ends; one that was shared when the kernel says so,
+//! through a lock that its descriptors hold then (see `terral_transport::descriptor`). Any other
+//! ends with its session.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -27,7 +28,8 @@ pub struct Open {
     pub access: u8,
     /// Who opened it.
     pub session: SessionSlot,
-    /// A kernel descriptor of it has been seen: until then its opener may be just making one.
+    /// It was found locked: from then on the kernel knows whether a descriptor is left. Until then
+    /// its opener has one that nobody else can have.
     pub seen: bool,
 }
 
@@ -61,7 +63,7 @@ impl Descriptions {
         }
     }
 
-    /// Whether any kernel descriptor of this description is left, in any process.
+    /// Whether any kernel descriptor of this description is left, in any process, if it was shared.
     pub fn is_held(&mut self, instance: &Path, description: DescriptionSlot) -> Result<bool> {
         let failed = |e: &std::io::Error| {
             Error::system(e, lock_directory(instance, description).display().to_string())
@@ -133,7 +135,7 @@ impl Descriptions {
         self.open.get(slot.0 as usize)?.as_ref()
     }
 
-    /// A kernel descriptor of it was seen.
+    /// It was found locked.
     pub fn saw(&mut self, slot: DescriptionSlot) {
         if let Some(Some(open)) = self.open.get_mut(slot.0 as usize) {
             open.seen = true;

@@ -69,9 +69,10 @@ impl State {
         // A process gives its locks back when it closes, which may be the description's end.
         let closes = ask.kind == LockKind::Unlock && ask.locker == Locker::Process;
         match open.map(|open| u64::from(open.access) & access::KERNEL != 0) {
-            // Whoever asks has a descriptor: that none is left then means that all were closed.
-            Some(true) => self.descriptions.saw(ask.description),
-            Some(false) => {}
+            // Whoever asks has locked its descriptor: that none is left then means that all were
+            // closed.
+            Some(true) if !closes => self.descriptions.saw(ask.description),
+            Some(_) => {}
             None if closes => {}
             None => return Err(stale()),
         }

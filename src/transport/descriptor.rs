@@ -1,11 +1,13 @@
 //! Descriptors that the kernel keeps for us: a managed descriptor is a fresh open of one of the
 //! instance's empty directories `open/K`, `K = description / 64`. Its kernel file offset carries
-//! `nonce << 32 | description`, and it holds an OFD read lock on byte `description % 64`.
+//! `nonce << 32 | description`, and once somebody else may have it, it holds an OFD read lock on
+//! byte `description % 64`.
 //!
 //! Invariants: dup, fork, exec and descriptor passing keep offset and lock, so whoever holds the
-//! descriptor can tell what it is, and anybody can ask whether one is left. A missed `read` fails
-//! with EISDIR and a missed `write` with EBADF. Raw system calls only, no allocation: these run
-//! inside interposed calls. Not here: what a description is, and when it ends.
+//! descriptor can tell what it is, and anybody can ask whether one that was shared is left. A
+//! missed `read` fails with EISDIR and a missed `write` with EBADF. Raw system calls only, no
+//! allocation: these run inside interposed calls. Not here: what a description is, and when it
+//! ends.
 
 use std::ffi::CStr;
 use std::io;
@@ -50,7 +52,7 @@ impl Identity {
 /// `flags` are those of `open` that it shall carry besides, in `F_GETFL` or `F_GETFD`.
 ///
 /// # Errors
-/// What open, lseek or fcntl gave: EMFILE, or ENOENT if the server has not made `open/K`.
+/// What open or lseek gave: EMFILE, or ENOENT if the server has not made `open/K`.
 pub fn hold(
     instance: &Path,
     description: DescriptionSlot,
@@ -75,7 +77,14 @@ pub fn hold(
 fn mark(fd: RawFd, description: DescriptionSlot, nonce: u32) -> io::Result<()> {
     let position = (i64::from(nonce) << 32) | i64::from(description.0);
     // SAFETY: lseek touches no memory of ours.
-    checked(unsafe { libc::syscall(libc::SYS_lseek, fd, position, libc::SEEK_SET) })?;
+    checked(unsafe { libc::syscall(libc::SYS_lseek, fd, position, libc::SEEK_SET) }).map(drop)
+}
+
+/// Locks a descriptor of `description`, before somebody else can have it.
+///
+/// # Errors
+/// What fcntl gave.
+pub fn share(fd: RawFd, description: DescriptionSlot) -> io::Result<()> {
     lock::share(fd, (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8)
 }
 
@@ -147,7 +156,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-    use super::{DescriptionSlot, belongs, hold, identify};
+    use super::{DescriptionSlot, belongs, hold, identify, share};
     use crate::lock::probe;
 
     #[test]
@@ -158,6 +167,7 @@ mod tests {
         let fd = hold(room.path(), slot, 0x7fff_fff1, libc::O_CLOEXEC).expect("a descriptor");
         // SAFETY: `hold` just opened it for us.
         let held = unsafe { OwnedFd::from_raw_fd(fd) };
+        share(fd, slot).expect("a lock");
 
         let found = identify(fd).expect("open").expect("a directory");
         assert_eq!((found.description(), found.nonce()), (slot, 0x7fff_fff1));
