@@ -326,6 +326,33 @@ fn what_somebody_else_changed_meanwhile_is_kept_beside_ours() {
 }
 
 #[test]
+fn a_server_killed_in_a_conflict_still_brings_what_was_overwritten() {
+    let home = tempfile::tempdir().expect("directory");
+    let path = home.path().join("data");
+    let (before, after) = (pattern(24 << 20), vec![7; 24 << 20]);
+    for round in 0..12u64 {
+        std::fs::write(&path, &before).expect("writes");
+        let mut bench = Bench::new(home.path());
+        let how = OpenHow { access: 3, ..OpenHow::default() };
+        let file = bench.client.open(b"data", how).expect("opens");
+        // Theirs has the same length as ours: only the marks in memory say that ours is owed.
+        std::fs::write(&path, &before).expect("theirs");
+        file.write_at(&after, 0).expect("writes");
+        file.close();
+        std::thread::sleep(Duration::from_millis(round * 3));
+        bench.server.kill();
+        bench.server = process::start_server(&bench.instance, None);
+        bench.settles();
+        assert!(std::fs::read(&path).expect("reads") == after, "round {round}");
+        assert!(std::fs::read(home.path().join("data.theirs-1")).expect("is kept") == before);
+        std::fs::remove_file(home.path().join("data.theirs-1")).expect("removes");
+        std::fs::remove_file(&path).expect("removes");
+        bench.client.leave().expect("leaves");
+        bench.server.0.wait().expect("ends");
+    }
+}
+
+#[test]
 fn a_server_killed_while_it_drains_resumes_and_publishes_whole_files_only() {
     let home = tempfile::tempdir().expect("directory");
     let mut bench = Bench::new(home.path());

@@ -429,6 +429,7 @@ fn snapshot_records() -> Vec<Record> {
     all.extend(owed);
     all.push(Record::Hidden { lsn: Lsn(93), parent: Ino(94), name: b"m".to_vec() });
     all.push(Record::Counters { next_ino: Ino(95), lsn: Lsn(96), totals: totals() });
+    all.push(Record::Contested { ino: Ino(169) });
     all
 }
 

@@ -45,6 +45,8 @@ pub mod flag {
     pub const PACKED: u16 = 64;
     /// A client has it in hand for a file it will create; it has no name, or a deferred one.
     pub const SPARE: u16 = 128;
+    /// Somebody else changed the backing's copy: ours goes there whole, theirs is kept.
+    pub const CONTESTED: u16 = 256;
 }
 
 /// The slot an inode number says.

@@ -343,6 +343,11 @@ pub enum Record {
         /// Of sessions that ended.
         totals: Totals,
     },
+    /// Somebody else changed the backing's copy: this file goes there whole, beside theirs.
+    Contested {
+        /// Which.
+        ino: Ino,
+    },
 }
 
 /// What an instance is, for ever.

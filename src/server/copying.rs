@@ -98,7 +98,7 @@ fn version_of(
             let instance = shared.lock().began.instance;
             let (version, resumed) = Version::open(backing, job.ino, instance)?;
             // What somebody else put there is not taken for ours.
-            let ours = !resumed && !shared.lock().debts.is_whole(job.ino);
+            let ours = !resumed && !shared.lock().names.is_contested(job.ino);
             if ours && shared.lock().was_published(backing, job.ino)? {
                 version.staged.discard();
                 return Ok(None);

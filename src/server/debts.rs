@@ -68,8 +68,6 @@ pub struct Debt {
     pub failure: Option<String>,
     /// How long the next pause after a failure is.
     pause: Duration,
-    /// Somebody else changed the backing's copy: ours goes there whole, theirs is kept.
-    pub whole: bool,
 }
 
 /// All debts.
@@ -123,7 +121,6 @@ impl Debts {
                 version: None,
                 failure: None,
                 pause: PAUSE.0,
-                whole: false,
             }
         })
     }
@@ -224,11 +221,6 @@ impl Debts {
     /// Whether chunks of this file may be moved or evicted.
     pub fn may_move(&self, ino: Ino) -> bool {
         self.files.get(&ino).is_none_or(|debt| !debt.draining)
-    }
-
-    /// Whether a file must go to the backing whole, beside somebody else's.
-    pub fn is_whole(&self, ino: Ino) -> bool {
-        self.files.get(&ino).is_some_and(|debt| debt.whole)
     }
 
     /// The debt that may be paid now; without one, `wake` becomes no later than when there is.

@@ -186,7 +186,7 @@ fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
     // What was there may have been another file, whose place this one took and has left again.
     let waits = !state.names.is_written(ino) && is_known(&inode);
     // A whole version is published under the new name, which must be the backing's before.
-    state.debts.get(ino).filter(|debt| waits && !debt.whole)?;
+    state.debts.get(ino).filter(|_| waits && !inode.is(flag::CONTESTED))?;
     state.debts.due(ino)
 }
 
@@ -206,6 +206,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let inode = state.names.inode(ino)?;
     let (published, rewritten, resumes) =
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
+    let contested = inode.is(flag::CONTESTED);
     state.settle_stores(slot);
     let stored = state.is_stored(ino);
     let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
@@ -232,11 +233,11 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         locked(version).cut = false;
     }
     let way = match published {
-        Some(expect) if !rewritten && !debt.whole => Way::InPlace { path: old, expect, resumes },
-        Some(_) if debt.whole => Way::Whole { old: Some(old) },
+        Some(expect) if !rewritten && !contested => Way::InPlace { path: old, expect, resumes },
+        Some(_) if contested => Way::Whole { old: Some(old) },
         _ => Way::Whole { old: None },
     };
-    let want = if resumes || debt.whole { Want::Whole } else { Want::Dirty };
+    let want = if resumes || contested { Want::Whole } else { Want::Dirty };
     Some(FileJob { ino, slot, way, want })
 }
 
@@ -264,9 +265,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         Ok(()) => {}
         Err(error) if is_theirs(job, &error) => {
             // Somebody else changed the backing's copy, or took it away: bring ours there whole.
-            if let Some(debt) = state.debts.get_mut(ino) {
-                debt.whole = true;
-            }
+            state.record(Record::Contested { ino });
             state.debts.not_before(ino, Instant::now());
         }
         Err(error) if error.kind == ErrorKind::NotFound && restored(state, ino) => {
@@ -458,7 +457,7 @@ impl State {
     /// in place there, where somebody else has changed it. What is written later can.
     pub(crate) fn replaces_open(&self, ino: Ino) -> bool {
         let written = self.names.is_written(ino) && !self.is_stored(ino);
-        self.debts.is_whole(ino) && written && !self.finishing
+        self.names.is_contested(ino) && written && !self.finishing
     }
 
     /// Whether the drain must be woken: it would look again too late.

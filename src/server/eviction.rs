@@ -82,13 +82,14 @@ impl State {
     /// Whether clean chunks of a file may go: the backing has it, or a complete new version of it.
     fn is_evictable(&self, inode: &Inode) -> bool {
         let there = match self.debts.get(inode.ino) {
-            Some(debt) if debt.whole || debt.draining => false,
+            Some(debt) if debt.draining => false,
             Some(Debt { version: Some(version), .. }) => {
                 version.try_lock().is_ok_and(|version| !version.incomplete)
             }
             _ => inode.published.is_some() && !inode.is(flag::REWRITTEN),
         };
-        there && inode.is(flag::NAMED) && self.keeping != Some(inode.ino)
+        let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);
+        there && ours && self.keeping != Some(inode.ino)
     }
 
     /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped

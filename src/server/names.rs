@@ -126,6 +126,11 @@ impl Names {
         self.openers(ino).writers > 0
     }
 
+    /// Whether somebody else changed the backing's copy of a file.
+    pub fn is_contested(&self, ino: Ino) -> bool {
+        self.inode(ino).is_some_and(|inode| inode.is(flag::CONTESTED))
+    }
+
     /// One description more, or less.
     pub fn count_open(&mut self, ino: Ino, writes: bool, change: i32) {
         let mut found = match self.openers.entry(ino) {
@@ -360,6 +365,9 @@ impl Names {
                 inode.flags |= flag::REWRITTEN;
                 inode.backed_bytes = 0;
             }),
+            Record::Contested { ino } => {
+                self.update(*ino, |inode| inode.flags |= flag::CONTESTED);
+            }
             Record::Intent { ino } => {
                 // Bytes of the backing's copy change under the one that is to replace it.
                 for ino in [Some(*ino), self.heirs.get(ino).copied()].into_iter().flatten() {
@@ -396,7 +404,7 @@ impl Names {
                 let Some(before) = self.inode(*ino) else { return };
                 self.update(*ino, |inode| {
                     inode.published = Some(*fingerprint);
-                    inode.flags &= !(flag::REWRITTEN | flag::INTENT);
+                    inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
                 });
                 if before.published.is_none_or(|before| before.inode != fingerprint.inode) {
                     self.owe_aliases(*ino);
@@ -499,8 +507,11 @@ impl Names {
             name: name.to_vec(),
         });
         let intents = intents.map(|inode| Record::Intent { ino: inode.ino });
+        let contested = self.inodes().filter(|inode| inode.is(flag::CONTESTED));
+        let contested = contested.map(|inode| Record::Contested { ino: inode.ino });
         let begun = self.exchanging.iter();
         let begun = begun.map(|(lsn, inode)| Record::Exchanging { lsn: *lsn, inode: *inode });
+        let intents = intents.chain(contested);
         inodes.chain(intents).chain(aliases).chain(owed).chain(hidden).chain(begun)
     }
 

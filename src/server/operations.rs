@@ -258,7 +258,8 @@ impl State {
             return false;
         };
         let Some(found) = inode.published else { return true };
-        if inode.is(flag::REWRITTEN) || inode.is(flag::INTENT) {
+        let flags = [flag::REWRITTEN, flag::INTENT, flag::CONTESTED];
+        if flags.into_iter().any(|flag| inode.is(flag)) {
             return true;
         }
         let size = self.attributes(ino).map_or(0, |attributes| attributes.size);

@@ -21,6 +21,7 @@ pub fn check<B: Backing>(make: impl Fn() -> B) {
     a_discarded_version_leaves_nothing(&make());
     an_update_touches_only_what_it_writes(&make());
     an_update_of_a_changed_file_is_refused(&make());
+    an_update_of_a_file_that_was_replaced_meanwhile_does_not_count(&make());
     names_can_be_repeated(&make());
     symbolic_links_are_themselves(&make());
     any_target_can_be_linked_to(&make());
@@ -173,6 +174,20 @@ fn an_update_touches_only_what_it_writes(backing: &dyn Backing) {
     assert_eq!((after, after.inode), (found.fingerprint, before.inode));
     assert_eq!((found.attributes.mode, found.attributes.modified_ns), (0o600, TIME_NS));
     assert_eq!(bytes(backing, b"file"), b"01ab4567");
+}
+
+fn an_update_of_a_file_that_was_replaced_meanwhile_does_not_count(backing: &dyn Backing) {
+    let before = put(backing, b"file", b"0123456789", None).fingerprint;
+    let mut update = backing.update(b"file", before).expect("update");
+    update.write(2, b"ab").expect("write");
+    let (_, replacing) = (put(backing, b"other", b"theirs", None), attributes(backing, 0o600));
+    backing.rename(b"other", b"file").expect("rename");
+    assert_eq!(kind(update.finish(&replacing)), Some(ErrorKind::Busy));
+    assert_eq!(bytes(backing, b"file"), b"theirs");
+    let now = backing.stat(b"file").expect("stat").fingerprint;
+    let update = backing.update(b"file", now).expect("update");
+    backing.unlink(b"file").expect("unlink");
+    assert_eq!(kind(update.finish(&replacing)), Some(ErrorKind::NotFound));
 }
 
 fn an_update_of_a_changed_file_is_refused(backing: &dyn Backing) {

@@ -239,6 +239,10 @@ pub trait Update: Send {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Sets mode, owner and times where they differ and this process may; says how the file looks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if its name is another file's by now, and [`ErrorKind::NotFound`] if it
+    /// has none.
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint>;
 }
 

@@ -31,9 +31,7 @@ impl DirUpdate {
         let looked = root.open_at("update", path, OFlags::PATH)?;
         let metadata = looked.metadata().map_err(fail)?;
         if !metadata.is_file() || !same(fingerprint(&metadata)) {
-            let what = "somebody else changed it; both versions must be kept";
-            let context = format!("update {}: conflict: {what}", root.full(path));
-            return Err(Error::new(ErrorKind::Busy, context));
+            return Err(theirs(root, path));
         }
         let file = match writable(&looked) {
             // It may have become read-only while a writer had it open; `finish` sets the mode. Only
@@ -51,6 +49,11 @@ impl DirUpdate {
     fn failed(&self, what: &str, error: &std::io::Error) -> Error {
         self.root.failed_io(what, &self.path, error)
     }
+}
+
+fn theirs(root: &Root, path: &[u8]) -> Error {
+    let what = "somebody else changed it; both versions must be kept";
+    Error::new(ErrorKind::Busy, format!("update {}: conflict: {what}", root.full(path)))
 }
 
 fn writable(looked: &File) -> std::io::Result<File> {
@@ -73,6 +76,12 @@ impl Update for DirUpdate {
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
         let dressed = dress(&self.file, attributes).and_then(|()| self.file.metadata());
         let metadata = dressed.map_err(|error| self.failed("set the attributes of", &error))?;
+        // Somebody may have put another file there meanwhile.
+        let named = self.root.open_at("update", &self.path, OFlags::PATH)?.metadata();
+        let named = named.map_err(|error| self.failed("update", &error))?;
+        if (named.dev(), named.ino()) != (metadata.dev(), metadata.ino()) {
+            return Err(theirs(&self.root, &self.path));
+        }
         Ok(fingerprint(&metadata))
     }
 }
