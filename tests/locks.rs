@@ -83,6 +83,7 @@ fn inherit(instance: &Path, client: &Client) -> u32 {
     let file = client.open(b"a", how).expect("opens");
     let fd = descriptor::hold(instance, file.description(), file.nonce(), 0);
     descriptor::share(fd.expect("a descriptor"), file.description()).expect("a lock");
+    file.set_shared();
     file.lock(Locker::Flock, LockRange::ALL, LockKind::Exclusive, false).expect("locks");
     let mut sleep = Command::new("sleep");
     sleep.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -153,6 +153,26 @@ fn c_programs_get_the_answers_of_posix() {
 }
 
 #[test]
+fn what_an_exec_closes_arrives_while_the_new_program_runs() {
+    if !on_path("python3") {
+        return;
+    }
+    let to = temporary();
+    // Python's descriptors are closed by an exec, and nobody tells.
+    let script = "
+import os
+file = os.open(os.environ['TERRAL_DIR'] + '/log', os.O_CREAT | os.O_WRONLY)
+os.write(file, b'before')
+waits = 'for i in \\$(seq 200); do test -s \\$TO/log && exit 0; sleep 0.1; done; exit 1'
+os.execv('/bin/sh', ['sh', '-c', waits])
+";
+    let mut command = run_command(to.path(), &format!("exec python3 -c \"{script}\""));
+    let output = command.env("TO", to.path()).output().expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(to.path().join("log")).expect("arrives"), b"before");
+}
+
+#[test]
 fn the_exit_status_is_the_commands() {
     let to = temporary();
     let status = run_command(to.path(), "exit 7").output().expect("runs").status;

@@ -114,8 +114,7 @@ impl Client {
     pub fn adopt(&self, description: DescriptionSlot, nonce: u32) -> Result<File> {
         let stale = || Error::new(ErrorKind::BadHandle, "descriptor of a file that is closed");
         let words = self.0.memory.description(description.0).ok_or_else(stale)?;
-        let found = words.nonce.load(Ordering::SeqCst);
-        if nonce == 0 || found != u64::from(nonce) {
+        if nonce == 0 || !words.is(nonce) {
             return Err(stale());
         }
         let file = FileRef {

@@ -93,13 +93,20 @@ impl File {
     /// The description, if it still is the one that was opened.
     fn words(&self) -> Result<&Description> {
         let words = self.connection.memory.description(self.description.0);
-        let own = words.filter(|w| w.nonce.load(Ordering::Acquire) == u64::from(self.nonce));
+        let own = words.filter(|words| words.is(self.nonce));
         own.ok_or_else(|| Error::new(ErrorKind::BadHandle, "descriptor of a closed file"))
     }
 
     /// Bits of [`access`]; 0 if it is closed.
     pub fn access(&self) -> u64 {
         self.words().map_or(0, |words| words.access.load(Ordering::Relaxed))
+    }
+
+    /// Its kernel descriptors are locked from now on.
+    pub fn set_shared(&self) {
+        if let Some(words) = self.connection.memory.description(self.description.0) {
+            words.share(self.nonce);
+        }
     }
 
     /// Sets or clears `O_APPEND`, for all who share the description.

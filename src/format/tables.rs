@@ -133,11 +133,16 @@ pub mod access {
     pub const LINK: u64 = 16;
 }
 
+/// Beside the nonce of a description: its kernel descriptors are locked, so that none that holds the
+/// lock means that all were closed.
+pub const SHARED: u64 = 1 << 32;
+
 /// An open-file description: what `dup`, `fork` and `exec` share.
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
 pub struct Description {
-    /// Random, 31 bits, never 0 while open: a descriptor that carries another one is stale.
+    /// Random, 31 bits, never 0 while open: a descriptor that carries another one is stale. And
+    /// [`SHARED`].
     pub nonce: AtomicU64,
     /// The [`crate::ids::Ino`].
     pub ino: AtomicU64,
@@ -149,6 +154,19 @@ pub struct Description {
     pub offset: AtomicU64,
     /// Unused, zero.
     pub reserved: [AtomicU64; 3],
+}
+
+impl Description {
+    /// Whether it still is the one that got this nonce.
+    pub fn is(&self, nonce: u32) -> bool {
+        self.nonce.load(Ordering::SeqCst) as u32 == nonce
+    }
+
+    /// Marks it as [`SHARED`], if it still is the one that got this nonce.
+    pub fn share(&self, nonce: u32) {
+        let (alone, order) = (u64::from(nonce), (Ordering::SeqCst, Ordering::Relaxed));
+        let _ = self.nonce.compare_exchange(alone, alone | SHARED, order.0, order.1);
+    }
 }
 const _: () = assert!(size_of::<Description>() == 64);
 

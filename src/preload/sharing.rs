@@ -14,7 +14,7 @@ use crate::state;
 /// Locks all descriptors of ours that are not locked yet.
 pub fn all() {
     for fd in state::managed_between(0, c_uint::MAX) {
-        if let Some(held) = state::managed(fd) {
+        if let Some(held) = state::known(fd) {
             held.share(fd);
         }
     }
@@ -24,11 +24,23 @@ extern "C" fn before_fork() {
     all();
 }
 
+/// Other threads of the parent may have opened and closed some in between: the kernel copies first
+/// the descriptors and then the memory, so what a number stands for here may be what it came to
+/// stand for there. What is locked here is locked for the parent, too: they share it.
+extern "C" fn in_child() {
+    for fd in state::managed_between(0, c_uint::MAX) {
+        match state::known(fd) {
+            Some(held) if held.is_at(fd) => held.share(fd),
+            _ => drop(state::take(fd)),
+        }
+    }
+}
+
 /// From now on no child is forked with a descriptor that is not locked. To be called after
 /// [`crate::heap::watch_forks`]: what was asked for last is done first, and this may use the heap.
 pub fn watch_forks() {
     // SAFETY: the function is there as long as the process.
-    unsafe { pthread_atfork(Some(before_fork), None, None) };
+    unsafe { pthread_atfork(Some(before_fork), None, Some(in_child)) };
 }
 
 // Children that libc makes without a call that anybody could stand for.
@@ -36,7 +48,11 @@ pub fn watch_forks() {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Fork() -> libc::pid_t {
     all();
-    libc_call!(c"_Fork" as unsafe extern "C" fn() -> libc::pid_t, -1)
+    let child = libc_call!(c"_Fork" as unsafe extern "C" fn() -> libc::pid_t, -1);
+    if child == 0 {
+        in_child();
+    }
+    child
 }
 
 type Entry = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;

@@ -49,13 +49,23 @@ impl Managed {
         Managed { file, flags, shared: AtomicBool::new(false) }
     }
 
+    /// Whether the kernel's descriptor `fd` is one of this file.
+    pub fn is_at(&self, fd: c_int) -> bool {
+        matches!(descriptor::identify(fd), Ok(Some(found))
+            if (found.description(), found.nonce()) == (self.file.description(), self.file.nonce()))
+    }
+
     /// To be called before anybody else can have the descriptor `fd`, which stands for this file:
     /// from then on the kernel knows whether one is left. Where it can keep no lock, the file ends
     /// with the first who closes it.
     pub fn share(&self, fd: c_int) {
-        if !self.shared.load(Ordering::Acquire) {
-            let locked = descriptor::share(fd, self.file.description()).is_ok();
-            self.shared.store(locked, Ordering::Release);
+        // Another thread may have closed it, and the number be another file's.
+        if !self.shared.load(Ordering::Acquire)
+            && self.is_at(fd)
+            && descriptor::share(fd, self.file.description()).is_ok()
+        {
+            self.file.set_shared();
+            self.shared.store(true, Ordering::Release);
         }
     }
 
@@ -166,6 +176,12 @@ pub fn managed(fd: c_int) -> Option<Held> {
         Err(FOREIGN) => None,
         Err(_) => identify(fd),
     }
+}
+
+/// What is behind `fd` if that is known: for numbers that other threads may be opening just now,
+/// and whose files are theirs to put there.
+pub fn known(fd: c_int) -> Option<Held> {
+    behind(TABLE.get(fd as usize)?).ok()
 }
 
 /// What is behind a word, or the word itself if it says that nothing is.

@@ -1,9 +1,9 @@
 //! Open-file descriptions: which exist, and when one ends.
 //!
 //! A description held by kernel descriptors ends when no descriptor is left: one that nobody else
-//! could have when its opener closes it or ends; one that was shared when the kernel says so,
-//! through a lock that its descriptors hold then (see `terral_transport::descriptor`). Any other
-//! ends with its session.
+//! could have when its opener closes it or ends; one that was shared (`tables::SHARED`) when the
+//! kernel says so, through a lock that its descriptors hold then (see
+//! `terral_transport::descriptor`). Any other ends with its session.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -28,9 +28,6 @@ pub struct Open {
     pub access: u8,
     /// Who opened it.
     pub session: SessionSlot,
-    /// It was found locked: from then on the kernel knows whether a descriptor is left. Until then
-    /// its opener has one that nobody else can have.
-    pub seen: bool,
 }
 
 /// All descriptions of one server.
@@ -133,13 +130,6 @@ impl Descriptions {
     /// One description.
     pub fn get(&self, slot: DescriptionSlot) -> Option<&Open> {
         self.open.get(slot.0 as usize)?.as_ref()
-    }
-
-    /// It was found locked.
-    pub fn saw(&mut self, slot: DescriptionSlot) {
-        if let Some(Some(open)) = self.open.get_mut(slot.0 as usize) {
-            open.seen = true;
-        }
     }
 
     /// All of them.

@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped
-    /// and that it has not had as they are.
+    /// and that it has not had as they are, or it is at a file that has lost some.
     pub(crate) fn can_drain(&self) -> bool {
         let frees = |ino| {
             let named = |inode: &Inode| inode.is(flag::NAMED);
@@ -106,7 +106,8 @@ impl State {
                 (owed || (behind && self.has_bytes(entry))) && !self.is_mapped(entry)
             })
         };
-        self.backing.is_some() && self.debts.iter().any(|(ino, _)| frees(ino))
+        let lost = self.ram.has_lost();
+        self.backing.is_some() && (lost || self.debts.iter().any(|(ino, _)| frees(ino)))
     }
 
     fn has_bytes(&self, entry: MapEntry) -> bool {

@@ -68,13 +68,8 @@ impl State {
         let open = open.filter(|open| (open.nonce, open.ino) == (ask.nonce, ask.ino));
         // A process gives its locks back when it closes, which may be the description's end.
         let closes = ask.kind == LockKind::Unlock && ask.locker == Locker::Process;
-        match open.map(|open| u64::from(open.access) & access::KERNEL != 0) {
-            // Whoever asks has locked its descriptor: that none is left then means that all were
-            // closed.
-            Some(true) if !closes => self.descriptions.saw(ask.description),
-            Some(_) => {}
-            None if closes => {}
-            None => return Err(stale()),
+        if open.is_none() && !closes {
+            return Err(stale());
         }
         let owner = match ask.locker {
             Locker::Process => self.sessions.process(session).ok_or_else(stale)?,

@@ -8,7 +8,7 @@ use terral_format::message::{
 };
 use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
-use terral_format::tables::access;
+use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authn::{self, now_ns};
@@ -224,15 +224,15 @@ impl State {
     ) -> Result<()> {
         let Some(open) = self.descriptions.get(description).copied() else { return Ok(()) };
         let kernel = u64::from(open.access) & access::KERNEL != 0;
-        let opener_lives = self.sessions.client(open.session).is_some();
-        let held = if kernel {
-            let held = self.descriptions.is_held(&self.instance, description)?;
-            if held {
-                self.descriptions.saw(description);
-            }
-            held || (!asked && !open.seen && opener_lives)
+        let words = self.ram.memory().description(description);
+        let shared = words[0].load(Ordering::SeqCst) & SHARED != 0;
+        // Whoever has it in hand may have created, shared and closed it already, and not be heard.
+        let in_hand = self.names.inode(open.ino).is_some_and(|inode| inode.is(flag::SPARE));
+        let held = if kernel && shared && !in_hand {
+            self.descriptions.is_held(&self.instance, description)?
         } else {
-            !asked && opener_lives
+            // Nobody but its opener can have it.
+            !asked && self.sessions.client(open.session).is_some()
         };
         if held {
             return Ok(());

@@ -367,15 +367,17 @@ impl State {
         let Some(inode) = self.names.inode(ino).filter(|inode| self.is_orphan(inode)) else {
             return;
         };
-        if !self.debts.may_move(ino) {
-            // A drain is at it, and buries it when it is through.
-            return;
-        }
-        self.unpacked(&inode);
         if let Some(slot) = inode.slot {
             for (index, _) in self.ram.entries(slot) {
                 self.release_chunk(slot, index);
             }
+        }
+        if !self.debts.may_move(ino) {
+            // A drain is at it, finds nothing more, and buries it when it is through.
+            return;
+        }
+        self.unpacked(&inode);
+        if let Some(slot) = inode.slot {
             self.ram.detach(slot);
         }
         self.names.forget(ino);

@@ -308,8 +308,7 @@ impl Watcher<'_> {
         process::be_prompt();
         std::thread::scope(|threads| {
             while !self.shared.over.load(Ordering::SeqCst) {
-                let open = self.shared.lock().descriptions.count_kernel() > 0;
-                let tokens = self.watch.wait(open.then_some(PROBE)).unwrap_or_default();
+                let tokens = self.watch.wait(self.probes()).unwrap_or_default();
                 if tokens.is_empty() {
                     self.probe();
                 }
@@ -338,6 +337,13 @@ impl Watcher<'_> {
                 }
             }
         });
+    }
+
+    /// Whoever is there may open files at any time, without a word to this thread.
+    fn probes(&self) -> Option<Duration> {
+        let state = self.shared.lock();
+        let somebody = state.sessions.clients().next().is_some();
+        (somebody || state.descriptions.count_kernel() > 0).then_some(PROBE)
     }
 
     fn bury(&self, session: SessionSlot) {

@@ -212,7 +212,7 @@ impl State {
             }
             Record::Opened { description, nonce, ino, access, session } => {
                 let (nonce, ino, session) = (*nonce, *ino, *session);
-                let open = Open { nonce, ino, access: *access, session, seen: false };
+                let open = Open { nonce, ino, access: *access, session };
                 self.descriptions.opened(*description, open);
                 self.count_open(ino, *access, 1);
             }
@@ -220,7 +220,7 @@ impl State {
             Record::Spared { ino, description, nonce, access, session, .. } => {
                 self.names.apply(record);
                 let (nonce, ino, session) = (*nonce, *ino, *session);
-                let open = Open { nonce, ino, access: *access, session, seen: false };
+                let open = Open { nonce, ino, access: *access, session };
                 self.descriptions.opened(*description, open);
                 self.count_open(ino, *access, 1);
             }
@@ -235,7 +235,6 @@ impl State {
             Record::Locked { ino, owner, range, kind } => {
                 let lock = Lock { ino: *ino, owner: *owner, range: *range, kind: *kind };
                 self.locks.set(&lock);
-                self.saw_holder(*owner);
             }
             Record::Xattr { .. } | Record::XattrFound { .. } => self.apply_xattr(record),
             Record::Published { ino, fingerprint } => {
@@ -262,13 +261,6 @@ impl State {
         self.locks.ended(session);
         if let Some(process) = process.filter(|process| !self.sessions.has(*process)) {
             self.locks.release(process);
-        }
-    }
-
-    /// Who locked through a description had a descriptor of it.
-    fn saw_holder(&mut self, owner: LockOwner) {
-        if let LockOwner::Description(at) | LockOwner::Flock(at) = owner {
-            self.descriptions.saw(at);
         }
     }
 

@@ -352,6 +352,11 @@ impl Ram {
         }
     }
 
+    /// Whether chunks become free when the drain is through with its file.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
     fn lose(&mut self, slot: FileSlot, entry: MapEntry, quarantined: bool) {
         if self.draining == Some(slot) {
             self.lost.push((entry, quarantined));

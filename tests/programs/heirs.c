@@ -187,6 +187,46 @@ static void replaced(const char *name) {
     ends("replaced-itself", child);
 }
 
+static volatile int over;
+
+/* Opens, writes and closes; the answers are those of a process that nobody forks. */
+static void *opens_on(void *name) {
+    for (int round = 0; !over; round++) {
+        int fd = open(name, O_CREAT | O_RDWR, 0644);
+        CHECK(fd >= 0);
+        for (int piece = 0; piece < 3; piece++) {
+            CHECK(pwrite(fd, "piece\n", 6, 6 * piece) == 6);
+            usleep(round % 3 * 20);
+        }
+        CHECK(close(fd) == 0);
+    }
+    return NULL;
+}
+
+/* Children that close whatever they got, forked while other threads open files. */
+static void crossed(void) {
+    pthread_t threads[3];
+    char names[3][16];
+    for (int at = 0; at < 3; at++) {
+        snprintf(names[at], sizeof names[at], "crossed-%d", at);
+        CHECK(pthread_create(&threads[at], NULL, opens_on, names[at]) == 0);
+    }
+    for (int round = 0; round < 400; round++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            for (int fd = 3; fd < 40; fd++)
+                close(fd);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    over = 1;
+    for (int at = 0; at < 3; at++)
+        CHECK(pthread_join(threads[at], NULL) == 0);
+}
+
 int main(int count, char **arguments) {
     self = "/proc/self/exe";
     if (count > 3 && strcmp(arguments[1], "heir") == 0) {
@@ -206,6 +246,7 @@ int main(int count, char **arguments) {
     copied("dup2", by_dup2);
     copied("fcntl", by_fcntl);
     replaced("exec");
+    crossed();
     puts("every heir wrote");
     return 0;
 }
