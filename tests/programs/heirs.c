@@ -211,7 +211,7 @@ static void crossed(void) {
         snprintf(names[at], sizeof names[at], "crossed-%d", at);
         CHECK(pthread_create(&threads[at], NULL, opens_on, names[at]) == 0);
     }
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 150; round++) {
         int status;
         pid_t child = fork();
         CHECK(child >= 0);
