@@ -133,8 +133,8 @@ pub mod access {
     pub const LINK: u64 = 16;
 }
 
-/// Beside the nonce of a description: its kernel descriptors are locked, so that none that holds the
-/// lock means that all were closed.
+/// Beside the nonce of a description: its kernel descriptors are locked, so that none that holds
+/// the lock means that all were closed.
 pub const SHARED: u64 = 1 << 32;
 
 /// An open-file description: what `dup`, `fork` and `exec` share.
