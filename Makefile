@@ -3,11 +3,11 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
-	--test deferral --config profile.release.package.terral-tests.opt-level=3 \
+	--test deferral --test lock_model --config profile.release.package.terral-tests.opt-level=3 \
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test model bench soak lint fmt man install clean deps release
+.PHONY: help demo test model bench soak lint fmt man install uninstall clean deps packages release
 
 help: ## list what one can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ demo: NEEDED_FILES =
 demo: deps release ## show on this machine what Terral does
 	demo/run.sh
 
-test: deps release ## prove it: all tests, then the model of the grant protocol
+test: deps packages release ## prove it: all tests, then the model of the grant protocol
 	$(CARGO) test --release --workspace
 	$(LOOM)
 
@@ -74,6 +74,20 @@ install: man ## install under PREFIX (default /usr/local)
 	install -D -m 644 target/completions/terral.fish \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/terral.fish
 
+	install -d $(DESTDIR)$(PREFIX)/share/doc/terral
+	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md $(DESTDIR)$(PREFIX)/share/doc/terral/
+
+uninstall: ## remove what `make install` put under PREFIX
+	rm -f $(DESTDIR)$(PREFIX)/bin/terral $(DESTDIR)$(PREFIX)/lib/libterral_preload.so \
+		$(DESTDIR)$(PREFIX)/lib/libterral.so $(DESTDIR)$(PREFIX)/lib/libterral.a \
+		$(DESTDIR)$(PREFIX)/include/terral.h $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc \
+		$(DESTDIR)$(PREFIX)/share/man/man1/terral.1 \
+		$(DESTDIR)$(PREFIX)/share/man/man1/terral-*.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/terral \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_terral \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/terral.fish
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/terral
+
 clean: ## remove what was built
 	$(CARGO) clean
 
@@ -82,10 +96,17 @@ NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp
 NEEDED = $(NEEDED_DEMO) strace:strace \
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
 	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
-	valgrind:valgrind
-NEEDED_FILES = /usr/lib/python3/dist-packages/numpy:python3-numpy \
+	valgrind:valgrind mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \
+	java:default-jre-headless javac:default-jdk-headless
+NEEDED_FILES = /usr/include/x86_64-linux-gnu/mpich/mpi.h:libmpich-dev \
+	/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \
+	/usr/lib/python3/dist-packages/numpy:python3-numpy \
 	/usr/lib/python3/dist-packages/pip:python3-pip \
 	/usr/lib/python3/dist-packages/setuptools:python3-setuptools \
+	/usr/lib/python3/dist-packages/h5py:python3-h5py \
+	/usr/lib/python3/dist-packages/netCDF4:python3-netcdf4 \
+	/usr/lib/python3/dist-packages/torch:python3-torch \
+	/usr/include/pnetcdf.h:libpnetcdf-dev /usr/lib/postgresql:postgresql \
 	/usr/lib/python3.11/ensurepip:python3-venv \
 	/usr/lib/python3.11/test/test_os.py:libpython3.11-testsuite
 
@@ -107,6 +128,21 @@ deps: ## see that what the tests run is there: compilers, MPI, LAMMPS, everyday 
 	echo "deps: missing:$$missing" >&2; \
 	echo "deps: as root: apt-get install$$missing" >&2; \
 	echo "deps: going on; the tests that need them say that they are skipped, or fail" >&2
+
+# From PyPI, by version and hash, into a directory that only the tests look into.
+PACKAGES = target/test-packages
+SCIENCE = tests/programs/science
+PIP = /usr/bin/python3 -m pip --quiet --disable-pip-version-check --no-cache-dir
+
+packages: $(PACKAGES)/.complete
+$(PACKAGES)/.complete: $(SCIENCE)/packages.txt $(SCIENCE)/sources.txt
+	rm -rf $(PACKAGES) && mkdir -p $(PACKAGES)/mpi4py-source
+	$(PIP) install --no-deps --require-hashes --only-binary=:all: --root-user-action=ignore \
+		--target $(PACKAGES) -r $(SCIENCE)/packages.txt
+	$(PIP) download --no-deps --require-hashes --no-binary=mpi4py -d $(PACKAGES)/sources \
+		-r $(SCIENCE)/sources.txt
+	tar -xf $(PACKAGES)/sources/mpi4py-*.tar.gz -C $(PACKAGES)/mpi4py-source --strip-components=1
+	touch $@
 
 release:
 	$(CARGO) build --release --workspace

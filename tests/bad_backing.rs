@@ -3,16 +3,17 @@
 #![allow(clippy::print_stdout)] // What is skipped is said.
 #![cfg(not(loom))]
 
+mod fault;
 mod mount;
 mod process;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use fault::Fault;
 use mount::Mount;
-use rustix::process::Signal;
 use terral_client::{Client, Drain, OpenHow, RenameHow, access};
 
 #[test]
@@ -89,49 +90,6 @@ fn pattern(length: usize) -> Vec<u8> {
 fn staged(directory: &Path) -> Vec<std::ffi::OsString> {
     let entries = std::fs::read_dir(directory).expect("lists");
     entries.map(|entry| entry.expect("entry").file_name()).collect()
-}
-
-/// Calls of a running process that the kernel's tracing makes fail, as a failing disk would.
-struct Fault(process::Process);
-
-impl Fault {
-    /// Makes `calls` of the server on `path` fail with EIO. `None`, and a line that says so, if
-    /// there is no strace, or it may not trace.
-    fn inject(server: &process::Process, calls: &str, path: &Path) -> Option<Self> {
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-o", "/dev/null", "-p", &server.0.id().to_string(), "-P"]);
-        command.arg(path).args(["-e", &format!("trace={calls}")]);
-        command.args(["-e", &format!("inject={calls}:error=EIO")]).stderr(Stdio::null());
-        let Ok(mut strace) = command.spawn() else {
-            println!("skipped: strace is not installed");
-            return None;
-        };
-        while !is_traced(server.0.id()) {
-            if strace.try_wait().expect("a child can be waited for").is_some() {
-                println!("skipped: strace may not trace here");
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Some(Fault(process::Process(strace)))
-    }
-}
-
-impl Drop for Fault {
-    fn drop(&mut self) {
-        // It lets go of what it traces, and the calls succeed again.
-        self.0.signal(Signal::TERM);
-        let _ = self.0.0.wait();
-    }
-}
-
-/// Whether every thread of a process is traced.
-fn is_traced(pid: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("lists");
-    threads.map(|thread| thread.expect("entry").path().join("status")).all(|status| {
-        let text = std::fs::read_to_string(status).unwrap_or_default();
-        text.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
-    })
 }
 
 /// While `calls` on `path` fail: it is shown, waiting ends as promised, and the bytes are here.

@@ -33,6 +33,17 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
+/// Compiles one of the test's programs in C.
+pub fn compiled(name: &str, home: &Path) -> PathBuf {
+    let source = program(&format!("{name}.c"));
+    let to = home.join(source.file_stem().expect("a name"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    gcc.args(["-Wno-deprecated-declarations", "-Wno-nonnull", "-o"]).arg(&to).arg(source);
+    assert!(gcc.status().expect("gcc").success(), "{name}.c does not compile");
+    to
+}
+
 /// What Terral and tmpfs made of one script.
 pub struct Beside {
     /// What the script printed.
@@ -45,7 +56,8 @@ pub struct Beside {
     pub reference: tempfile::TempDir,
 }
 
-fn text_of(output: &Output) -> String {
+/// What a command that ended well has printed.
+pub fn text_of(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}\n{text}\n{errors}", output.status);

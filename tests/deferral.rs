@@ -1,5 +1,6 @@
 //! Deferred changes explored with `loom`: what `terral_format::deferred` promises holds in every
-//! interleaving of one name's clients and its server, and breaks when a rule is left out.
+//! interleaving of the clients of two names, of a file and of a directory with their server, and
+//! breaks when a rule is left out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p terral-tests --test deferral --target-dir
 //! target/loom`; without the flag this file is empty.
@@ -9,7 +10,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread::spawn;
-use terral_format::deferred::{CHANGE_BYTES, Claim, DeferredTable, Key, WORDS};
+use terral_format::deferred::{CHANGE_BYTES, Claim, DeferredTable, Key, Pending, WORDS};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, PartialEq)]
@@ -21,18 +22,48 @@ enum Flaw {
     ClearsFirst,
     /// The server takes whatever it finds, also what came while it looked.
     NoLimit,
+    /// Who moves a name commits before the old name has its shadow.
+    ShadowLate,
+    /// The server takes a file's memory without a look who is just opening it.
+    NoBar,
+    /// Who opens looks at the file before the claim only.
+    LooksBefore,
+    /// Who creates does not look whether the directory goes.
+    NoRemoval,
 }
 
-/// One name, what it stands for (0: nothing), and everything that was applied, in order.
+/// Two names and what they stand for (0: nothing), whether a file has its memory, whether a
+/// directory is there, and everything that was applied, in order.
 struct Machine {
     flaw: Flaw,
     words: Vec<AtomicU64>,
     gate: AtomicU64,
     name: AtomicU64,
+    other: AtomicU64,
+    memory: AtomicU64,
+    closing: AtomicU64,
     applied: std::sync::Mutex<Vec<u64>>,
 }
 
 const NAME: u32 = 7;
+const OTHER: u32 = 8;
+const FILE: u32 = 9;
+const DIRECTORY: u32 = 10;
+
+// What is done, beside the number of what is created.
+const MOVE: u64 = 1 << 8;
+const UNLINK: u64 = 2 << 8;
+const OPEN: u64 = 3 << 8;
+const REMOVE: u64 = 4 << 8;
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_ne_bytes(bytes.try_into().expect("a number"))
+}
+
+/// What the change is about whose shadow says this.
+fn master(bytes: &[u8]) -> Option<Key> {
+    (number(bytes) & MOVE != 0).then(|| Key::name(OTHER))
+}
 
 impl Machine {
     fn new(flaw: Flaw) -> Self {
@@ -41,6 +72,9 @@ impl Machine {
             words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
             gate: AtomicU64::new(0),
             name: AtomicU64::new(0),
+            other: AtomicU64::new(0),
+            memory: AtomicU64::new(1),
+            closing: AtomicU64::new(0),
             applied: std::sync::Mutex::default(),
         }
     }
@@ -55,11 +89,73 @@ impl Machine {
             return false;
         };
         let open = self.flaw == Flaw::NoGate || self.gate.load(SeqCst) == 0;
-        if self.name.load(SeqCst) != 0 || !open {
+        let goes = self.table().is_claimed(Key::removal(DIRECTORY));
+        let stays = !goes || self.flaw == Flaw::NoRemoval;
+        if self.look() != Some(0) || !open || !stays {
             self.table().withdraw(claim);
             return false;
         }
         self.commit(claim, ino)
+    }
+
+    /// A client's unlink of what it created, deferred.
+    fn unlink(&self, session: u16, ino: u64) -> bool {
+        let claim = self.table().claim(Key::name(NAME), session, 9, true);
+        let Some(claim) = claim else { return false };
+        if self.look() != Some(ino) {
+            self.table().withdraw(claim);
+            return false;
+        }
+        self.commit(claim, UNLINK)
+    }
+
+    /// A client's rename of the one name to the other, deferred.
+    fn rename(&self, ino: u64) -> bool {
+        let (session, count) = (1, 3);
+        let [to, from] = [OTHER, NAME].map(Key::name).map(|key| {
+            self.table().claim(key, session, count, true).expect("nobody is in the way")
+        });
+        let bytes = (MOVE | ino).to_ne_bytes();
+        if self.flaw == Flaw::ShadowLate {
+            return self.table().commit(to, &bytes) && self.table().shadow(from, &bytes);
+        }
+        let done = self.table().shadow(from, &bytes) && self.table().commit(to, &bytes);
+        self.table().cast(from);
+        done
+    }
+
+    /// A client's open of the file, deferred.
+    fn open(&self) -> bool {
+        let before = self.memory.load(SeqCst);
+        let claim = self.table().claim(Key::opening(FILE), 1, 4, false).expect("two words");
+        let closing = self.closing.load(SeqCst) != 0;
+        let memory = if self.flaw == Flaw::LooksBefore { before } else { self.memory.load(SeqCst) };
+        if closing || memory == 0 {
+            self.table().withdraw(claim);
+            return false;
+        }
+        self.commit(claim, OPEN)
+    }
+
+    /// The server takes the memory of the file if nobody has it open.
+    fn take_memory(&self) {
+        self.closing.store(1, SeqCst);
+        let opened = self.flaw != Flaw::NoBar && self.table().revoke(Key::opening(FILE));
+        if !opened {
+            self.memory.store(0, SeqCst);
+        }
+        self.closing.store(0, SeqCst);
+    }
+
+    /// A client removes the directory that the name is in, if it is empty, deferred.
+    fn remove_directory(&self) -> bool {
+        let claim = self.table().claim(Key::removal(DIRECTORY), 2, 5, true).expect("two words");
+        let comes = !self.table().names_are(Some(claim), |_| false);
+        if comes || self.name.load(SeqCst) != 0 {
+            self.table().withdraw(claim);
+            return false;
+        }
+        self.commit(claim, REMOVE)
     }
 
     fn commit(&self, claim: Claim, what: u64) -> bool {
@@ -68,7 +164,23 @@ impl Machine {
 
     /// What any client finds under the name; `None`: it has to ask.
     fn look(&self) -> Option<u64> {
-        (!self.table().is_pending(Key::name(NAME))).then(|| self.name.load(SeqCst))
+        let mut buffer = [0; CHANGE_BYTES];
+        match self.table().latest(Key::name(NAME), master, &mut buffer) {
+            Pending::Nothing => Some(self.name.load(SeqCst)),
+            Pending::Change(bytes) if number(bytes) < MOVE => Some(number(bytes)),
+            Pending::Change(_) => Some(0),
+            Pending::Unsure => None,
+        }
+    }
+
+    /// The same of the other name.
+    fn look_there(&self) -> Option<u64> {
+        let mut buffer = [0; CHANGE_BYTES];
+        match self.table().latest(Key::name(OTHER), master, &mut buffer) {
+            Pending::Nothing => Some(self.other.load(SeqCst)),
+            Pending::Change(bytes) => Some(number(bytes) & !MOVE),
+            Pending::Unsure => None,
+        }
     }
 
     fn apply(&self, limit: u64, revoke: bool) {
@@ -76,15 +188,24 @@ impl Machine {
         for change in found {
             let mut buffer = [0; CHANGE_BYTES];
             let bytes = self.table().read(&change, &mut buffer);
-            let what = u64::from_ne_bytes(bytes.try_into().expect("a number"));
+            let what = number(bytes);
+            let shadow = (what & MOVE != 0).then(|| Key::name(NAME));
             if self.flaw == Flaw::ClearsFirst {
-                self.table().applied(&change);
+                self.table().applied(&change, shadow);
             }
-            if self.name.load(SeqCst) == 0 {
-                self.name.store(what, SeqCst);
+            match what {
+                OPEN => assert_eq!(self.memory.load(SeqCst), 1, "promise: it has its memory"),
+                UNLINK => self.name.store(0, SeqCst),
+                REMOVE => {}
+                what if what & MOVE != 0 => {
+                    self.other.store(what & !MOVE, SeqCst);
+                    self.name.store(0, SeqCst);
+                }
+                what if self.name.load(SeqCst) == 0 => self.name.store(what, SeqCst),
+                _ => {}
             }
             self.applied.lock().expect("no panic").push(what);
-            self.table().applied(&change);
+            self.table().applied(&change, shadow);
         }
     }
 
@@ -172,6 +293,121 @@ fn order_is_kept(flaw: Flaw) {
         let applied = machine.applied.lock().expect("no panic").clone();
         assert_eq!(applied, [1, 2], "promise: in order");
     });
+}
+
+/// Who looks at two names while the one becomes the other finds neither both nor none.
+fn a_name_moves_in_one_step(flaw: Flaw, old_first: bool) {
+    explore(flaw, move |machine| {
+        machine.name.store(5, SeqCst);
+        let (one, other) = (machine.clone(), machine.clone());
+        let client = spawn(move || {
+            assert!(one.rename(5) || one.flaw != Flaw::None, "nobody revokes");
+        });
+        let server = spawn(move || other.round());
+        let (old, new) = if old_first {
+            let old = machine.look();
+            (old, machine.look_there())
+        } else {
+            let new = machine.look_there();
+            (machine.look(), new)
+        };
+        match old_first {
+            true => assert!((old, new) != (Some(0), Some(0)), "promise: never gone"),
+            false => assert!((old, new) != (Some(5), Some(5)), "promise: never twice"),
+        }
+        client.join().expect("joins");
+        server.join().expect("joins");
+        machine.apply(u64::MAX, true);
+        let there = (machine.name.load(SeqCst), machine.other.load(SeqCst));
+        assert!(there == (0, 5) && !machine.table().is_any_pending(), "promise: it has moved");
+    });
+}
+
+/// Whoever has a file open finds its memory.
+fn what_is_open_keeps_its_memory(flaw: Flaw) {
+    explore(flaw, |machine| {
+        let (one, other) = (machine.clone(), machine.clone());
+        let client = spawn(move || one.open());
+        let server = spawn(move || other.take_memory());
+        client.join().expect("joins");
+        server.join().expect("joins");
+        machine.round();
+    });
+}
+
+/// What is created in a directory keeps it.
+fn only_what_is_empty_is_removed(flaw: Flaw) {
+    explore(flaw, |machine| {
+        let (one, other) = (machine.clone(), machine.clone());
+        let creates = spawn(move || one.create(1, 5));
+        let removes = spawn(move || other.remove_directory());
+        let done = [creates.join().expect("joins"), removes.join().expect("joins")];
+        assert!(done != [true, true], "promise: nothing is in it");
+    });
+}
+
+/// Changes of one name one after the other: the last counts at each moment.
+fn the_last_change_counts(flaw: Flaw) {
+    explore(flaw, |machine| {
+        let other = machine.clone();
+        let server = spawn(move || {
+            other.round();
+            other.round();
+        });
+        assert!(machine.create(1, 5), "nobody is in the way");
+        assert!(matches!(machine.look(), None | Some(5)), "promise: it is seen");
+        if machine.unlink(1, 5) {
+            assert!(matches!(machine.look(), None | Some(0)), "promise: it is gone");
+            server.join().expect("joins");
+            machine.round();
+            assert_eq!(machine.name.load(SeqCst), 0, "promise: it is gone");
+        }
+    });
+}
+
+#[test]
+fn what_moves_is_seen_once_at_any_moment() {
+    a_name_moves_in_one_step(Flaw::None, true);
+    a_name_moves_in_one_step(Flaw::None, false);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn without_a_shadow_before_it_is_seen_twice() {
+    a_name_moves_in_one_step(Flaw::ShadowLate, false);
+}
+
+#[test]
+fn a_file_that_is_just_opened_keeps_its_memory() {
+    what_is_open_keeps_its_memory(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn without_a_look_at_who_opens_it_loses_its_memory() {
+    what_is_open_keeps_its_memory(Flaw::NoBar);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn looked_at_before_the_claim_it_has_lost_its_memory() {
+    what_is_open_keeps_its_memory(Flaw::LooksBefore);
+}
+
+#[test]
+fn a_directory_goes_only_when_nothing_comes() {
+    only_what_is_empty_is_removed(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn without_a_look_at_its_removal_something_comes_into_it() {
+    only_what_is_empty_is_removed(Flaw::NoRemoval);
+}
+
+#[test]
+fn of_changes_of_one_name_the_last_counts() {
+    the_last_change_counts(Flaw::None);
 }
 
 #[test]

@@ -1,24 +1,19 @@
 //! One fixed value of everything that leaves a process, for `golden.rs`.
 
-use std::fmt::Write;
-use std::mem::offset_of;
-
-use terral_format::capability::{Capability, Caveat, Grant, Key, Operations, Principal};
+use terral_format::capability::{Capability, Caveat, Grant, Key, Operations, Principal, Rights};
+use terral_format::changes::{Deferred, Made};
 use terral_format::geometry::Geometry;
 use terral_format::ids::{
     ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot,
 };
-use terral_format::locks::{HeldLock, LockKind, LockOwner, LockRange, Locker};
+use terral_format::locks::{LockKind, LockRange, Locker};
 use terral_format::message::{
-    Attributes, Change, Deferred, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL,
-    RenameHow, Reply, Request, Safety, Space, Spare, Status, Target, Totals, Welcome, XattrHow,
+    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
+    Reply, Request, Safety, Space, Spare, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
+use terral_format::person::Person;
 use terral_format::record::{Began, Fingerprint, InodeImage, NameOperation, Record};
-use terral_format::tables::{
-    Counters, Description, Doorbell, FileHeader, FileRecord, HazardSlot, MAGIC, MapPage,
-    RequestSlot, SessionPage, Superblock,
-};
-use terral_format::{Error, ErrorKind, size};
+use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
@@ -32,7 +27,8 @@ const CHANGE: Change = Change {
     modified_ns: Some(1004),
 };
 
-fn geometry() -> Geometry {
+/// Sizes of an instance.
+pub fn geometry() -> Geometry {
     Geometry::for_memory(1 << 30)
 }
 
@@ -106,21 +102,35 @@ pub fn capability() -> Capability {
         .expect("encodes")
 }
 
-/// The first message.
-pub fn hello() -> Hello {
-    Hello { protocol: PROTOCOL, program: "lmp".to_owned() }
+fn person() -> Person {
+    Person { user: 174, group: 175, groups: vec![176, 177] }
+}
+
+const RIGHTS: Rights = Rights { operations: Operations::ALL, expires_s: 173 };
+
+/// The first message, for a session and for an answer.
+pub fn hellos() -> [Hello<'static>; 2] {
+    let hello = |wants| Hello {
+        protocol: PROTOCOL,
+        program: "lmp",
+        person: person(),
+        capability: Some(capability()),
+        wants,
+    };
+    [hello(Wants::Session), hello(Wants::Answer(Request::Safety(b"results/a")))]
 }
 
 /// Its answers.
-pub fn welcomes() -> [Welcome; 2] {
+pub fn welcomes() -> [Welcome; 3] {
     let session = Welcome::Session {
         instance: InstanceId(24),
         session: SessionSlot(25),
         capability: capability(),
         authority: 26,
-        holds_locks: true,
+        started_ticks: 170,
+        pid: 171,
     };
-    [session, Welcome::Refused(error())]
+    [session, Welcome::Refused(error()), Welcome::Answer(Box::new(Reply::Done))]
 }
 
 /// Every request.
@@ -151,6 +161,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stage { file: FILE, first: 31, count: 32 },
         Request::Unblock { file: FILE, index: 33, owner: 34 },
         Request::Sync(FILE),
+        Request::DropSetId(FILE),
         Request::Space,
         Request::Status,
         Request::Safety(b"out/a"),
@@ -177,14 +188,27 @@ pub fn requests() -> Vec<Request<'static>> {
 }
 
 /// Changes that clients defer.
-pub fn deferred() -> Vec<Deferred<'static>> {
+pub fn deferred() -> Vec<Made<'static>> {
     let (ino, parent, time_ns) = (Ino(156), Ino(157), 158);
-    vec![
-        Deferred::Create { ino, parent, name: b"m", mode: 0o600, time_ns },
+    let changes = [
+        Deferred::Create { ino, parent, name: b"m", mode: 0o600, by: (182, 183), time_ns },
         Deferred::Unlink { parent, name: b"n", ino, time_ns },
         Deferred::Change { ino, change: CHANGE, time_ns },
         Deferred::Close { description: DescriptionSlot(159), nonce: 160 },
-    ]
+        Deferred::Open { ino, description: DescriptionSlot(174), nonce: 175, access: 3 },
+        Deferred::MakeDirectory { ino, parent, name: b"o", mode: 0o700, by: (184, 185), time_ns },
+        Deferred::RemoveDirectory { parent, name: b"p", ino, time_ns },
+        Deferred::Rename {
+            parent,
+            name: b"q",
+            to_parent: Ino(176),
+            to_name: b"r",
+            ino,
+            over: Ino(177),
+            time_ns,
+        },
+    ];
+    changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
 fn lock_requests() -> Vec<Request<'static>> {
@@ -198,9 +222,13 @@ fn lock_requests() -> Vec<Request<'static>> {
     };
     let flock = LockAsk { locker: Locker::Flock, kind: LockKind::Unlock, ..ask };
     vec![
-        Request::Lock { ask, waiter: 123 },
-        Request::Lock { ask: flock, waiter: 0 },
-        Request::LockTest(LockAsk { locker: Locker::Description, kind: LockKind::Shared, ..ask }),
+        Request::LockBlocked { ask, waiter: 123 },
+        Request::LockBlocked { ask: flock, waiter: 0 },
+        Request::LockBlocked {
+            ask: LockAsk { locker: Locker::Description, kind: LockKind::Shared, ..ask },
+            waiter: 0,
+        },
+        Request::LockBlocks,
         Request::StopWaiting(124),
     ]
 }
@@ -220,6 +248,7 @@ pub fn replies() -> Vec<Reply> {
         memory_warm_bytes: 43,
         totals: totals(),
         drain: drain(),
+        warnings: vec!["process 1".to_owned()],
     };
     let safety = Safety {
         attributes: attributes(),
@@ -239,8 +268,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Opened { description: DescriptionSlot(52), nonce: 53, file: FILE },
         Reply::Spares(vec![Spare { file: FILE, description: DescriptionSlot(150), nonce: 151 }]),
         Reply::Names { names: vec![name], last: true },
-        Reply::Lock(None),
-        Reply::Lock(Some(HeldLock { pid: 125, range: LockRange::ALL, kind: LockKind::Shared })),
+        Reply::LockBlocks(125),
         Reply::Xattr(b"c".to_vec()),
         Reply::XattrNames { names: vec![b"user.b".to_vec()], last: false },
         Reply::Space(space),
@@ -253,7 +281,7 @@ pub fn replies() -> Vec<Reply> {
 pub fn records() -> Vec<Record> {
     let mut all = name_records();
     all.extend(file_records());
-    all.extend(lock_and_xattr_records());
+    all.extend(xattr_and_create_records());
     all.extend(snapshot_records());
     all
 }
@@ -319,8 +347,21 @@ fn file_records() -> Vec<Record> {
         Record::Rewritten { ino: Ino(68) },
         Record::BackedTo { ino: Ino(69), size: 70 },
         Record::Attached { ino: Ino(71), slot: FileSlot(72) },
-        Record::Detached { ino: Ino(73), size: 74, modified_ns: 75, accessed_ns: 215 },
-        Record::Packed { ino: Ino(111), place: 112, size: 113, modified_ns: 114, accessed_ns: 216 },
+        Record::Detached {
+            ino: Ino(73),
+            size: 74,
+            modified_ns: 75,
+            accessed_ns: 215,
+            changed_ns: 217,
+        },
+        Record::Packed {
+            ino: Ino(111),
+            place: 112,
+            size: 113,
+            modified_ns: 114,
+            accessed_ns: 216,
+            changed_ns: 218,
+        },
         Record::Opened {
             description: DescriptionSlot(76),
             nonce: 77,
@@ -336,7 +377,19 @@ fn file_records() -> Vec<Record> {
             access: 147,
             session: SessionSlot(148),
         },
+        Record::Presented {
+            session: SessionSlot(170),
+            handle: 171,
+            rights: RIGHTS,
+            epoch: 172,
+            person: person(),
+        },
         Record::Defers { session: SessionSlot(149) },
+        Record::Lent {
+            session: SessionSlot(178),
+            descriptions: vec![(DescriptionSlot(179), 180)],
+            inos: vec![Ino(181)],
+        },
         Record::Closed { description: DescriptionSlot(81) },
         Record::Published { ino: Ino(82), fingerprint: fingerprint() },
         Record::Touched { ino: Ino(104), fingerprint: fingerprint() },
@@ -352,16 +405,8 @@ fn file_records() -> Vec<Record> {
     ]
 }
 
-fn lock_and_xattr_records() -> Vec<Record> {
-    let owners = [
-        LockOwner::Process { pid: 126, started_ticks: 127 },
-        LockOwner::Description(DescriptionSlot(128)),
-        LockOwner::Flock(DescriptionSlot(129)),
-    ];
-    let range = LockRange { first: 130, last: 131 };
-    let kind = LockKind::Exclusive;
-    let locked = |owner| Record::Locked { ino: Ino(132), owner, range, kind };
-    let mut all = owners.map(locked).to_vec();
+fn xattr_and_create_records() -> Vec<Record> {
+    let mut all = Vec::new();
     let (name, value) = (b"user.b".to_vec(), b"c".to_vec());
     all.extend([
         Record::Xattr {
@@ -377,6 +422,7 @@ fn lock_and_xattr_records() -> Vec<Record> {
             parent: Ino(153),
             name,
             mode: 0o640,
+            uid: 178,
             gid: 154,
             time_ns: 155,
         },
@@ -431,92 +477,4 @@ fn snapshot_records() -> Vec<Record> {
     all.push(Record::Counters { next_ino: Ino(95), lsn: Lsn(96), totals: totals() });
     all.push(Record::Contested { ino: Ino(169) });
     all
-}
-
-macro_rules! fields {
-    ($out:ident, $type:ident: $($field:tt)*) => {
-        let _ = writeln!($out, "{} {}", stringify!($type), size_of::<$type>());
-        $(let _ = writeln!($out, "  {} {}", offset_of!($type, $field), stringify!($field));)*
-    };
-}
-
-/// Where everything lies in shared memory.
-pub fn layout() -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "magic {MAGIC:016x}");
-    fields!(out, Superblock: magic server_pid starts instance geometry gate reserved segments);
-    fields!(out, FileRecord: ino backed_bytes inline root reserved);
-    fields!(out, MapPage: 0);
-    fields!(out, FileHeader: size ticket modified_ns accessed_ns reserved);
-    fields!(out, Description: nonce ino file access offset reserved);
-    fields!(out, Doorbell: rings sleeping sessions unlocked deferred reserved);
-    fields!(out, RequestSlot: state length sequence waiting padding reserved message);
-    fields!(out, HazardSlot: word reserved);
-    fields!(out, Counters: opens reads writes read_bytes written_bytes read_ns write_ns other_ns);
-    fields!(out, SessionPage: magic session reserved counters hazards requests);
-    let geometry = geometry();
-    let _ = writeln!(out, "{geometry:?}");
-    let places = [
-        ("record 1", geometry.record_at(1)),
-        ("map page 1", geometry.map_page_at(1)),
-        ("tables", geometry.tables_bytes()),
-        ("header 1", geometry.header_at(1)),
-        ("description 1", geometry.description_at(1)),
-        ("deferred", geometry.deferred_at()),
-        ("headers", geometry.headers_bytes()),
-        ("pages", geometry.pages_bytes()),
-    ];
-    for (what, at) in places {
-        let _ = writeln!(out, "{what} {at}");
-    }
-    words(&mut out);
-    out
-}
-
-/// The packed words, field by field.
-fn words(out: &mut String) {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering::SeqCst;
-    use terral_format::entry::MapEntry;
-    use terral_format::hazard;
-    use terral_format::ids::{Owner, PageNumber};
-    use terral_format::pages;
-
-    let entry = MapEntry::new(PageNumber(1), 2, 3);
-    let _ = writeln!(out, "entry {:016x} recalled {:016x}", entry.0, entry.recalled().0);
-    let slot = AtomicU64::new(0);
-    if let Some(word) = hazard::enter(&slot, PageNumber(1), 2) {
-        let _ = writeln!(out, "hazard {:016x}", word.0);
-        hazard::overtake(&slot, word);
-        let _ = writeln!(out, "overtaken {:016x}", slot.load(SeqCst));
-    }
-    let lanes = [AtomicU64::new(0)];
-    pages::fill(&lanes, 0, 1, false);
-    pages::fill(&lanes, 1, 2, true);
-    let _ = pages::claim(&lanes, 2, 3, Owner(4), &mut [0]);
-    let _ = writeln!(out, "lanes {:016x}", lanes[0].load(SeqCst));
-    let _ = writeln!(out, "size {:016x}", size::SizeWord::new(5, 6).0);
-    let ticket = AtomicU64::new(0);
-    let _ = size::take_ticket(&ticket, Owner(7));
-    let _ = writeln!(out, "ticket {:016x}", ticket.load(SeqCst));
-    deferred_words(out);
-}
-
-/// The words that are not 0 when a change was committed and another one claimed.
-fn deferred_words(out: &mut String) {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering::SeqCst;
-    use terral_format::deferred::{DeferredTable, Key, WORDS};
-
-    let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-    let table = DeferredTable::new(&words);
-    if let Some(claim) = table.claim(Key::name(161), 162, 163, true) {
-        let _ = table.commit(claim, b"deferred change");
-    }
-    let _ = table.claim(Key::attributes(164), 165, 166, false);
-    for (at, word) in words.iter().enumerate() {
-        if word.load(SeqCst) != 0 {
-            let _ = writeln!(out, "deferred {at} {:016x}", word.load(SeqCst));
-        }
-    }
 }

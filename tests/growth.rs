@@ -21,9 +21,14 @@ const SLACK_KIB: u64 = 256;
 /// the log, all else but the segments, which `--memory` bounds, and what of those has a file's.
 const MEASURE: &str = r#"measure() {
     "$terral" wait || exit 1
-    json=$("$terral" status --instance "$TERRAL_INSTANCE" --json)
-    pid=$(echo "$json" | sed 's/.*"pid":\([0-9]*\).*/\1/')
-    used=$(echo "$json" | sed 's/.*"memory_used_bytes":\([0-9]*\).*/\1/')
+    # What was closed keeps its memory for a second.
+    for _ in $(seq 100); do
+        json=$("$terral" status --instance "$TERRAL_INSTANCE" --json)
+        pid=$(echo "$json" | sed 's/.*"pid":\([0-9]*\).*/\1/')
+        used=$(echo "$json" | sed 's/.*"memory_used_bytes":\([0-9]*\).*/\1/')
+        test "$used" = 0 && break
+        sleep 0.1
+    done
     server=$(awk '/^RssAnon:/ { print $2 }' "/proc/$pid/status")
     log=$(du -k "$TERRAL_INSTANCE/log" | cut -f 1)
     other=$(du -sk --exclude 'seg-*' --exclude log "$TERRAL_INSTANCE" | cut -f 1)

@@ -4,36 +4,15 @@
 #![cfg(not(loom))]
 
 mod beside;
+mod user;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use beside::{Beside, assert_lines, built, on_path, program, run_plain};
-
-/// `nobody` on Debian.
-const NOBODY: &str = "65534";
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Runs a program as the ordinary user.
-fn ordinary(program: &Path) -> Command {
-    if !is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
-    command.args(["--clear-groups", "--inh-caps=-all"]).arg(program);
-    command
-}
-
-/// Gives a file or directory these permissions.
-fn permit(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changes its mode");
-}
+use beside::{Beside, assert_lines, on_path, program, run_plain};
+use user::{NOBODY, is_root, ordinary, permit};
 
 /// A directory that is somebody else's, if the tests are root's.
 fn directory(path: PathBuf, mode: u32) -> PathBuf {
@@ -73,11 +52,7 @@ fn furnished(mode: u32) -> tempfile::TempDir {
 
 /// The programs, where the ordinary user can reach them.
 fn programs() -> tempfile::TempDir {
-    let home = tempfile::tempdir().expect("directory");
-    permit(home.path(), 0o755);
-    for name in ["terral", "libterral_preload.so"] {
-        fs::copy(built(name), home.path().join(name)).expect("copies");
-    }
+    let home = user::programs();
     let script = home.path().join("permissions.sh");
     fs::copy(program("everyday").join("permissions.sh"), script).expect("copies");
     home
@@ -145,4 +120,74 @@ fn a_directory_where_one_may_not_write_is_refused() {
     assert_eq!(refused.status.code(), Some(125), "{errors}");
     assert!(errors.contains("you may not write there"), "{errors}");
     permit(directory.path(), 0o755);
+}
+
+/// What user `nobody` brings to a directory that everybody may write to, where somebody else has
+/// made what Terral's own directory is called. Gives the summary.
+fn brings_beside(theirs: &dyn Fn(&Path)) -> (serde_json::Value, tempfile::TempDir) {
+    let (programs, to) = (programs(), tempfile::tempdir().expect("directory"));
+    permit(to.path(), 0o1777);
+    theirs(to.path());
+    let mut command = ordinary(&programs.path().join("terral"));
+    let script = "for n in 1 2 3; do echo mine > $TERRAL_DIR/$n; done; mkdir $TERRAL_DIR/.terral-1";
+    command.args(["run", "--json", "--to"]).arg(to.path()).args(["--", "sh", "-c"]);
+    let output = command.arg(format!("{script}; true")).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let summary = said.lines().last().unwrap_or_default();
+    (serde_json::from_str(summary).unwrap_or_default(), to)
+}
+
+#[test]
+fn what_another_user_can_write_into_is_no_place_for_versions() {
+    if !is_root() || !on_path("setpriv") {
+        println!("skipped: two users take root and setpriv");
+        return;
+    }
+    // Somebody else's; a link to somewhere else; one of our own that others may write into.
+    let make = |to: &Path, mode| permit(&directory(to.join(".terral"), mode), mode);
+    let link = |to: &Path| std::os::unix::fs::symlink("/tmp", to.join(".terral")).expect("links");
+    let given = |to: &Path| {
+        make(to, 0o777);
+        std::os::unix::fs::chown(to.join(".terral"), Some(65534), Some(65534)).expect("gives");
+    };
+    let sticky = |to: &Path| make(to, 0o1777);
+    let shut = |to: &Path| make(to, 0o700);
+    for theirs in [&sticky as &dyn Fn(&Path), &shut, &link, &given] {
+        let (summary, to) = brings_beside(theirs);
+        assert_eq!(summary["state"], "arrived", "{summary}");
+        for name in ["1", "2", "3"] {
+            let path = to.path().join(name);
+            assert_eq!(fs::read(&path).expect("arrived"), b"mine\n");
+            let owner = std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("is there"));
+            assert_eq!(owner, 65534);
+        }
+        // An empty one of one's own goes at the end, whoever may write into it.
+        let entries = fs::read_dir(to.path()).expect("lists").flatten();
+        let left = entries.filter(|entry| entry.file_name() != ".terral").count();
+        assert_eq!(left, 3, "three files, beside what was there: {summary}");
+    }
+}
+
+#[test]
+fn without_a_place_of_its_own_nothing_is_brought_and_it_is_said() {
+    if !is_root() || !on_path("setpriv") {
+        println!("skipped: two users take root and setpriv");
+        return;
+    }
+    let (programs, to) = (programs(), tempfile::tempdir().expect("directory"));
+    permit(to.path(), 0o1777);
+    let names = [".terral".to_owned(), format!(".terral-{NOBODY}")];
+    names.iter().for_each(|name| drop(directory(to.path().join(name), 0o1777)));
+    let mut command = ordinary(&programs.path().join("terral"));
+    command.args(["run", "--to"]).arg(to.path());
+    command.args(["--", "sh", "-c", "echo mine > $TERRAL_DIR/file"]);
+    let mut run = command.stderr(std::process::Stdio::piped()).spawn().expect("runs");
+    let said = BufReader::new(run.stderr.take().expect("piped"));
+    let mut said = said.lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("is not yours alone")), "it is not said");
+    assert_eq!(fs::read_dir(to.path()).expect("lists").count(), 2, "something was brought");
+    names.iter().for_each(|name| fs::remove_dir(to.path().join(name)).expect("removes"));
+    said.for_each(drop);
+    assert!(run.wait().expect("ends").success());
+    assert_eq!(fs::read(to.path().join("file")).expect("arrived"), b"mine\n");
 }

@@ -80,6 +80,7 @@ pub fn serve(instance: &Path, memory_mib: u64) {
         instance: instance.into(),
         backing: std::env::var_os(BACKING).map(Into::into),
         memory_bytes: memory_mib << 20,
+        ready_bytes: None,
         launcher: None,
     };
     terral_server::serve(&options).expect("serves");

@@ -23,6 +23,8 @@ impl Server {
             instance: home.path().join("instance"),
             backing: backing.map(Into::into),
             memory_bytes: memory_mib << 20,
+            // No process is forked beside the other servers of this one.
+            ready_bytes: Some(0),
             launcher: None,
         };
         let thread = std::thread::spawn(move || serve(&options).expect("serves"));

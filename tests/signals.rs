@@ -6,12 +6,10 @@ mod beside;
 mod descendants;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use beside::{on_path, program, run, run_while};
+use beside::{compiled, on_path, run, run_while};
 use rustix::process::Signal;
 
 /// Whether a process has a handler for `SIGUSR1`.
@@ -39,23 +37,6 @@ fn same_though_signals_come(script: &str, opens: u64) {
     beside.assert_same();
     beside.assert_served(opens);
     assert!(sent.load(Ordering::SeqCst) >= 5, "hardly a signal came");
-}
-
-/// Compiles one of the test's programs.
-fn compiled(name: &str, home: &Path) -> PathBuf {
-    let (source, to) = (program(&format!("{name}.c")), home.join(name));
-    let mut gcc = Command::new("gcc");
-    gcc.args([
-        "-O1",
-        "-D_GNU_SOURCE",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-Wno-deprecated-declarations",
-    ]);
-    gcc.arg("-o").arg(&to);
-    assert!(gcc.arg(source).status().expect("gcc").success(), "{name}.c does not compile");
-    to
 }
 
 #[test]

@@ -141,6 +141,24 @@ fn a_removed_file_that_is_open_keeps_its_bytes_or_its_name() {
 }
 
 #[test]
+fn an_open_file_larger_than_memory_keeps_its_name_and_nobody_hangs() {
+    let to = tempfile::tempdir().expect("directory");
+    let bytes = lines(&[30_000_000]);
+    std::fs::write(to.path().join("old"), &bytes).expect("writes");
+    run_with_little_memory(
+        to.path(),
+        "cd $TERRAL_DIR; refused='No space left'
+         { seq 30000000; rm -f new 2> error && exit 1; grep -q \"$refused\" error || exit 2; } > new
+         exec 3>> old; echo more >&3
+         rm -f old 2> error && exit 3; grep -q \"$refused\" error || exit 4
+         : > small; mv -f small old 2> error && exit 5; grep -q \"$refused\" error || exit 6
+         rm -f error small",
+    );
+    assert_holds(&to.path().join("new"), &bytes);
+    assert_holds(&to.path().join("old"), &[&bytes, b"more\n" as &[u8]].concat());
+}
+
+#[test]
 fn a_file_without_a_name_that_does_not_fit_gets_an_error() {
     let to = tempfile::tempdir().expect("directory");
     run_with_little_memory(

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use terral_server::available;
 
 use crate::bench_cases::{self, Case};
 use crate::bench_figure::{Effort, Extra};
@@ -18,17 +19,20 @@ use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
-    bench_extra, bench_git, bench_make, bench_memory, bench_names, bench_preload, bench_tar,
+    bench_extra, bench_git, bench_locks, bench_make, bench_memory, bench_names, bench_preload,
+    bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 11] = [
+const EXTRAS: [Extra; 13] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "slowdown", measure: bench_extra::slowdown },
     Extra { name: "idle", measure: bench_extra::idle },
     Extra { name: "start", measure: bench_extra::start },
     Extra { name: "names-rates", measure: bench_names::measure },
+    Extra { name: "names-tree", measure: bench_tree::measure },
+    Extra { name: "locks", measure: bench_locks::measure },
     Extra { name: "names-tar", measure: bench_tar::measure },
     Extra { name: "names-git", measure: bench_git::measure },
     Extra { name: "names-make", measure: bench_make::measure },
@@ -115,7 +119,7 @@ impl Arguments {
         // Two faces keep their files at once, and what is recycled stays warm beside them.
         let needed = (self.size_bytes() * processes * 4).max(3 << 30);
         let free = machine::room(std::path::Path::new(SHARED_MEMORY))?.free_bytes;
-        let free = free.min(machine::available_bytes());
+        let free = free.min(available::available_bytes());
         if free / 3 < needed / 2 {
             bail!(
                 "{} MiB of memory are needed and {} MiB free: say a smaller --size",
@@ -138,7 +142,7 @@ fn machine() -> Machine {
         processor: name.unwrap_or("unknown processor").to_owned(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        memory_bytes: machine::memory_field("MemTotal").unwrap_or(0),
+        memory_bytes: available::memory_field("MemTotal").unwrap_or(0),
         date: time(since.as_nanos() as u64),
         load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0),
     }

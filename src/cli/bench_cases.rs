@@ -3,11 +3,16 @@
 //! Invariants: what is compared was measured in the same round; a new file is new in each pass and
 //! is removed outside the measured time; what was written through Terral is read back and compared.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::bench_host::{Bed, Face, Host, Team, Took};
 use crate::bench_worker::{Pass, Work};
+
+/// What a program does before it writes for the first time, in the cases that say so.
+const COMPUTES: Duration = Duration::from_secs(1);
 
 /// What the workers of a case share, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -15,8 +20,12 @@ use crate::bench_worker::{Pass, Work};
 pub enum Shape {
     /// A new file per process and pass.
     New,
-    /// The same, as the first thing a server does.
+    /// The same, by new processes each time.
+    Fresh,
+    /// A new file per process, as the first thing a server does.
     Cold,
+    /// The same, after a second of computing.
+    Ready,
     /// A file per process, written over.
     Overwrite,
     /// One new file, a part in one piece per process.
@@ -78,6 +87,8 @@ pub fn all(full: bool) -> Vec<Case> {
     };
     let new = [(4 * k, Some(1.5)), (64 * k, Some(3.0)), (m, Some(3.0)), (4 * m, None)];
     add(Shape::New, &new, counts);
+    add(Shape::Fresh, &[(4 * k, Some(1.5))], &counts[1..]);
+    add(Shape::Ready, &[(64 * k, Some(3.0)), (m, Some(3.0))], &[1]);
     add(Shape::Cold, &[(64 * k, Some(0.95)), (m, Some(0.95))], &counts[..counts.len() - 1]);
     add(Shape::Overwrite, &[(4 * k, None), (64 * k, Some(1.2)), (m, Some(1.2))], counts);
     let shared = [(64 * k, Some(4.0)), (m, Some(4.0))];
@@ -99,7 +110,9 @@ impl Case {
     pub fn name(&self) -> String {
         let shape = match self.shape {
             Shape::New => "new",
+            Shape::Fresh => "fresh",
             Shape::Cold => "cold",
+            Shape::Ready => "ready",
             Shape::Overwrite => "overwrite",
             Shape::Segmented => "segmented",
             Shape::Strided => "strided",
@@ -115,12 +128,22 @@ impl Case {
     }
 
     fn is_fresh(&self) -> bool {
-        matches!(self.shape, Shape::New | Shape::Cold) || self.is_shared()
+        self.work() == Work::New || self.is_shared()
+    }
+
+    /// Whether each pass has a server of its own.
+    fn is_alone(&self) -> bool {
+        matches!(self.shape, Shape::Cold | Shape::Ready)
+    }
+
+    /// Whether each pass has processes of its own.
+    fn is_by_others(&self) -> bool {
+        matches!(self.shape, Shape::First | Shape::Fresh)
     }
 
     fn work(&self) -> Work {
         match self.shape {
-            Shape::New | Shape::Cold => Work::New,
+            Shape::New | Shape::Fresh | Shape::Cold | Shape::Ready => Work::New,
             Shape::Overwrite => Work::Overwrite,
             Shape::Segmented => Work::Segmented,
             Shape::Strided => Work::Strided,
@@ -131,7 +154,7 @@ impl Case {
     fn faces(&self) -> Vec<Face> {
         let mut faces = vec![Face::Tmpfs, Face::Client, Face::Preload];
         // The disk directory is slow and disturbs the others: it is shown where it tells most.
-        if self.transfer == 1 << 20 && self.shape != Shape::Cold && self.processes <= 2 {
+        if self.transfer == 1 << 20 && !self.is_alone() && self.processes <= 2 {
             faces.push(Face::Disk);
         }
         faces
@@ -200,7 +223,7 @@ impl<'a> Measuring<'a> {
         if self.case.is_shared() {
             self.first(side, Work::Touch)?;
         }
-        if self.case.shape == Shape::First {
+        if self.case.is_by_others() {
             side.team = self.side(side.face, side.bed)?.team;
         }
         let server = side.bed.map_or(0, Bed::ran_ns);
@@ -298,6 +321,12 @@ fn measure_cold(host: &Host, case: &Case, rounds: usize, bytes: u64) -> Result<V
             let bed = if face.is_terral() { Some(Bed::start(host, None)?) } else { None };
             let measuring = Measuring { host, case, pass: pass(case, bytes) };
             let mut side = measuring.side(face, bed.as_ref())?;
+            if case.shape == Shape::Ready {
+                let begin = Instant::now();
+                while begin.elapsed() < COMPUTES {
+                    std::hint::spin_loop();
+                }
+            }
             series[at].samples.push(measuring.round(&mut side).with_context(|| face.name())?);
         }
     }
@@ -318,7 +347,7 @@ pub fn measure(
     rounds: usize,
     bytes: u64,
 ) -> Result<Vec<Series>> {
-    let measured = if case.shape == Shape::Cold {
+    let measured = if case.is_alone() {
         measure_cold(host, case, rounds, bytes)
     } else {
         measure_warm(host, bed, case, rounds, bytes)

@@ -175,6 +175,7 @@ impl Bed {
             instance: instance.clone(),
             target,
             memory_bytes,
+            ready_bytes: None,
             ends_with_us: true,
         })?;
         let client = Client::connect(&instance)?;

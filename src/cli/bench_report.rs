@@ -383,15 +383,17 @@ before each round, since a virtual machine may have returned freed pages to its 
 begin together; a rate is all bytes over the time from the first begin to the last end, opening
 and closing included. What Terral stored is read back and compared after the last round.
 
-`new`: a new file per process and pass, removed outside the measured time. `cold`: the same as
-the first bytes of a new server. `overwrite`: an existing file, whole. `segmented`, `strided`:
-one new file shared by all. `read`: by processes other than the writer, which have read it
-before; `first-read`: which have not. `of own`: beside a new file per process of the same face
+`new`: a new file per process and pass, removed outside the measured time. `fresh`: the same by
+new processes each time. `cold`: a new file as the first bytes of a new server; `ready`: the same
+after a core has computed for a second. `overwrite`: an existing file, whole. `segmented`,
+`strided`: one new file shared by all. `read`: by processes other than the writer, which have read
+it before; `first-read`: which have not. `of own`: beside a new file per process of the same face
 and transfer, in the same rounds; at least 0.9 is asked for.
 
 Among everything else, names a second, `tar`, `git status` and `make` are measured beside tmpfs in
 turn too, with unchanged programs under the preload library; a first round fills caches and is not
 counted. `1 process` and `own directories`: no two processes create names in one directory.
+`busy`: with an endless loop on each core beside it, at normal priority.
 ";
 
 #[cfg(test)]

@@ -2,18 +2,18 @@
 //! says when each began and ended.
 //!
 //! Invariants: between the two clock readings of a pass lie only the calls that are measured and a
-//! loop around them; the POSIX face goes through libc, so that the preload library can stand in.
+//! loop around them.
 
-use std::fs::OpenOptions;
 use std::hint::black_box;
-use std::io::{BufRead, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use terral_client::{Client, File, OpenHow, access};
+use terral_client::Client;
+
+use crate::bench_place::{Handle, Locking, Place};
 
 /// One process of `terral bench`
 #[derive(Args)]
@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Work with POSIX calls in this directory
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// Compute until standard input ends
+    #[arg(long)]
+    spin: bool,
 }
 
 /// What one pass does.
@@ -51,14 +54,49 @@ pub enum Work {
     Remove,
     /// Creates, fills and closes `count` files.
     CreateMany,
+    /// Opens `count` files for reading and closes them.
+    OpenMany,
     /// Asks for the attributes of `count` files.
     StatMany,
+    /// Gives `count` files another name: [`renamed`].
+    RenameMany,
     /// Removes `count` files.
     RemoveMany,
+    /// Makes `count` directories.
+    MakeDirectories,
+    /// Removes `count` directories.
+    RemoveDirectories,
+    /// `count` times one step with a lock.
+    Lock(Locking),
+    /// One step with a tree of directories and small files.
+    Tree(Step),
     /// Computes for `count` steps.
     Compute,
     /// Four times: a new file, then `count` steps of computing.
     Checkpoints,
+}
+
+/// What is done with all of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Makes directories and files in them, with `bytes` in each.
+    Make,
+    /// Asks for the attributes of each.
+    Stat,
+    /// Reads each file.
+    Read,
+    /// Gives each another name: [`renamed`].
+    Rename,
+    /// Removes each.
+    Remove,
+}
+
+/// Files in each directory of a tree; with the directory itself, twenty names.
+pub const FILES: u64 = 19;
+
+/// The other name that what is called so gets.
+pub fn renamed(name: &str) -> String {
+    format!("{name}r")
 }
 
 /// One pass, as the conductor tells it to each of its workers.
@@ -106,99 +144,6 @@ pub fn now_ns() -> u64 {
 pub fn ran_ns(schedstat: &str) -> u64 {
     let text = std::fs::read_to_string(schedstat).unwrap_or_default();
     text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0)
-}
-
-/// Where files are.
-enum Place {
-    Directory(PathBuf),
-    Terral(Client),
-}
-
-enum Handle {
-    Posix(std::fs::File),
-    Terral(File),
-}
-
-fn how(access: u64, create: bool) -> OpenHow {
-    let access = access as u8;
-    OpenHow { access, create, exclusive: create, mode: 0o600, ..OpenHow::default() }
-}
-
-impl Place {
-    fn create(&self, name: &str) -> Result<Handle> {
-        Ok(match self {
-            Place::Directory(at) => {
-                let mut options = OpenOptions::new();
-                Handle::Posix(options.write(true).create_new(true).open(at.join(name))?)
-            }
-            Place::Terral(client) => {
-                Handle::Terral(client.open(name.as_bytes(), how(access::WRITE, true))?)
-            }
-        })
-    }
-
-    fn open(&self, name: &str, write: bool) -> Result<Handle> {
-        Ok(match self {
-            Place::Directory(at) => {
-                let mut options = OpenOptions::new();
-                Handle::Posix(options.read(!write).write(write).open(at.join(name))?)
-            }
-            Place::Terral(client) => {
-                let access = if write { access::WRITE } else { access::READ };
-                Handle::Terral(client.open(name.as_bytes(), how(access, false))?)
-            }
-        })
-    }
-
-    fn stat(&self, name: &str) -> Result<()> {
-        match self {
-            Place::Directory(at) => std::fs::metadata(at.join(name)).map(|_| ())?,
-            Place::Terral(client) => client.stat(name.as_bytes()).map(|_| ())?,
-        }
-        Ok(())
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        match self {
-            Place::Directory(at) => std::fs::remove_file(at.join(name))?,
-            Place::Terral(client) => client.unlink(name.as_bytes())?,
-        }
-        Ok(())
-    }
-}
-
-impl Handle {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        match self {
-            Handle::Posix(file) => file.write_all(bytes)?,
-            Handle::Terral(file) => ensure!(file.write(bytes)? == bytes.len(), "a short write"),
-        }
-        Ok(())
-    }
-
-    fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        match self {
-            Handle::Posix(file) => file.write_all_at(bytes, offset)?,
-            Handle::Terral(file) => {
-                ensure!(file.write_at(bytes, offset)? == bytes.len(), "a short write");
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> Result<usize> {
-        Ok(match self {
-            Handle::Posix(file) => file.read(into)?,
-            Handle::Terral(file) => file.read(into)?,
-        })
-    }
-
-    fn close(self) {
-        match self {
-            Handle::Posix(file) => drop(file),
-            Handle::Terral(file) => file.close(),
-        }
-    }
 }
 
 /// What process `process` writes with each call.
@@ -294,6 +239,38 @@ impl Worker {
         (0..pass.count).try_for_each(|at| what(&self.place, &format!("{}.{at}", pass.name)))
     }
 
+    /// `count` names: directories, and files in them.
+    fn tree(&mut self, pass: &Pass, step: Step) -> Result<()> {
+        for at in 0..pass.count / (FILES + 1) {
+            let old = format!("{}.{at}", pass.name);
+            let new = renamed(&old);
+            let name = if step == Step::Remove { &new } else { &old };
+            if step == Step::Make {
+                self.place.make_directory(name)?;
+            }
+            for file in 0..FILES {
+                self.leaf(&format!("{name}/f{file}"), pass, step)?;
+            }
+            match step {
+                Step::Stat => self.place.stat(name)?,
+                Step::Rename => self.place.rename(&old, &new)?,
+                Step::Remove => self.place.remove_directory(name)?,
+                Step::Make | Step::Read => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, name: &str, pass: &Pass, step: Step) -> Result<()> {
+        match step {
+            Step::Make => self.sequential(self.place.create(name)?, pass),
+            Step::Stat => self.place.stat(name),
+            Step::Read => self.read(&Pass { name: name.to_owned(), ..pass.clone() }),
+            Step::Rename => self.place.rename(name, &renamed(name)),
+            Step::Remove => self.place.remove(&renamed(name)),
+        }
+    }
+
     fn checkpoints(&self, pass: &Pass) -> Result<()> {
         for at in 0..CHECKPOINTS {
             self.sequential(self.place.create(&format!("{}.{at}", pass.name))?, pass)?;
@@ -317,8 +294,21 @@ impl Worker {
             Work::CheckStrided => self.check(pass, pass.bytes * processes, |at| at % processes),
             Work::Remove => self.place.remove(&pass.name),
             Work::CreateMany => self.create_many(pass),
+            Work::OpenMany => {
+                self.many(pass, |place, name| place.open(name, false).map(Handle::close))
+            }
             Work::StatMany => self.many(pass, Place::stat),
+            Work::RenameMany => {
+                let to = renamed(&pass.name);
+                (0..pass.count).try_for_each(|at| {
+                    self.place.rename(&format!("{}.{at}", pass.name), &format!("{to}.{at}"))
+                })
+            }
             Work::RemoveMany => self.many(pass, Place::remove),
+            Work::MakeDirectories => self.many(pass, Place::make_directory),
+            Work::RemoveDirectories => self.many(pass, Place::remove_directory),
+            Work::Lock(how) => self.place.lock_many(&pass.name, how, process as u8, pass.count),
+            Work::Tree(step) => self.tree(pass, step),
             Work::Compute => {
                 compute(pass.count);
                 Ok(())
@@ -343,6 +333,11 @@ impl Worker {
 
 /// Works until standard input ends: a pass → `ready`; a time to begin at → [`Done`].
 pub fn main(arguments: &Arguments) -> Result<u8> {
+    if arguments.spin {
+        std::thread::spawn(|| compute(u64::MAX));
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+        return Ok(0);
+    }
     let place = match (&arguments.client_of, &arguments.directory) {
         (Some(instance), _) => Place::Terral(Client::connect(instance)?),
         (None, Some(directory)) => {

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use rustix::fs::SeekFrom;
 use rustix::process::Resource;
 use serde::Serialize;
+use terral_server::available;
 
 use crate::instances;
 use crate::machine::{self, SHARED_MEMORY};
@@ -67,7 +68,8 @@ pub fn machine() -> Vec<Check> {
 }
 
 fn memory() -> Check {
-    let (total, free) = (machine::memory_field("MemTotal"), machine::memory_field("MemAvailable"));
+    let (total, free) =
+        (available::memory_field("MemTotal"), available::memory_field("MemAvailable"));
     let (Some(total), Some(free)) = (total, free) else {
         let advice = "mount /proc";
         return bad("memory", Verdict::Fail, "/proc/meminfo cannot be read", advice);
@@ -92,9 +94,10 @@ fn shared_memory() -> Check {
         }
     };
     let found = format!("{} of {} free", bytes(room.free_bytes), bytes(room.total_bytes));
-    let half = machine::memory_field("MemTotal").unwrap_or(0) / 2;
+    let half = available::memory_field("MemTotal").unwrap_or(0) / 2;
     if room.free_bytes < 128 << 20 {
-        return bad(NAME, Verdict::Fail, found, enlarge);
+        let advice = format!("remove what is in it (du -a {SHARED_MEMORY}), or {enlarge}");
+        return bad(NAME, Verdict::Fail, found, advice);
     }
     // What mount(8) gives a tmpfs is half of the memory, less a little.
     if room.total_bytes < half / 10 * 9 {
@@ -114,7 +117,7 @@ fn bound() -> Check {
 
 /// Pages of `/dev/shm` count for the group that first touched them: the job's.
 fn control_group() -> Option<Check> {
-    let limit = machine::memory_limit()?;
+    let limit = available::memory_limit()?;
     let left = limit.max_bytes.saturating_sub(limit.used_bytes);
     let found = format!(
         "{} left of {} in {}; files in memory count there",
@@ -181,7 +184,7 @@ fn addresses() -> Check {
     let Some(limit) = rustix::process::getrlimit(Resource::As).current else {
         return good(NAME, "unlimited");
     };
-    let wanted = machine::memory_bound(None).unwrap_or(0) + (2 << 30);
+    let wanted = machine::memory_bound(None).unwrap_or(0) + machine::ADDRESSES;
     let found = bytes(limit);
     if limit < wanted {
         let advice = "ulimit -v unlimited, or a smaller --memory: all of it is mapped";

@@ -26,6 +26,11 @@ enum Language {
     Fish,
 }
 
+/// The instances of this user, in the words of each shell.
+const BASH_NAMES: &str = "compgen -W \"$(ls /dev/shm/terral-${EUID} 2>/dev/null)\" --";
+const ZSH_NAMES: &str = ":{compadd -- /dev/shm/terral-$EUID/*(N:t)}'";
+const FISH_NAMES: &str = " -r -f -a '(ls /dev/shm/terral-(id -u) 2>/dev/null)'";
+
 /// The command line without what is hidden, which clap_complete would offer.
 fn shown(command: &Command) -> Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
@@ -48,7 +53,32 @@ fn text(language: Language, command: &Command) -> Vec<u8> {
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut shown(command), "terral", &mut text);
-    text
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut out = with_instances(language, lines).join("\n");
+    out.push('\n');
+    out.into_bytes()
+}
+
+/// Where `--instance` is completed, the names that there are instead of files.
+fn with_instances(language: Language, mut lines: Vec<String>) -> Vec<String> {
+    for at in 0..lines.len() {
+        let above = at.checked_sub(1).map_or("", |above| lines[above].trim());
+        let instance = match language {
+            Language::Bash => above == "--instance)",
+            Language::Zsh => lines[at].starts_with("'--instance=["),
+            Language::Fish => lines[at].contains(" -l instance "),
+        };
+        if instance {
+            let (files, names) = match language {
+                Language::Bash => ("compgen -f", BASH_NAMES),
+                Language::Zsh => (":_files'", ZSH_NAMES),
+                Language::Fish => (" -r -F", FISH_NAMES),
+            };
+            lines[at] = lines[at].replace(files, names);
+        }
+    }
+    lines
 }
 
 /// Writes it.
@@ -62,6 +92,15 @@ pub fn main(arguments: &Arguments, command: &Command) -> Result<u8> {
 mod tests {
     use super::{Language, text};
     use clap::{CommandFactory, ValueEnum};
+
+    #[test]
+    fn names_of_instances_are_offered_where_one_is_asked_for() {
+        for language in Language::value_variants() {
+            let text = String::from_utf8(text(*language, &crate::Terral::command())).unwrap();
+            // `run`, `status`, `stop` and others have it.
+            assert!(text.matches("/dev/shm/terral-").count() > 8, "{text}");
+        }
+    }
 
     #[test]
     fn what_is_hidden_is_not_offered() {

@@ -129,6 +129,14 @@ pub fn look(name: &OsStr, preload: &Path) -> Result<Coverage> {
     Ok(found)
 }
 
+/// What is executed when `name` is started, and why nothing of it can be served, if so.
+pub fn unseen(name: &OsStr, preload: &Path) -> Option<(PathBuf, String)> {
+    let path = program::find(name).ok()?.path;
+    let preload = Elf { kind: kind_of(preload)?, ..Elf::default() };
+    let why = whole(&path, &preload).err()?;
+    Some((path, why))
+}
+
 /// What the program says, if a preloaded library sees its calls at all; else why not.
 fn whole(path: &Path, preload: &Elf) -> Result<Elf, String> {
     if let Some(why) = program::privilege(path) {

@@ -1,8 +1,9 @@
-//! The verbs on files: `ls`, `put`, `get`, `cat`, `rm`. They go to the server as any program does.
+//! The verbs on files: `ls`, `put`, `get`, `mkdir`, `cat`, `rm`. All but `ls` go to the server as
+//! any program does.
 
 use std::ffi::OsStr;
 use std::fs::File as LocalFile;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,25 +12,28 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
-use terral_client::{Attributes, Client, File, Kind, OpenHow, access};
+use terral_client::{Attributes, Client, Kind};
 
+use crate::copies::{Tree, copy_in, copy_out, make_directory, shown};
 use crate::instances::{Which, join, place};
 use crate::report::{self, code, say};
 use crate::units::time;
-
-const BUFFER_BYTES: usize = 4 << 20;
 
 /// Lists a directory
 #[derive(Args)]
 #[command(after_help = "\
 Example:
-  terral ls -l /terral/results")]
+  terral ls -l /terral/results
+  terral ls -R")]
 pub struct Ls {
     #[command(flatten)]
     which: Which,
     /// Mode, links, owner, group, bytes, time of modification (UTC) and name
     #[arg(short)]
     long: bool,
+    /// With all directories below
+    #[arg(short = 'R')]
+    recursive: bool,
     /// A list of objects
     #[arg(long)]
     json: bool,
@@ -38,15 +42,19 @@ pub struct Ls {
     path: PathBuf,
 }
 
-/// Copies a local file into Terral
+/// Copies a local file, or a directory, into Terral
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   terral put input.dat /terral/input.dat
+  terral put -r case/ /terral/case
   tar c conf | terral put - conf.tar")]
 pub struct Put {
     #[command(flatten)]
     which: Which,
+    /// A directory, with all that is in it
+    #[arg(short)]
+    recursive: bool,
     /// One object at the end
     #[arg(long)]
     json: bool,
@@ -56,15 +64,19 @@ pub struct Put {
     path: PathBuf,
 }
 
-/// Copies a file out of Terral
+/// Copies a file, or a directory, out of Terral
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   terral get /terral/log.lammps .
+  terral get -r /terral/results /data/copy
   terral get dump.gz - | zcat | head")]
 pub struct Get {
     #[command(flatten)]
     which: Which,
+    /// A directory, with all that is in it
+    #[arg(short)]
+    recursive: bool,
     /// One object at the end
     #[arg(long)]
     json: bool,
@@ -72,6 +84,22 @@ pub struct Get {
     path: PathBuf,
     /// A local file or directory; `-` is standard output
     local: PathBuf,
+}
+
+/// Makes directories
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  terral mkdir -p /terral/results/2026")]
+pub struct Mkdir {
+    #[command(flatten)]
+    which: Which,
+    /// Those above, too; one that is there is no error
+    #[arg(short)]
+    parents: bool,
+    /// As the program sees them, or relative to that place
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
 }
 
 /// Writes files to standard output
@@ -107,32 +135,21 @@ pub struct Rm {
     paths: Vec<PathBuf>,
 }
 
-fn shown(path: &Path) -> impl FnOnce() -> String {
-    let shown = path.display().to_string();
-    move || shown
-}
-
-fn reading() -> OpenHow {
-    OpenHow { access: access::READ as u8, ..OpenHow::default() }
-}
-
 // Listing.
+
+/// A name as it is listed, what it is, and more if that was asked for.
+type Entry = (Vec<u8>, Kind, Option<Attributes>);
 
 /// Lists.
 pub fn ls(arguments: &Ls) -> Result<u8> {
-    let client = arguments.which.connect()?;
+    let client = arguments.which.observe()?;
     let path = place(&arguments.path)?;
     let own = client.stat_through(&path)?;
-    let mut entries: Vec<(Vec<u8>, Kind, Option<Attributes>)> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     if own.kind == Kind::File {
         entries.push((arguments.path.as_os_str().as_bytes().to_vec(), own.kind, Some(own)));
     } else {
-        for name in client.through(&path, true, |path| client.list(path))? {
-            let wanted = arguments.long || arguments.json;
-            // One that goes away meanwhile is listed without attributes.
-            let found = wanted.then(|| client.stat(&join(&path, &name.name)).ok()).flatten();
-            entries.push((name.name, name.kind, found));
-        }
+        list(arguments, &client, &path, b"", &mut entries)?;
     }
     if arguments.json {
         let list = entries.iter().map(|(name, kind, attributes)| {
@@ -155,6 +172,27 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// Lists a directory as `above`, which is empty for the one that was asked for.
+fn list(
+    arguments: &Ls,
+    client: &Client,
+    path: &[u8],
+    above: &[u8],
+    entries: &mut Vec<Entry>,
+) -> Result<()> {
+    for name in client.through(path, true, |path| client.list(path))? {
+        let wanted = arguments.long || arguments.json;
+        let (below, shown) = (join(path, &name.name), join(above, &name.name));
+        // One that goes away meanwhile is listed without attributes.
+        let found = wanted.then(|| client.stat(&below).ok()).flatten();
+        entries.push((shown.clone(), name.kind, found));
+        if arguments.recursive && name.kind == Kind::Directory {
+            list(arguments, client, &below, &shown, entries)?;
+        }
+    }
+    Ok(())
 }
 
 fn long(found: &Attributes, width: usize) -> String {
@@ -182,15 +220,6 @@ fn permissions(mode: u32) -> String {
 
 // Copying.
 
-fn read_some(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        match from.read(buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
-}
-
 /// Copies in.
 pub fn put(arguments: &Put) -> Result<u8> {
     let client = arguments.which.connect()?;
@@ -209,7 +238,7 @@ pub fn put(arguments: &Put) -> Result<u8> {
         let mut local = LocalFile::open(&arguments.local).with_context(shown(&arguments.local))?;
         let found = local.metadata().with_context(shown(&arguments.local))?;
         if found.is_dir() {
-            bail!("{}: a directory: put its files one by one", arguments.local.display());
+            return put_tree(&client, arguments, &path);
         }
         let mode = found.permissions().mode() & 0o777;
         (copy_in(&client, &path, &mut local, mode)?, mode)
@@ -222,42 +251,6 @@ pub fn put(arguments: &Put) -> Result<u8> {
     Ok(0)
 }
 
-fn copy_in(client: &Client, path: &[u8], from: &mut impl Read, mode: u32) -> Result<u64> {
-    let access = access::WRITE as u8;
-    let how = OpenHow { access, create: true, truncate: true, mode, ..OpenHow::default() };
-    let file = client.through(path, true, |path| client.open(path, how))?;
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut sum = 0;
-    loop {
-        let count = read_some(from, &mut buffer).context("reading")?;
-        if count == 0 {
-            file.close();
-            return Ok(sum);
-        }
-        file.write(&buffer[..count])?;
-        sum += count as u64;
-    }
-}
-
-fn copy_out(client: &Client, path: &Path, to: &mut impl Write) -> Result<u64> {
-    let placed = place(path)?;
-    let file: File = client.through(&placed, true, |path| client.open(path, reading()))?;
-    if file.is_directory() {
-        bail!("{}: is a directory", path.display());
-    }
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut sum = 0;
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            file.close();
-            return Ok(sum);
-        }
-        to.write_all(&buffer[..count])?;
-        sum += count as u64;
-    }
-}
-
 /// Copies out.
 pub fn get(arguments: &Get) -> Result<u8> {
     let client = arguments.which.connect()?;
@@ -265,26 +258,66 @@ pub fn get(arguments: &Get) -> Result<u8> {
         if arguments.json {
             bail!("--json: standard output is the file's here");
         }
-        copy_out(&client, &arguments.path, &mut std::io::stdout().lock())?;
+        let path = place(&arguments.path)?;
+        copy_out(&client, &path, &mut std::io::stdout().lock())?;
         return Ok(0);
     }
     let path = place(&arguments.path)?;
     let found = client.stat_through(&path)?;
     if found.kind == Kind::Directory {
-        bail!("{}: a directory: get its files one by one", arguments.path.display());
+        return get_tree(&client, arguments, &path);
     }
+    let local = local_place(arguments, &path);
+    let begin = Instant::now();
+    let mut to = LocalFile::create(&local).with_context(shown(&local))?;
+    let bytes = copy_out(&client, &path, &mut to).with_context(shown(&local))?;
+    if arguments.json {
+        let seconds = begin.elapsed().as_secs_f64();
+        let local = local.display().to_string();
+        report::json(&json!({ "local": local, "bytes": bytes, "seconds": seconds }))?;
+    }
+    Ok(0)
+}
+
+/// Where a local copy comes: below a directory that is there.
+fn local_place(arguments: &Get, path: &[u8]) -> PathBuf {
     let mut local = arguments.local.clone();
     if local.is_dir() {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         local.push(OsStr::from_bytes(name));
     }
-    let begin = Instant::now();
-    let mut to = LocalFile::create(&local).with_context(shown(&local))?;
-    let bytes = copy_out(&client, &arguments.path, &mut to).with_context(shown(&local))?;
-    if arguments.json {
-        let seconds = begin.elapsed().as_secs_f64();
-        let local = local.display().to_string();
-        report::json(&json!({ "local": local, "bytes": bytes, "seconds": seconds }))?;
+    local
+}
+
+fn put_tree(client: &Client, arguments: &Put, path: &[u8]) -> Result<u8> {
+    let shown = arguments.local.display();
+    if !arguments.recursive {
+        bail!("{shown}: a directory: -r copies it with all that is in it");
+    }
+    let mut tree = Tree::default();
+    tree.put(client, &arguments.local, path)?;
+    tree.conclude(arguments.json)
+}
+
+fn get_tree(client: &Client, arguments: &Get, path: &[u8]) -> Result<u8> {
+    if !arguments.recursive {
+        bail!("{}: a directory: -r copies it with all that is in it", arguments.path.display());
+    }
+    let mut tree = Tree::default();
+    tree.get(client, path, &local_place(arguments, path))?;
+    tree.conclude(arguments.json)
+}
+
+/// Makes directories.
+pub fn mkdir(arguments: &Mkdir) -> Result<u8> {
+    let client = arguments.which.connect()?;
+    for path in &arguments.paths {
+        let placed = place(path)?;
+        let ends = placed.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in ends.filter(|_| arguments.parents) {
+            make_directory(&client, &placed[..end], true)?;
+        }
+        make_directory(&client, &placed, arguments.parents)?;
     }
     Ok(0)
 }
@@ -294,7 +327,7 @@ pub fn cat(arguments: &Cat) -> Result<u8> {
     let client = arguments.which.connect()?;
     let mut out = std::io::stdout().lock();
     for path in &arguments.paths {
-        copy_out(&client, path, &mut out)?;
+        copy_out(&client, &place(path)?, &mut out)?;
     }
     out.flush()?;
     Ok(0)

@@ -94,19 +94,19 @@ pub fn tidy(instance: &Path) {
     }
 }
 
+/// What looks like an instance of this user, with a server or without, also one just begun.
+pub fn directories() -> Vec<PathBuf> {
+    terral_server::tidy(&base());
+    let entries = fs::read_dir(base()).into_iter().flatten().flatten();
+    let known = entries.filter(|entry| !terral_server::is_rubbish(&entry.file_name()));
+    known.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
 /// All instances of this user, by name. Rubbish among them is removed.
 pub fn all() -> Vec<Found> {
-    terral_server::tidy(&base());
-    let Ok(entries) = fs::read_dir(base()) else { return Vec::new() };
-    let mut found: Vec<Found> = entries
-        .flatten()
-        .filter(|entry| !terral_server::is_rubbish(&entry.file_name()))
-        .filter(|entry| entry.path().join("log").exists())
-        .map(|entry| Found {
-            name: entry.file_name().to_string_lossy().into_owned(),
-            path: entry.path(),
-            served: terral_server::is_served(&entry.path()),
-        })
+    let begun = directories().into_iter().filter(|path| path.join("log").exists());
+    let mut found: Vec<Found> = begun
+        .map(|path| Found { name: name_of(&path), served: terral_server::is_served(&path), path })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
@@ -165,8 +165,17 @@ impl Which {
         }
     }
 
-    /// A connection to it.
+    /// A connection to it, as programs have one.
     pub fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.served()?)?)
+    }
+
+    /// A way to ask it, without being one of its programs.
+    pub fn observe(&self) -> Result<Client> {
+        Ok(Client::observe(&self.served()?)?)
+    }
+
+    fn served(&self) -> Result<PathBuf> {
         let path = self.path()?;
         if !terral_server::is_served(&path) {
             let name = name_of(&path);
@@ -177,7 +186,7 @@ impl Which {
             };
             return Err(failure(code::NO_SERVER, what));
         }
-        Ok(Client::connect(&path)?)
+        Ok(path)
     }
 }
 

@@ -1,11 +1,13 @@
-//! What this machine offers: memory, `/dev/shm`, control group, kernel.
+//! What this machine offers: `/dev/shm`, kernel, and memory for an instance.
 //!
 //! Only looks; judging is the doctor's.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Resource, Rlimit};
+
+use terral_server::available::available_bytes;
 
 use crate::units::bytes;
 
@@ -13,6 +15,12 @@ use crate::units::bytes;
 pub const SHARED_MEMORY: &str = "/dev/shm";
 /// Least memory an instance works with: two segments of the arena.
 const LEAST_BYTES: u64 = 128 << 20;
+
+/// Addresses that a server, and each program, needs beside those for file contents: for the tables,
+/// most of all.
+pub const ADDRESSES: u64 = 2 << 30;
+/// Descriptors a server needs beside one for each process that uses it.
+const DESCRIPTORS: u64 = 64;
 
 /// Bytes of a file system.
 #[derive(Clone, Copy, Debug)]
@@ -32,71 +40,53 @@ pub fn room(path: &Path) -> Result<Room> {
     })
 }
 
-/// A field of `/proc/meminfo`, bytes.
-pub fn memory_field(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
-    let kilobytes: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes * 1024)
+/// Addresses that `ulimit -v` leaves for file contents.
+fn addressable_bytes() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::As).current;
+    limit.map_or(u64::MAX, |limit| limit.saturating_sub(ADDRESSES))
 }
 
-/// The limit that a control group of ours, or one above it, sets.
-pub struct Limit {
-    /// Which group.
-    pub group: PathBuf,
-    /// What it may use, bytes.
-    pub max_bytes: u64,
-    /// What it uses, bytes.
-    pub used_bytes: u64,
-}
-
-/// Marker in `/proc/self/cgroup`, mount, file of the limit, file of the use: version 2, version 1.
-const HIERARCHIES: [(&str, &str, &str, &str); 2] = [
-    ("0::/", "/sys/fs/cgroup", "memory.max", "memory.current"),
-    ("memory:/", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-];
-/// Version 1 says "no limit" with a number about this large.
-const NO_LIMIT_BYTES: u64 = 1 << 62;
-
-/// The tightest memory limit of the control groups this process is in, if there is one.
-pub fn memory_limit() -> Option<Limit> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let left = |limit: &Limit| limit.max_bytes.saturating_sub(limit.used_bytes);
-    let mut tightest: Option<Limit> = None;
-    for (marker, root, max, used) in HIERARCHIES {
-        let mut lines = text.lines();
-        let Some(own) = lines.find_map(|line| Some(line.split_once(marker)?.1)) else { continue };
-        let own = Path::new(root).join(own);
-        for group in own.ancestors().take_while(|group| group.starts_with(root)) {
-            let Some(found) = limit_of(group, max, used) else { continue };
-            if tightest.as_ref().is_none_or(|limit| left(&found) < left(limit)) {
-                tightest = Some(found);
-            }
-        }
+/// An error if a server of ours could not have the descriptors it needs.
+pub fn check_descriptors() -> Result<()> {
+    let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
+    if let Some(most) = limit.filter(|most| *most < DESCRIPTORS) {
+        bail!(
+            "`ulimit -n` allows {most} descriptors: a server needs {DESCRIPTORS}, and one more \
+             for each process that uses it: raise it, also the hard limit (`ulimit -Hn`)"
+        );
     }
-    tightest
+    Ok(())
 }
 
-fn limit_of(group: &Path, max: &str, used: &str) -> Option<Limit> {
-    let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse().ok();
-    let max_bytes: u64 = number(max).filter(|max| *max < NO_LIMIT_BYTES)?;
-    Some(Limit { group: group.to_path_buf(), max_bytes, used_bytes: number(used).unwrap_or(0) })
-}
-
-/// Bytes that programs can still get without anything being pushed out.
-pub fn available_bytes() -> u64 {
-    let available = memory_field("MemAvailable").unwrap_or(0);
-    let below = |limit: Limit| limit.max_bytes.saturating_sub(limit.used_bytes);
-    memory_limit().map_or(available, |limit| available.min(below(limit)))
+/// Lets this process, a server, have as many descriptors as it may.
+///
+/// # Errors
+/// If that are too few.
+pub fn raise_descriptors() -> Result<()> {
+    check_descriptors()?;
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    // One that stays low is as good as what it allows.
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    Ok(())
 }
 
 /// The memory bound of a new instance: what was asked for, or half of what is free and no more than
-/// `/dev/shm` can hold.
+/// `/dev/shm` and the limit of addresses can hold.
 ///
 /// # Errors
-/// If that is more than `/dev/shm` can hold, or too little to work with.
+/// If that is more than they can hold, or too little to work with.
 pub fn memory_bound(asked: Option<u64>) -> Result<u64> {
     let free = room(Path::new(SHARED_MEMORY))?.free_bytes;
+    let addressable = addressable_bytes();
+    let needed = asked.unwrap_or(LEAST_BYTES);
+    if needed > addressable {
+        bail!(
+            "`ulimit -v` is too low: the server and each program need {} of addresses, {} of them \
+             for --memory: raise it (`ulimit -v unlimited`), or ask for less",
+            bytes(needed + ADDRESSES),
+            bytes(needed)
+        );
+    }
     if let Some(asked) = asked {
         if asked > free {
             bail!(
@@ -111,7 +101,7 @@ pub fn memory_bound(asked: Option<u64>) -> Result<u64> {
         }
         return Ok(asked);
     }
-    let bound = (available_bytes() / 2).min(free);
+    let bound = (available_bytes() / 2).min(free).min(addressable);
     if bound < LEAST_BYTES {
         bail!(
             "{SHARED_MEMORY}: {} is free in it and {} in memory, at least {} is needed: \

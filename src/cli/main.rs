@@ -4,28 +4,25 @@
 
 mod units;
 
+mod debt;
+
 mod machine;
 mod report;
 
+mod claim;
 mod instances;
+mod origin;
 mod signals;
+mod staging;
 
 mod progress;
 mod server;
 
-mod summary;
-
-mod serve;
-mod status;
-
-mod run;
-
-mod files;
 mod recover;
-mod stat;
-mod wait;
+mod search;
+mod stop;
 
-mod checks;
+mod takeover;
 
 mod elf;
 mod libc_files;
@@ -34,11 +31,32 @@ mod program;
 
 mod coverage;
 
+mod past;
+
+mod summary;
+mod waits;
+
+mod serve;
+mod status;
+
+mod run;
+
+mod copies;
+mod files;
+mod stat;
+mod wait;
+
+mod checks;
+
 mod doctor_program;
 
 mod doctor;
 
+mod bench_place;
+
 mod bench_worker;
+
+mod bench_busy;
 
 mod bench_host;
 
@@ -49,8 +67,10 @@ mod bench_report;
 mod bench_figure;
 
 mod bench_extra;
+mod bench_locks;
 mod bench_memory;
 mod bench_names;
+mod bench_tree;
 
 mod bench_session;
 
@@ -74,6 +94,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "terral", version, after_help = report::EXIT_CODES, arg_required_else_help = true)]
 struct Terral {
+    /// Say only what went wrong: no progress, no summary of what went well
+    #[arg(long, short, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -87,10 +110,12 @@ enum Verb {
     Ls(files::Ls),
     Put(files::Put),
     Get(files::Get),
+    Mkdir(files::Mkdir),
     Cat(files::Cat),
     Rm(files::Rm),
     Wait(wait::Arguments),
     Recover(recover::Arguments),
+    Stop(stop::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -103,7 +128,9 @@ enum Verb {
 }
 
 fn main() -> std::process::ExitCode {
-    let done = match Terral::parse().verb {
+    let terral = Terral::parse();
+    report::be_quiet(terral.quiet);
+    let done = match terral.verb {
         Verb::Run(arguments) => run::main(arguments),
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Status(arguments) => status::main(&arguments),
@@ -111,10 +138,12 @@ fn main() -> std::process::ExitCode {
         Verb::Ls(arguments) => files::ls(&arguments),
         Verb::Put(arguments) => files::put(&arguments),
         Verb::Get(arguments) => files::get(&arguments),
+        Verb::Mkdir(arguments) => files::mkdir(&arguments),
         Verb::Cat(arguments) => files::cat(&arguments),
         Verb::Rm(arguments) => files::rm(&arguments),
         Verb::Wait(arguments) => wait::main(&arguments),
         Verb::Recover(arguments) => recover::main(&arguments),
+        Verb::Stop(arguments) => stop::main(&arguments),
         Verb::Doctor(arguments) => doctor::main(&arguments),
         Verb::Bench(arguments) => bench::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),

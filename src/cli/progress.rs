@@ -6,9 +6,10 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use terral_client::{Client, Status};
+use terral_client::{Client, Drain, Status};
 
-use crate::report::say;
+use crate::debt::{debt, first_cause};
+use crate::report::{is_quiet, say};
 use crate::signals::Signals;
 use crate::units::{bytes, duration, plural};
 
@@ -49,16 +50,15 @@ impl Progress {
     }
 
     /// Takes in what the server says, and shows it if it is time. `others` are client processes
-    /// beside this one, if they are waited for.
+    /// that are waited for.
     pub fn update(&mut self, status: &Status, others: u32) {
         self.measure(status.drain.bytes, status.drain.owed_bytes);
         let now = Instant::now();
-        if now - self.begin < SOON {
+        if now - self.begin < SOON || is_quiet() {
             return;
         }
         if self.terminal {
-            let text = self.text(status, others);
-            self.draw(&text);
+            self.draw(status, others);
         } else if !self.drawn || now - self.line_at >= LINE_EVERY {
             (self.line_at, self.drawn) = (now, true);
             say(self.text(status, others));
@@ -79,45 +79,57 @@ impl Progress {
         }
     }
 
+    /// What is left, and why if it does not get less; without an estimate then.
     fn text(&self, status: &Status, others: u32) -> String {
         let drain = &status.drain;
-        let mut text = String::new();
-        let part = 1.0 - drain.owed_bytes as f64 / self.goal_bytes.max(1) as f64;
-        if self.terminal {
-            let full = (part * BAR_COLUMNS as f64) as usize;
-            let _ = write!(text, "[{}{}] ", "#".repeat(full), "·".repeat(BAR_COLUMNS - full));
+        if let Some(cause) = first_cause(drain) {
+            return format!("{} left, trying again: {cause}", debt(drain));
         }
+        let mut text = String::new();
         if drain.owed_bytes > 0 {
-            let (owed, goal) = (bytes(drain.owed_bytes), bytes(self.goal_bytes));
-            let _ = write!(text, "{:.0} %, {owed} of {goal} to bring", part * 100.0);
+            let (part, goal) = (self.part(drain) * 100.0, bytes(self.goal_bytes));
+            let _ = write!(text, "{part:.0} % of {goal} brought, {} left", bytes(drain.owed_bytes));
         } else if drain.owed_files + drain.owed_names > 0 {
-            let names = plural(drain.owed_files + drain.owed_names, "name", "names");
-            let _ = write!(text, "{names} to bring");
+            let _ = write!(text, "{} left", debt(drain));
         } else if !drain.settled {
-            text.push_str("making it safe on disk");
+            text.push_str("all brought, being made safe on disk");
         } else {
             text.push_str("all brought");
         }
         if drain.owed_bytes > 0 && self.rate >= 1.0 {
             let left = Duration::from_secs_f64(drain.owed_bytes as f64 / self.rate);
-            let _ = write!(text, ", {}/s, {} left", bytes(self.rate as u64), duration(left));
+            let _ = write!(text, ", {}/s, about {}", bytes(self.rate as u64), duration(left));
         }
-        if let Some(newest) = drain.failures.last() {
-            let _ = write!(text, "; trying again: {newest}");
-        } else if drain.owed_bytes + drain.owed_files == 0 && others > 0 {
+        if drain.owed_bytes + drain.owed_files == 0 && others > 0 {
             let processes = plural(others.into(), "process", "processes");
             let _ = write!(text, "; {processes} still here");
         }
         text
     }
 
-    fn draw(&mut self, text: &str) {
+    /// How much of what there was is brought.
+    fn part(&self, drain: &Drain) -> f64 {
+        1.0 - drain.owed_bytes as f64 / self.goal_bytes.max(1) as f64
+    }
+
+    /// The text with a bar, if both fit; the bar goes first, then the end of the text.
+    fn line(&self, status: &Status, others: u32, room: usize) -> String {
+        let text = self.text(status, others);
+        let full = (self.part(&status.drain) * BAR_COLUMNS as f64) as usize;
+        let bar = format!("[{}{}]", "#".repeat(full), "·".repeat(BAR_COLUMNS - full));
+        let with_bar = format!("terral: {bar} {text}");
+        if status.drain.failures.is_empty() && with_bar.chars().count() <= room {
+            return with_bar;
+        }
+        shorten(&format!("terral: {text}"), room)
+    }
+
+    fn draw(&mut self, status: &Status, others: u32) {
         let stderr = std::io::stderr();
         let size = rustix::termios::tcgetwinsize(&stderr);
         // Terminals that do not know say 0.
         let columns = size.map_or(80, |size| if size.ws_col < 20 { 80 } else { size.ws_col });
-        let room = usize::from(columns) - 1;
-        let shown: String = format!("terral: {text}").chars().take(room).collect();
+        let shown = self.line(status, others, usize::from(columns) - 1);
         let _ = write!(stderr.lock(), "\r\x1b[K{shown}");
         self.drawn = true;
     }
@@ -129,6 +141,14 @@ impl Progress {
             self.drawn = false;
         }
     }
+}
+
+/// So many characters at most; what is cut off shows.
+fn shorten(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.into();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// The status of a server that knows a wish: one that was started again does not, and is told.
@@ -155,38 +175,103 @@ pub fn status_when_told(
 pub enum Ending {
     /// All is in the permanent directory, which says that it is safe.
     Paid(Box<Status>),
-    /// A signal ended it; debt is left.
+    /// A signal ended it, or its time was over; debt is left.
     Broken(Box<Status>),
 }
 
-/// Tells the server to finish and waits until it owes nothing and nobody else uses it.
+/// Tells the server to finish and waits until it owes nothing and nobody uses it, so long at most.
+/// The first signal that comes meanwhile only says what the next will do: a batch system sends one
+/// and then leaves time.
 ///
 /// # Errors
 /// If the server is gone for good.
-pub fn pay_off(client: &Client, signals: &Signals) -> Result<Ending> {
-    let before = signals.count();
-    let mut hinted = before;
+pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> Result<Ending> {
+    let (before, begin) = (signals.count(), Instant::now());
+    let mut warned = false;
     let mut progress = Progress::new();
     let mut pause = Duration::from_millis(1);
     let mut told = None;
     loop {
         let status = status_when_told(client, Client::finish, &mut told)?;
-        let others = status.sessions.saturating_sub(1);
+        let others = status.sessions;
         if status.drain.settled && others == 0 {
             progress.clear();
             return Ok(Ending::Paid(Box::new(status)));
         }
-        let count = signals.count();
-        if count > hinted && !signals.hung_up() {
+        let signalled = signals.count().wrapping_sub(before);
+        if let Some(limit) = limit.filter(|limit| begin.elapsed() >= *limit) {
             progress.clear();
-            if count > 1 || signals.asked_to_end() {
-                return Ok(Ending::Broken(Box::new(status)));
-            }
-            hinted = count;
-            say("not all is in the permanent directory yet: Ctrl-C again keeps the rest in memory");
+            say(format_args!("not all was brought within {} (--wait-timeout)", duration(limit)));
+            return Ok(Ending::Broken(Box::new(status)));
+        }
+        if signalled > 1 {
+            progress.clear();
+            return Ok(Ending::Broken(Box::new(status)));
+        }
+        if signalled == 1 && !warned {
+            progress.clear();
+            warned = true;
+            say(
+                "going on until all is in the permanent directory; Ctrl-C or TERM once more keeps \
+                 the rest in memory",
+            );
         }
         progress.update(&status, others);
         std::thread::sleep(pause);
         pause = (pause * 2).min(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Progress;
+    use terral_client::{Drain, Status, Totals};
+
+    fn status(drain: Drain) -> Status {
+        Status {
+            pid: 1,
+            starts: 1,
+            uptime_ms: 0,
+            backing: None,
+            sessions: 0,
+            files: 0,
+            open: 0,
+            memory_bound_bytes: 0,
+            memory_used_bytes: 0,
+            memory_warm_bytes: 0,
+            totals: Totals::default(),
+            drain,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_fits_the_terminal_and_keeps_the_reason() {
+        let why = "/a/very/long/name/of/a/file: write /data/.terral/8eed-8: No space left on \
+                   device (os error 28); free some there, then it goes on";
+        let failures = vec![why.to_owned()];
+        let drain = Drain { owed_bytes: 3 << 30, owed_files: 1, failures, ..Drain::default() };
+        let mut progress = Progress::new();
+        progress.goal_bytes = 4 << 30;
+        progress.rate = 1e8;
+        for room in [79, 200] {
+            let line = progress.line(&status(drain.clone()), 0, room);
+            assert!(line.chars().count() <= room, "{line}");
+            let told = "terral: 3.00 GiB in 1 file left, trying again: No space left on device";
+            assert!(line.starts_with(told), "{line}");
+            assert!(!line.contains("/s,"), "an estimate beside a failure: {line}");
+        }
+    }
+
+    #[test]
+    fn a_bar_is_shown_where_it_fits() {
+        let drain = Drain { owed_bytes: 3 << 30, owed_files: 1, ..Drain::default() };
+        let mut progress = Progress::new();
+        progress.goal_bytes = 4 << 30;
+        let wide = progress.line(&status(drain.clone()), 0, 79);
+        let bar = "[######··················]";
+        assert_eq!(wide, format!("terral: {bar} 25 % of 4.00 GiB brought, 3.00 GiB left"));
+        let narrow = progress.line(&status(drain), 0, 30);
+        assert_eq!(narrow, "terral: 25 % of 4.00 GiB brou…");
     }
 }

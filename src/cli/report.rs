@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use terral_client::ErrorKind;
@@ -58,6 +59,25 @@ pub fn failure(code: u8, what: impl Into<String>) -> anyhow::Error {
 /// Says one line on standard error. Nobody listening is no reason to stop.
 pub fn say(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "terral: {line}");
+}
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on only what went wrong, or may, is said.
+pub fn be_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether only that is said.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Says one line that is good to know, unless only what went wrong shall be said.
+pub fn note(line: impl fmt::Display) {
+    if !is_quiet() {
+        say(line);
+    }
 }
 
 /// Writes a line of JSON to standard output.

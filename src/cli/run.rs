@@ -8,30 +8,35 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use terral_client::{Client, Status};
+use terral_client::{Client, Status, Totals};
 
+use crate::claim::Purpose;
+use crate::debt::is_owed;
 use crate::instances::{self, PREFIX};
-use crate::machine;
+use crate::past::{Past, Watch};
 use crate::progress::{self, Ending};
-use crate::report::{self, code, failure, say};
+use crate::report::{self, code, failure, note, say};
+use crate::search::{Place, Wanted};
 use crate::serve::permanent_directory;
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
-use crate::status::is_owed;
+use crate::staging;
 use crate::summary::{Summary, Whereabouts, difference};
-use crate::units::parse_bytes;
+use crate::takeover::{self, Earlier};
+use crate::units::{parse_bytes, parse_duration};
+use crate::waits::Waits;
 
 /// Runs a command whose files are served from memory and arrive in DIR
 #[derive(Args)]
 #[command(after_help = "\
 COMMAND finds its files in $TERRAL_DIR (/terral unless --prefix says otherwise), together with what
 DIR holds already. When it has ended, the rest is brought to DIR; then terral ends with COMMAND's
-status. Ctrl-C goes to COMMAND; while the rest is brought, Ctrl-C twice stops that and keeps the
-rest in memory (`terral recover` brings it later).
+status. Ctrl-C and TERM go to COMMAND; while the rest is brought, it takes two of them to stop that
+and keep the rest in memory: the next `terral run` to DIR, or `terral recover`, goes on with it.
 
 Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
@@ -40,24 +45,38 @@ pub struct Arguments {
     /// The permanent directory; made if it is not there
     #[arg(long, value_name = "DIR", required_unless_present = "instance")]
     to: Option<PathBuf>,
-    /// Use a server that runs already (`terral serve`, `terral run --keep`) instead of a new one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["to", "memory", "keep"])]
+    /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
+    /// With --to: the name of a new one, which may serve DIR beside another
+    #[arg(long, value_name = "NAME")]
     instance: Option<PathBuf>,
+    /// Begin with nothing in memory; refused if an earlier run left there what DIR does not have
+    #[arg(long, requires = "to")]
+    fresh: bool,
     /// Most memory for file contents [default: half of what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
+    /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    ready: Option<u64>,
     /// Where COMMAND sees the files
     #[arg(long, value_name = "PATH", default_value = PREFIX)]
     prefix: PathBuf,
     /// Start COMMAND in that place
     #[arg(long)]
     cwd: bool,
+    /// Start no program into which the library cannot be loaded (static, Go, set-user-id)
+    #[arg(long)]
+    strict: bool,
     /// Leave the server up when COMMAND has ended
     #[arg(long, conflicts_with = "no_wait")]
     keep: bool,
     /// Do not wait: the server brings the rest in the background and ends by itself
     #[arg(long)]
     no_wait: bool,
+    /// Wait for so long at most when COMMAND has ended (30, 90s, 10m, 2h); then the rest stays in
+    /// memory
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wait_timeout: Option<Duration>,
     /// The summary as one line of JSON, the last on standard output
     #[arg(long)]
     json: bool,
@@ -73,6 +92,7 @@ struct Surroundings {
     library: PathBuf,
     prefix: PathBuf,
     cwd: bool,
+    strict: bool,
 }
 
 /// How a command ended.
@@ -80,32 +100,45 @@ struct Ended {
     code: u8,
     seconds: f64,
     at: Instant,
+    watch: Watch,
 }
 
 /// Runs.
 pub fn main(arguments: Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
-    if let Some(name) = &arguments.instance {
+    if let (Some(name), None) = (&arguments.instance, &arguments.to) {
+        if arguments.memory.is_some() || arguments.ready.is_some() || arguments.keep {
+            let what = "--memory, --ready and --keep are for a new server, and want --to";
+            return Err(failure(code::NOT_STARTED, what));
+        }
         return beside(&arguments, &instances::locate(name.as_os_str()));
     }
-    let (start, surroundings) = prepare(&arguments).map_err(not_started)?;
-    let instance = &surroundings.instance;
     let signals = Signals::listen().map_err(not_started)?;
+    let (start, surroundings, place, earlier) =
+        prepare(&arguments, &signals).map_err(not_started)?;
+    let instance = &surroundings.instance;
     let server = Server::start(start).map_err(|error| {
         server::remove_unused(instance);
         not_started(error)
     })?;
+    let before = match earlier.iter().any(|earlier| earlier.taken_over) {
+        true => Client::observe(instance).and_then(|client| client.status())?.totals,
+        false => Totals::default(),
+    };
     let ended = execute(&surroundings, &arguments.command, &signals);
     let ended = match ended {
         Ok(ended) => ended,
         Err(error) => {
-            // Nothing ran, so nothing is owed.
-            server.dismiss(&Client::connect(instance)?)?;
+            // Nothing ran, so nothing new is owed.
+            server.dismiss(&Client::observe(instance)?)?;
             return Err(error);
         }
     };
-    let run = Run { arguments: &arguments, surroundings: &surroundings, ended, signals };
-    run.conclude(server)
+    let (arguments, surroundings, earlier) = (&arguments, &surroundings, &*earlier);
+    let concluded =
+        Run { arguments, surroundings, ended, signals, before, earlier }.conclude(server);
+    drop(place.claim);
+    concluded
 }
 
 fn checked_prefix(prefix: &Path) -> Result<PathBuf> {
@@ -120,30 +153,87 @@ fn checked_prefix(prefix: &Path) -> Result<PathBuf> {
     Ok(prefix.components().collect())
 }
 
-fn prepare(arguments: &Arguments) -> Result<(Start, Surroundings)> {
+/// Refuses what only the programs of an outer `terral run` can see: where the files are to go, and
+/// where COMMAND would stand.
+fn check_outer(to: &Path, arguments: &Arguments) -> Result<()> {
+    let outer = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let (Some(_), Some(prefix)) = (outer("TERRAL_INSTANCE"), outer("TERRAL_PREFIX")) else {
+        return Ok(());
+    };
+    let (to, prefix) = (std::path::absolute(to)?, PathBuf::from(prefix));
+    let shown = prefix.display();
+    if to.starts_with(&prefix) {
+        bail!(
+            "--to {}: lies in the memory of the `terral run` around this one: name a directory \
+             that is not under {shown}",
+            to.display()
+        );
+    }
+    if !arguments.cwd && std::env::current_dir().is_ok_and(|here| here.starts_with(&prefix)) {
+        bail!(
+            "the working directory lies under {shown} of the `terral run` around this one, where \
+             COMMAND has another: give --cwd, or cd elsewhere first"
+        );
+    }
+    Ok(())
+}
+
+type Prepared = (Start, Surroundings, Place, Vec<Earlier>);
+
+fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
     let prefix = checked_prefix(&arguments.prefix)?;
     let library = server::preload_library()?;
-    let target = permanent_directory(arguments.to.as_deref().unwrap_or(Path::new(".")))?;
+    let to = arguments.to.as_deref().unwrap_or(Path::new("."));
+    check_outer(to, arguments)?;
+    let target = permanent_directory(to)?;
     if target.starts_with(&prefix) {
         bail!("--to {}: lies under --prefix, which hides it", target.display());
     }
-    let memory_bytes = machine::memory_bound(arguments.memory)?;
-    let instance = instances::base().join(instances::fresh_name());
-    instances::make(&instance)?;
-    instances::note_target(&instance, &target)?;
-    let ends_with_us = !arguments.keep;
-    let start =
-        Start { instance: instance.clone(), target: Some(target), memory_bytes, ends_with_us };
-    Ok((start, Surroundings { instance, library, prefix, cwd: arguments.cwd }))
+    let purpose = if arguments.keep { Purpose::Stay } else { Purpose::Run };
+    let named = arguments.instance.as_ref();
+    let (place, earlier) = takeover::find(
+        &Wanted {
+            target: &target,
+            prefix: &prefix,
+            memory: arguments.memory,
+            instance: named.map(|name| instances::locate(name.as_os_str())),
+            beside: named.is_some(),
+            purpose,
+            fresh: arguments.fresh,
+            limit: arguments.wait_timeout,
+        },
+        signals,
+    )?;
+    let instance = place.instance.clone();
+    let (memory_bytes, ends_with_us) = (place.memory_bytes, !arguments.keep);
+    let start = Start {
+        instance: instance.clone(),
+        target: Some(target),
+        memory_bytes,
+        ready_bytes: arguments.ready,
+        ends_with_us,
+    };
+    Ok((
+        start,
+        Surroundings { instance, library, prefix, cwd: arguments.cwd, strict: arguments.strict },
+        place,
+        earlier,
+    ))
 }
 
 fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -> Result<Ended> {
     let Some((program, arguments)) = command.split_first() else { bail!("no COMMAND") };
+    let Surroundings { prefix, library, cwd, strict, .. } = around;
+    let watch = Watch::begin(prefix, library, command, *cwd, *strict)?;
     let list = server::preload_list(&around.library, std::env::var_os("LD_PRELOAD"));
     let mut child = Command::new(program);
     child.args(arguments);
     child.env("LD_PRELOAD", list).env("TERRAL_INSTANCE", &around.instance);
     child.env("TERRAL_PREFIX", &around.prefix).env("TERRAL_DIR", &around.prefix);
+    child.envs(bypasses());
+    if around.strict {
+        child.env("TERRAL_STRICT", "1");
+    }
     if around.cwd {
         child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);
         child.current_dir(around.instance.join("shadow"));
@@ -159,10 +249,22 @@ fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -> Re
         failure(code, format!("{}: {error}", program.display()))
     })?;
     signals.pass_to(child.id());
+    let waits = Waits::watch(&around.instance);
     let status = child.wait().context("waiting for COMMAND")?;
     signals.keep();
     let at = Instant::now();
-    Ok(Ended { code: exit_code(status), seconds: (at - begin).as_secs_f64(), at })
+    drop(waits);
+    Ok(Ended { code: exit_code(status), seconds: (at - begin).as_secs_f64(), at, watch })
+}
+
+/// What keeps libraries from calling the kernel past the C library, where nobody has chosen: UCX
+/// writes over `mmap` in every MPICH program, for its cache of what a network card may reach. Its
+/// `reloc` mode, which would not, does not come to an end in UCX 1.13.
+fn bypasses() -> Option<(&'static str, &'static str)> {
+    let mode = "UCX_MEM_MMAP_HOOK_MODE";
+    let cards = std::fs::read_dir("/sys/class/infiniband");
+    let unneeded = cards.map_or(true, |mut cards| cards.next().is_none());
+    (unneeded && std::env::var_os(mode).is_none()).then_some((mode, "none"))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
@@ -180,6 +282,7 @@ struct End<'a> {
     wait_seconds: f64,
     restarts: u32,
     strays: &'a [String],
+    past: &'a Past,
 }
 
 /// A run whose command has ended.
@@ -188,30 +291,37 @@ struct Run<'a> {
     surroundings: &'a Surroundings,
     ended: Ended,
     signals: Signals,
+    /// What had been counted when COMMAND began.
+    before: Totals,
+    earlier: &'a [Earlier],
 }
 
 impl Run<'_> {
     fn conclude(&self, server: Server) -> Result<u8> {
         let instance = &self.surroundings.instance;
         let name = instances::name_of(instance);
-        let client = Client::connect(instance)?;
+        let client = Client::observe(instance)?;
         if self.arguments.keep {
             return self.keep(&name, &client, server.restarts());
         }
         if self.arguments.no_wait {
             client.finish()?;
-            say(format_args!("{name} goes on in the background: `terral status`"));
+            note(format_args!("{name} goes on in the background: `terral status`"));
             return Ok(self.ended.code);
         }
-        let paid_off = progress::pay_off(&client, &self.signals).with_context(|| {
-            format!("what is not in the permanent directory is in memory: `terral recover {name}`")
-        });
+        let paid_off = progress::pay_off(&client, &self.signals, self.arguments.wait_timeout)
+            .with_context(|| {
+                format!(
+                    "what is not in the permanent directory is in memory: `terral recover {name}`"
+                )
+            });
         let wait_seconds = self.ended.at.elapsed().as_secs_f64();
         let (status, paid) = match paid_off? {
             Ending::Paid(status) => (status, true),
             Ending::Broken(status) => (status, false),
         };
         let strays = save_strays(instance, &status, &name)?;
+        let past = self.ended.watch.seen(instance);
         let restarts = server.restarts();
         if paid {
             server.dismiss(&client)?;
@@ -221,7 +331,8 @@ impl Run<'_> {
         // A server that owes nothing has removed the instance.
         let paid = paid || !instance.join("log").exists();
         let state = if paid { Whereabouts::Arrived } else { Whereabouts::Owed };
-        let end = End { name: &name, state, wait_seconds, restarts, strays: &strays };
+        let strays = &strays;
+        let end = End { name: &name, state, wait_seconds, restarts, strays, past: &past };
         self.tell(&end, &status)?;
         if paid && instance.join("log").exists() {
             say(format_args!(
@@ -229,7 +340,7 @@ impl Run<'_> {
             ));
         }
         if paid {
-            return Ok(self.ended.code);
+            return Ok(self.code(&status));
         }
         let directory = status.backing.as_deref().unwrap_or("the permanent directory");
         let what = format!(
@@ -239,23 +350,33 @@ impl Run<'_> {
         Err(failure(code::OWED, what))
     }
 
+    /// COMMAND's status, unless all is well but for what is left where it does not belong.
+    fn code(&self, status: &Status) -> u8 {
+        let directory = status.backing.as_deref().map(Path::new);
+        match directory.and_then(staging::remains) {
+            Some(why) => {
+                say(why);
+                if self.ended.code == 0 { code::FAILED } else { self.ended.code }
+            }
+            None => self.ended.code,
+        }
+    }
+
     fn keep(&self, name: &str, client: &Client, restarts: u32) -> Result<u8> {
         client.flush()?;
         let status = client.status()?;
         let owed = is_owed(&status.drain);
         let state = if owed { Whereabouts::OnItsWay } else { Whereabouts::Arrived };
-        self.tell(&End { name, state, wait_seconds: 0.0, restarts, strays: &[] }, &status)?;
-        say(format_args!(
-            "{name} stays: `terral ls --instance {name}`; `kill {}` brings all and ends it",
-            status.pid
+        let past = &self.ended.watch.seen(&self.surroundings.instance);
+        self.tell(&End { name, state, wait_seconds: 0.0, restarts, strays: &[], past }, &status)?;
+        note(format_args!(
+            "{name} stays: `terral ls --instance {name}`; `terral stop --instance {name}` brings \
+             all and ends it"
         ));
         Ok(self.ended.code)
     }
 
     fn tell(&self, end: &End<'_>, status: &Status) -> Result<()> {
-        let mut totals = status.totals;
-        // Our own session, which asked for the status.
-        totals.sessions = totals.sessions.saturating_sub(1);
         let directory = status.backing.clone().unwrap_or_default();
         let summary = Summary {
             instance: end.name,
@@ -265,9 +386,11 @@ impl Run<'_> {
             wait_seconds: end.wait_seconds,
             restarts: end.restarts,
             state: end.state,
-            totals,
+            totals: difference(&status.totals, &self.before),
             server: status,
             strays: end.strays,
+            past: end.past,
+            earlier: self.earlier,
         };
         show(&summary, self.arguments.json)?;
         warn(&summary);
@@ -279,7 +402,9 @@ fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     if json {
         return report::json(summary);
     }
-    let _ = std::io::stderr().lock().write_all(summary.text().as_bytes());
+    if !report::is_quiet() || summary.matters() {
+        let _ = std::io::stderr().lock().write_all(summary.text().as_bytes());
+    }
     Ok(())
 }
 
@@ -288,6 +413,7 @@ fn warn(summary: &Summary<'_>) {
         say("no file was opened through Terral: did COMMAND use $TERRAL_DIR? A static or setuid \
              program cannot be served: `terral doctor -- PROGRAM` says more");
     }
+    summary.past.lines().for_each(say);
     for stray in summary.strays {
         say(format_args!("{stray}: written past Terral by a program it cannot see; saved there"));
     }
@@ -299,13 +425,14 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     if !terral_server::is_served(instance) {
         bail!(failure(code::NO_SERVER, format!("{name}: no server there: `terral status`")));
     }
-    let client = Client::connect(instance)?;
+    let client = Client::observe(instance)?;
     let before = client.status()?;
     let surroundings = Surroundings {
         instance: instance.to_path_buf(),
         library: server::preload_library()?,
         prefix: checked_prefix(&arguments.prefix)?,
         cwd: arguments.cwd,
+        strict: arguments.strict,
     };
     let signals = Signals::listen()?;
     let ended = execute(&surroundings, &arguments.command, &signals)?;
@@ -316,11 +443,13 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
         let told = serde_json::json!({
             "instance": name, "command_status": ended.code,
             "command_seconds": ended.seconds, "totals": totals, "server": after,
+            "past": ended.watch.seen(instance),
         });
         report::json(&told)?;
     } else {
         let (calls, owed) = (crate::summary::calls(&totals), after.drain.owed_bytes);
-        say(format_args!("{calls}; {name} owes {}", crate::units::bytes(owed)));
+        note(format_args!("{calls}; {name} owes {}", crate::units::bytes(owed)));
+        ended.watch.seen(instance).lines().for_each(say);
     }
     Ok(ended.code)
 }

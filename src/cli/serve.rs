@@ -6,6 +6,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -13,31 +14,49 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use terral_client::{Client, Status};
 use terral_server::Options;
 
-use crate::instances;
+use crate::claim::{Claim, Purpose};
+use crate::debt::debt;
+use crate::instances::{self, PREFIX};
 use crate::machine;
-use crate::report::{code, say};
-use crate::units::{bytes, parse_bytes, plural};
+use crate::report::{code, failure, note, say};
+use crate::search::{Place, Wanted};
+use crate::signals::Signals;
+use crate::staging;
+use crate::takeover;
+use crate::units::{bytes, duration, parse_bytes, parse_duration};
 
 /// Starts a server that stays until it is told to end
 #[derive(Args)]
 #[command(after_help = "\
-Ctrl-C or SIGTERM: bring everything to DIR, then end. A second one: end at once; what is owed stays
-in memory for `terral recover`.
+Ctrl-C, SIGTERM or `terral stop`: bring everything to DIR, then end. A second signal: end at once;
+what is owed stays in memory for `terral recover`. Without --to it only goes on with what an earlier
+server of this name left.
 
 Example:
   terral serve --to /data/results --memory 8G &
   terral put input.dat input.dat
   terral run --instance default -- ls -l /terral")]
 pub struct Arguments {
-    /// The permanent directory; made if it is not there
+    /// The permanent directory; made if it is not there. Needed, but for what an earlier server of
+    /// this name left
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
     /// Most memory for file contents [default: half of what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// Name of the instance, for --instance of the other verbs
-    #[arg(long, default_value = "default")]
-    name: PathBuf,
+    /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    ready: Option<u64>,
+    /// Name of the instance, for --instance of the other verbs [default: default]; with one, it may
+    /// serve DIR beside another server
+    #[arg(long)]
+    name: Option<PathBuf>,
+    /// Begin with nothing in memory; refused if an earlier server left there what DIR does not have
+    #[arg(long)]
+    fresh: bool,
+    /// From Ctrl-C or SIGTERM on, bring for so long at most (30, 90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wait_timeout: Option<Duration>,
     #[arg(long, hide = true, conflicts_with = "name")]
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -79,86 +98,118 @@ pub fn permanent_directory(path: &Path) -> Result<PathBuf> {
     Ok(absolute)
 }
 
+/// Files in shared memory are shorter than this.
+const FILE_BYTES: u64 = 2 << 30;
+
 /// Serves.
 pub fn main(arguments: Arguments) -> Result<u8> {
-    let options = match &arguments.instance_directory {
-        Some(instance) => Options {
-            instance: instance.clone(),
-            backing: arguments.to,
-            memory_bytes: arguments.memory.unwrap_or(0),
-            launcher: arguments.launcher,
-        },
-        None => prepare(&arguments)?,
+    let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+    machine::raise_descriptors().map_err(not_started)?;
+    let (options, claim) = match &arguments.instance_directory {
+        Some(instance) => {
+            let options = Options {
+                instance: instance.clone(),
+                backing: arguments.to,
+                memory_bytes: arguments.memory.unwrap_or(0),
+                ready_bytes: arguments.ready,
+                launcher: arguments.launcher,
+            };
+            (options, None)
+        }
+        None => {
+            let not_started =
+                |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+            let place = prepare(&arguments).map_err(not_started)?;
+            (place.0, Some(place.1))
+        }
     };
-    listen(options.instance.clone())?;
+    listen(options.instance.clone(), arguments.wait_timeout)?;
+    // Its files are not the program's, for which the launcher's limit is meant.
+    terral_client::limit::raise(FILE_BYTES)?;
     let outcome = terral_server::serve(&options)?;
+    drop(claim);
     Ok(conclude(&options.instance, &outcome.status))
 }
 
 /// Makes or finds the instance of a server that a person starts, and says what will be.
-fn prepare(arguments: &Arguments) -> Result<Options> {
-    let instance = instances::locate(arguments.name.as_os_str());
-    let name = instances::name_of(&instance);
-    instances::tidy(&instance);
-    if terral_server::is_served(&instance) {
-        bail!("{name}: a server serves it already: give this one another --name");
-    }
-    let found = instance.join("log").exists();
-    let target = match (&arguments.to, instances::target(&instance).filter(|_| found)) {
-        (Some(to), old) => {
-            let to = permanent_directory(to)?;
-            if let Some(old) = old.filter(|old| *old != to) {
-                bail!(
-                    "{name}: holds data for {}: `terral recover {name}` first, or another --name",
-                    old.display()
-                );
-            }
-            to
-        }
-        (None, Some(old)) => old,
-        (None, None) => bail!("--to DIR is needed: the directory where files are to arrive"),
+fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
+    let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
+    let wanted = instances::locate(wanted.as_os_str());
+    let name = instances::name_of(&wanted);
+    let target = match &arguments.to {
+        Some(to) => permanent_directory(to)?,
+        None => instances::target(&wanted)
+            .filter(|_| wanted.join("log").exists())
+            .context("--to DIR is needed: the directory where files are to arrive")?,
     };
-    let memory_bytes = if found { 0 } else { machine::memory_bound(arguments.memory)? };
-    instances::make(&instance)?;
-    instances::note_target(&instance, &target)?;
-    let shown = target.display();
-    if found {
-        say(format_args!("{name}: taking over what an earlier server left, for {shown}"));
+    let prefix = Path::new(PREFIX);
+    let (place, _) = takeover::find(
+        &Wanted {
+            target: &target,
+            prefix,
+            memory: arguments.memory,
+            instance: Some(wanted),
+            beside: arguments.name.is_some(),
+            purpose: Purpose::Stay,
+            fresh: arguments.fresh,
+            limit: arguments.wait_timeout,
+        },
+        &Signals::listen()?,
+    )?;
+    let (shown, memory) = (target.display(), bytes(place.memory_bytes));
+    if place.memory_bytes > 0 {
+        note(format_args!("{name}: serving {shown} with up to {memory} of memory"));
     } else {
-        say(format_args!("{name}: serving {shown} with up to {} of memory", bytes(memory_bytes)));
+        note(format_args!("{name}: serving {shown}"));
     }
-    say(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: Ctrl-C"));
-    Ok(Options { instance, backing: Some(target), memory_bytes, launcher: None })
+    note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
+    let Place { instance, memory_bytes, claim, .. } = place;
+    let (backing, ready_bytes) = (Some(target), arguments.ready);
+    Ok((Options { instance, backing, memory_bytes, ready_bytes, launcher: None }, claim))
 }
 
-/// Answers signals: the first asks the server to finish, the next to leave.
-fn listen(instance: PathBuf) -> Result<()> {
+/// Answers signals: the first asks the server to finish, the next, or its time being over, to
+/// leave.
+fn listen(instance: PathBuf, limit: Option<Duration>) -> Result<()> {
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = signal_hook::iterator::Signals::new(wanted).context("signals")?;
     let program = std::env::current_exe().context("terral: own path")?;
     std::thread::spawn(move || {
         for (count, _) in signals.forever().enumerate() {
-            let wish = if count == 0 { "finish" } else { "leave" };
-            if count == 0 {
-                say("bringing everything to the permanent directory; once more to end at once");
+            if count > 0 {
+                tell(&program, "leave", &instance);
+                continue;
             }
-            let mut ask = Command::new(&program);
-            ask.arg("ask").arg(wish).arg(&instance).stdin(Stdio::null());
-            // The next Ctrl-C is for us, not for the messenger.
-            ask.process_group(0);
-            match ask.spawn() {
-                // Reaped by nobody until we end, which is what was asked for.
-                Ok(child) => drop(child),
-                Err(error) => say(format_args!("{}: {error}", program.display())),
+            say("bringing everything to the permanent directory; once more to end at once");
+            tell(&program, "finish", &instance);
+            if let Some(limit) = limit {
+                let (program, instance) = (program.clone(), instance.clone());
+                std::thread::spawn(move || {
+                    std::thread::sleep(limit);
+                    say(format_args!("{} are over (--wait-timeout)", duration(limit)));
+                    tell(&program, "leave", &instance);
+                });
             }
         }
     });
     Ok(())
 }
 
+fn tell(program: &Path, wish: &str, instance: &Path) {
+    let mut ask = Command::new(program);
+    ask.arg("ask").arg(wish).arg(instance).stdin(Stdio::null());
+    // The next Ctrl-C is for us, not for the messenger.
+    ask.process_group(0);
+    match ask.spawn() {
+        // Reaped by nobody until we end, which is what was asked for.
+        Ok(child) => drop(child),
+        Err(error) => say(format_args!("{}: {error}", program.display())),
+    }
+}
+
 /// Asks the server.
 pub fn ask(arguments: &Ask) -> Result<u8> {
-    let client = Client::connect(&arguments.instance)?;
+    let client = Client::observe(&arguments.instance)?;
     match arguments.what {
         Wish::Finish => client.finish()?,
         Wish::Leave => client.leave()?,
@@ -169,13 +220,15 @@ pub fn ask(arguments: &Ask) -> Result<u8> {
 fn conclude(instance: &Path, status: &Status) -> u8 {
     let drain = &status.drain;
     if drain.owed_files == 0 && drain.owed_bytes == 0 && drain.owed_names == 0 {
-        return 0;
+        let directory = status.backing.as_deref().map(Path::new);
+        let Some(why) = directory.and_then(staging::remains) else { return 0 };
+        say(why);
+        return code::FAILED;
     }
     let name = instances::name_of(instance);
     say(format_args!(
-        "{} in {} not yet in {}: kept in memory, `terral recover {name}` brings them there",
-        bytes(drain.owed_bytes),
-        plural(drain.owed_files, "file", "files"),
+        "{} not yet in {}: kept in memory, `terral recover {name}` brings it there",
+        debt(drain),
         status.backing.as_deref().unwrap_or("a permanent directory"),
     ));
     code::OWED

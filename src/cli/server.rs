@@ -3,7 +3,8 @@
 //! Invariants: it is in a process group of its own, so that Ctrl-C does not reach it; it never sees
 //! the preload library; what it says is in `server-says` of the instance until it is ready.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use terral_client::{Client, ErrorKind};
 use crate::instances;
 use crate::report::{code, say};
 
+/// The library that serves programs.
+const LIBRARY: &str = "libterral_preload.so";
 /// What a server says while it starts.
 const SAYS: &str = "server-says";
 /// A server that was told to leave may finish what it is writing for so long.
@@ -38,6 +41,8 @@ pub struct Start {
     pub target: Option<PathBuf>,
     /// Memory bound, for a new instance.
     pub memory_bytes: u64,
+    /// Memory to keep ready for writers.
+    pub ready_bytes: Option<u64>,
     /// Whether it finishes by itself once we are gone.
     pub ends_with_us: bool,
 }
@@ -67,13 +72,25 @@ impl Start {
             command.arg("--to").arg(target);
         }
         command.arg("--memory").arg(self.memory_bytes.to_string());
+        if let Some(ready) = self.ready_bytes {
+            command.arg("--ready").arg(ready.to_string());
+        }
         if self.ends_with_us {
             command.arg("--launcher").arg(std::process::id().to_string());
         }
-        command.env_remove("LD_PRELOAD").env_remove("TERRAL_INSTANCE").env_remove("TERRAL_PREFIX");
+        // Ourselves under `terral run`, its library would put back what is only removed.
+        command.env_remove("LD_PRELOAD").env("TERRAL_INSTANCE", "").env_remove("TERRAL_PREFIX");
         command.current_dir("/").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
         command.spawn().context("starting the server")
+    }
+
+    /// Whether this process of ours serves the instance and can be reached, where `before` is what
+    /// a server that is gone left.
+    fn is_up(&self, child: &Child, before: Option<(u64, i64, i64)>) -> bool {
+        let now = self.socket();
+        let known = terral_server::server_pid(&self.instance) == Some(child.id());
+        known && now.is_some() && now != before
     }
 
     /// What tells one start's socket from another's.
@@ -87,8 +104,7 @@ impl Start {
         let mut child = self.spawn()?;
         let begin = Instant::now();
         loop {
-            let now = self.socket();
-            if now.is_some() && now != before {
+            if self.is_up(&child, before) {
                 return Ok(child);
             }
             if let Some(status) = child.try_wait().context("server")? {
@@ -255,7 +271,6 @@ pub fn remove_unused(instance: &Path) {
 /// # Errors
 /// If it is not where it is installed or built.
 pub fn preload_library() -> Result<PathBuf> {
-    const NAME: &str = "libterral_preload.so";
     if let Some(path) = std::env::var_os("TERRAL_PRELOAD").map(PathBuf::from) {
         if path.is_absolute() && path.is_file() {
             return Ok(path);
@@ -265,23 +280,27 @@ pub fn preload_library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("terral: own path")?;
     let home = program.parent().unwrap_or(Path::new("/"));
     for place in ["../lib/terral", "../lib", "."] {
-        if let Ok(found) = home.join(place).join(NAME).canonicalize() {
+        if let Ok(found) = home.join(place).join(LIBRARY).canonicalize() {
             return Ok(found);
         }
     }
     bail!(
-        "{NAME}: not beside {}: build it (cargo build --release -p terral-preload) or say where it \
-         is with TERRAL_PRELOAD=PATH",
+        "{LIBRARY}: not beside {}: build it (cargo build --release -p terral-preload) or say where \
+         it is with TERRAL_PRELOAD=PATH",
         program.display()
     )
 }
 
-/// `LD_PRELOAD` with `library` before what is there.
+/// `LD_PRELOAD` with `library` before what is there, in place of another one of ours.
 pub fn preload_list(library: &Path, inherited: Option<OsString>) -> OsString {
     let mut list = OsString::from(library);
-    if let Some(inherited) = inherited.filter(|inherited| !inherited.is_empty()) {
-        list.push(":");
-        list.push(inherited);
+    let inherited = inherited.unwrap_or_default();
+    let entries = inherited.as_bytes().split(|byte| matches!(byte, b':' | b' '));
+    for entry in entries.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes) {
+        if Path::new(entry).file_name() != Some(OsStr::new(LIBRARY)) {
+            list.push(":");
+            list.push(entry);
+        }
     }
     list
 }

@@ -4,7 +4,7 @@
 //! descriptor, so that a signal never reaches a stranger.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -15,7 +15,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 #[derive(Default)]
 struct Seen {
     count: AtomicU32,
-    last: AtomicI32,
     command: Mutex<Option<OwnedFd>>,
 }
 
@@ -41,8 +40,7 @@ impl Signals {
         let seen = signals.0.clone();
         std::thread::spawn(move || {
             for signal in incoming.forever() {
-                seen.last.store(signal, Ordering::SeqCst);
-                seen.count.fetch_add(1, Ordering::SeqCst);
+                seen.count.fetch_add(u32::from(signal != SIGHUP), Ordering::SeqCst);
                 if !terminal_tells_command(signal) {
                     seen.pass_on(signal);
                 }
@@ -63,19 +61,9 @@ impl Signals {
         *self.0.command.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many came.
+    /// How many came that asked to end. That the terminal is gone does not.
     pub fn count(&self) -> u32 {
         self.0.count.load(Ordering::SeqCst)
-    }
-
-    /// Whether the last one was a plain request to end (`SIGTERM`), which nobody will repeat.
-    pub fn asked_to_end(&self) -> bool {
-        self.0.last.load(Ordering::SeqCst) == SIGTERM
-    }
-
-    /// Whether the last one said that the terminal is gone.
-    pub fn hung_up(&self) -> bool {
-        self.0.last.load(Ordering::SeqCst) == SIGHUP
     }
 }
 

@@ -8,9 +8,9 @@ use clap::Args;
 use serde_json::json;
 use terral_client::{Kind, Safety, Status};
 
+use crate::debt::{owed, time_left};
 use crate::instances::{Which, place};
 use crate::report;
-use crate::status::{owed, time_left};
 use crate::units::{bytes, count, time};
 
 /// Shows a file's attributes, where its bytes are safe, and what is still owed
@@ -32,7 +32,7 @@ pub struct Arguments {
 
 /// Shows it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
-    let client = arguments.which.connect()?;
+    let client = arguments.which.observe()?;
     for path in &arguments.paths {
         let placed = place(path)?;
         let safety = client.safety(&placed)?;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, Drain, Status};
+use terral_client::{Client, Status};
 
+use crate::debt::{causes, owed};
 use crate::instances::{self, Which};
 use crate::report::{self, code};
 use crate::summary::calls;
@@ -30,7 +31,7 @@ pub struct Arguments {
     /// A list of objects, one for each instance
     #[arg(long)]
     json: bool,
-    /// Again every second, until Ctrl-C
+    /// Again every second, until Ctrl-C; waits for a server if none is there
     #[arg(long)]
     watch: bool,
 }
@@ -45,7 +46,7 @@ struct Answer {
 
 fn ask(name: String, path: &Path, served: bool) -> Answer {
     // A server that goes while it is asked is gone.
-    let status = served.then(|| Client::connect(path).and_then(|client| client.status()).ok());
+    let status = served.then(|| Client::observe(path).and_then(|client| client.status()).ok());
     let to = instances::target(path).map(|to| to.display().to_string());
     Answer { name, path: path.display().to_string(), to, status: status.flatten() }
 }
@@ -53,7 +54,7 @@ fn ask(name: String, path: &Path, served: bool) -> Answer {
 fn ask_all(which: &Which) -> Result<Vec<Answer>> {
     if which.named().is_some() {
         let path = which.path()?;
-        let client = which.connect()?;
+        let client = which.observe()?;
         let mut answer = ask(instances::name_of(&path), &path, false);
         answer.status = Some(client.status()?);
         return Ok(vec![answer]);
@@ -75,24 +76,45 @@ fn as_json(answer: &Answer) -> Value {
 
 /// Shows it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
+    if arguments.watch {
+        return watch(arguments);
+    }
+    let answers = ask_all(&arguments.which)?;
+    show(&answers, arguments.json)?;
+    let served = answers.iter().any(|answer| answer.status.is_some());
+    Ok(if served { 0 } else { code::NO_SERVER })
+}
+
+/// Again and again; a server that is not there yet, or not any more, is waited for.
+fn watch(arguments: &Arguments) -> Result<u8> {
     loop {
-        let answers = ask_all(&arguments.which)?;
-        if arguments.json {
-            report::json(&answers.iter().map(as_json).collect::<Vec<_>>())?;
-        } else {
-            let shown: Vec<String> = answers.iter().map(text).collect();
-            let mut out = std::io::stdout().lock();
-            if arguments.watch && std::io::stdout().is_terminal() {
-                write!(out, "\x1b[H\x1b[2J")?;
-            }
-            writeln!(out, "{}", shown.join("\n"))?;
+        let answers = ask_all(&arguments.which);
+        let mut out = std::io::stdout().lock();
+        if !arguments.json && out.is_terminal() {
+            write!(out, "\x1b[H\x1b[2J")?;
         }
-        if !arguments.watch {
-            let served = answers.iter().any(|answer| answer.status.is_some());
-            return Ok(if served { 0 } else { code::NO_SERVER });
+        drop(out);
+        match answers {
+            Ok(answers) => show(&answers, arguments.json)?,
+            Err(_) if arguments.json => show(&[], true)?,
+            Err(error) => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{error:#}\nwaiting for a server; Ctrl-C ends this")?;
+                out.flush()?;
+            }
         }
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+fn show(answers: &[Answer], json: bool) -> Result<()> {
+    if json {
+        return report::json(&answers.iter().map(as_json).collect::<Vec<_>>());
+    }
+    let shown: Vec<String> = answers.iter().map(text).collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", shown.join("\n"))?;
+    Ok(out.flush()?)
 }
 
 fn text(answer: &Answer) -> String {
@@ -128,13 +150,9 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
         ),
     )];
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));
-    // One of them asks for this status.
-    let now = u64::from(status.sessions.saturating_sub(1));
-    let ever = totals.sessions.saturating_sub(1);
-    rows.push((
-        "programs",
-        format!("{} now, {} so far: {}", plural(now, "process", "processes"), ever, calls(totals)),
-    ));
+    let now = plural(status.sessions.into(), "process", "processes");
+    let ever = count(totals.sessions);
+    rows.push(("programs", format!("{now} now, {ever} so far: {}", calls(totals))));
     let moved = |sum: u64, ns: u64| format!("{} at {}", bytes(sum), rate(sum, ns as f64 / 1e9));
     if totals.writes > 0 {
         rows.push(("wrote", moved(totals.written_bytes, totals.write_ns)));
@@ -149,38 +167,8 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
         let verified = bytes(drain.verified_bytes);
         rows.push(("drained", format!("{files}, {speed}, {verified} verified")));
     }
-    rows.extend(drain.failures.iter().map(|failure| ("failing", failure.clone())));
+    rows.extend(causes(drain).into_iter().map(|cause| ("failing", cause)));
     rows.extend(drain.conflicts.iter().map(|conflict| ("conflict", conflict.clone())));
+    rows.extend(status.warnings.iter().map(|warning| ("warning", warning.clone())));
     rows
-}
-
-/// The debt in words.
-pub fn owed(drain: &Drain) -> String {
-    if !is_owed(drain) {
-        let settled = drain.settled || drain.files == 0;
-        return if settled { "nothing" } else { "nothing; not yet made safe on disk" }.into();
-    }
-    let mut text = format!(
-        "{} in {}, {}, oldest {}",
-        bytes(drain.owed_bytes),
-        plural(drain.owed_files, "file", "files"),
-        plural(drain.owed_names, "name operation", "name operations"),
-        duration(Duration::from_millis(drain.oldest_ms))
-    );
-    if let Some(left) = time_left(drain) {
-        let _ = write!(text, ", about {} to go", duration(left));
-    }
-    text
-}
-
-/// Whether the permanent directory lacks anything.
-pub fn is_owed(drain: &Drain) -> bool {
-    drain.owed_bytes + drain.owed_files + drain.owed_names > 0
-}
-
-/// How long the debt takes at the rate seen so far.
-pub fn time_left(drain: &Drain) -> Option<Duration> {
-    let known = drain.bytes > 0 && drain.busy_ms > 0 && drain.owed_bytes > 0;
-    let left_ms = || drain.owed_bytes as f64 * drain.busy_ms as f64 / drain.bytes as f64;
-    known.then(|| Duration::from_millis(left_ms() as u64))
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use terral_client::{Status, Totals};
 
+use crate::debt::{causes, debt, is_owed};
+use crate::past::Past;
+use crate::takeover::Earlier;
 use crate::units::{bytes, count, duration, plural, rate};
 
 /// Where what a run wrote is.
@@ -38,16 +41,32 @@ pub struct Summary<'a> {
     pub restarts: u32,
     /// Where everything is.
     pub state: Whereabouts,
-    /// What programs did. Without the run's own session.
+    /// What programs did.
     pub totals: Totals,
     /// The server at the end.
     pub server: &'a Status,
     /// Files that programs wrote past Terral, and where they were saved.
     pub strays: &'a [String],
+    /// What went past Terral.
+    pub past: &'a Past,
+    /// What earlier runs had left in memory for the same directory.
+    pub earlier: &'a [Earlier],
 }
 
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
+}
+
+/// What became of an earlier run's memory.
+fn told(earlier: &Earlier) -> (&'static str, String) {
+    let (name, owed) = (&earlier.instance, plural(earlier.owed, "name", "names"));
+    match &earlier.why {
+        None => ("took over", format!("{name} of an earlier run, with {owed} owed")),
+        Some(why) => {
+            let brought = bytes(earlier.brought_bytes);
+            ("brought", format!("{brought} of {name} of an earlier run first: {why}"))
+        }
+    }
 }
 
 impl Summary<'_> {
@@ -99,11 +118,19 @@ impl Summary<'_> {
             let times = plural(self.restarts.into(), "time", "times");
             rows.push(("server", format!("started again {times}, nothing lost")));
         }
+        rows.extend(self.earlier.iter().map(told));
         rows.extend(drain.conflicts.iter().map(|conflict| ("conflict", conflict.clone())));
+        rows.extend(self.server.warnings.iter().map(|warning| ("warning", warning.clone())));
         if self.state != Whereabouts::Arrived {
-            rows.extend(drain.failures.iter().map(|failure| ("failed", failure.clone())));
+            rows.extend(causes(drain).into_iter().map(|cause| ("failed", cause)));
         }
         rows
+    }
+
+    /// Whether something in it should be seen even by who does not ask.
+    pub fn matters(&self) -> bool {
+        let (drain, warnings) = (&self.server.drain, &self.server.warnings);
+        self.state == Whereabouts::Owed || !drain.conflicts.is_empty() || !warnings.is_empty()
     }
 
     /// Some aligned lines.
@@ -111,10 +138,13 @@ impl Summary<'_> {
         let drain = &self.server.drain;
         let mut text = String::from("terral: ");
         let directory = self.directory.display();
-        let owed = bytes(drain.owed_bytes);
+        let owed = debt(drain);
         match self.state {
-            Whereabouts::Owed => {
+            Whereabouts::Owed if is_owed(drain) => {
                 let _ = write!(text, "{owed} NOT YET in {directory}");
+            }
+            Whereabouts::Owed => {
+                let _ = write!(text, "all in {directory}, which has not made it safe on disk yet");
             }
             Whereabouts::OnItsWay => {
                 let _ = write!(text, "{owed} on the way to {directory}");

@@ -114,6 +114,29 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
+/// Reads `90`, `1.5s`, `10m`, `2h`; a plain number is seconds.
+///
+/// # Errors
+/// If it is not a number with at most one such unit, or longer than a year.
+pub fn parse_duration(text: &str) -> Result<Duration> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "s" | "sec" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => bail!("{text}: not a time (examples: 30, 90s, 10m, 2h)"),
+    };
+    let seconds = number.parse::<f64>().map(|number| number * factor);
+    match seconds {
+        Ok(seconds) if seconds <= 366.0 * 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => bail!("{text}: not a time (examples: 30, 90s, 10m, 2h)"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

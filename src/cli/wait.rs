@@ -9,10 +9,12 @@ use clap::Args;
 use serde_json::json;
 use terral_client::{Client, Kind};
 
+use crate::debt::first_cause;
+use crate::debt::{is_owed, owed};
 use crate::instances::{Which, place};
 use crate::progress::{Progress, status_when_told};
 use crate::report::{self, code, failure};
-use crate::status::{is_owed, owed};
+use crate::units::parse_duration;
 
 const POLL: Duration = Duration::from_millis(50);
 
@@ -20,18 +22,19 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 #[command(after_help = "\
 Files that are open are brought too; a new one is published, under its name, when it is closed, so
-waiting for one that stays open waits until then. Ends with 0 when all is there, 74 after --timeout.
+waiting for one that stays open waits until then. Ends with 0 when all is there, 74 after
+--wait-timeout.
 
 Examples:
   terral wait
   terral wait /terral/restart.1000 && rm -f old-restart
-  terral wait --timeout 60 results/")]
+  terral wait --wait-timeout 10m results/")]
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Give up after so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    /// Give up after so long (30, 90s, 10m, 2h)
+    #[arg(long, alias = "timeout", value_name = "TIME", value_parser = parse_duration)]
+    wait_timeout: Option<Duration>,
     /// One object at the end
     #[arg(long)]
     json: bool,
@@ -42,7 +45,7 @@ pub struct Arguments {
 
 /// Waits.
 pub fn main(arguments: &Arguments) -> Result<u8> {
-    let client = arguments.which.connect()?;
+    let client = arguments.which.observe()?;
     let mut places: Vec<Vec<u8>> = Vec::new();
     for path in &arguments.paths {
         let placed = place(path)?;
@@ -59,7 +62,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             all_there(&client, &mut places)?
         };
         let seconds = begin.elapsed().as_secs_f64();
-        let late = arguments.timeout.is_some_and(|limit| seconds >= limit);
+        let late = arguments.wait_timeout.is_some_and(|limit| begin.elapsed() >= limit);
         if done || late {
             progress.clear();
             if arguments.json {
@@ -69,7 +72,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             if done {
                 return Ok(0);
             }
-            let failures = status.drain.failures.last().map(|last| format!("; {last}"));
+            let failures = first_cause(&status.drain).map(|cause| format!(": {cause}"));
             let (owed, failures) = (owed(&status.drain), failures.unwrap_or_default());
             return Err(failure(code::OWED, format!("still owed: {owed}{failures}")));
         }

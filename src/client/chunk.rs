@@ -12,6 +12,7 @@ use terral_format::geometry::{HAZARDS, PAGE_BYTES, SEGMENT_PAGES, SEGMENTS_MAX};
 use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber};
 use terral_format::pages::{self, Met};
+use terral_transport::fault;
 
 use crate::session::{Memory, Own};
 
@@ -231,7 +232,7 @@ impl<'c> Piece<'c> {
             if number < self.last && pages::was_valid(notes.words(), self.first, number) {
                 arena.read(page, at, piece, state)?;
             } else {
-                piece.fill(0);
+                fault::clear(piece)?;
             }
             at += length;
         }

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use terral_format::capability::Caveat;
 use terral_format::ids::DescriptionSlot;
 use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
     Spare, Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::kept;
 
 use crate::file::File;
 use crate::names::{Followed, shown};
@@ -41,9 +43,41 @@ impl Client {
         Connection::open(instance).map(Client)
     }
 
+    /// As [`Client::beside`], for who only looks: it never has a session, so the server neither
+    /// counts it as a program nor waits for it. It can look at names, at where files are safe, and
+    /// at the server, and tell that what is owed shall be brought; all else is
+    /// [`ErrorKind::Invalid`].
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn observe(instance: &Path) -> Result<Self> {
+        Connection::observe(instance).map(Client)
+    }
+
+    /// Whether programs wait for memory now, as the server has noted; nobody is asked.
+    pub fn programs_wait(&self) -> bool {
+        self.0.memory.superblock().waiting.load(Ordering::Relaxed) != 0
+    }
+
     /// The directory of the instance.
     pub fn instance(&self) -> &Path {
         self.0.instance()
+    }
+
+    /// Makes sure of all that this process needs of the server's user: to be called before it
+    /// becomes another, for whom the instance is closed.
+    pub fn prepare(&self) -> Result<()> {
+        kept::keep(self.0.instance());
+        self.0.own().map(drop)
+    }
+
+    /// Narrows what this process may do from now on; its children, what they begin with. What runs
+    /// out ends reads and writes within a second, while a server runs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] if nothing is left of it.
+    pub fn narrow(&self, caveat: Caveat) -> Result<()> {
+        self.0.narrow(caveat)
     }
 
     fn done(&self, request: Request<'_>) -> Result<()> {
@@ -96,8 +130,12 @@ impl Client {
 
     /// Opens or creates a file, or opens a directory to look at.
     pub fn open(&self, path: &[u8], how: OpenHow) -> Result<File> {
-        let Spare { file, description, nonce } = match self.0.create_deferred(path, how) {
-            Some(created) => created,
+        let done = self.0.open_deferred(path, how).or_else(|| self.0.create_deferred(path, how));
+        if done.is_none() && !how.create && self.0.memory.lacks(path) {
+            return Err(Error::new(ErrorKind::NotFound, shown(path)));
+        }
+        let Spare { file, description, nonce } = match done {
+            Some(opened) => opened,
             None => match self.0.call(Request::Open { path, how })? {
                 Reply::Opened { description, nonce, file } => Spare { file, description, nonce },
                 _ => return Err(unexpected()),
@@ -126,11 +164,17 @@ impl Client {
 
     /// Makes a directory.
     pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+        if self.0.make_directory_deferred(path, mode) {
+            return Ok(());
+        }
         self.done(Request::MakeDirectory { path, mode })
     }
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        if self.0.remove_directory_deferred(path) {
+            return Ok(());
+        }
         self.done(Request::RemoveDirectory(path))
     }
 
@@ -144,6 +188,9 @@ impl Client {
 
     /// Moves a name.
     pub fn rename(&self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
+        if self.0.rename_deferred(from, to, how) {
+            return Ok(());
+        }
         self.done(Request::Rename { from, to, how })
     }
 

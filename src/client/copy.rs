@@ -10,6 +10,7 @@ use terral_format::message::{FileRef, Request};
 use terral_format::size::{self, SizeWord};
 use terral_format::tables::{FileHeader, FileRecord};
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::fault;
 
 use crate::chunk::{Notes, PATIENCE, Piece, pause, thread_hint};
 use crate::map;
@@ -337,7 +338,7 @@ impl Chunks {
                 self.stage(connection, index)?;
                 continue;
             } else {
-                into.fill(0);
+                fault::clear(into)?;
                 fence(Ordering::Acquire);
                 true
             };

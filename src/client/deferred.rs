@@ -1,77 +1,100 @@
-//! Changes that need not wait for the server: small files made, closed and removed, attributes of
-//! open files. See `terral_format::deferred` for how they are ordered with all others. What cannot
-//! be deferred now is asked for, and nobody sees a difference.
+//! Changes that need not wait for the server: files opened and closed, attributes of open files;
+//! names are `deferred_names`'. See `terral_format::deferred` for how they are ordered with all
+//! others. What cannot be deferred now is asked for, and nobody sees a difference.
 
 use std::sync::atomic::Ordering;
 
+use terral_format::capability::Operations;
+use terral_format::changes::{Deferred, Made};
 use terral_format::deferred::{CHANGE_BYTES, Claim, Key};
-use terral_format::geometry::NAME_MAX;
-use terral_format::ids::{DescriptionSlot, Ino};
-use terral_format::message::{Change, Deferred, FileRef, Kind, OpenHow, Reply, Request, Spare};
-use terral_format::names::{Inode, Lookup, flag, hash, index_of};
-use terral_format::tables::access;
+use terral_format::ids::{DescriptionSlot, FileSlot};
+use terral_format::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Spare};
+use terral_format::names::{Inode, flag, index_of};
+use terral_format::size::SizeWord;
+use terral_format::tables::{FileHeader, FileRecord, access};
 use terral_format::{Result, frame};
+use terral_transport::permission::acting;
 use terral_transport::requests;
 
 use crate::file::now_ns;
-use crate::in_hand::SPARES;
-use crate::names::Known;
+use crate::in_hand::{SPARES, put_back, take_one};
+use crate::pending::Known;
 use crate::session::{Connection, Own};
 
 /// After so many deferred changes the server shall look soon: there is room for a thousand.
 const MANY: u64 = 64;
 /// Who has asked so often for what could be deferred gets the right to.
 const ASKED: u32 = 2;
-/// Sticky directories (mode 01000) need a look at who owns what.
-const STICKY: u16 = 0o1000;
-/// What a directory must let who makes or removes a name in it: write and search.
-const CHANGE: u32 = 3;
+/// Bits of a mode: who reads, and who writes.
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
 
 /// A claim, and the words it is of.
-struct Held<'c> {
+pub(crate) struct Held<'c> {
     connection: &'c Connection,
-    claim: Claim,
+    own: &'c Own,
+    authority: u32,
+    pub(crate) claim: Claim,
     /// The session's claims before this one.
     count: u64,
 }
 
 impl Held<'_> {
-    /// Whether the gate is open; looked at after the claim.
-    fn is_open(&self) -> bool {
+    /// Whether the gate is open, and a change that needs these operations still allowed; looked at
+    /// after the claim.
+    pub(crate) fn is_open(&self, needs: Operations, now_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0
             && superblock.server_pid.load(Ordering::SeqCst) != 0
+            && self.own.check(needs.0.into()).is_ok()
+            && self.own.lasts(now_ns)
     }
 
-    fn withdraw(self) {
+    pub(crate) fn withdraw(self) {
         self.connection.memory.deferred().withdraw(self.claim);
     }
 
-    fn commit(self, change: &Deferred<'_>) -> bool {
-        let mut buffer = [0; CHANGE_BYTES];
-        let Ok(bytes) = frame::encode_into(change, &mut buffer) else {
-            self.withdraw();
-            return false;
-        };
-        let done = self.connection.memory.deferred().commit(self.claim, bytes);
+    pub(crate) fn commit(self, change: Deferred<'_>) -> bool {
+        self.commit_with(None, change)
+    }
+
+    /// Commits what is about two keys; `other` is claimed, too.
+    pub(crate) fn commit_with(self, other: Option<Claim>, change: Deferred<'_>) -> bool {
+        let (mut buffer, table) = ([0; CHANGE_BYTES], self.connection.memory.deferred());
+        let made = Made { authority: self.authority, change };
+        let bytes = frame::encode_into(&made, &mut buffer).ok();
+        let shaded = bytes.filter(|bytes| other.is_none_or(|other| table.shadow(other, bytes)));
+        let done = shaded.is_some_and(|bytes| table.commit(self.claim, bytes));
         if done {
+            other.into_iter().for_each(|other| table.cast(other));
             let many = self.count.is_multiple_of(MANY);
             requests::ring_deferred(self.connection.memory.bell(), many);
+        } else {
+            table.withdraw(self.claim);
+            other.into_iter().for_each(|other| table.withdraw(other));
         }
         done
     }
 }
 
 impl Connection {
-    fn claim(&self, key: Key, alone: bool) -> Option<Held<'_>> {
+    pub(crate) fn claim(&self, key: Key, alone: bool) -> Option<Held<'_>> {
         let own = self.own().ok()?;
+        let authority = own.authority(self).ok()?;
         let count = own.in_hand.claims.fetch_add(1, Ordering::Relaxed);
         let claim = self.memory.deferred().claim(key, own.index, count, alone)?;
-        Some(Held { connection: self, claim, count })
+        Some(Held { connection: self, own, authority, claim, count })
+    }
+
+    /// Claims a second key for the same change.
+    pub(crate) fn claim_too(&self, held: &Held<'_>, key: Key) -> Option<Claim> {
+        self.memory.deferred().claim(key, self.own().ok()?.index, held.count, true)
     }
 
     /// Whether this session may defer changes; who asks often enough gets the right to.
-    fn may_defer(&self, kernel: bool) -> bool {
+    pub(crate) fn may_defer(&self, kernel: bool) -> bool {
         let Ok(own) = self.own() else { return false };
         let hand = &own.in_hand;
         if hand.may_defer.load(Ordering::Acquire) {
@@ -98,7 +121,7 @@ impl Connection {
         reply.map(drop)
     }
 
-    fn spare(&self, kernel: bool) -> Option<Spare> {
+    pub(crate) fn spare(&self, kernel: bool) -> Option<Spare> {
         let own = self.own().ok()?;
         if !own.in_hand.are(kernel) {
             return None;
@@ -112,100 +135,27 @@ impl Connection {
         own.in_hand.take()
     }
 
-    /// The directory and name of `path`, if this user may change it and it has no names that only
-    /// the backing knows.
-    fn place<'p>(&self, path: &'p [u8]) -> Option<(Inode, &'p [u8])> {
-        let cut = path.iter().rposition(|byte| *byte == b'/');
-        let (above, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
-        let Known::Here(directory) = self.memory.walk(above) else { return None };
-        let person = &self.memory.person;
-        let may = person.may(&directory.attributes(), CHANGE);
-        let plain = directory.kind == Kind::Directory
-            && (person.is_root() || directory.mode & STICKY == 0)
-            && !directory.is(flag::OVERLAY);
-        let named = !name.is_empty() && name.len() <= NAME_MAX;
-        (may && plain && named).then_some((directory, name))
-    }
-
-    /// Whether `directory` is still one, and what has this name in it.
-    fn look_again(&self, directory: Ino, name: &[u8]) -> Option<Lookup> {
-        self.memory.look(|table| {
-            let still = table.find(directory)?;
-            (still.kind == Kind::Directory).then(|| table.lookup(directory, name))
-        })
-    }
-
-    /// Creates a file of which nothing is known, for writing. `None`: ask.
-    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Spare> {
-        let kernel = u64::from(how.access) & access::KERNEL != 0;
-        let plain = how.create && !how.directory && !how.unnamed;
-        if !plain || u64::from(how.access) & access::WRITE == 0 {
-            return None;
-        }
-        let (directory, name) = self.place(path)?;
-        let held = self.claim(Key::name(hash(index_of(directory.ino), name)), true)?;
-        let missing = matches!(self.look_again(directory.ino, name), Some(Lookup::Missing));
-        let may = missing && held.is_open() && self.may_defer(kernel);
-        let Some(spare) = may.then(|| self.spare(kernel)).flatten() else {
-            held.withdraw();
-            return None;
-        };
-        let time_ns = now_ns();
-        let header = self.memory.header(spare.file.slot)?;
-        header.modified_ns.store(time_ns, Ordering::Relaxed);
-        header.accessed_ns.store(time_ns, Ordering::Relaxed);
-        let words = self.memory.description(spare.description.0)?;
-        words.access.store(how.access.into(), Ordering::Relaxed);
-        let (ino, parent, mode) = (spare.file.ino, directory.ino, how.mode);
-        held.commit(&Deferred::Create { ino, parent, name, mode, time_ns }).then_some(spare)
-    }
-
-    /// Removes a file's name. False: ask.
-    pub(crate) fn unlink_deferred(&self, path: &[u8]) -> bool {
-        let Some((directory, name)) = self.place(path) else { return false };
-        if !self.may_defer(true) {
-            return false;
-        }
-        let key = Key::name(hash(index_of(directory.ino), name));
-        let Some(held) = self.claim(key, true) else { return false };
-        let ino = match self.look_again(directory.ino, name) {
-            Some(Lookup::Found(inode)) if self.is_plain(&inode) && held.is_open() => inode.ino,
-            _ => {
-                held.withdraw();
-                return false;
-            }
-        };
-        let (parent, time_ns) = (directory.ino, now_ns());
-        held.commit(&Deferred::Unlink { parent, name, ino, time_ns })
-    }
-
-    /// A file whose only name can go without anything being brought from the backing first.
-    fn is_plain(&self, inode: &Inode) -> bool {
-        let alone = inode.kind == Kind::File && inode.links == 1 && !inode.is(flag::ALIAS);
-        let record = inode.slot.and_then(|slot| self.memory.record(slot));
-        let brought = record.is_none_or(|record| record.backed_bytes.load(Ordering::SeqCst) == 0);
-        alone && brought
-    }
-
     /// Changes attributes of an open file. False: ask.
     pub(crate) fn change_deferred(&self, file: FileRef, change: Change) -> bool {
         let Some(inode) = self.memory.look(|table| table.find(file.ino)) else { return false };
-        let person = &self.memory.person;
+        let person = &acting().person;
         let gives_away = change.uid.is_some() || change.gid.is_some();
         let own = person.owns(&inode.attributes()) && (person.is_root() || !gives_away);
-        if inode.kind != Kind::File || !own || !self.may_defer(true) {
+        // Writers look at the table for those.
+        let set_id = change.mode.is_some_and(|mode| mode & SET_ID != 0);
+        if inode.kind != Kind::File || !own || set_id || !self.may_defer(true) {
             return false;
         }
         let Some(header) = self.memory.header(file.slot) else { return false };
         let Some(held) = self.claim(Key::attributes(index_of(file.ino)), false) else {
             return false;
         };
-        if !held.is_open() {
+        let (ino, time_ns) = (file.ino, now_ns());
+        if !held.is_open(Operations::WRITE, time_ns) {
             held.withdraw();
             return false;
         }
-        let (ino, time_ns) = (file.ino, now_ns());
-        let done = held.commit(&Deferred::Change { ino, change, time_ns });
+        let done = held.commit(Deferred::Change { ino, change, time_ns: change.made_ns(time_ns) });
         if done {
             // Not later: what is written next has a time of its own.
             if let Some(time) = change.modified_ns {
@@ -218,13 +168,100 @@ impl Connection {
         done
     }
 
+    /// Opens what is there. `None`: ask.
+    pub(crate) fn open_deferred(&self, path: &[u8], how: OpenHow) -> Option<Spare> {
+        if how.unnamed || how.exclusive {
+            return None;
+        }
+        let (directory, name) = self.parent(path)?;
+        let inode = self.openable(&directory, name, how)?;
+        if !self.may_defer(true) {
+            return None;
+        }
+        let hand = &self.own().ok()?.page().hand.descriptions;
+        let number = take_one(hand)?;
+        let description = DescriptionSlot(number as u32);
+        let spare = Spare { file: file_of(&inode), description, nonce: (number >> 32) as u32 };
+        let opened = self.claim(Key::opening(index_of(inode.ino)), false);
+        let opened = opened.and_then(|held| self.open_claimed(held, &directory, name, how, spare));
+        if opened.is_none() {
+            put_back(hand, number);
+        }
+        opened
+    }
+
+    fn open_claimed(
+        &self,
+        held: Held<'_>,
+        directory: &Inode,
+        name: &[u8],
+        how: OpenHow,
+        spare: Spare,
+    ) -> Option<Spare> {
+        let (ino, Spare { file, description, nonce }) = (spare.file.ino, spare);
+        let closing = self.memory.superblock().closing.load(Ordering::SeqCst) == ino.0;
+        let (now, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
+        let still = !closing && held.is_open(Operations(rights), now);
+        let found = still.then(|| self.openable(directory, name, how)).flatten();
+        let words = found.filter(|found| file_of(found) == file);
+        let Some(words) = words.and_then(|_| self.memory.description(description.0)) else {
+            held.withdraw();
+            return None;
+        };
+        let access = how.access & !(access::LINK as u8);
+        let values = [(&words.ino, ino.0), (&words.file, file.slot.0.into())];
+        let values = values.into_iter().chain([(&words.access, access.into()), (&words.offset, 0)]);
+        values.for_each(|(word, value)| word.store(value, Ordering::SeqCst));
+        words.nonce.store(nonce.into(), Ordering::SeqCst);
+        if !held.commit(Deferred::Open { ino, description, nonce, access }) {
+            words.nonce.store(0, Ordering::SeqCst);
+            return None;
+        }
+        if how.truncate {
+            self.memory.header(file.slot)?.wrote(now);
+        }
+        Some(spare)
+    }
+
+    /// What has a name, if it can be opened so without anything being done to it before.
+    fn openable(&self, directory: &Inode, name: &[u8], how: OpenHow) -> Option<Inode> {
+        let found = self.memory.look(|table| Some(self.memory.child(table, directory, name)))?;
+        let Known::Here(inode) = found else { return None };
+        let (reads, writes) =
+            (u64::from(how.access) & access::READ != 0, u64::from(how.access) & access::WRITE != 0);
+        let want = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
+        let may = acting().person.may(&inode.attributes(), want);
+        let set_id = u32::from(inode.mode) & SET_ID != 0;
+        let cuts = how.truncate && (!writes || set_id);
+        let fits = match inode.kind {
+            Kind::File => !how.directory && self.is_in_memory(&inode, how.truncate),
+            Kind::Directory => !writes && !how.create && !inode.is(flag::SPARE),
+            Kind::Symlink => false,
+        };
+        (may && fits && !cuts).then_some(inode)
+    }
+
+    /// Whether a file has its record, and is `empty` if it must be.
+    fn is_in_memory(&self, inode: &Inode, empty: bool) -> bool {
+        let Some(slot) = inode.slot else { return false };
+        let own = |record: &FileRecord| record.ino.load(Ordering::SeqCst) == inode.ino.0;
+        let sized = |header: &FileHeader| SizeWord::load(&header.size).size() > 0;
+        self.memory.record(slot).is_some_and(own)
+            && self.memory.header(slot).is_some_and(|header| !(empty && sized(header)))
+    }
+
     /// Says that a descriptor was closed. False: tell.
     pub(crate) fn close_deferred(&self, description: DescriptionSlot, nonce: u32) -> bool {
         let Some(held) = self.claim(Key::description(description.0), false) else { return false };
-        if !held.is_open() {
+        // Whoever knows the nonce may, whatever else has run out.
+        if !held.is_open(Operations(0), 0) {
             held.withdraw();
             return false;
         }
-        held.commit(&Deferred::Close { description, nonce })
+        held.commit(Deferred::Close { description, nonce })
     }
+}
+
+fn file_of(inode: &Inode) -> FileRef {
+    FileRef { ino: inode.ino, slot: inode.slot.unwrap_or(FileSlot(u32::MAX)) }
 }

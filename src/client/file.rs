@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use terral_format::deferred::Key;
 use terral_format::geometry::FILE_BYTES_MAX;
 use terral_format::ids::{DescriptionSlot, Ino};
 use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
 use terral_format::message::{
-    Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow,
+    Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
 };
 use terral_format::names::Table;
 use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
+use terral_transport::permission::acting;
 
 use crate::copy::Chunks;
 use crate::holes::Extent;
-use crate::locks::LockTurn;
+use crate::locks::{LockTurn, LockWait};
 use crate::session::{Connection, unexpected};
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
@@ -109,13 +111,13 @@ impl File {
         }
     }
 
-    /// Sets or clears `O_APPEND`, for all who share the description.
-    pub fn set_append(&self, on: bool) {
+    /// Sets or clears [`access::APPEND`] or [`access::DIRECT`], for all who share the description.
+    pub fn set_flag(&self, flag: u64, on: bool) {
         if let Ok(words) = self.words() {
             if on {
-                words.access.fetch_or(access::APPEND, Ordering::Relaxed);
+                words.access.fetch_or(flag, Ordering::Relaxed);
             } else {
-                words.access.fetch_and(!access::APPEND, Ordering::Relaxed);
+                words.access.fetch_and(!flag, Ordering::Relaxed);
             }
         }
     }
@@ -125,10 +127,21 @@ impl File {
         if words.access.load(Ordering::Relaxed) & need == 0 {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
+        self.connection.own()?.check(need)?;
         if self.is_directory() {
             return Err(Error::new(ErrorKind::IsDirectory, "descriptor"));
         }
         Ok(words)
+    }
+
+    /// Before bytes are written: who is not root takes set-id bits off.
+    #[inline]
+    fn drop_set_id(&self, bytes: usize) -> Result<()> {
+        let mode = self.connection.memory.names().mode_hint(self.ino());
+        if !gives_rights(mode.into()) || acting().person.is_root() || bytes == 0 {
+            return Ok(());
+        }
+        self.done(Request::DropSetId(self.chunks.file))
     }
 
     fn count(
@@ -158,7 +171,7 @@ impl File {
 
     fn was_written(&self, begin: Instant, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+            self.chunks.header(&self.connection)?.wrote(now_ns());
         }
         self.count(begin, bytes, |c| (&c.writes, &c.written_bytes, &c.write_ns))
     }
@@ -179,7 +192,12 @@ impl File {
                 Err(now) => offset = now,
             }
         };
-        let count = self.chunks.read(&self.connection, &mut buffer[..count], offset)?;
+        let read = self.chunks.read(&self.connection, &mut buffer[..count], offset);
+        if read.is_err() {
+            let (next, order) = (offset + count as u64, Ordering::SeqCst);
+            let _ = words.offset.compare_exchange(next, offset, order, order);
+        }
+        let count = read?;
         self.was_read(begin, count)?;
         Ok(count)
     }
@@ -188,6 +206,7 @@ impl File {
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         let begin = Instant::now();
         let words = self.words_for(access::WRITE)?;
+        self.drop_set_id(bytes.len())?;
         let length = bytes.len() as u64;
         if words.access.load(Ordering::Relaxed) & access::APPEND != 0 {
             let at = self.chunks.append(&self.connection, bytes)?;
@@ -219,6 +238,7 @@ impl File {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         let begin = Instant::now();
         self.words_for(access::WRITE)?;
+        self.drop_set_id(bytes.len())?;
         check_range(offset, bytes.len() as u64)?;
         self.chunks.write(&self.connection, bytes, offset)?;
         self.was_written(begin, bytes.len())?;
@@ -229,6 +249,7 @@ impl File {
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
         let begin = Instant::now();
         self.words_for(access::WRITE)?;
+        self.drop_set_id(bytes.len())?;
         self.chunks.append(&self.connection, bytes)?;
         self.was_written(begin, bytes.len())?;
         Ok(bytes.len())
@@ -255,7 +276,7 @@ impl File {
     pub fn path(&self) -> Option<Vec<u8>> {
         let memory = &self.connection.memory;
         let asked = || self.connection.call(Request::Stat(self.target())).is_ok();
-        // Names of directories are never deferred.
+        // Those of directories are looked at one by one.
         if !self.is_directory() && memory.deferred().is_any_pending() && !asked() {
             return None;
         }
@@ -267,8 +288,10 @@ impl File {
     /// Where a directory is now, without allocating; `None`: [`File::path`] may tell.
     pub fn short_path(&self) -> Option<ShortPath> {
         let mut bytes = [0; SHORT_PATH];
-        let find = |table: Table<'_>| table.path_before(self.ino(), &mut bytes);
-        let start = self.connection.memory.look(find).filter(|_| self.is_directory())?;
+        let memory = &self.connection.memory;
+        let moves = |hash| memory.deferred().is_pending(Key::name(hash));
+        let find = |table: Table<'_>| table.path_before(self.ino(), &mut bytes, moves);
+        let start = memory.look(find).filter(|_| self.is_directory())?;
         Some(ShortPath { bytes, start })
     }
 
@@ -301,7 +324,7 @@ impl File {
         let at = self.chunks.map(&self.connection, how)?;
         if how.stores() {
             // Nobody can tell when; later it might undo a time that was set.
-            self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+            self.chunks.header(&self.connection)?.wrote(now_ns());
         }
         self.was_read(begin, 0)?;
         Ok(at)
@@ -322,7 +345,7 @@ impl File {
     /// Has it count as written now, though no byte was.
     pub fn touch(&self) -> Result<()> {
         self.words_for(access::WRITE)?;
-        self.chunks.header(&self.connection)?.modified_ns.store(now_ns(), Ordering::Relaxed);
+        self.chunks.header(&self.connection)?.wrote(now_ns());
         Ok(())
     }
 
@@ -374,23 +397,25 @@ impl File {
     /// lock of bytes is to protect. No lock is held then that was not held before, except that a
     /// `flock(2)` lock that could not be converted is given up.
     pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
-        while let Some(turn) = self.lock_or_queue(by, range, kind, wait)? {
+        let mut waits = LockWait::default();
+        loop {
+            let wait = wait.then_some(&mut waits);
+            let Some(turn) = self.lock_or_queue(by, range, kind, wait)? else { return Ok(()) };
             if !turn.wait() {
                 self.stop_waiting();
                 return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
             }
         }
-        Ok(())
     }
 
     /// [`File::lock`] for those who wait outside the client: gives the turn to wait for, if there
-    /// is one. Ask again after it, or [`File::stop_waiting`].
+    /// is one. Ask again after it with the same `wait`, or [`File::stop_waiting`].
     pub fn lock_or_queue(
         &self,
         by: Locker,
         range: LockRange,
         kind: LockKind,
-        wait: bool,
+        wait: Option<&mut LockWait>,
     ) -> Result<Option<LockTurn<'_>>> {
         let access = self.words()?.access.load(Ordering::Relaxed);
         let needs = match (by, kind) {
@@ -421,9 +446,9 @@ impl File {
     }
 
     /// Gives back all [`Locker::Process`] locks that this process holds on the file: to be called
-    /// before any descriptor of it is closed (fcntl(2)). Costs nothing if it never took one.
+    /// before any descriptor of it is closed (fcntl(2)). Costs nothing if nobody holds any.
     pub fn release_locks(&self) -> Result<()> {
-        self.connection.unlock_own(self.lock_ask(Locker::Process, LockRange::ALL, LockKind::Unlock))
+        self.connection.unlock_own(self.ino())
     }
 
     fn lock_ask(&self, locker: Locker, range: LockRange, kind: LockKind) -> LockAsk {

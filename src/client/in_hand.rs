@@ -6,6 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::message::{FileRef, Spare};
 
+/// Takes one of the numbers that the server has put into the session page.
+pub(crate) fn take_one(places: &[AtomicU64]) -> Option<u64> {
+    places.iter().find_map(|place| {
+        let there = place.load(Ordering::Relaxed) != 0;
+        there.then(|| place.swap(0, Ordering::AcqRel)).filter(|number| *number != 0)
+    })
+}
+
+/// Puts one back that was not needed.
+pub(crate) fn put_back(places: &[AtomicU64], number: u64) {
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    let put = |place: &AtomicU64| place.compare_exchange(0, number, order.0, order.1).is_ok();
+    // The server may have filled the place: then this one goes with the session.
+    let _ = places.iter().any(put);
+}
+
 /// Files in hand at a time, at most.
 pub(crate) const SPARES: usize = 256;
 

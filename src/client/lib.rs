@@ -7,7 +7,6 @@
 #![deny(unsafe_code)]
 
 mod in_hand;
-mod own_locks;
 
 mod session;
 
@@ -15,6 +14,8 @@ mod locks;
 mod xattrs;
 
 mod map;
+
+mod pending;
 
 mod names;
 
@@ -30,22 +31,32 @@ mod file;
 
 mod deferred;
 
+mod deferred_names;
+
 mod client;
 
 pub use client::Client;
 pub use file::{File, ShortPath};
 pub use holes::Extent;
-pub use locks::LockTurn;
+pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
+pub use terral_format::capability::{Caveat, Operations};
 pub use terral_format::ids::{DescriptionSlot, Ino};
 pub use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::message::{
     Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Space, Status, Totals,
     XattrHow,
 };
+pub use terral_format::person::Person;
 pub use terral_format::tables::access;
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::descriptor;
+pub use terral_transport::fault;
+pub use terral_transport::kept;
+pub use terral_transport::kernel;
+pub use terral_transport::limit;
+pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
-pub use terral_transport::permission::Person;
+pub use terral_transport::own_files;
+pub use terral_transport::permission::{acting, as_real, ids_changed};
 pub use terral_transport::requests::while_waiting;

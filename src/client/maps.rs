@@ -8,7 +8,7 @@ use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::message::Request;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::{How, Window};
-use terral_transport::requests;
+use terral_transport::{own_files, requests};
 
 use crate::copy::Chunks;
 use crate::map;
@@ -36,6 +36,10 @@ impl Chunks {
         if bytes as u64 > connection.memory.geometry.arena_bytes() {
             return Err(Error::new(ErrorKind::NoSpace, "a map of more than there is memory"));
         }
+        own_files::retry(|| self.map_until(connection, how, end))
+    }
+
+    fn map_until(&self, connection: &Connection, how: How, end: u64) -> Result<usize> {
         let mut window = Window::reserve(connection.instance(), how)?;
         let mut at = how.offset;
         while at < end {

@@ -5,27 +5,20 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use terral_format::deferred::Key;
+use terral_format::deferred::{CHANGE_BYTES, Key, Pending};
 use terral_format::geometry::NAME_MAX;
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::message::{Attributes, Kind, Name, Reply, Request, Target};
 use terral_format::names::{Inode, Lookup, Table, flag, hash, index_of};
+use terral_format::person::Person;
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::permission::acting;
 
+use crate::pending::{self, Known};
 use crate::session::{Connection, Memory, unexpected};
 
 /// What a directory must let who looks for a name in it.
 const SEARCH: u32 = 1;
-
-/// What is known of a path.
-pub(crate) enum Known {
-    /// It is this.
-    Here(Inode),
-    /// It is not, for this reason.
-    Not(ErrorKind),
-    /// Only the server can tell.
-    Unknown,
-}
 
 impl Memory {
     /// Runs `look` on the table, unless a server is just writing it anew.
@@ -40,20 +33,38 @@ impl Memory {
         found.filter(|_| table.epoch().load(Ordering::Relaxed) == epoch)
     }
 
-    fn step(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
+    fn step(&self, table: Table<'_>, person: &Person, directory: &Inode, name: &[u8]) -> Known {
         if directory.kind != Kind::Directory {
             let link = directory.kind == Kind::Symlink;
             return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
         }
-        if !self.person.is_root() && !self.person.may(&directory.attributes(), SEARCH) {
+        if !person.is_root() && !person.may(&directory.attributes(), SEARCH) {
             return Known::Not(ErrorKind::Denied);
         }
         if name.len() > NAME_MAX {
             return Known::Not(ErrorKind::NameTooLong);
         }
+        self.child(table, directory, name)
+    }
+
+    /// What has a name in a directory.
+    pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
         // First the deferred changes, then the table: see `terral_format::deferred`.
-        if self.deferred().is_pending(Key::name(hash(index_of(directory.ino), name))) {
-            return Known::Unknown;
+        let key = Key::name(hash(index_of(directory.ino), name));
+        if self.deferred().is_pending(key) {
+            let mut buffer = [0; CHANGE_BYTES];
+            match self.deferred().latest(key, pending::master, &mut buffer) {
+                Pending::Change(bytes) => {
+                    return pending::name_after(table, bytes, (directory, name));
+                }
+                Pending::Unsure => return Known::Unknown,
+                Pending::Nothing => {}
+            }
+        }
+        // Of one that is to come, all is deferred that is in it.
+        if directory.is(flag::SPARE) && table.find(directory.ino).is_none() {
+            let comes = self.is_to_come(directory);
+            return if comes { Known::Not(ErrorKind::NotFound) } else { Known::Unknown };
         }
         match table.lookup(directory.ino, name) {
             Lookup::Found(inode) => table.file_of(&inode).map_or(Known::Unknown, Known::Here),
@@ -62,12 +73,27 @@ impl Memory {
         }
     }
 
+    /// Whether a directory was made that the table does not have yet.
+    pub(crate) fn is_to_come(&self, directory: &Inode) -> bool {
+        let (key, mut buffer) = (Key::name(directory.hash), [0; CHANGE_BYTES]);
+        match self.deferred().latest(key, pending::master, &mut buffer) {
+            Pending::Change(bytes) => pending::makes(bytes, directory.ino),
+            Pending::Nothing | Pending::Unsure => false,
+        }
+    }
+
+    /// Whether changes of names in a directory were deferred, or cannot be read just now.
+    fn is_touched(&self, directory: Ino) -> bool {
+        !self.deferred().names_are(None, |bytes| !pending::touches(bytes, directory))
+    }
+
     /// Follows a path, relative and normal, through the table; not through symbolic links.
     pub(crate) fn walk(&self, path: &[u8]) -> Known {
+        let person = &acting().person;
         let known = self.look(|table| {
             let mut at = table.find(ROOT)?;
             for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                match self.step(table, &at, name) {
+                match self.step(table, person, &at, name) {
                     Known::Here(inode) => at = inode,
                     other => return Some(other),
                 }
@@ -77,26 +103,28 @@ impl Memory {
         known.unwrap_or(Known::Unknown)
     }
 
+    /// Whether there is no such name, for sure.
+    pub(crate) fn lacks(&self, path: &[u8]) -> bool {
+        matches!(self.walk(path), Known::Not(ErrorKind::NotFound))
+    }
+
     /// Attributes of an inode now: what writers change lies in its header.
     fn attributes(&self, inode: &Inode) -> Option<Attributes> {
-        if inode.is(flag::SPARE) {
-            return None;
-        }
         let mut attributes = inode.attributes();
         if let Some(slot) = inode.slot {
-            (attributes.size, attributes.modified_ns, attributes.accessed_ns) =
-                self.written(slot, inode.ino)?;
+            self.written(slot, &mut attributes)?;
         }
         Some(attributes)
     }
 
-    fn written(&self, slot: FileSlot, ino: Ino) -> Option<(u64, u64, u64)> {
+    fn written(&self, slot: FileSlot, attributes: &mut Attributes) -> Option<()> {
         let header = self.header(slot)?;
-        let size = terral_format::size::SizeWord::load(&header.size).size();
-        let modified_ns = header.modified_ns.load(Ordering::Acquire);
-        let accessed_ns = header.accessed_ns.load(Ordering::Acquire);
-        let own = self.record(slot)?.ino.load(Ordering::Acquire) == ino.0;
-        own.then_some((size, modified_ns, accessed_ns))
+        attributes.size = terral_format::size::SizeWord::load(&header.size).size();
+        attributes.modified_ns = header.modified_ns.load(Ordering::Acquire);
+        attributes.accessed_ns = header.accessed_ns.load(Ordering::Acquire);
+        let changed_ns = header.changed_ns.load(Ordering::Acquire);
+        attributes.changed_ns = attributes.changed_ns.max(changed_ns);
+        (self.record(slot)?.ino.load(Ordering::Acquire) == attributes.ino.0).then_some(())
     }
 
     /// Attributes of an inode by number, if the table has it.
@@ -106,7 +134,7 @@ impl Memory {
         // First the deferred changes, then the table: see `terral_format::deferred`.
         let pending = match inode.kind {
             // Whatever comes or goes in a directory changes its times.
-            Kind::Directory => deferred.is_any_pending(),
+            Kind::Directory => self.is_touched(ino),
             _ => {
                 deferred.is_pending(Key::attributes(index_of(ino)))
                     || deferred.is_pending(Key::name(inode.hash))
@@ -115,18 +143,28 @@ impl Memory {
         if pending {
             return None;
         }
-        find().and_then(|inode| self.attributes(&inode))
+        find().filter(|inode| !inode.is(flag::SPARE)).and_then(|inode| self.attributes(&inode))
     }
 
+    /// Attributes of what was just made, and the table may not have yet.
+    fn attributes_to_come(&self, made: &Inode) -> Option<Attributes> {
+        match made.kind {
+            Kind::Directory if self.is_touched(made.ino) => None,
+            _ if self.deferred().is_pending(Key::attributes(index_of(made.ino))) => None,
+            _ => self.attributes(made),
+        }
+    }
     /// The path of an inode, if the table has it.
     pub(crate) fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        let moves = |hash| self.deferred().is_pending(Key::name(hash));
         // Somebody may be renaming just now; for long nobody does.
-        (0..64).find_map(|_| self.look(|table| table.path(ino)))
+        (0..64).find_map(|_| self.look(|table| table.path(ino, moves)))
     }
 
     /// Attributes of a name; `None`: ask the server.
     pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Attributes>> {
         match self.walk(path) {
+            Known::Here(made) if made.is(flag::SPARE) => self.attributes_to_come(&made).map(Ok),
             Known::Here(inode) => self.attributes_of(inode.ino).map(Ok),
             Known::Not(kind) => Some(Err(Error::new(kind, shown(path)))),
             Known::Unknown => None,
@@ -139,10 +177,10 @@ impl Memory {
         if directory.kind != Kind::Directory || directory.is(flag::OVERLAY) {
             return None;
         }
-        if self.deferred().is_any_pending() {
+        if self.is_touched(directory.ino) {
             return None;
         }
-        let mut names = self.look(|table| table.children(directory.ino))?;
+        let mut names = self.look(|table| table.children(directory.ino, usize::MAX))?;
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(names)
     }

@@ -5,37 +5,44 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use terral_format::capability::Capability;
+use terral_format::capability::{Capability, Caveat};
 use terral_format::deferred::{self, DeferredTable};
 use terral_format::frame;
 use terral_format::geometry::{Geometry, MESSAGE_BYTES};
 use terral_format::ids::{FileSlot, InstanceId};
-use terral_format::message::{Envelope, Hello, PROTOCOL, Reply, Request, Welcome};
+use terral_format::lock_table::{self, LockTable, Pool};
+use terral_format::locks::LockOwner;
+use terral_format::message::{
+    Envelope, Hello, PROTOCOL, Presentation, Reply, Request, Wants, Welcome,
+};
 use terral_format::names::Table;
+use terral_format::person::{GROUPS_MAX, Person};
 use terral_format::tables::{
     Description, Doorbell, FileHeader, FileRecord, MapPage, SessionPage, Superblock,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::arena::Arena;
-use terral_transport::permission::Person;
+use terral_transport::kept;
+use terral_transport::own_files;
+use terral_transport::permission::{Acting, acting};
 use terral_transport::process;
 use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::{self, Session};
 use terral_transport::socket::Handshake;
 
 use crate::in_hand::InHand;
-use crate::own_locks::OwnLocks;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most restarts of the server that one call rides out.
-const RESTARTS_MAX: usize = 100;
 /// Longest message a client sends but for extended attributes: a rename's two paths.
 const REQUEST_BYTES: usize = 9 << 10;
+
+/// Users a process can act as without presenting anew.
+const AUTHORITIES: usize = 256;
 
 /// Most generations of forks without exec, each with a session of its own.
 const FORKS_MAX: usize = 64;
@@ -47,17 +54,22 @@ pub(crate) struct Memory {
     tables: Region,
     headers: Region,
     pages: Region,
-    /// Whose programs these are: the server's user.
-    pub(crate) person: Person,
 }
 
 /// A session of this very process.
 pub(crate) struct Own {
     session: Session,
     pub(crate) index: u16,
-    authority: AtomicU32,
-    capability: Capability,
+    /// What stands for whom threads act as: 1 + his number in the high half, the handle; by the low
+    /// bits of the number.
+    authorities: [AtomicU64; AUTHORITIES],
+    capability: Mutex<Capability>,
     pub(crate) in_hand: InHand,
+    /// Whose the locks of this process are.
+    pub(crate) owner: LockOwner,
+    /// Whether the server calls this process as it calls itself: they share a pid namespace.
+    knows_pids: bool,
+    pub(crate) lock_blocks: Pool,
 }
 
 /// The connection of a process, shared by all its files.
@@ -73,11 +85,16 @@ pub(crate) struct Connection {
     renewing: AtomicU32,
     /// The server was waited for in vain.
     gone: AtomicBool,
-    pub(crate) locks: OwnLocks,
+    /// It only asks, and has no session.
+    observes: bool,
 }
 
 impl Memory {
     fn map(instance: &Path) -> Result<(InstanceId, Self)> {
+        own_files::retry(|| Memory::map_once(instance))
+    }
+
+    fn map_once(instance: &Path) -> Result<(InstanceId, Self)> {
         let failed = |error: std::io::Error| Error::system(&error, instance.display().to_string());
         let directory = || std::fs::metadata(instance).map(|found| found.ino()).map_err(failed);
         let before = directory()?;
@@ -96,7 +113,6 @@ impl Memory {
             tables,
             headers: Region::map(&open("headers", true)?, geometry.headers_bytes(), true)?,
             pages: Region::map(&open("pages", true)?, geometry.pages_bytes(), true)?,
-            person: Person::effective(),
             geometry,
         };
         if directory()? != before {
@@ -142,6 +158,10 @@ impl Memory {
         DeferredTable::new(self.headers.words(self.geometry.deferred_at(), deferred::WORDS))
     }
 
+    pub(crate) fn locks(&self) -> LockTable<'_> {
+        LockTable::new(self.headers.words(self.geometry.locks_at(), lock_table::WORDS))
+    }
+
     pub(crate) fn lanes(&self) -> &[std::sync::atomic::AtomicU64] {
         self.pages.words(0, self.geometry.pages_bytes() / 8)
     }
@@ -155,17 +175,32 @@ impl Connection {
             Ok(mapped) => (None, mapped),
             // The server says what is wrong, or is about to come up.
             Err(_) => {
-                let greeted = greet(instance)?;
+                let greeted = greet(instance, None)?;
                 let mapped = Memory::map(instance)?;
                 (Some(greeted).filter(|greeted| greeted.id == mapped.0), mapped)
             }
         };
-        let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
+        let connection = Connection::over(instance, id, memory, false)?;
         if let Some(greeted) = first {
-            let _ = sessions[0].set(greeted.own);
-            mark.set();
+            let _ = connection.sessions[0].set(greeted.own);
+            connection.mark.set();
         }
-        Ok(Arc::new(Connection {
+        Ok(Arc::new(connection))
+    }
+
+    /// Maps the memory of `instance` for somebody who only asks.
+    pub(crate) fn observe(instance: &Path) -> Result<Arc<Self>> {
+        let (id, memory) = match Memory::map(instance) {
+            Ok(mapped) => mapped,
+            // The server says what is wrong, or is about to come up.
+            Err(_) => ask(instance, Request::Space).and_then(|_| Memory::map(instance))?,
+        };
+        Connection::over(instance, id, memory, true).map(Arc::new)
+    }
+
+    fn over(instance: &Path, id: InstanceId, memory: Memory, observes: bool) -> Result<Self> {
+        let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
+        Ok(Connection {
             instance: instance.into(),
             id,
             memory,
@@ -174,8 +209,8 @@ impl Connection {
             current: AtomicUsize::new(0),
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
-            locks: OwnLocks::default(),
-        }))
+            observes,
+        })
     }
 
     pub(crate) fn instance(&self) -> &Path {
@@ -191,14 +226,17 @@ impl Connection {
         own.map(Box::as_ref).ok_or_else(|| Error::new(ErrorKind::BadHandle, "session"))
     }
 
-    /// Whether this process, or one that it was forked from, ever had a session.
-    pub(crate) fn had_session(&self) -> bool {
-        self.sessions[self.current.load(Ordering::Acquire)].get().is_some()
+    /// The last session of this process, or of one that it was forked from.
+    pub(crate) fn last_session(&self) -> Option<&Own> {
+        self.sessions[self.current.load(Ordering::Acquire)].get().map(Box::as_ref)
     }
 
     /// At first, and in a forked child: gets a session of its own.
     #[cold]
     fn renew(&self) -> Result<()> {
+        if self.observes {
+            return Err(Error::new(ErrorKind::Invalid, "who only looks has no session"));
+        }
         let (pid, begin) = (std::process::id(), Instant::now());
         loop {
             let holder = self.renewing.load(Ordering::Acquire);
@@ -229,15 +267,16 @@ impl Connection {
         let free = |at: &usize| self.sessions[*at].get().is_none();
         let full = || Error::new(ErrorKind::TooMany, "generations of forked processes");
         let next = (current..FORKS_MAX).find(free).ok_or_else(full)?;
-        let greeted =
-            greet(&self.instance).inspect_err(|_| self.gone.store(true, Ordering::Relaxed))?;
+        let parent = self.sessions[current].get();
+        // Its lock is held if another thread of the parent was just at it.
+        let held = parent.and_then(|parent| parent.capability.try_lock().ok());
+        let capability = held.map(|held| held.clone());
+        let greeted = greet(&self.instance, capability.as_ref())
+            .inspect_err(|_| self.gone.store(true, Ordering::Relaxed))?;
         if greeted.id != self.id {
             self.gone.store(true, Ordering::Relaxed);
             let context = format!("{}: another server took the place", self.instance.display());
             return Err(Error::new(ErrorKind::Unreachable, context));
-        }
-        if greeted.holds_locks {
-            self.locks.may_hold(None);
         }
         if self.sessions[next].set(greeted.own).is_err() {
             return Err(full());
@@ -252,31 +291,38 @@ impl Connection {
     /// # Errors
     /// What the server answers, or [`ErrorKind::Unreachable`] if it is gone for good.
     pub(crate) fn call(&self, request: Request<'_>) -> Result<Reply> {
-        let own = self.own()?;
-        for _ in 0..RESTARTS_MAX {
-            match own.exchange(self, request) {
-                // A restarted server has forgotten what was presented.
-                Err(error) if error.kind == ErrorKind::Unauthorized && error.errno == 0 => {
-                    own.present(self)?;
-                }
-                reply => return reply,
-            }
+        if self.observes {
+            return ask(&self.instance, request);
         }
-        own.exchange(self, request)
+        let own = self.own()?;
+        own.exchange(self, own.authority(self)?, request)
+    }
+
+    /// From now on this process may do less. Nothing takes that back.
+    pub(crate) fn narrow(&self, caveat: Caveat) -> Result<()> {
+        let own = self.own()?;
+        let mut held = own.capability.lock().unwrap_or_else(PoisonError::into_inner);
+        let narrower = held.attenuate(caveat)?;
+        let who = acting();
+        let handle = own.present(self, &narrower, who)?;
+        *held = narrower;
+        own.authorities.iter().for_each(|known| known.store(0, Ordering::Release));
+        own.know(who, handle);
+        Ok(())
     }
 
     /// Sends a request that needs no answer.
     pub(crate) fn tell(&self, request: Request<'_>) -> Result<()> {
         let own = self.own()?;
         let mut buffer = [0; 512];
-        let authority = own.authority.load(Ordering::Relaxed);
+        let authority = own.authority(self)?;
         let message = frame::encode_into(&Envelope { authority, request }, &mut buffer)?;
         let mut dead_since = None;
         own.session.tell(self.memory.bell(), message, || self.check_server(&mut dead_since))
     }
 
     /// An error if the server left, or has been dead for longer than it takes to restart one.
-    fn check_server(&self, dead_since: &mut Option<Instant>) -> Result<()> {
+    pub(crate) fn check_server(&self, dead_since: &mut Option<Instant>) -> Result<()> {
         let pid = self.memory.superblock().server_pid.load(Ordering::SeqCst) as u32;
         let gone = || {
             let shown = self.instance.display();
@@ -286,7 +332,7 @@ impl Connection {
         if pid == 0 {
             return gone();
         }
-        if process::Process::open(pid).is_ok_and(|process| process.is_alive()) {
+        if process::Process::lives(pid) {
             *dead_since = None;
             self.gone.store(false, Ordering::Relaxed);
             return Ok(());
@@ -302,25 +348,81 @@ impl Connection {
 }
 
 impl Own {
+    pub(crate) fn knows_pids(&self) -> bool {
+        self.knows_pids
+    }
+
     pub(crate) fn page(&self) -> &SessionPage {
         self.session.page()
     }
 
-    fn present(&self, connection: &Connection) -> Result<()> {
-        let capability = frame::encode(&self.capability)?;
-        match self.exchange(connection, Request::Present(&capability))? {
-            Reply::Handle(handle) => {
-                self.authority.store(handle, Ordering::Relaxed);
-                Ok(())
-            }
+    /// On whose authority this thread acts.
+    #[inline]
+    pub(crate) fn authority(&self, connection: &Connection) -> Result<u32> {
+        let who = acting();
+        let known = self.authorities[who.number as usize % AUTHORITIES].load(Ordering::Acquire);
+        if known >> 32 == u64::from(who.number) + 1 {
+            return Ok(known as u32);
+        }
+        self.authority_of(connection, who)
+    }
+
+    #[cold]
+    fn authority_of(&self, connection: &Connection, who: &Acting) -> Result<u32> {
+        let held = self.capability.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.present(connection, &held, who)?;
+        self.know(who, handle);
+        Ok(handle)
+    }
+
+    fn know(&self, who: &Acting, handle: u32) {
+        let known = (u64::from(who.number) + 1) << 32 | u64::from(handle);
+        self.authorities[who.number as usize % AUTHORITIES].store(known, Ordering::Release);
+    }
+
+    /// Refuses what the capability does not allow, or no more; `needs` are bits of [`Operations`].
+    #[inline]
+    pub(crate) fn check(&self, needs: u64) -> Result<()> {
+        let allowed = self.page().operations.load(Ordering::SeqCst);
+        if allowed & needs == needs {
+            return Ok(());
+        }
+        let kind = if allowed == 0 { ErrorKind::Unauthorized } else { ErrorKind::Denied };
+        Err(Error::new(kind, "the capability does not allow this, or has run out"))
+    }
+
+    /// Refuses everything once what was presented has run out.
+    pub(crate) fn check_any(&self) -> Result<()> {
+        if self.page().operations.load(Ordering::SeqCst) != 0 { Ok(()) } else { self.check(1) }
+    }
+
+    /// Whether what was presented has not run out.
+    pub(crate) fn lasts(&self, now_ns: u64) -> bool {
+        now_ns < self.page().until_ns.load(Ordering::Relaxed)
+    }
+
+    fn present(
+        &self,
+        connection: &Connection,
+        capability: &Capability,
+        who: &Acting,
+    ) -> Result<u32> {
+        let (capability, person) = (capability.clone(), bounded(who)?);
+        let presented = frame::encode(&Presentation { capability, person })?;
+        match self.exchange(connection, 0, Request::Present(&presented))? {
+            Reply::Handle(handle) => Ok(handle),
             _ => Err(unexpected()),
         }
     }
 
-    fn exchange(&self, connection: &Connection, request: Request<'_>) -> Result<Reply> {
+    fn exchange(
+        &self,
+        connection: &Connection,
+        authority: u32,
+        request: Request<'_>,
+    ) -> Result<Reply> {
         let mut buffer = [0; REQUEST_BYTES];
         let large;
-        let authority = self.authority.load(Ordering::Relaxed);
         let envelope = Envelope { authority, request };
         let message = if let Request::SetXattr { .. } = request {
             large = frame::encode(&envelope)?;
@@ -347,43 +449,103 @@ pub(crate) fn unexpected() -> Error {
 struct Greeted {
     id: InstanceId,
     own: Box<Own>,
-    holds_locks: bool,
 }
 
-fn shake_hands(socket: &Path) -> Result<(Welcome, Vec<OwnedFd>)> {
-    let handshake = Handshake::connect(socket)?;
+/// A person as he can be said to the server.
+fn bounded(who: &Acting) -> Result<Person> {
+    if who.person.groups.len() > GROUPS_MAX {
+        let context = format!("user {}: groups, more than {GROUPS_MAX}", who.person.user);
+        return Err(Error::new(ErrorKind::TooMany, context));
+    }
+    Ok(who.person.clone())
+}
+
+fn shake_hands(
+    instance: &Path,
+    wants: Wants<'_>,
+    who: &Acting,
+    capability: Option<&Capability>,
+) -> Result<(Welcome, Vec<OwnedFd>)> {
+    let (person, capability) = (bounded(who)?, capability.cloned());
+    let handshake = kept::reach(instance, |instance| Handshake::connect(&instance.join("socket")))?;
     let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
     let program: String = program.chars().take(256).collect();
-    handshake.send(&Hello { protocol: PROTOCOL, program }, &[])?;
+    let hello = Hello { protocol: PROTOCOL, program: &program, person, capability, wants };
+    // Before the server knows of this process, there has to be a place for what it sends.
+    let place = handshake.reserve()?;
+    handshake.send(&hello, &[])?;
+    drop(place);
     handshake.receive()
 }
 
-/// The handshake. A server that is being restarted is waited for.
-fn greet(instance: &Path) -> Result<Greeted> {
+/// Goes to the server for an answer or, without a question, for a session. A server that is being
+/// restarted is waited for.
+fn knock(
+    instance: &Path,
+    question: Option<Request<'_>>,
+    who: &Acting,
+    capability: Option<&Capability>,
+) -> Result<(Welcome, Vec<OwnedFd>)> {
     let begin = Instant::now();
-    let (welcome, descriptors) = loop {
-        match shake_hands(&instance.join("socket")) {
-            Err(_) if begin.elapsed() < PATIENCE && instance.join("log").exists() => {
+    let lives = || kept::reach(instance, |instance| instance.join("log").exists());
+    loop {
+        let wants = question.map_or(Wants::Session, Wants::Answer);
+        match shake_hands(instance, wants, who, capability) {
+            Err(error)
+                if error.kind != ErrorKind::Version
+                    && !own_files::is_full(&error)
+                    && begin.elapsed() < PATIENCE
+                    && lives() =>
+            {
                 requests::meanwhile(begin);
                 std::thread::sleep(Duration::from_millis(10));
             }
-            done => break done?,
+            done => return done,
         }
-    };
-    let (id, session, capability, authority, holds_locks) = match welcome {
-        Welcome::Session { instance, session, capability, authority, holds_locks } => {
-            (instance, session, capability, authority, holds_locks)
+    }
+}
+
+/// The answer to a question, without a session.
+fn ask(instance: &Path, question: Request<'_>) -> Result<Reply> {
+    match knock(instance, Some(question), acting(), None)?.0 {
+        Welcome::Answer(reply) => match *reply {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(reply),
+        },
+        Welcome::Refused(error) => Err(error),
+        Welcome::Session { .. } => Err(unexpected()),
+    }
+}
+
+/// The handshake for a session; with what the process may do, if it was forked from one that had
+/// one.
+fn greet(instance: &Path, capability: Option<&Capability>) -> Result<Greeted> {
+    own_files::retry(|| greet_once(instance, capability))
+}
+
+fn greet_once(instance: &Path, capability: Option<&Capability>) -> Result<Greeted> {
+    let who = acting();
+    let (welcome, descriptors) = knock(instance, None, who, capability)?;
+    let (id, session, capability, authority, owner) = match welcome {
+        Welcome::Session { instance, session, capability, authority, started_ticks, pid } => {
+            let owner = LockOwner::process(pid, started_ticks);
+            (instance, session, capability, authority, (pid, owner))
         }
         Welcome::Refused(error) => return Err(error),
+        Welcome::Answer(_) => return Err(unexpected()),
     };
     let bad = || Error::new(ErrorKind::Malformed, "handshake: what came with it");
     let [page] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| bad())?;
     let own = Box::new(Own {
         session: Session::new(Region::map_received(page, Session::BYTES, true)?),
         index: session.0,
-        authority: AtomicU32::new(authority),
-        capability,
+        authorities: [const { AtomicU64::new(0) }; AUTHORITIES],
+        capability: Mutex::new(capability),
         in_hand: InHand::default(),
+        owner: owner.1,
+        knows_pids: owner.0 == std::process::id(),
+        lock_blocks: Pool::default(),
     });
-    Ok(Greeted { id, own, holds_locks })
+    own.know(who, authority);
+    Ok(Greeted { id, own })
 }

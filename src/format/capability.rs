@@ -95,6 +95,15 @@ pub struct Grant {
     pub serial: u64,
 }
 
+/// What a capability comes to with all its caveats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// What may be done.
+    pub operations: Operations,
+    /// Until when, seconds since 1970.
+    pub expires_s: u64,
+}
+
 /// The right to do some operations on a container, for whoever holds it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
@@ -137,11 +146,11 @@ impl Capability {
         Ok(Capability { grant: self.grant.clone(), caveats, tag })
     }
 
-    /// The operations it allows at `now_s`, if the issuer of `key` made it and nobody widened it.
+    /// What it allows and until when, if the issuer of `key` made it and nobody widened it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] if it is forged or expired.
-    pub fn verify(&self, key: &Key, now_s: u64) -> Result<Operations> {
+    /// [`ErrorKind::Unauthorized`] if it is forged or, at `now_s`, expired.
+    pub fn verify(&self, key: &Key, now_s: u64) -> Result<Rights> {
         let refuse = |why: &str| Error::new(ErrorKind::Unauthorized, format!("capability: {why}"));
         let mut mac = chain(&key.0, &self.grant)?;
         let (mut operations, mut expires_s) = (self.grant.operations, self.grant.expires_s);
@@ -157,13 +166,13 @@ impl Capability {
         if now_s >= expires_s {
             return Err(refuse("expired"));
         }
-        Ok(operations)
+        Ok(Rights { operations, expires_s })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Capability, Caveat, ContainerId, Grant, Key, Operations, Principal};
+    use super::{Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights};
 
     fn capability() -> (Key, Capability) {
         let key = Key([7; 32]);
@@ -183,8 +192,9 @@ mod tests {
     fn a_holder_can_narrow_but_never_widen() {
         let (key, whole) = capability();
         let narrow = whole.attenuate(Caveat::Only(Operations::READ)).expect("encodes");
-        assert_eq!(whole.verify(&key, 1), Ok(Operations::READ.and(Operations::WRITE)));
-        assert_eq!(narrow.verify(&key, 1), Ok(Operations::READ));
+        let rights = |operations| Ok(Rights { operations, expires_s: 100 });
+        assert_eq!(whole.verify(&key, 1), rights(Operations::READ.and(Operations::WRITE)));
+        assert_eq!(narrow.verify(&key, 1), rights(Operations::READ));
         let mut widened = narrow.clone();
         widened.caveats.clear();
         assert!(widened.verify(&key, 1).is_err());
@@ -199,6 +209,7 @@ mod tests {
         let (key, whole) = capability();
         let brief = whole.attenuate(Caveat::Until(50)).expect("encodes");
         assert!(brief.verify(&key, 60).is_err() && whole.verify(&key, 60).is_ok());
+        assert_eq!(brief.verify(&key, 49).map(|rights| rights.expires_s), Ok(50));
         assert!(whole.verify(&key, 100).is_err());
     }
 }

@@ -1,12 +1,16 @@
 //! Deferred changes: what a client has done to names or attributes without waiting for the server.
 //!
 //! The client claims a word, looks once more that nothing speaks against the change, and commits;
-//! from then on it is done, and whoever looks at the same name or inode sees the word and asks the
-//! server, which applies what was committed before, in order of the stamps. Rules:
+//! from then on it is done. Whoever looks at the same name or inode sees the word, and reads what
+//! was changed there, or asks the server, which applies what was committed before, in order of the
+//! stamps. Rules:
 //!
 //! * A reader looks for a committed word first and at the table then: the server changes the table
-//!   before it clears the word.
-//! * The change that needs a name to be missing claims it alone, and looks at the table after.
+//!   before it clears the word. Of several, that with the highest stamp counts.
+//! * A change of names claims them alone among what is not committed yet, and looks after.
+//! * A change of two things has a *shadow* on the second of them, which counts if the change itself
+//!   is committed: one compare-and-swap decides about both. They have the session and the count of
+//!   their claims in common, and the server clears the shadow just before the change.
 //! * Before the server changes names for somebody who waits, it closes the gate and revokes what is
 //!   claimed and not committed; who claims looks at the gate before he commits. So one of the two
 //!   sees the other (Dekker). A revoked word is its claimer's, who may still be writing, until he
@@ -14,7 +18,7 @@
 //! * A word that is committed stays until its change is in the log: a server that died in between
 //!   applies it again, which changes nothing.
 //!
-//! Not here: what the changes are ([`crate::message::Deferred`]), who may defer, and the table.
+//! Not here: what the changes are ([`crate::changes::Deferred`]), who may defer, and the table.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -39,8 +43,10 @@ const COMMITTED: u64 = 2;
 const REVOKED: u64 = 3;
 const STATE: u64 = 3;
 const DOMAIN_SHIFT: u32 = 2;
-const COUNT_SHIFT: u32 = 4;
-const COUNT: u64 = 0xfff;
+const DOMAIN: u64 = 7;
+const SHADOW: u64 = 1 << 5;
+const COUNT_SHIFT: u32 = 6;
+const COUNT: u64 = 0x3ff;
 const SESSION_SHIFT: u32 = 16;
 const TAG_SHIFT: u32 = 32;
 
@@ -67,9 +73,19 @@ impl Key {
         Key { tag: slot, domain: 2 }
     }
 
+    /// That the inode in this slot of the table is opened: whoever takes its memory looks.
+    pub fn opening(index: u32) -> Self {
+        Key { tag: index, domain: 3 }
+    }
+
+    /// That the directory in this slot goes: whoever puts something into it looks.
+    pub fn removal(index: u32) -> Self {
+        Key { tag: index, domain: 4 }
+    }
+
     fn line(self) -> usize {
         // Fibonacci hashing (Knuth, TAOCP 3, 6.4): inode slots and descriptions are consecutive.
-        let spread = (self.tag ^ (self.domain as u32) << 30).wrapping_mul(0x9e37_79b9);
+        let spread = (self.tag ^ (self.domain as u32) << 29).wrapping_mul(0x9e37_79b9);
         (spread >> 16) as usize % LINES * LINE
     }
 
@@ -80,7 +96,7 @@ impl Key {
     }
 
     fn is_of(self, word: u64) -> bool {
-        (word >> TAG_SHIFT) as u32 == self.tag && (word >> DOMAIN_SHIFT) & 3 == self.domain
+        (word >> TAG_SHIFT) as u32 == self.tag && (word >> DOMAIN_SHIFT) & DOMAIN == self.domain
     }
 }
 
@@ -89,6 +105,17 @@ impl Key {
 pub struct Claim {
     at: usize,
     word: u64,
+}
+
+/// What a reader finds of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending<'b> {
+    /// No change was committed that is not in the table.
+    Nothing,
+    /// This is the last one.
+    Change(&'b [u8]),
+    /// There is one, or may be.
+    Unsure,
 }
 
 /// A change that was committed.
@@ -100,6 +127,16 @@ pub struct Committed {
     pub session: u16,
     at: usize,
     word: u64,
+}
+
+/// Whether readers take notice of a word: it is committed, or the shadow of what may be.
+fn is_shown(word: u64) -> bool {
+    word & STATE == COMMITTED || word & SHADOW != 0
+}
+
+/// Whether two words are of one change: session and count are the same.
+fn of_one(one: u64, other: u64) -> bool {
+    (one ^ other) as u32 >> COUNT_SHIFT == 0
 }
 
 /// All deferred changes of an instance.
@@ -122,23 +159,101 @@ impl<'a> DeferredTable<'a> {
 
     // Readers.
 
-    /// Whether a change of `key` was committed that the server has not applied.
+    /// Whether a change of `key` was committed, or is just being, that the server has not applied.
     #[inline]
     pub fn is_pending(&self, key: Key) -> bool {
         let mut words = self.line(key).iter().map(|word| word.load(Ordering::SeqCst));
-        words.any(|word| word & STATE == COMMITTED && key.is_of(word))
+        words.any(|word| is_shown(word) && key.is_of(word))
     }
 
     /// Whether any change was.
     pub fn is_any_pending(&self) -> bool {
         let mut words = self.0[FIRST_WORD..][..CHANGES].iter();
-        words.any(|word| word.load(Ordering::SeqCst) & STATE == COMMITTED)
+        words.any(|word| is_shown(word.load(Ordering::SeqCst)))
+    }
+
+    /// Whether somebody has claimed `key`, committed or not.
+    pub fn is_claimed(&self, key: Key) -> bool {
+        let mut words = self.line(key).iter().map(|word| word.load(Ordering::SeqCst));
+        words.any(|word| word & STATE != 0 && key.is_of(word))
+    }
+
+    /// The last change of `key` that was committed and that the server has not applied. `master`
+    /// tells from what a shadow says what it is the shadow of.
+    pub fn latest<'b>(
+        &self,
+        key: Key,
+        master: impl Fn(&[u8]) -> Option<Key>,
+        buffer: &'b mut [u8; CHANGE_BYTES],
+    ) -> Pending<'b> {
+        let mut last: Option<(u64, usize)> = None;
+        let mut other = [0; CHANGE_BYTES];
+        for within in 0..LINE {
+            let at = key.line() + within;
+            let word = self.0[FIRST_WORD + at].load(Ordering::SeqCst);
+            if !is_shown(word) || !key.is_of(word) {
+                continue;
+            }
+            let Some((stamp, length)) = self.peek(at, word, &mut other) else {
+                return Pending::Unsure;
+            };
+            if word & SHADOW != 0 && word & STATE != COMMITTED {
+                match master(&other[..length]).map(|key| self.is_cast(key, word)) {
+                    Some(Some(true)) => {}
+                    // Nothing has happened yet.
+                    Some(Some(false)) => continue,
+                    _ => return Pending::Unsure,
+                }
+            }
+            if last.is_none_or(|(before, _)| before < stamp) {
+                last = Some((stamp, length));
+                buffer[..length].copy_from_slice(&other[..length]);
+            }
+        }
+        last.map_or(Pending::Nothing, |(_, length)| Pending::Change(&buffer[..length]))
+    }
+
+    /// Whether the change whose shadow is `word` is committed; `None`: it is no more.
+    fn is_cast(&self, key: Key, word: u64) -> Option<bool> {
+        let same =
+            |master: &u64| key.is_of(*master) && master & SHADOW == 0 && of_one(*master, word);
+        let mut words = self.line(key).iter().map(|word| word.load(Ordering::SeqCst));
+        words.find(same).map(|master| master & STATE == COMMITTED)
+    }
+
+    /// Stamp and length of what lies at a place, if the word there is `word` before and after.
+    fn peek(&self, at: usize, word: u64, into: &mut [u8; CHANGE_BYTES]) -> Option<(u64, usize)> {
+        let change = self.change(at);
+        let stamp = change[0].load(Ordering::Acquire);
+        let length = self.copy_out(at, into);
+        fence(Ordering::Acquire);
+        let same = change[0].load(Ordering::Relaxed) == stamp;
+        (same && self.0[FIRST_WORD + at].load(Ordering::SeqCst) == word).then_some((stamp, length))
+    }
+
+    /// Has `look` see every change of names that was committed, but for shadows; it gives false to
+    /// end that. False: it did, or one cannot be read just now. And with a claim of one's own, if
+    /// somebody else has claimed one and not committed.
+    pub fn names_are(&self, mine: Option<Claim>, mut look: impl FnMut(&[u8]) -> bool) -> bool {
+        let mut buffer = [0; CHANGE_BYTES];
+        (0..CHANGES).all(|at| {
+            let word = self.0[FIRST_WORD + at].load(Ordering::SeqCst);
+            let name = word & STATE != 0 && (word >> DOMAIN_SHIFT) & DOMAIN == 0;
+            if !name || word & SHADOW != 0 || mine.is_some_and(|mine| mine.at == at) {
+                return true;
+            }
+            if word & STATE != COMMITTED {
+                return mine.is_none();
+            }
+            let read = self.peek(at, word, &mut buffer);
+            read.is_some_and(|(_, length)| look(&buffer[..length]))
+        })
     }
 
     // Clients.
 
-    /// Claims a word for a change of `key`. `alone`: unless there is one of the same key already.
-    /// `count` tells the claims of one session apart.
+    /// Claims a word for a change of `key`. `alone`: unless somebody has claimed the same key and
+    /// not committed. `count` tells the claims of one session apart.
     pub fn claim(&self, key: Key, session: u16, count: u64, alone: bool) -> Option<Claim> {
         let (line, word) = (self.line(key), key.word(session, count) | CLAIMED);
         let order = (Ordering::SeqCst, Ordering::Relaxed);
@@ -150,7 +265,7 @@ impl<'a> DeferredTable<'a> {
         let others = || line.iter().enumerate().filter(|(at, _)| *at != within);
         let met = |word: &AtomicU64| {
             let word = word.load(Ordering::SeqCst);
-            word & STATE != 0 && key.is_of(word)
+            word & STATE != 0 && word & STATE != COMMITTED && key.is_of(word)
         };
         if alone && others().any(|(_, word)| met(word)) {
             self.withdraw(claim);
@@ -159,31 +274,62 @@ impl<'a> DeferredTable<'a> {
         Some(claim)
     }
 
-    /// Gives a claim up, revoked or not.
+    /// Gives a claim up, revoked or not, and also if it has become a shadow.
     pub fn withdraw(&self, claim: Claim) {
-        let word = &self.0[FIRST_WORD + claim.at];
-        for mine in [claim.word, claim.word & !STATE | REVOKED] {
-            let _ = word.compare_exchange(mine, 0, Ordering::SeqCst, Ordering::Relaxed);
+        for shadow in [0, SHADOW] {
+            self.clear(claim.at, claim.word | shadow);
         }
     }
 
-    /// Commits the change encoded in `bytes`, at most [`CHANGE_BYTES`]. False: the claim was
-    /// revoked, is no more, and nothing has happened.
-    #[must_use]
-    pub fn commit(&self, claim: Claim, bytes: &[u8]) -> bool {
+    /// Empties a place with a claim that may have been revoked.
+    fn clear(&self, at: usize, claimed: u64) {
+        let word = &self.0[FIRST_WORD + at];
+        for one in [claimed, claimed & !STATE | REVOKED] {
+            let _ = word.compare_exchange(one, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
+    fn write(&self, claim: Claim, bytes: &[u8]) {
         let change = self.change(claim.at);
         let stamp = self.0[STAMP_WORD].fetch_add(1, Ordering::SeqCst);
         change[0].store(stamp, Ordering::Relaxed);
+        fence(Ordering::Release);
         change[1].store(bytes.len() as u64, Ordering::Relaxed);
         for (word, bytes) in change[2..].iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
         }
+    }
+
+    /// Makes a claim the shadow of another with the same session and count, whose change will be
+    /// the one encoded in `bytes`. False: it was revoked, and is no more.
+    #[must_use]
+    pub fn shadow(&self, claim: Claim, bytes: &[u8]) -> bool {
+        self.write(claim, bytes);
+        self.decide(claim, claim.word | SHADOW)
+    }
+
+    /// The change of a shadow is committed: others may claim the key after it.
+    pub fn cast(&self, claim: Claim) {
+        let (word, shadow) = (&self.0[FIRST_WORD + claim.at], claim.word | SHADOW);
+        let committed = shadow & !STATE | COMMITTED;
+        // The server may have cleared it already.
+        let _ = word.compare_exchange(shadow, committed, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// Commits the change encoded in `bytes`, at most [`CHANGE_BYTES`]. False: the claim was
+    /// revoked, is no more, and nothing has happened.
+    #[must_use]
+    pub fn commit(&self, claim: Claim, bytes: &[u8]) -> bool {
+        self.write(claim, bytes);
+        self.decide(claim, claim.word & !STATE | COMMITTED)
+    }
+
+    fn decide(&self, claim: Claim, then: u64) -> bool {
         let word = &self.0[FIRST_WORD + claim.at];
-        let committed = claim.word & !STATE | COMMITTED;
         let order = (Ordering::SeqCst, Ordering::Relaxed);
-        let done = word.compare_exchange(claim.word, committed, order.0, order.1).is_ok();
+        let done = word.compare_exchange(claim.word, then, order.0, order.1).is_ok();
         if !done {
             self.withdraw(claim);
         }
@@ -213,7 +359,7 @@ impl<'a> DeferredTable<'a> {
                     Err(now) => word = now,
                 }
             }
-            if word & STATE != COMMITTED {
+            if word & STATE != COMMITTED || word & SHADOW != 0 {
                 continue;
             }
             let stamp = self.change(at)[0].load(Ordering::Relaxed);
@@ -230,19 +376,63 @@ impl<'a> DeferredTable<'a> {
 
     /// What a committed change says, into `buffer`.
     pub fn read<'b>(&self, committed: &Committed, buffer: &'b mut [u8; CHANGE_BYTES]) -> &'b [u8] {
-        let change = self.change(committed.at);
-        let length = (change[1].load(Ordering::Relaxed) as usize).min(CHANGE_BYTES);
-        for (word, bytes) in change[2..].iter().zip(buffer[..length].chunks_mut(8)) {
-            let whole = word.load(Ordering::Relaxed).to_ne_bytes();
-            bytes.copy_from_slice(&whole[..bytes.len()]);
-        }
+        let length = self.copy_out(committed.at, buffer);
         &buffer[..length]
     }
 
-    /// The change is in the table and in the log.
-    pub fn applied(&self, committed: &Committed) {
+    fn copy_out(&self, at: usize, into: &mut [u8; CHANGE_BYTES]) -> usize {
+        let change = self.change(at);
+        let length = (change[1].load(Ordering::Relaxed) as usize).min(CHANGE_BYTES);
+        for (word, bytes) in change[2..].iter().zip(into[..length].chunks_mut(8)) {
+            let whole = word.load(Ordering::Relaxed).to_ne_bytes();
+            bytes.copy_from_slice(&whole[..bytes.len()]);
+        }
+        length
+    }
+
+    /// Takes back what is claimed of `key` and not committed. True: something is committed.
+    pub fn revoke(&self, key: Key) -> bool {
+        // Whoever claims it from now on sees why.
+        fence(Ordering::SeqCst);
+        let mut committed = false;
+        for place in self.line(key) {
+            let word = place.load(Ordering::SeqCst);
+            if !key.is_of(word) {
+                continue;
+            }
+            committed |= word & STATE == COMMITTED
+                || (word & STATE == CLAIMED && {
+                    let (revoked, order) = (word & !STATE | REVOKED, Ordering::SeqCst);
+                    place
+                        .compare_exchange(word, revoked, order, order)
+                        .is_err_and(|now| now & STATE == COMMITTED)
+                });
+        }
+        committed
+    }
+
+    /// The change is in the table and in the log; `shadow` is what else it was about.
+    pub fn applied(&self, committed: &Committed, shadow: Option<Key>) {
+        // The shadow first: of a server that dies in between, the next one finds the change.
+        if let Some(key) = shadow {
+            self.clear_shadow(key, committed.word);
+        }
         let word = &self.0[FIRST_WORD + committed.at];
         let _ = word.compare_exchange(committed.word, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    fn clear_shadow(&self, key: Key, master: u64) {
+        for place in self.line(key) {
+            let mut word = place.load(Ordering::SeqCst);
+            // Its client may be just marking it as committed.
+            while word & SHADOW != 0 && key.is_of(word) && of_one(word, master) {
+                let order = Ordering::SeqCst;
+                match place.compare_exchange(word, 0, order, order) {
+                    Ok(_) => break,
+                    Err(now) => word = now,
+                }
+            }
+        }
     }
 
     /// A session has ended: what it claimed and did not commit is nobody's.
@@ -259,7 +449,7 @@ impl<'a> DeferredTable<'a> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{AtomicU64, CHANGE_BYTES, DeferredTable, Key, WORDS};
+    use super::{AtomicU64, CHANGE_BYTES, DeferredTable, Key, Pending, WORDS};
 
     fn words() -> Vec<AtomicU64> {
         (0..WORDS).map(|_| AtomicU64::new(0)).collect()
@@ -270,6 +460,7 @@ mod tests {
         let words = words();
         let table = DeferredTable::new(&words);
         let (key, other) = (Key::name(7), Key::attributes(7));
+        let mut buffer = [0; CHANGE_BYTES];
         let claim = table.claim(key, 3, 1, true).expect("free");
         assert!(!table.is_pending(key), "not before it is committed");
         assert!(table.claim(key, 4, 1, true).is_none(), "claimed alone");
@@ -277,15 +468,17 @@ mod tests {
         assert!(table.commit(late, b"later"));
         assert!(table.commit(claim, b"first was claimed first"));
         assert!(table.is_pending(key) && table.is_pending(other) && table.is_any_pending());
+        let last = table.latest(key, |_| None, &mut buffer);
+        assert_eq!(last, Pending::Change(b"first was claimed first"));
+        assert!(table.claim(key, 4, 1, true).is_some(), "after what is committed");
         let (found, more) = table.collect(1, false);
         assert!(found.len() == 1 && more);
         let (found, more) = table.collect(table.next_stamp(), false);
         assert!(!more);
-        let mut buffer = [0; CHANGE_BYTES];
         let read: Vec<Vec<u8>> =
             found.iter().map(|change| table.read(change, &mut buffer).to_vec()).collect();
         assert_eq!(read, [&b"later"[..], b"first was claimed first"]);
-        found.iter().for_each(|change| table.applied(change));
+        found.iter().for_each(|change| table.applied(change, None));
         assert!(!table.is_any_pending());
     }
 
@@ -300,6 +493,31 @@ mod tests {
         let claim = table.claim(Key::name(1), 0, 1, true).expect("free again");
         table.drop_claims(0);
         assert!(!table.commit(claim, b"x"));
+    }
+
+    #[test]
+    fn a_shadow_counts_when_its_change_is_committed_and_goes_with_it() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let (to, from) = (Key::name(1), Key::name(2));
+        let mut buffer = [0; CHANGE_BYTES];
+        let claims = [to, from].map(|key| table.claim(key, 5, 6, true).expect("free"));
+        assert!(table.shadow(claims[1], b"moved"));
+        assert!(table.is_pending(from), "it may have happened already");
+        assert_eq!(table.latest(from, |_| Some(to), &mut buffer), Pending::Nothing);
+        assert!(table.commit(claims[0], b"moved"));
+        assert!(table.claim(from, 7, 8, true).is_none(), "nobody knows yet that it has happened");
+        table.cast(claims[1]);
+        let next = table.claim(from, 7, 8, true).expect("after what is committed");
+        table.withdraw(next);
+        for key in [to, from] {
+            let last = table.latest(key, |_| Some(to), &mut buffer);
+            assert_eq!(last, Pending::Change(b"moved"));
+        }
+        let (found, _) = table.collect(u64::MAX, true);
+        assert_eq!(found.len(), 1);
+        table.applied(&found[0], Some(from));
+        assert!(!table.is_any_pending());
     }
 
     #[test]

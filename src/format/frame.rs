@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 16;
 /// Version of the records and messages this build writes, and the only one it reads.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest payload.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 
@@ -45,6 +45,11 @@ pub fn write(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(&[0, 0]);
     out.extend_from_slice(&seal(payload).to_le_bytes());
     out.extend_from_slice(payload);
+}
+
+/// The version that a header says.
+pub fn version(header: &[u8; HEADER_BYTES]) -> u16 {
+    u16::from_le_bytes([header[4], header[5]])
 }
 
 /// Length of the payload that a header announces.

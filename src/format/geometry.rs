@@ -34,6 +34,10 @@ pub const FILE_BYTES_MAX: u64 = (1 << 48) - 1;
 pub const SESSIONS: usize = 1023;
 /// Hazard slots of a session: threads of one process that may be copying at the same moment.
 pub const HAZARDS: usize = 16;
+/// Descriptions that a session may have in hand.
+pub const HAND_DESCRIPTIONS: usize = 96;
+/// Inode numbers that a session may have in hand.
+pub const HAND_INOS: usize = 32;
 /// Requests a session may have in flight.
 pub const REQUESTS: usize = 4;
 /// Bytes of one request's or reply's message: two paths of `PATH_MAX` and their envelope.
@@ -152,9 +156,14 @@ impl Geometry {
         self.description_at(self.descriptions).next_multiple_of(PAGE_BYTES)
     }
 
+    /// Byte offset of the table of locks in `headers`.
+    pub fn locks_at(&self) -> usize {
+        (self.deferred_at() + crate::deferred::WORDS * 8).next_multiple_of(PAGE_BYTES)
+    }
+
     /// Bytes of `headers`.
     pub fn headers_bytes(&self) -> usize {
-        (self.deferred_at() + crate::deferred::WORDS * 8).next_multiple_of(PAGE_BYTES)
+        (self.locks_at() + crate::lock_table::WORDS * 8).next_multiple_of(PAGE_BYTES)
     }
 
     /// Bytes of `pages`: two per arena page.

@@ -34,7 +34,7 @@ id!(
     DescriptionSlot(u32)
 );
 id!(
-    /// Index of a session, 0 to [`crate::geometry::SESSIONS`] − 1.
+    /// Index of a session, 0 to `SESSIONS` − 1.
     SessionSlot(u16)
 );
 id!(

@@ -12,10 +12,15 @@ mod sync;
 pub mod deferred;
 
 pub mod error;
-pub mod geometry;
 pub mod ids;
 
 pub mod locks;
+
+pub mod lock_set;
+
+pub mod lock_table;
+
+pub mod geometry;
 
 pub mod entry;
 pub mod hazard;
@@ -29,10 +34,16 @@ pub mod frame;
 
 pub mod capability;
 
+pub mod person;
+
 pub mod message;
+
+mod permission;
 
 pub mod record;
 
 pub mod names;
+
+pub mod changes;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,10 +1,10 @@
 //! Locks on files: kinds, ranges and owners, in the terms of fcntl(2) and flock(2).
 //!
-//! Not here: which locks there are (the server's table), and the requests (`message`).
+//! Not here: several of them together (`lock_set`), and where they are kept (`lock_table`).
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::DescriptionSlot;
+use crate::ids::{DescriptionSlot, Ino};
 use crate::{Error, ErrorKind, Result};
 
 /// The largest offset of the operating system. A range that ends there has no end.
@@ -87,23 +87,86 @@ pub enum Locker {
 }
 
 /// Who holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockOwner {
     /// A process, for [`Locker::Process`]: through `exec` it stays the same one.
     Process {
         /// Its number.
         pid: u32,
-        /// When it started, in clock ticks since boot: a number alone may be somebody else's.
+        /// When it started, in clock ticks since boot, modulo 2^40: a number alone may be somebody
+        /// else's.
         started_ticks: u64,
     },
-    /// A description, for [`Locker::Description`].
-    Description(DescriptionSlot),
-    /// A description, for [`Locker::Flock`].
-    Flock(DescriptionSlot),
+    /// A description and its nonce, for [`Locker::Description`].
+    Description(DescriptionSlot, u32),
+    /// A description and its nonce, for [`Locker::Flock`].
+    Flock(DescriptionSlot, u32),
+}
+
+const TICKS: u64 = (1 << 40) - 1;
+const PID_SHIFT: u32 = 40;
+const SLOT_SHIFT: u32 = 32;
+const SLOT: u64 = (1 << 24) - 1;
+const OWNER_SHIFT: u32 = 62;
+
+impl LockOwner {
+    /// The process `pid` that started at `ticks`.
+    pub fn process(pid: u32, ticks: u64) -> Self {
+        LockOwner::Process { pid, started_ticks: ticks & TICKS }
+    }
+
+    /// As one word, never 0. From bit 0: a process's start (40) and number (22), or a description's
+    /// nonce (32) and number (24); in the highest two 1 for a process, 2 for a description, 3 for
+    /// one by `flock(2)`.
+    pub fn word(self) -> u64 {
+        let (kind, rest) = match self {
+            LockOwner::Process { pid, started_ticks } => {
+                (1, u64::from(pid) << PID_SHIFT & !(3 << OWNER_SHIFT) | started_ticks & TICKS)
+            }
+            LockOwner::Description(slot, nonce) => (2, described(slot, nonce)),
+            LockOwner::Flock(slot, nonce) => (3, described(slot, nonce)),
+        };
+        kind << OWNER_SHIFT | rest
+    }
+
+    /// What a word says, if it is one of those.
+    pub fn of(word: u64) -> Option<Self> {
+        let rest = word & !(3 << OWNER_SHIFT);
+        let (slot, nonce) = (DescriptionSlot((rest >> SLOT_SHIFT & SLOT) as u32), rest as u32);
+        match word >> OWNER_SHIFT {
+            1 => Some(LockOwner::process((rest >> PID_SHIFT) as u32, rest)),
+            2 => Some(LockOwner::Description(slot, nonce)),
+            3 => Some(LockOwner::Flock(slot, nonce)),
+            _ => None,
+        }
+    }
+
+    /// Whether the two can be in each other's way at all.
+    pub fn competes(self, other: LockOwner) -> bool {
+        let flock = |owner| matches!(owner, LockOwner::Flock(..));
+        self != other && flock(self) == flock(other)
+    }
+}
+
+fn described(slot: DescriptionSlot, nonce: u32) -> u64 {
+    (u64::from(slot.0) & SLOT) << SLOT_SHIFT | u64::from(nonce)
+}
+
+/// A lock, held or asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Of which file.
+    pub ino: Ino,
+    /// Whose.
+    pub owner: LockOwner,
+    /// Where.
+    pub range: LockRange,
+    /// Shared or exclusive; as something asked for also to give back what is there.
+    pub kind: LockKind,
 }
 
 /// A lock that is in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLock {
     /// The process that holds it; 0 if an open-file description does (`l_pid` is −1 then).
     pub pid: u32,
@@ -113,9 +176,35 @@ pub struct HeldLock {
     pub kind: LockKind,
 }
 
+impl From<Lock> for HeldLock {
+    fn from(lock: Lock) -> Self {
+        let pid = match lock.owner {
+            LockOwner::Process { pid, .. } => pid,
+            LockOwner::Description(..) | LockOwner::Flock(..) => 0,
+        };
+        HeldLock { pid, range: lock.range, kind: lock.kind }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::LockRange;
+    use super::{LockOwner, LockRange};
+    use crate::ids::DescriptionSlot;
+
+    #[test]
+    fn an_owner_is_one_word() {
+        let (slot, nonce) = (DescriptionSlot((1 << 24) - 1), 0x7fff_ffff);
+        let owners = [
+            LockOwner::process((1 << 22) - 1, u64::MAX),
+            LockOwner::process(1, 2),
+            LockOwner::Description(slot, nonce),
+            LockOwner::Flock(slot, nonce),
+        ];
+        for owner in owners {
+            assert_eq!(LockOwner::of(owner.word()), Some(owner));
+        }
+        assert_eq!(LockOwner::of(7), None);
+    }
 
     #[test]
     fn ranges_are_those_of_fcntl() {

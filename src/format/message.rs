@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::capability::{Capability, Operations};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
-use crate::locks::{HeldLock, LockKind, LockRange, Locker};
+use crate::locks::{LockKind, LockRange, Locker};
+use crate::person::Person;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;
@@ -17,16 +18,41 @@ pub const WAIT_REFRESH_MS: u64 = 1000;
 pub const XATTR_VALUE_MAX: usize = 8 << 10;
 
 /// First words of a client.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Hello {
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello<'a> {
     /// [`PROTOCOL`] of the client.
     pub protocol: u32,
     /// Name of the program, for people.
-    pub program: String,
+    pub program: &'a str,
+    /// Whom it acts as.
+    pub person: Person,
+    /// What it may do, from the process it was forked from: one that has become another user has no
+    /// other proof.
+    pub capability: Option<Capability>,
+    /// What it comes for.
+    #[serde(borrow)]
+    pub wants: Wants<'a>,
 }
 
-/// The server's answer. The descriptors of `tables` (read-only), `headers`, `pages` and `session-N`
-/// come with it, in that order.
+/// What a client comes for.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub enum Wants<'a> {
+    /// To use files: a session.
+    Session,
+    /// To look: the answer to one question (see [`Request::is_question`]), and no session.
+    Answer(#[serde(borrow)] Request<'a>),
+}
+
+/// What is presented: a capability, and whom its holder acts as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presentation {
+    /// What may be done.
+    pub capability: Capability,
+    /// Who does it: within what the capability allows, he is refused what Linux refuses him.
+    pub person: Person,
+}
+
+/// The server's answer. The descriptor of `session-N` comes with a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Welcome {
     /// Come in.
@@ -35,15 +61,19 @@ pub enum Welcome {
         instance: InstanceId,
         /// The client's session.
         session: SessionSlot,
-        /// For the root container; presented already, and again to a server that was restarted.
+        /// For the root container; presented already.
         capability: Capability,
         /// The handle that stands for it.
         authority: u32,
-        /// The process has locks of its own, from before an `exec`.
-        holds_locks: bool,
+        /// When the process started: its locks are in this name ([`crate::locks::LockOwner`]).
+        started_ticks: u64,
+        /// Its number, as the server sees it.
+        pid: u32,
     },
     /// No: why, and what to do.
     Refused(Error),
+    /// What was asked.
+    Answer(Box<Reply>),
 }
 
 /// A file with a record in shared memory.
@@ -123,7 +153,19 @@ pub struct Change {
     pub modified_ns: Option<u64>,
 }
 
-/// A lock that is asked for or asked about, through an open file.
+/// A time so little ago was now when the change was asked for.
+const MOMENT_NS: u64 = 100_000_000;
+
+impl Change {
+    /// When it is made, if it is `now_ns`: who sets the time of modification to now means the same
+    /// moment.
+    pub fn made_ns(&self, now_ns: u64) -> u64 {
+        let just_now = |time: &u64| (now_ns.saturating_sub(MOMENT_NS)..=now_ns).contains(time);
+        self.modified_ns.filter(just_now).unwrap_or(now_ns)
+    }
+}
+
+/// A lock that cannot be had, through an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockAsk {
     /// Which file.
@@ -165,7 +207,7 @@ pub struct Envelope<'a> {
 /// What a client can ask.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// Verify this encoded capability and remember the answer → [`Reply::Handle`].
+    /// Verify this encoded [`Presentation`] and remember the answer → [`Reply::Handle`].
     Present(#[serde(borrow)] &'a [u8]),
     /// Attributes of a name or an open file → [`Reply::Attributes`].
     Stat(#[serde(borrow)] Target<'a>),
@@ -281,7 +323,7 @@ pub enum Request<'a> {
         owner: u16,
     },
     /// Have files in hand that can be created without waiting → [`Reply::Spares`]; from then on
-    /// the session may defer changes (see [`Deferred`]).
+    /// the session may defer changes (see [`crate::changes::Deferred`]).
     Spares {
         /// How many; the server may give fewer.
         count: u32,
@@ -290,10 +332,10 @@ pub enum Request<'a> {
     },
     /// Answer once the file is as safe as its container's durability promises.
     Sync(FileRef),
-    /// Take, change or give back locks. [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock) if
-    /// somebody else's is in the way: a `waiter` then sleeps until the doorbell's word of this file
-    /// changes, and asks again, at the latest when [`WAIT_REFRESH_MS`] have passed.
-    Lock {
+    /// A lock is in the way. If its holder is no more it is gone with the answer; else
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock): a `waiter` then sleeps on the
+    /// file's head in [`crate::lock_table`], and asks again after [`WAIT_REFRESH_MS`].
+    LockBlocked {
         /// Which.
         ask: LockAsk,
         /// The thread of the session that will wait, for the detection of deadlocks; 0: none will.
@@ -301,8 +343,8 @@ pub enum Request<'a> {
     },
     /// This thread of the session does not wait for a lock any more.
     StopWaiting(u32),
-    /// What would be in the way of a lock → [`Reply::Lock`].
-    LockTest(LockAsk),
+    /// Blocks to write lists of locks into → [`Reply::LockBlocks`].
+    LockBlocks,
     /// An extended attribute → [`Reply::Xattr`].
     Xattr {
         /// Of what.
@@ -355,6 +397,13 @@ pub enum Request<'a> {
         /// For writing.
         stores: bool,
     },
+    /// Somebody who is not root writes into a file that gives its runner rights: it gives no more.
+    DropSetId(FileRef),
+}
+
+/// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
+pub fn gives_rights(mode: u32) -> bool {
+    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
 impl Request<'_> {
@@ -363,8 +412,8 @@ impl Request<'_> {
         match self {
             Request::Present(_)
             | Request::Close { .. }
-            | Request::Lock { .. }
-            | Request::LockTest(_)
+            | Request::LockBlocked { .. }
+            | Request::LockBlocks
             | Request::StopWaiting(_)
             | Request::Space
             | Request::Status
@@ -394,6 +443,7 @@ impl Request<'_> {
             Request::Change { .. }
             | Request::SetXattr { .. }
             | Request::Truncate { .. }
+            | Request::DropSetId(_)
             | Request::Grant { .. }
             | Request::Map { .. }
             | Request::Flush
@@ -403,6 +453,22 @@ impl Request<'_> {
             }
             Request::Finish | Request::Leave => Operations::ADMIN,
         }
+    }
+
+    /// Whether it needs no session: it is about the server, or about names.
+    pub fn is_question(&self) -> bool {
+        matches!(
+            self,
+            Request::Stat(Target::Path(_))
+                | Request::ReadLink(_)
+                | Request::List { .. }
+                | Request::Space
+                | Request::Status
+                | Request::Safety(_)
+                | Request::Flush
+                | Request::Finish
+                | Request::Leave
+        )
     }
 
     /// Whether a deferred change must not come in between.
@@ -451,52 +517,6 @@ impl Request<'_> {
                 | Request::SetXattr { .. }
         )
     }
-}
-
-/// A change that a client has made already; see [`crate::deferred`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Deferred<'a> {
-    /// A file in hand has a name now.
-    Create {
-        /// Which.
-        ino: Ino,
-        /// Where.
-        parent: Ino,
-        /// Its name.
-        #[serde(borrow)]
-        name: &'a [u8],
-        /// Permission bits, umask already taken off.
-        mode: u32,
-        /// When, nanoseconds since 1970.
-        time_ns: u64,
-    },
-    /// A file's name is no more.
-    Unlink {
-        /// Where.
-        parent: Ino,
-        /// The name.
-        name: &'a [u8],
-        /// What it stood for.
-        ino: Ino,
-        /// When, nanoseconds since 1970.
-        time_ns: u64,
-    },
-    /// Attributes of an open file, whose header has the times already.
-    Change {
-        /// Which.
-        ino: Ino,
-        /// To what.
-        change: Change,
-        /// When, nanoseconds since 1970.
-        time_ns: u64,
-    },
-    /// A descriptor of this description was closed; if it was the last, the description ends.
-    Close {
-        /// Which.
-        description: DescriptionSlot,
-        /// Must match.
-        nonce: u32,
-    },
 }
 
 /// What a name stands for.
@@ -639,7 +659,7 @@ pub struct Status {
     pub uptime_ms: u64,
     /// The permanent directory, if it has one.
     pub backing: Option<String>,
-    /// Client processes connected now.
+    /// Sessions of client processes now. Who only asks has none.
     pub sessions: u32,
     /// Files and directories it knows.
     pub files: u64,
@@ -655,6 +675,8 @@ pub struct Status {
     pub totals: Totals,
     /// What the backing is owed.
     pub drain: Drain,
+    /// What somebody should know: which process was refused further sessions, and the like.
+    pub warnings: Vec<String>,
 }
 
 /// The server's answers.
@@ -688,8 +710,8 @@ pub enum Reply {
         /// Nothing follows.
         last: bool,
     },
-    /// The lock that is in the way, if one is.
-    Lock(Option<HeldLock>),
+    /// A group of blocks in [`crate::lock_table`].
+    LockBlocks(u32),
     /// The value of an extended attribute.
     Xattr(Vec<u8>),
     /// Names of extended attributes, and whether these were the last.

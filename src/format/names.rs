@@ -126,6 +126,8 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
+/// Word of a slot that begins with the permission bits.
+const MODE_WORD: usize = 4;
 const KINDS: [Kind; 3] = [Kind::File, Kind::Directory, Kind::Symlink];
 
 impl Inode {
@@ -371,6 +373,12 @@ impl<'a> Table<'a> {
         (inode.ino == ino && ino.0 != 0).then_some(inode)
     }
 
+    /// The permission bits in an inode's slot, for one load: while the server changes it, anything.
+    #[inline]
+    pub fn mode_hint(&self, ino: Ino) -> u16 {
+        self.slot(index_of(ino))[MODE_WORD].load(Ordering::Relaxed) as u16
+    }
+
     /// Bytes of the heap; fewer if there is no such place.
     pub fn text(&self, granule: u32, into: &mut [u8]) -> usize {
         let first = self.layout.granule_at(granule);
@@ -452,19 +460,25 @@ impl<'a> Table<'a> {
     }
 
     /// The path of an inode from the root, its first one if it has several; `None` if it has none,
-    /// or the server is just changing it.
-    pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
+    /// or the server is just changing it, or a name with a hash for which `moves` was changed.
+    pub fn path(&self, ino: Ino, moves: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
         let mut out = vec![0; PATH_MAX];
-        let start = self.path_before(ino, &mut out)?;
+        let start = self.path_before(ino, &mut out, moves)?;
         Some(out[start..].to_vec())
     }
 
     /// As [`Table::path`], at the end of `out`: gives where it begins. `None` also if it is longer.
-    pub fn path_before(&self, ino: Ino, out: &mut [u8]) -> Option<usize> {
+    pub fn path_before(
+        &self,
+        ino: Ino,
+        out: &mut [u8],
+        moves: impl Fn(u32) -> bool,
+    ) -> Option<usize> {
         let mut start = out.len();
         let mut at = self.find(ino)?;
         while at.ino != ROOT {
-            if !at.is(flag::NAMED) {
+            // First the deferred changes, then what is read again below.
+            if !at.is(flag::NAMED) || moves(at.hash) {
                 return None;
             }
             if start < out.len() {
@@ -498,15 +512,15 @@ impl<'a> Table<'a> {
         (inode.ino == ino && inode.kind == Kind::Symlink).then_some(target)
     }
 
-    /// All children of a directory that the table has, in no order, unless the server changes
-    /// them meanwhile.
-    pub fn children(&self, directory: Ino) -> Option<Vec<Name>> {
+    /// The children of a directory that the table has, at most so many, in no order, unless the
+    /// server changes them meanwhile.
+    pub fn children(&self, directory: Ino, most: usize) -> Option<Vec<Name>> {
         let parent = index_of(directory);
         let sequence = &self.slot(parent)[0];
         let before = sequence.load(Ordering::Acquire);
         let first = self.find(directory)?.below;
         let (mut names, mut at) = (Vec::new(), first);
-        while at != 0 && names.len() < self.layout.inodes() as usize {
+        while at != 0 && names.len() < most.min(self.layout.inodes() as usize) {
             let (inode, name) = self.read(at, |inode| {
                 let mut name = vec![0; inode.name_bytes.into()];
                 self.text(inode.name_at, &mut name);

@@ -6,11 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::capability::Key;
+use crate::capability::{Key, Rights};
 use crate::geometry::Geometry;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
-use crate::locks::{LockKind, LockOwner, LockRange};
 use crate::message::{Attributes, Change, Kind, Totals};
+use crate::person::Person;
 
 /// How the backing's copy of a file looked when it was last read or published: if it looks
 /// different later, somebody else changed it.
@@ -178,6 +178,8 @@ pub enum Record {
         modified_ns: u64,
         /// Last read.
         accessed_ns: u64,
+        /// Last change.
+        changed_ns: u64,
     },
     /// A small closed file lost its record; its bytes are among the packed ones.
     Packed {
@@ -191,6 +193,8 @@ pub enum Record {
         modified_ns: u64,
         /// Last read.
         accessed_ns: u64,
+        /// Last change.
+        changed_ns: u64,
     },
     /// A description was opened.
     Opened {
@@ -220,10 +224,32 @@ pub enum Record {
         /// Whose.
         session: SessionSlot,
     },
+    /// A session presented a capability, and it was good.
+    Presented {
+        /// Which session.
+        session: SessionSlot,
+        /// The number that stands for it there.
+        handle: u32,
+        /// What it allows.
+        rights: Rights,
+        /// The container's revocation epoch at issue.
+        epoch: u64,
+        /// Whom its holder acts as.
+        person: Person,
+    },
     /// A session may defer changes.
     Defers {
         /// Which.
         session: SessionSlot,
+    },
+    /// A client has descriptions and inode numbers in hand, for what it will open and make.
+    Lent {
+        /// Whose.
+        session: SessionSlot,
+        /// Descriptions, with their nonces.
+        descriptions: Vec<(DescriptionSlot, u32)>,
+        /// Inode numbers.
+        inos: Vec<Ino>,
     },
     /// A file in hand got its name.
     Created {
@@ -235,6 +261,8 @@ pub enum Record {
         name: Vec<u8>,
         /// Permission bits.
         mode: u32,
+        /// Owner.
+        uid: u32,
         /// Group.
         gid: u32,
         /// When.
@@ -244,17 +272,6 @@ pub enum Record {
     Closed {
         /// Which.
         description: DescriptionSlot,
-    },
-    /// A lock was taken, changed or given back.
-    Locked {
-        /// Of which file.
-        ino: Ino,
-        /// By whom.
-        owner: LockOwner,
-        /// Where.
-        range: LockRange,
-        /// What.
-        kind: LockKind,
     },
     /// An extended attribute was set or removed.
     Xattr {
@@ -295,6 +312,21 @@ pub enum Record {
     Intent {
         /// Which.
         ino: Ino,
+    },
+    /// The copy that a file is to replace was being changed in place, and is so no more.
+    Settled {
+        /// Which file.
+        ino: Ino,
+        /// How the copy looks now.
+        fingerprint: Fingerprint,
+    },
+    /// The drain is about to put a whole version under its name: whether it is there is seen from
+    /// what has the name.
+    Publishing {
+        /// Of which file.
+        ino: Ino,
+        /// Where, and what.
+        version: Publishing,
     },
     /// The drain is about to let two names change places in the backing: not to be done twice.
     Exchanging {
@@ -348,6 +380,17 @@ pub enum Record {
         /// Which.
         ino: Ino,
     },
+}
+
+/// A whole version on its way to its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publishing {
+    /// The name, in the backing.
+    pub path: Vec<u8>,
+    /// How it looks before; its time of change becomes another with the name.
+    pub fingerprint: Fingerprint,
+    /// Its time of modification, nanoseconds since 1970.
+    pub modified_ns: u64,
 }
 
 /// What an instance is, for ever.

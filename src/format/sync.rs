@@ -2,6 +2,12 @@
 //! model-checked.
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub use loom::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};

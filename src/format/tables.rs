@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::{FromBytes, KnownLayout};
 
 use crate::geometry::{
-    Geometry, HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES, PAGE_BYTES, REQUESTS,
-    SEGMENTS_MAX,
+    Geometry, HAND_DESCRIPTIONS, HAND_INOS, HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES,
+    PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
 };
 use crate::ids::InstanceId;
 use crate::{Error, ErrorKind, Result};
 
 /// First word of `tables`: "TERRAL" and the version of everything in shared memory.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRAL\x02\x00");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRAL\x03\x00");
 
 /// How a segment's pages are, in [`Superblock::segments`].
 pub mod segment {
@@ -43,8 +43,12 @@ pub struct Superblock {
     pub geometry: [AtomicU64; 5],
     /// The gate: while not 0, no change may be deferred; see [`crate::deferred`].
     pub gate: AtomicU64,
+    /// Not 0 while programs wait for memory.
+    pub waiting: AtomicU64,
+    /// The inode whose memory is just being taken, so that it is not to be opened; 0 for none.
+    pub closing: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 53],
+    pub reserved: [AtomicU64; 51],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }
@@ -114,10 +118,20 @@ pub struct FileHeader {
     pub modified_ns: AtomicU64,
     /// Last read, nanoseconds since 1970, no finer than a second.
     pub accessed_ns: AtomicU64,
+    /// Last write or change of size, nanoseconds since 1970: the file changed then, or later.
+    pub changed_ns: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 4],
+    pub reserved: [AtomicU64; 3],
 }
 const _: () = assert!(size_of::<FileHeader>() == 64);
+
+impl FileHeader {
+    /// Notes a write.
+    pub fn wrote(&self, time_ns: u64) {
+        self.modified_ns.store(time_ns, Ordering::Relaxed);
+        self.changed_ns.store(time_ns, Ordering::Relaxed);
+    }
+}
 
 /// Access and status flags of a description.
 pub mod access {
@@ -131,6 +145,8 @@ pub mod access {
     pub const KERNEL: u64 = 8;
     /// Of a symbolic link itself, if that is what was named: only to look at.
     pub const LINK: u64 = 16;
+    /// Opened with `O_DIRECT`, which changes nothing here, and is told to who asks.
+    pub const DIRECT: u64 = 32;
 }
 
 /// Beside the nonce of a description: its kernel descriptors are locked, so that none that holds
@@ -162,6 +178,11 @@ impl Description {
         self.nonce.load(Ordering::SeqCst) as u32 == nonce
     }
 
+    /// Whether it is that one, and [`SHARED`].
+    pub fn is_shared(&self, nonce: u32) -> bool {
+        self.nonce.load(Ordering::SeqCst) == u64::from(nonce) | SHARED
+    }
+
     /// Marks it as [`SHARED`], if it still is the one that got this nonce.
     pub fn share(&self, nonce: u32) {
         let (alone, order) = (u64::from(nonce), (Ordering::SeqCst, Ordering::Relaxed));
@@ -169,9 +190,6 @@ impl Description {
     }
 }
 const _: () = assert!(size_of::<Description>() == 64);
-
-/// Futexes for those who wait for locks.
-pub const UNLOCKED: usize = 16;
 
 /// Start of `headers`: how a client tells the server that a request is waiting.
 #[derive(FromBytes, KnownLayout)]
@@ -183,12 +201,10 @@ pub struct Doorbell {
     pub sleeping: AtomicU32,
     /// A bit for each session with a request.
     pub sessions: [AtomicU64; 16],
-    /// Futexes: that of `ino % UNLOCKED` changes when a lock is released that somebody waits for.
-    pub unlocked: [AtomicU32; UNLOCKED],
     /// Not 0: changes were deferred.
     pub deferred: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 6],
+    pub reserved: [AtomicU64; 14],
 }
 const _: () = assert!(size_of::<Doorbell>() == 256);
 
@@ -273,6 +289,18 @@ pub struct Counters {
 }
 const _: () = assert!(size_of::<Counters>() == 64);
 
+/// What a session has in hand for what it opens and makes without waiting. The server fills free
+/// places, which are 0; who takes something leaves 0 there.
+#[derive(FromBytes, KnownLayout)]
+#[repr(C)]
+pub struct Hand {
+    /// Descriptions: number, and above it the nonce.
+    pub descriptions: [AtomicU64; HAND_DESCRIPTIONS],
+    /// Inode numbers.
+    pub inos: [AtomicU64; HAND_INOS],
+}
+const _: () = assert!(size_of::<Hand>() == 1024);
+
 /// All of `session-N`.
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
@@ -281,16 +309,24 @@ pub struct SessionPage {
     pub magic: AtomicU64,
     /// The session's index.
     pub session: AtomicU64,
+    /// Bits of [`crate::capability::Operations`] that what the session presented last allows, 0
+    /// once that has run out. The client looks before it reads or writes bytes, and once more after
+    /// it has claimed a word for a deferred change.
+    pub operations: AtomicU64,
+    /// When that runs out, nanoseconds since 1970.
+    pub until_ns: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 6],
+    pub reserved: [AtomicU64; 4],
     /// See [`Counters`].
     pub counters: Counters,
+    /// See [`Hand`].
+    pub hand: Hand,
     /// See [`crate::hazard`].
     pub hazards: [HazardSlot; HAZARDS],
     /// See [`request`].
     pub requests: [RequestSlot; REQUESTS],
 }
-const _: () = assert!(size_of::<SessionPage>() == 128 + 64 * HAZARDS + REQUESTS * 16448);
+const _: () = assert!(size_of::<SessionPage>() == 1152 + 64 * HAZARDS + REQUESTS * 16448);
 
 /// Bytes of `session-N`, whole pages.
 pub const SESSION_BYTES: usize = size_of::<SessionPage>().next_multiple_of(PAGE_BYTES);

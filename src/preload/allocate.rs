@@ -8,11 +8,11 @@ use std::ffi::c_int;
 use libc::off_t;
 use terral_client::{Extent, access};
 
-use crate::connect;
 use crate::data::{allow, extent};
 use crate::hook::by_fd;
 use crate::real::{Served, alias, done, kernel, set_errno};
 use crate::state::{self, Managed};
+use crate::{connect, limits};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -30,6 +30,7 @@ fn grow(managed: &Managed, end: off_t) -> Served<()> {
     if end <= size {
         return Ok(());
     }
+    limits::check_growth_of(managed, end)?;
     if end - size > connect::with(|client| client.space())?.free_bytes {
         return Err(libc::ENOSPC);
     }

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use terral_client::File;
+use terral_client::{File, kept};
 
 use crate::real::{Served, answer, errno, kernel, set_errno};
 use crate::{connect, locks, state};
@@ -23,6 +23,10 @@ pub fn tell(file: &File) {
 /// programs close before they tell what failed.
 pub fn close_fd(fd: c_int) -> c_int {
     let before = errno();
+    if kept::is_kept(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
     // An unknown number may be ours, inherited and never used; whoever closes it must tell.
     drop(state::managed(fd));
     let held = state::take(fd);
@@ -56,7 +60,16 @@ unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> 
         }
         state::reset_between(first, last);
     }
-    kernel!(SYS_close_range, first, last, flags)
+    match kept::kept().map(|kept| kept as c_uint) {
+        Some(kept) if first <= kept && kept <= last && flags & libc::CLOSE_RANGE_CLOEXEC == 0 => {
+            let before =
+                if first < kept { kernel!(SYS_close_range, first, kept - 1, flags) } else { 0 };
+            let after =
+                if kept < last { kernel!(SYS_close_range, kept + 1, last, flags) } else { 0 };
+            if before == 0 { after } else { before }
+        }
+        _ => kernel!(SYS_close_range, first, last, flags),
+    }
 }
 
 #[unsafe(no_mangle)]

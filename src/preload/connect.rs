@@ -63,6 +63,7 @@ fn client() -> Result<&'static Client, Error> {
         return Ok(unsafe { &*known });
     }
     terral_client::while_waiting(signals::hurry);
+    signals::watch_faults();
     let fresh = Box::into_raw(Box::new(Client::beside(settings::instance())?));
     match CLIENT.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just published, and is never freed.

@@ -10,7 +10,7 @@ use crate::hook::by_open_fd;
 use crate::open::KEPT;
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
-use crate::{close, locks};
+use crate::{close, locks, memory};
 
 fn status_flags(fd: c_int, managed: &Managed) -> c_int {
     let access = managed.file.access();
@@ -22,9 +22,11 @@ fn status_flags(fd: c_int, managed: &Managed) -> c_int {
     };
     let append = if access & access::APPEND != 0 { libc::O_APPEND } else { 0 };
     let kernel: c_int = kernel!(SYS_fcntl, fd, libc::F_GETFL);
-    let changing = libc::O_ACCMODE | libc::O_APPEND | libc::O_PATH | libc::O_EXCL | KEPT;
+    let direct = if access & access::DIRECT != 0 { libc::O_DIRECT } else { 0 };
+    let told = libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECT;
+    let changing = told | libc::O_PATH | libc::O_EXCL | KEPT;
     let unknown = if managed.file.is_directory() { kernel } else { kernel & !libc::O_DIRECTORY };
-    rights | append | (kernel & KEPT) | (managed.flags.unwrap_or(unknown) & !changing)
+    rights | append | direct | (kernel & KEPT) | (managed.flags.unwrap_or(unknown) & !changing)
 }
 
 fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) -> Served<c_int> {
@@ -51,7 +53,11 @@ fn controlled_open(
             if kept < 0 {
                 return Err(crate::real::errno());
             }
-            managed.file.set_append(argument as c_int & libc::O_APPEND != 0);
+            for (asked, flag) in
+                [(libc::O_APPEND, access::APPEND), (libc::O_DIRECT, access::DIRECT)]
+            {
+                managed.file.set_flag(flag, argument as c_int & asked != 0);
+            }
             Ok(0)
         }
         libc::F_GETLK
@@ -61,8 +67,7 @@ fn controlled_open(
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => {
             managed.share(fd);
-            // SAFETY: the caller of such a command passes its struct.
-            unsafe { locks::control(managed, command, argument as *mut libc::flock) }
+            locks::control(managed, command, argument as *mut libc::flock)
         }
         _ => Err(libc::EINVAL),
     }
@@ -89,9 +94,7 @@ fn input_output(fd: c_int, managed: &Managed, request: c_ulong, at: *mut c_void)
         libc::FIONBIO => Ok(0),
         libc::FIONREAD => {
             let left = managed.file.size().saturating_sub(managed.file.offset());
-            // SAFETY: the caller of FIONREAD promises an int.
-            unsafe { *at.cast::<c_int>() = left.min(c_int::MAX as u64) as c_int };
-            Ok(0)
+            memory::put(left.min(c_int::MAX as u64) as c_int, at.cast()).map(|()| 0)
         }
         _ => Err(libc::ENOTTY),
     }

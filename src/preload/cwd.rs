@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{File, OpenHow};
+use terral_client::{File, OpenHow, kept};
 
 use crate::real::kernel;
 use crate::{connect, settings, state};
@@ -133,12 +133,14 @@ pub fn entry() -> *const c_char {
 }
 /// Path of the empty directory the kernel stands in meanwhile, with its zero.
 pub fn shadow(space: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
-    let instance = settings::instance().as_os_str().as_bytes();
-    let mut end = 0;
-    for part in [instance, b"/shadow\0"] {
-        space.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
+    kept::reach(settings::instance(), |instance| {
+        let mut end = 0;
+        for part in [instance.as_os_str().as_bytes(), b"/shadow\0"] {
+            space.get_mut(end..end + part.len())?.copy_from_slice(part);
+            end += part.len();
+        }
+        Some(())
+    })?;
     Some(space.as_ptr().cast())
 }
 

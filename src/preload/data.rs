@@ -13,7 +13,7 @@ use crate::hook::{Last, by_fd, by_open_fd, by_path};
 use crate::path::Name;
 use crate::real::{Served, alias, kernel, set_errno};
 use crate::state::Managed;
-use crate::{connect, metadata, state};
+use crate::{connect, limits, memory, metadata, state};
 
 /// The most Linux moves in one call.
 const CALL_BYTES_MAX: usize = 0x7fff_f000;
@@ -29,11 +29,10 @@ pub fn allow(managed: &Managed, right: u64) -> Served<()> {
 /// The caller's buffer for bytes to be read.
 ///
 /// # Safety
-/// `buffer` must have `count` writable bytes.
+/// `buffer` must have `count` writable bytes that nobody else has a reference to. Where memory is
+/// not there, only [`read_here`] and [`read_at`] may be given it.
 pub unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> &'a mut [u8] {
-    if count == 0 {
-        return &mut [];
-    }
+    let buffer = memory::not_null(buffer).cast_mut();
     // SAFETY: the caller's promise; the bytes are only written, so what they hold does not matter.
     unsafe { std::slice::from_raw_parts_mut(buffer.cast(), count.min(CALL_BYTES_MAX)) }
 }
@@ -41,11 +40,10 @@ pub unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> &'a mut [u8] {
 /// The caller's bytes to be written.
 ///
 /// # Safety
-/// `buffer` must have `count` readable bytes.
+/// `buffer` must have `count` readable bytes. Where memory is not there, only [`write_here`] and
+/// [`write_at`] may be given it.
 pub unsafe fn bytes<'a>(buffer: *const c_void, count: usize) -> &'a [u8] {
-    if count == 0 {
-        return &[];
-    }
+    let buffer = memory::not_null(buffer);
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(buffer.cast(), count.min(CALL_BYTES_MAX)) }
 }
@@ -54,42 +52,57 @@ pub unsafe fn bytes<'a>(buffer: *const c_void, count: usize) -> &'a [u8] {
 #[inline]
 pub fn read_here(managed: &Managed, buffer: &mut [u8]) -> Served<isize> {
     allow(managed, access::READ)?;
+    memory::check_range(buffer)?;
     if buffer.is_empty() {
         return Ok(0);
     }
-    connect::serve(|| managed.file.read(buffer)).map(|count| count as isize)
+    memory::as_far_into(buffer, |room| connect::serve(|| managed.file.read(room)))
+        .map(|count| count as isize)
 }
 
 /// Writes at the shared offset, or appends.
 #[inline]
 pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
     allow(managed, access::WRITE)?;
+    memory::check_range(bytes)?;
     if bytes.is_empty() {
         return Ok(0);
     }
-    connect::serve(|| managed.file.write(bytes)).map(|count| count as isize)
+    let appends = managed.file.access() & access::APPEND != 0;
+    let at = || if appends { managed.file.size() } else { managed.file.offset() };
+    let bytes = &bytes[..limits::allowed(bytes.len(), at)?];
+    memory::as_far(bytes, |bytes| connect::serve(|| managed.file.write(bytes)))
+        .map(|count| count as isize)
 }
 
 /// Reads at `offset`.
 pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<isize> {
     let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
     allow(managed, access::READ)?;
+    memory::check_range(buffer)?;
     if buffer.is_empty() {
         return Ok(0);
     }
-    connect::serve(|| managed.file.read_at(buffer, offset)).map(|count| count as isize)
+    memory::as_far_into(buffer, |room| connect::serve(|| managed.file.read_at(room, offset)))
+        .map(|count| count as isize)
 }
 
 /// Writes at `offset`; appends instead if the file is open for that, as Linux does.
 pub fn write_at(managed: &Managed, bytes: &[u8], offset: off_t) -> Served<isize> {
     let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
     allow(managed, access::WRITE)?;
+    memory::check_range(bytes)?;
     if bytes.is_empty() {
         return Ok(0);
     }
     let appends = managed.file.access() & access::APPEND != 0;
-    let written = connect::serve(|| {
-        if appends { managed.file.append(bytes) } else { managed.file.write_at(bytes, offset) }
+    let at = || if appends { managed.file.size() } else { offset };
+    let bytes = &bytes[..limits::allowed(bytes.len(), at)?];
+    let written = memory::as_far(bytes, |bytes| {
+        connect::serve(|| match appends {
+            true => managed.file.append(bytes),
+            false => managed.file.write_at(bytes, offset),
+        })
     });
     written.map(|count| count as isize)
 }
@@ -196,6 +209,7 @@ fn cut(managed: &Managed, size: off_t) -> Served<()> {
     if managed.file.access() & access::WRITE == 0 || managed.file.is_directory() {
         return Err(libc::EINVAL);
     }
+    limits::check_growth_of(managed, size)?;
     connect::serve(|| managed.file.truncate(size))
 }
 
@@ -209,6 +223,8 @@ fn cut_name(name: &Name<'_>, size: off_t) -> Served<()> {
     if name.directory {
         metadata::of_name(name, Last::Followed)?;
     }
+    let now = || connect::with(|client| client.stat(name.path)).map(|found| found.size);
+    limits::check_growth(size, now)?;
     connect::with(|client| client.truncate(name.path, size))
 }
 
@@ -228,7 +244,8 @@ unsafe extern "C" fn truncate(path: *const c_char, size: off_t) -> c_int {
     )
 }
 
-fn safe(managed: &Managed) -> Served<()> {
+/// Makes what was written safe.
+pub fn safe(managed: &Managed) -> Served<()> {
     if managed.file.is_directory() {
         return Ok(());
     }

@@ -1,9 +1,10 @@
 //! The exec family: children keep the library and what it knows.
 //!
 //! Invariants: `LD_PRELOAD` and `TERRAL_*` are put back where a program scrubbed them, except for
-//! set-user-id programs, which would ignore them. A program under the prefix is copied into a
-//! memfd; a script is given to its interpreter by its own path. Memory comes from `mmap`, as exec
-//! may be called where malloc may not. Not here: `posix_spawn` (`spawn`).
+//! set-user-id programs, which would ignore them, and where it says another instance. A program
+//! under the prefix is copied into a memfd; a script is given to its interpreter by its own path.
+//! Memory comes from `mmap`, as exec may be called where malloc may not. Not here: `posix_spawn`
+//! (`spawn`).
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -11,7 +12,7 @@ use std::ptr;
 use crate::hook::{Last, by_path};
 use crate::path::{Name, link_of, standing_for};
 use crate::real::{Served, answer, errno, kernel, set_errno};
-use crate::{close, cwd, locks, open, settings, sharing, signals, state};
+use crate::{close, cwd, locks, open, settings, sharing, signals, state, unserved};
 
 type Strings = *const *const c_char;
 
@@ -60,7 +61,8 @@ impl Environment {
     /// `given` must be null or a null-terminated array of strings that outlive the answer.
     pub unsafe fn of_child(given: Strings) -> Environment {
         let untouched = Environment { list: given, bytes: 0 };
-        if !settings::active() {
+        // SAFETY: the caller's promise.
+        if !settings::active() || unsafe { is_of_another(given) } {
             return untouched;
         }
         // SAFETY: the caller's promise.
@@ -99,6 +101,14 @@ impl Environment {
     pub fn list(&self) -> Strings {
         self.list
     }
+}
+
+/// Whether a child shall belong to another instance, or, with an empty name, to none: `terral run`
+/// under `terral run` says so of its command and of its server.
+unsafe fn is_of_another(given: Strings) -> bool {
+    // SAFETY: the caller promises an environment array, or null.
+    let said = unsafe { settings::find(given, b"TERRAL_INSTANCE") };
+    said.is_some_and(|said| said.to_bytes() != settings::instance().as_os_str().as_encoded_bytes())
 }
 
 /// The entries of [`OURS`], in that order.
@@ -267,7 +277,9 @@ pub unsafe extern "C" fn execve(
             libc::AT_FDCWD,
             path,
             Last::Followed,
-            |_at, path| if settings::active() && !changes_rights(path) {
+            |_at, path| if let Err(errno) = unserved::check(path, arguments) {
+                answer(Err(errno))
+            } else if settings::active() && !changes_rights(path) {
                 let environment = Environment::of_child(environment);
                 locks::release_for_exec(libc::AT_FDCWD, path, 0);
                 kernel!(SYS_execve, path, arguments, environment.list())

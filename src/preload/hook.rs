@@ -9,7 +9,7 @@ use terral_client::Kind;
 
 use crate::path::{LINKS_MAX, Name, Space, Where, expand, resolve, resolve_bytes};
 use crate::real::{errno, kernel};
-use crate::{connect, signals};
+use crate::{connect, settings, signals};
 
 /// Whether a symbolic link that is the last component is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,11 +70,15 @@ pub unsafe fn find<T>(
 ) -> Found<T> {
     // SAFETY: the caller's promise.
     let mut found = unsafe { resolve(dirfd, path, space) };
+    // A path that was followed ends in `.` where the one given ended in `..`.
+    let mut up = false;
     for _ in 0..LINKS_MAX {
         match found {
             Where::Kernel(dirfd, path) => return Found::Kernel(dirfd, path),
             Where::Failed(errno) => return Found::Served(Err(errno)),
             Where::Managed(name) => {
+                up |= name.up;
+                let name = Name { up, ..name };
                 let _quiet = signals::quiet();
                 match serve(name) {
                     Err(libc::ELOOP) => match follow(&name, last) {
@@ -154,6 +158,9 @@ pub unsafe fn find_both<T>(
     spaces: &mut [Space; 2],
     mut serve: impl FnMut(Name<'_>, Name<'_>) -> Result<T, c_int>,
 ) -> FoundBoth<T> {
+    if settings::active() && (one.1.is_null() || other.1.is_null()) {
+        return FoundBoth::Served(Err(libc::EFAULT));
+    }
     let [first, second] = spaces;
     // SAFETY: the caller's promise.
     let mut found = unsafe { (resolve(one.0, one.1, first), resolve(other.0, other.1, second)) };

@@ -16,6 +16,10 @@ mod streams;
 
 mod signals;
 
+mod memory;
+
+mod masks;
+
 mod heap;
 
 mod connect;
@@ -32,6 +36,8 @@ mod entrance;
 
 mod hook;
 
+mod ids;
+
 mod locks;
 
 mod close;
@@ -44,11 +50,16 @@ mod metadata;
 
 mod control;
 
+mod limits;
+
 mod data;
 
+mod aio;
 mod allocate;
 mod transfer;
 mod vectors;
+
+mod flagged;
 
 mod links;
 mod names;
@@ -71,6 +82,8 @@ mod remap;
 
 mod mapping;
 
+mod unserved;
+
 mod exec;
 
 mod launch;
@@ -80,6 +93,8 @@ mod spawn;
 
 mod trees;
 mod walk;
+
+mod numbers;
 
 mod stdio;
 

@@ -14,14 +14,12 @@ use crate::metadata::of_name;
 use crate::path::{Name, PATH_BYTES, Space, standing_for};
 use crate::real::{Served, answer, kernel};
 use crate::state::Held;
-use crate::{connect, metadata, settings};
+use crate::{connect, memory, metadata, settings};
 
 /// Copies what a link says; what does not fit is cut off, as Linux has it.
-unsafe fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
-    let count = text.len().min(room);
-    // SAFETY: the callers promise `room` bytes.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), count) };
-    Ok(count as ssize_t)
+fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
+    let text = &text[..text.len().min(room)];
+    memory::give(text, buffer.cast()).map(|()| text.len() as ssize_t)
 }
 
 /// What the kernel's own link of a managed descriptor should say.
@@ -129,13 +127,14 @@ fn make_symbolic(name: &Name<'_>, target: &[u8]) -> Served<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symlinkat(to: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
-    // SAFETY: the caller promises a string.
-    let target = unsafe { CStr::from_ptr(to) }.to_bytes();
     // Linux looks at it before it looks at the path.
-    match target.len() {
-        0 => return answer(Err(libc::ENOENT)),
-        PATH_BYTES.. => return answer(Err(libc::ENAMETOOLONG)),
-        _ => {}
+    if let Err(errno) = memory::check_string(to, PATH_BYTES) {
+        return answer(Err(errno));
+    }
+    // SAFETY: just seen to be a string.
+    let target = unsafe { CStr::from_ptr(to) }.to_bytes();
+    if target.is_empty() {
+        return answer(Err(libc::ENOENT));
     }
     by_path!(dirfd, path, Last::Name, |at, path| kernel!(SYS_symlinkat, to, at, path), |name| {
         make_symbolic(&name, target)

@@ -1,18 +1,17 @@
 //! Locks on files: those of `fcntl`, `flock` and `lockf`, and giving a process's own back where it
 //! closes a descriptor of the file.
 //!
-//! Invariants: a lock is reported as taken only if the server says so. Not here: who holds what,
-//! waiting, and deadlocks (`terral-client` and the server).
+//! Not here: who holds what, waiting, and deadlocks (`terral-client` and the server).
 
 use std::ffi::{c_char, c_int};
 
 use libc::off_t;
-use terral_client::{File, HeldLock, LockKind, LockRange, Locker, access};
+use terral_client::{File, HeldLock, LockKind, LockRange, LockWait, Locker, access};
 
 use crate::hook::by_fd;
 use crate::real::{Served, alias, errno, kernel, libc_call, set_errno};
 use crate::state::{self, Managed};
-use crate::{connect, settings};
+use crate::{connect, memory, settings};
 
 /// The bytes that a `struct flock` is about.
 fn range(managed: &Managed, asked: &libc::flock) -> Served<LockRange> {
@@ -36,7 +35,12 @@ fn kind(asked: &libc::flock) -> Served<LockKind> {
 }
 
 fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Served<c_int> {
-    while let Some(turn) = connect::serve(|| file.lock_or_queue(by, range, kind, wait))? {
+    let mut waits = LockWait::default();
+    loop {
+        let wait = wait.then_some(&mut waits);
+        let Some(turn) = connect::serve(|| file.lock_or_queue(by, range, kind, wait))? else {
+            return Ok(0);
+        };
         // Not inside the client: signal handlers may use files meanwhile.
         if !turn.wait() {
             let stopped = || {
@@ -46,7 +50,6 @@ fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -
             return connect::serve(stopped).and(Err(libc::EINTR));
         }
     }
-    Ok(0)
 }
 
 /// `F_GETLK`: says what is in the way, or that nothing is.
@@ -71,23 +74,20 @@ fn test(managed: &Managed, by: Locker, asked: &mut libc::flock) -> Served<c_int>
 
 /// `fcntl`'s commands on locks. The descriptor is shared already: whoever waits for a lock is to
 /// hear of its end, however it comes.
-///
-/// # Safety
-/// `asked` must be null or the struct that such a command takes.
-pub unsafe fn control(managed: &Managed, command: c_int, asked: *mut libc::flock) -> Served<c_int> {
+pub fn control(managed: &Managed, command: c_int, at: *mut libc::flock) -> Served<c_int> {
     managed.check_open()?;
-    // SAFETY: the caller's promise.
-    let asked = unsafe { asked.as_mut() }.ok_or(libc::EFAULT)?;
+    let mut asked = memory::get(at)?;
     let of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     if of_file && asked.l_pid != 0 {
         return Err(libc::EINVAL);
     }
     let by = if of_file { Locker::Description } else { Locker::Process };
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
-        return test(managed, by, asked);
+        test(managed, by, &mut asked)?;
+        return memory::put(asked, at).map(|()| 0);
     }
     let wait = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    take(&managed.file, by, range(managed, asked)?, kind(asked)?, wait)
+    take(&managed.file, by, range(managed, &asked)?, kind(&asked)?, wait)
 }
 
 fn whole(managed: &Managed, operation: c_int) -> Served<c_int> {
@@ -123,8 +123,7 @@ fn section(managed: &Managed, command: c_int, length: off_t) -> Served<c_int> {
     let mut asked: libc::flock = unsafe { std::mem::zeroed() };
     (asked.l_type, asked.l_whence) = (kind as i16, libc::SEEK_CUR as i16);
     asked.l_len = length;
-    // SAFETY: this is that struct.
-    unsafe { control(managed, command, &raw mut asked) }?;
+    control(managed, command, &raw mut asked)?;
     if command == libc::F_GETLK && c_int::from(asked.l_type) != libc::F_UNLCK {
         return Err(libc::EACCES);
     }

@@ -1,12 +1,13 @@
 //! `mmap` of managed files: their chunks, shared by all who map them.
 //!
-//! Invariants: a private mapping that is small or may be executed is a copy in anonymous memory
-//! (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB). Not here: how chunks are pinned,
-//! what becomes of maps later (they are the kernel's), and how the client maps the arena.
+//! Invariants: a private mapping that is small or may be executed is one of a copy in memory of its
+//! own (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB), which comes back where the
+//! program gives changed pages away. Not here: how chunks are pinned, what becomes of maps later
+//! (they are the kernel's), and how the client maps the arena.
 
 use libc::{off_t, size_t};
 use std::ffi::{c_int, c_void};
-use terral_client::{MapHow, access};
+use terral_client::{MapHow, access, limit};
 
 use crate::real::{Served, alias, errno, kernel, set_errno};
 use crate::state::{self, Managed};
@@ -34,7 +35,54 @@ fn fill(managed: &Managed, room: &mut [u8], mut offset: off_t) -> Served<()> {
     Ok(())
 }
 
+/// Bytes copied at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Copies what is to be mapped into a memfd.
+fn copy(managed: &Managed, memory: c_int, how: &MapHow) -> Served<()> {
+    let mut piece = vec![0; how.length.min(PIECE_BYTES)];
+    let mut done = 0;
+    while done < how.length {
+        let count = data::read_at(managed, &mut piece, (how.offset as usize + done) as off_t)?;
+        let count = (count as usize).min(how.length - done);
+        let written: isize = kernel!(SYS_pwrite64, memory, piece.as_ptr(), count, done);
+        match written {
+            0 => break,
+            1.. => done += written as usize,
+            _ => return Err(errno()),
+        }
+    }
+    // Beyond the end of the file are zeros.
+    let sized: c_int = match done < how.length {
+        true => kernel!(SYS_ftruncate, memory, how.length.next_multiple_of(4096)),
+        false => 0,
+    };
+    if sized == 0 { Ok(()) } else { Err(errno()) }
+}
+
+/// Maps a copy that `MADV_DONTNEED` brings back.
 fn copied(managed: &Managed, how: &MapHow) -> Served<*mut c_void> {
+    let limited = limit::file_bytes() < how.length as u64;
+    let memory: c_int = match limited {
+        true => -1,
+        false => kernel!(SYS_memfd_create, remap::COPY.as_ptr(), libc::MFD_CLOEXEC),
+    };
+    if memory < 0 {
+        return copied_without(managed, how);
+    }
+    let mapped = copy(managed, memory, how).and_then(|()| {
+        let (at, length, protection) = (how.at as *mut c_void, how.length, how.protection);
+        let mapped: isize = kernel!(SYS_mmap, at, length, protection, how.flags, memory, 0usize);
+        if mapped == -1 { Err(errno()) } else { Ok(mapped as *mut c_void) }
+    });
+    let _: c_int = kernel!(SYS_close, memory);
+    remap::watch();
+    mapped
+}
+
+/// The same where there is no descriptor left for it, or a limit on its size: zeros come back.
+#[cold]
+fn copied_without(managed: &Managed, how: &MapHow) -> Served<*mut c_void> {
     let (at, length, protection) = (how.at as *mut c_void, how.length, how.protection);
     let writable = libc::PROT_READ | libc::PROT_WRITE;
     let flags = how.flags | libc::MAP_ANONYMOUS;

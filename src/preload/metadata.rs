@@ -5,13 +5,13 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{gid_t, mode_t, uid_t};
-use terral_client::{Attributes, Change, Kind, Person};
+use terral_client::{Attributes, Change, Kind, acting, as_real};
 
 use crate::hook::{Last, by_fd, by_open_fd, by_path};
 use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
-use crate::{attributes, connect};
+use crate::{attributes, connect, memory};
 
 /// Attributes of a name; ELOOP if it is a link to be followed, ENOTDIR if it asks for a directory
 /// and is none.
@@ -37,7 +37,7 @@ pub fn of_file(managed: &Managed) -> Served<Attributes> {
 pub unsafe fn without_name(dirfd: c_int, path: *const c_char, flags: c_int) -> Option<state::Held> {
     // SAFETY: the caller's promise.
     unsafe {
-        if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0 {
+        if flags & libc::AT_EMPTY_PATH != 0 && memory::get(path) == Ok(0) {
             return state::managed(dirfd);
         }
         if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
@@ -47,17 +47,13 @@ pub unsafe fn without_name(dirfd: c_int, path: *const c_char, flags: c_int) -> O
     }
 }
 
-unsafe fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
-    let stat = attributes::stat(&found?);
-    // SAFETY: the callers of stat promise a struct to be filled.
-    unsafe { to.write(stat) };
-    Ok(0)
+fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
+    memory::put(attributes::stat(&found?), to).map(|()| 0)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller promises the struct.
-    by_fd!(fd, kernel!(SYS_fstat, fd, to), |held| unsafe { fill(of_file(&held), to) })
+    by_fd!(fd, kernel!(SYS_fstat, fd, to), |held| fill(of_file(&held), to))
 }
 
 #[unsafe(no_mangle)]
@@ -69,16 +65,14 @@ unsafe extern "C" fn fstatat(
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        // SAFETY: as above.
-        return crate::real::answer(unsafe { fill(of_file(&held), to) });
+        return crate::real::answer(fill(of_file(&held), to));
     }
     by_path!(
         dirfd,
         path,
         Last::by(flags),
         |at, path| kernel!(SYS_newfstatat, at, path, to, flags),
-        // SAFETY: the caller promises the struct.
-        |name| unsafe { fill(of_name(&name, Last::by(flags)), to) }
+        |name| fill(of_name(&name, Last::by(flags)), to)
     )
 }
 
@@ -94,11 +88,8 @@ pub unsafe extern "C" fn lstat(path: *const c_char, to: *mut libc::stat) -> c_in
     unsafe { fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
 }
 
-unsafe fn fill_extended(found: Served<Attributes>, to: *mut libc::statx) -> Served<c_int> {
-    let statx = attributes::statx(&found?);
-    // SAFETY: the caller of statx promises a struct to be filled.
-    unsafe { to.write(statx) };
-    Ok(0)
+fn fill_extended(found: Served<Attributes>, to: *mut libc::statx) -> Served<c_int> {
+    memory::put(attributes::statx(&found?), to).map(|()| 0)
 }
 
 #[unsafe(no_mangle)]
@@ -111,25 +102,23 @@ unsafe extern "C" fn statx(
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        // SAFETY: as above.
-        return crate::real::answer(unsafe { fill_extended(of_file(&held), to) });
+        return crate::real::answer(fill_extended(of_file(&held), to));
     }
     by_path!(
         dirfd,
         path,
         Last::by(flags),
         |at, path| kernel!(SYS_statx, at, path, flags, mask, to),
-        // SAFETY: the caller promises the struct.
-        |name| unsafe { fill_extended(of_name(&name, Last::by(flags)), to) }
+        |name| fill_extended(of_name(&name, Last::by(flags)), to)
     )
 }
 
-/// Whether the process may do `wanted`, by mode bits alone, with its effective or real ids.
-pub fn may(found: &Attributes, wanted: c_int, effective: bool) -> Served<c_int> {
+/// Whether this thread may do `wanted`, by mode bits alone.
+pub fn may(found: &Attributes, wanted: c_int) -> Served<c_int> {
     if wanted & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
         return Err(libc::EINVAL);
     }
-    let person = if effective { Person::effective() } else { Person::real() };
+    let person = &acting().person;
     let mode = attributes::mode(found);
     let runs = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;
     let refused = person.is_root() && wanted & libc::X_OK != 0 && !runs;
@@ -146,9 +135,8 @@ unsafe extern "C" fn faccessat(
     let effective = flags & libc::AT_EACCESS != 0;
     // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        return crate::real::answer(
-            of_file(&held).and_then(|found| may(&found, wanted, effective)),
-        );
+        let ask = || of_file(&held).and_then(|found| may(&found, wanted));
+        return crate::real::answer(if effective { ask() } else { as_real(ask) });
     }
     by_path!(
         dirfd,
@@ -159,7 +147,10 @@ unsafe extern "C" fn faccessat(
         } else {
             kernel!(SYS_faccessat2, at, path, wanted, flags)
         },
-        |name| of_name(&name, Last::by(flags)).and_then(|found| may(&found, wanted, effective))
+        |name| {
+            let ask = || of_name(&name, Last::by(flags)).and_then(|found| may(&found, wanted));
+            if effective { ask() } else { as_real(ask) }
+        }
     )
 }
 

@@ -25,7 +25,8 @@ fn unlink_name(name: &Name<'_>) -> Served<c_int> {
 fn remove_directory(name: &Name<'_>) -> Served<c_int> {
     if name.dots {
         metadata::of_name(name, Last::Name)?;
-        return Err(libc::EINVAL);
+        // What `..` leads to has at least the directory that led there.
+        return Err(if name.up { libc::ENOTEMPTY } else { libc::EINVAL });
     }
     if name.path.is_empty() {
         return Err(libc::EBUSY);

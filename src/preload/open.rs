@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{File, OpenHow, access, descriptor};
+use terral_client::{File, OpenHow, access, descriptor, own_files};
 
 use crate::hook::{Last, by_path, way_to};
 use crate::path::{Name, standing_for};
@@ -28,9 +28,10 @@ fn umask_now() -> u32 {
     }
     // The kernel tells it without changing it here only; fields before Umask are short.
     let mut text = [0u8; 512];
-    let file: c_int = kernel!(SYS_openat, libc::AT_FDCWD, c"/proc/self/status".as_ptr(), 0, 0);
-    let length: isize = kernel!(SYS_read, file, text.as_mut_ptr(), text.len());
-    let _: c_int = kernel!(SYS_close, file);
+    let mut length = read_status(&mut text);
+    if length < 0 {
+        length = own_files::again(|| read_status(&mut text)).unwrap_or(-1);
+    }
     let text = &text[..length.max(0) as usize];
     let at = text.windows(6).position(|window| window == b"Umask:");
     let digits = text[at.map_or(text.len(), |at| at + 6)..].iter();
@@ -40,6 +41,16 @@ fn umask_now() -> u32 {
     let mask = if at.is_some() { mask & 0o777 } else { 0o022 };
     UMASK.store(mask, Ordering::Relaxed);
     mask
+}
+
+fn read_status(text: &mut [u8; 512]) -> isize {
+    let file: c_int = kernel!(SYS_openat, libc::AT_FDCWD, c"/proc/self/status".as_ptr(), 0, 0);
+    if file < 0 {
+        return -1;
+    }
+    let length: isize = kernel!(SYS_read, file, text.as_mut_ptr(), text.len());
+    let _: c_int = kernel!(SYS_close, file);
+    length
 }
 
 #[unsafe(no_mangle)]
@@ -81,10 +92,11 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         }
     };
     let append = if flags & libc::O_APPEND != 0 { access::APPEND } else { 0 };
+    let direct = if flags & libc::O_DIRECT != 0 { access::DIRECT } else { 0 };
     let itself = libc::O_PATH | libc::O_NOFOLLOW;
     let link = if flags & itself == itself && !name.directory { access::LINK } else { 0 };
     Ok(OpenHow {
-        access: (rights | append | link | access::KERNEL) as u8,
+        access: (rights | append | direct | link | access::KERNEL) as u8,
         create,
         exclusive: create && flags & libc::O_EXCL != 0,
         truncate: flags & libc::O_TRUNC != 0,
@@ -162,7 +174,7 @@ pub fn open_again(held: &state::Managed, flags: c_int) -> Served<c_int> {
         return Err(libc::EEXIST);
     }
     let flags = meaningful(flags & !libc::O_CREAT);
-    let file = Name { absolute: b"", path: b"", directory: false, dots: false };
+    let file = Name { absolute: b"", path: b"", directory: false, dots: false, up: false };
     let how = how(&file, flags, 0)?;
     hold(connect::serve(|| held.file.reopen(how))?, flags)
 }

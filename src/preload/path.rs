@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use terral_client::Kind;
 
 use crate::real::kernel;
-use crate::{connect, cwd, settings, state};
+use crate::{connect, cwd, memory, settings, state};
 
 /// Longest path, its zero included.
 pub const PATH_BYTES: usize = 4096;
@@ -50,6 +50,8 @@ pub struct Name<'a> {
     pub directory: bool,
     /// Its last component was `.` or `..`, with or without slashes after it.
     pub dots: bool,
+    /// It was `..`.
+    pub up: bool,
 }
 
 impl Name<'_> {
@@ -87,13 +89,16 @@ pub enum Where<'a> {
 /// Resolves `path` relative to `dirfd`, which may be `AT_FDCWD`.
 ///
 /// # Safety
-/// `path` must be null or a string.
+/// `path` must be null or meant to be a string, which stays.
 #[inline]
 pub unsafe fn resolve(dirfd: c_int, path: *const c_char, space: &mut Space) -> Where<'_> {
     if path.is_null() || !settings::active() {
         return Where::Kernel(dirfd, path);
     }
-    // SAFETY: the caller promises a string, and bytes are read only up to its zero.
+    if let Err(errno) = memory::check_string(path, PATH_BYTES) {
+        return Where::Failed(errno);
+    }
+    // SAFETY: just seen to be a string, and bytes are read only up to its zero.
     let (elsewhere, absolute) = unsafe {
         if *path.cast::<u8>() == b'/' { (!is_below_prefix(path), true) } else { (false, false) }
     };
@@ -190,10 +195,10 @@ fn standing(path: &[u8]) -> Option<(c_int, &[u8])> {
 /// `path` must be null or a string.
 #[inline]
 pub unsafe fn standing_for(path: *const c_char) -> Option<(c_int, state::Held)> {
-    if path.is_null() || !settings::active() {
+    if path.is_null() || !settings::active() || memory::check_string(path, PATH_BYTES).is_err() {
         return None;
     }
-    // SAFETY: the caller promises a string; a byte after its first is read only if that is no zero.
+    // SAFETY: just seen to be a string; a byte after its first is read only if that is no zero.
     let begins = unsafe {
         let bytes = path.cast::<u8>();
         *bytes == b'/' && matches!(*bytes.add(1), b'd' | b'p')
@@ -532,5 +537,6 @@ fn finish<'a>(space: &'a mut Space, end: usize, given: &[u8]) -> Where<'a> {
     if path.len() >= PATH_BYTES {
         return Where::Failed(libc::ENAMETOOLONG);
     }
-    Where::Managed(Name { absolute, path, directory: dots || given.ends_with(b"/"), dots })
+    let directory = dots || given.ends_with(b"/");
+    Where::Managed(Name { absolute, path, directory, dots, up: last == b".." })
 }

@@ -4,6 +4,7 @@
 //! atomics, so that no lock is ours. Not here: any decision.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A system call by name (`openat` is `SYS_openat`), its value as the function's return type.
@@ -11,7 +12,7 @@ macro_rules! kernel {
     ($call:ident $(, $argument:expr)* $(,)?) => {{
         #[allow(unused_unsafe, reason = "some callers are inside an unsafe block")]
         // SAFETY: the arguments are the caller's own, passed on to the call they were meant for.
-        let value = unsafe { ::libc::syscall(::libc::$call $(, $argument)*) };
+        let value = unsafe { ::terral_client::kernel::enter()(::libc::$call $(, $argument)*) };
         value as _
     }};
 }
@@ -69,7 +70,7 @@ numbers!(i32, i64, isize);
 
 impl<T> Answer for *mut T {
     fn failure() -> Self {
-        std::ptr::null_mut()
+        ptr::null_mut()
     }
 
     fn is_failure(&self) -> bool {

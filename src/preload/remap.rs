@@ -1,10 +1,10 @@
-//! `mremap`: a map of a managed file does not grow.
+//! `mremap` and `remap_file_pages`: a map of a managed file does not grow, and shows no other part.
 //!
 //! Where a chunk is mapped, the kernel has a segment of the arena, and what follows in it is
 //! another file's. Invariants: shrinking and moving stay the kernel's, and so is all that is not a
 //! chunk; the kernel is asked which is which, since it alone knows what has become of a map.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::size_t;
@@ -22,14 +22,18 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-/// Whether a line of `/proc/self/maps` says that a segment is mapped at `address`.
+/// What a copy is called there that is mapped instead of a chunk.
+pub const COPY: &CStr = c"terral-map";
+
+/// Whether a line of `/proc/self/maps` says that a segment, or a copy, is mapped at `address`.
 fn is_segment(line: &[u8], address: usize) -> bool {
     let number = |text: &[u8]| usize::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok();
     let range = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     let mut ends = range.split(|byte| *byte == b'-').map(number);
     let (Some(Some(start)), Some(Some(end))) = (ends.next(), ends.next()) else { return false };
     let name = line.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    (start..end).contains(&address) && name.starts_with(b"seg-") && name.len() < line.len()
+    let ours = name.starts_with(b"seg-") || name == b"memfd:terral-map (deleted)";
+    (start..end).contains(&address) && ours && name.len() < line.len()
 }
 
 /// Whether a segment is mapped at `address`; so it is taken to be if that cannot be told.
@@ -73,4 +77,19 @@ unsafe extern "C" fn mremap(
     }
     let moved: isize = kernel!(SYS_mremap, from, old_bytes, new_bytes, flags, to);
     moved as *mut c_void
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn remap_file_pages(
+    from: *mut c_void,
+    bytes: size_t,
+    protection: c_int,
+    page: size_t,
+    flags: c_int,
+) -> c_int {
+    if WATCHED.load(Ordering::Relaxed) && maps_segment(from.addr()) {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    kernel!(SYS_remap_file_pages, from, bytes, protection, page, flags)
 }

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
         |_at, path| left(kernel!(SYS_chdir, path)),
         |name| {
             let directory = cwd::open(name.path)?;
-            metadata::may(&metadata::of_name(&name, Last::Followed)?, libc::X_OK, true)?;
+            metadata::may(&metadata::of_name(&name, Last::Followed)?, libc::X_OK)?;
             enter(directory, name.path)
         }
     )
@@ -57,7 +57,7 @@ fn enter_open(held: &Managed) -> Served<c_int> {
     if !held.file.is_directory() {
         return Err(libc::ENOTDIR);
     }
-    metadata::may(&metadata::of_file(held)?, libc::X_OK, true)?;
+    metadata::may(&metadata::of_file(held)?, libc::X_OK)?;
     let path = match held.path() {
         // One that was removed can be entered; its name leads a child nowhere.
         Err(libc::ENOENT) => format!("#{} (deleted)", held.file.ino().0).into_bytes(),

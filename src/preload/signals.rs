@@ -5,7 +5,7 @@
 //! signal that has to wait is kept with all that is known of it, and the thread goes on with all
 //! others blocked, so that they wait in the kernel, in order; then it is sent once more. Faults do
 //! not wait, nor does anything while a call waits long for the server: a handler that uses files
-//! then is told EDEADLK.
+//! then is told EDEADLK. Those of a bad address that a call was given end that call with EFAULT.
 //!
 //! Invariants: nothing here allocates or takes a lock; while [`deliver`] decides, nothing comes
 //! between. Not here: handlers installed by raw system calls.
@@ -14,9 +14,10 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use libc::{sighandler_t, siginfo_t};
+use terral_client::fault;
 
 use crate::real::{alias, kernel, libc_call, set_errno};
 use crate::settings;
@@ -59,6 +60,8 @@ struct Thread {
     blocked: Cell<u64>,
     /// What is known of the signal.
     known: Cell<MaybeUninit<siginfo_t>>,
+    /// Of [`kept`], what the program has blocked.
+    kept: Cell<u64>,
 }
 
 thread_local! {
@@ -69,6 +72,7 @@ thread_local! {
             waits: Cell::new(false),
             blocked: Cell::new(0),
             known: Cell::new(MaybeUninit::uninit()),
+            kept: Cell::new(0),
         }
     };
 }
@@ -80,6 +84,26 @@ fn bit(signal: c_int) -> u64 {
 /// All that can be blocked for a while.
 fn most() -> u64 {
     !FAULTS.iter().chain(&LIBC).fold(0, |kept, signal| kept | bit(*signal))
+}
+
+/// Signals that programs block without the kernel's having them blocked.
+pub fn kept() -> u64 {
+    fault::SIGNALS.iter().fold(bit(libc::SIGSYS), |kept, signal| kept | bit(*signal))
+}
+
+/// What the kernel may have blocked when a program asks for it.
+pub fn blockable() -> u64 {
+    !LIBC.iter().fold(kept(), |not, signal| not | bit(*signal))
+}
+
+/// Of [`kept`], what this thread has blocked.
+pub fn kept_blocked() -> u64 {
+    THREAD.with(|thread| thread.kept.get())
+}
+
+/// This thread has these blocked, of [`kept`].
+pub fn keep_blocked(kept: u64) {
+    THREAD.with(|thread| thread.kept.set(kept));
 }
 
 /// The kernel's part of a set.
@@ -113,21 +137,40 @@ unsafe extern "C" fn deliver(signal: c_int, info: *mut siginfo_t, context: *mut 
     let Some(asked) = ASKED.get(signal as usize).filter(|_| !waits) else { return };
     let found = asked.handler.load(Ordering::SeqCst);
     if found & ONCE != 0 {
-        // SAFETY: all zero is the default action.
-        let default: libc::sigaction = unsafe { std::mem::zeroed() };
-        real_action(signal, &default, ptr::null_mut());
-        let order = (Ordering::SeqCst, Ordering::SeqCst);
-        // Unless another thread has asked for something else just now.
-        let _ = asked.handler.compare_exchange(found, 0, order.0, order.1);
+        set_default(signal);
+        forget(asked, found);
     }
-    let handler = (found & !(WITH_INFO | ONCE | NOT_DEFERRED)) as usize;
-    if handler == 0 {
+    if address_of(found) == 0 {
         return;
     }
     let own = if found & NOT_DEFERRED != 0 { 0 } else { bit(signal) };
-    set_mask(*blocked | asked.mask.load(Ordering::SeqCst) | own);
+    set_mask(*blocked | (asked.mask.load(Ordering::SeqCst) & blockable()) | own);
+    // SAFETY: what the kernel passes.
+    unsafe { run(found, signal, info, context) };
+}
+
+/// The address in a word of [`Asked`].
+fn address_of(found: u64) -> usize {
+    (found & !(WITH_INFO | ONCE | NOT_DEFERRED)) as usize
+}
+
+fn set_default(signal: c_int) {
+    // SAFETY: all zero is the default action.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    real_action(signal, &default, ptr::null_mut());
+}
+
+/// A handler that is for one signal only, unless another thread has asked for something else.
+fn forget(asked: &Asked, found: u64) {
+    let order = (Ordering::SeqCst, Ordering::SeqCst);
+    let _ = asked.handler.compare_exchange(found, 0, order.0, order.1);
+}
+
+/// Calls the program's handler.
+unsafe fn run(found: u64, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     type Simple = unsafe extern "C" fn(c_int);
     type Informed = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+    let handler = address_of(found);
     // SAFETY: the program gave this address as that of a handler of this kind.
     unsafe {
         if found & WITH_INFO != 0 {
@@ -136,6 +179,78 @@ unsafe extern "C" fn deliver(signal: c_int, info: *mut siginfo_t, context: *mut 
             std::mem::transmute::<usize, Simple>(handler)(signal);
         }
     }
+}
+
+/// What the kernel calls for [`fault::SIGNALS`], with those blocked that the program has asked for.
+unsafe extern "C" fn deliver_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: what the kernel passes.
+    if unsafe { fault::recover(info, context) } {
+        return;
+    }
+    // SAFETY: the kernel passes what is known of the signal.
+    let sent = unsafe { (*info).si_code } <= 0;
+    let blocked = kept_blocked() & bit(signal) != 0;
+    if blocked && sent {
+        // It waits in the kernel, until the thread takes it.
+        // SAFETY: the kernel passes where the thread was, and goes back there by it.
+        *mask_of(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_sigmask }) |= bit(signal);
+        set_mask(!(bit(libc::SIGKILL) | bit(libc::SIGSTOP)));
+        send(info);
+        return;
+    }
+    let asked = &ASKED[signal as usize];
+    let found = if blocked { 0 } else { asked.handler.load(Ordering::SeqCst) };
+    if found & ONCE != 0 {
+        forget(asked, found);
+    }
+    if address_of(found) != 0 {
+        // SAFETY: as above.
+        unsafe { run(found, signal, info, context) };
+        return;
+    }
+    set_default(signal);
+    // A fault comes again by itself.
+    if sent {
+        send(info);
+    }
+}
+
+/// Whether the faults of this process come to [`deliver_fault`], as far as they can.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Has faults come here, unless the program has installed handlers by means of its own.
+#[inline]
+pub fn watch_faults() {
+    if !WATCHED.load(Ordering::Relaxed) {
+        watch_faults_now();
+    }
+}
+
+#[cold]
+fn watch_faults_now() {
+    WATCHED.store(true, Ordering::Relaxed);
+    for signal in fault::SIGNALS {
+        // SAFETY: all zero is a value of the struct.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        let known = real_action(signal, ptr::null(), &mut before) == 0;
+        if known && before.sa_sigaction == libc::SIG_DFL {
+            before.sa_flags = 0;
+            real_action(signal, &for_fault(&before), ptr::null_mut());
+        }
+    }
+}
+
+/// What the kernel is told of a fault's `action`.
+fn for_fault(action: &libc::sigaction) -> libc::sigaction {
+    let mut ours = *action;
+    if ours.sa_sigaction == libc::SIG_DFL {
+        // A stack that is full has no room for a handler.
+        ours.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER;
+        *mask_of(&mut ours.sa_mask) = 0;
+    }
+    ours.sa_sigaction = deliver_fault as *const () as sighandler_t;
+    ours.sa_flags = ours.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
+    ours
 }
 
 /// As long as this is there, handlers of this thread wait.
@@ -193,19 +308,25 @@ impl Drop for Loud {
     }
 }
 
+/// Sends a signal to this thread once more.
+fn send(info: *const siginfo_t) {
+    // SAFETY: the callers pass what is known of one.
+    let (process, signal) = (std::process::id(), unsafe { (*info).si_signo });
+    let me: c_int = kernel!(SYS_gettid);
+    let sent: c_int = kernel!(SYS_rt_tgsigqueueinfo, process, me, signal, info);
+    if sent != 0 {
+        // Too many are on their way: without what was known of it.
+        let _: c_int = kernel!(SYS_tgkill, process, me, signal);
+    }
+}
+
 /// What had to wait comes now.
 #[cold]
 fn send_again() {
     THREAD.with(|thread| {
         // SAFETY: one that waits was written.
         let info = unsafe { thread.known.replace(MaybeUninit::uninit()).assume_init() };
-        let (process, signal) = (std::process::id(), info.si_signo);
-        let me: c_int = kernel!(SYS_gettid);
-        let sent: c_int = kernel!(SYS_rt_tgsigqueueinfo, process, me, signal, &raw const info);
-        if sent != 0 {
-            // Too many are on their way: without what was known of it.
-            let _: c_int = kernel!(SYS_tgkill, process, me, signal);
-        }
+        send(&raw const info);
         thread.waits.set(false);
         compiler_fence(Ordering::SeqCst);
         // Before the thread's other signals, which are the process's.
@@ -230,8 +351,13 @@ fn real_action(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigac
 
 /// What the program asked for, from what the kernel has.
 fn told(mut action: libc::sigaction, (handler, mask): (u64, u64)) -> libc::sigaction {
-    if action.sa_sigaction == deliver as *const () as sighandler_t && handler != 0 {
-        action.sa_sigaction = (handler & !(WITH_INFO | ONCE | NOT_DEFERRED)) as sighandler_t;
+    let ours = [deliver as *const (), deliver_fault as *const ()];
+    if ours.contains(&(action.sa_sigaction as *const ())) && handler == 0 {
+        // SAFETY: all zero is the default action.
+        return unsafe { std::mem::zeroed() };
+    }
+    if ours.contains(&(action.sa_sigaction as *const ())) {
+        action.sa_sigaction = address_of(handler) as sighandler_t;
         for (flag, bit) in FLAGS {
             action.sa_flags &= !flag;
             action.sa_flags |= if handler & bit != 0 { flag } else { 0 };
@@ -245,7 +371,9 @@ fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::siga
     // SAFETY: all zero is a value of the struct.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     let asked = usize::try_from(signal).ok().and_then(|signal| ASKED.get(signal));
-    let Some(asked) = asked.filter(|_| settings::active() && !FAULTS.contains(&signal)) else {
+    let fault = fault::SIGNALS.contains(&signal);
+    let ours = settings::active() && (fault || !FAULTS.contains(&signal));
+    let Some(asked) = asked.filter(|_| ours) else {
         let new = new.map_or(ptr::null(), ptr::from_ref);
         return real_action(signal, new, old.map_or(ptr::null_mut(), ptr::from_mut));
     };
@@ -256,6 +384,10 @@ fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::siga
     let was = (asked.handler.load(Ordering::SeqCst), asked.mask.load(Ordering::SeqCst));
     let done = match new {
         None => real_action(signal, ptr::null(), &mut before),
+        Some(new) if fault && new.sa_sigaction == libc::SIG_DFL => {
+            put((0, 0));
+            real_action(signal, &for_fault(new), &mut before)
+        }
         Some(new) if [libc::SIG_DFL, libc::SIG_IGN].contains(&new.sa_sigaction) => {
             real_action(signal, new, &mut before)
         }
@@ -265,10 +397,15 @@ fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::siga
             for (flag, bit) in FLAGS {
                 handler |= if new.sa_flags & flag != 0 { bit } else { 0 };
             }
-            ours.sa_sigaction = deliver as *const () as sighandler_t;
-            ours.sa_flags &= !(libc::SA_RESETHAND | libc::SA_NODEFER);
-            ours.sa_flags |= libc::SA_SIGINFO;
-            let mask = std::mem::replace(mask_of(&mut ours.sa_mask), most());
+            let mut mask = *mask_of(&mut ours.sa_mask);
+            if fault {
+                ours = for_fault(new);
+            } else {
+                ours.sa_sigaction = deliver as *const () as sighandler_t;
+                ours.sa_flags &= !(libc::SA_RESETHAND | libc::SA_NODEFER);
+                ours.sa_flags |= libc::SA_SIGINFO;
+                mask = std::mem::replace(mask_of(&mut ours.sa_mask), most());
+            }
             // Before: it may come at once.
             put((handler, mask));
             let done = real_action(signal, &ours, &mut before);

@@ -9,7 +9,7 @@ use terral_client::Space;
 
 use crate::hook::{Last, by_fd, by_path};
 use crate::real::{Served, alias, kernel, libc_call};
-use crate::{connect, metadata};
+use crate::{connect, memory, metadata};
 
 const BLOCK_BYTES: u64 = 4096;
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -18,23 +18,20 @@ fn room() -> Served<Space> {
     connect::with(|client| client.space())
 }
 
-unsafe fn fill(to: *mut libc::statfs) -> Served<c_int> {
+fn fill(to: *mut libc::statfs) -> Served<c_int> {
     let room = room()?;
-    // SAFETY: statfs is plain data; all zero is a value of it. The caller promises the struct.
-    unsafe {
-        let mut all: libc::statfs = std::mem::zeroed();
-        all.f_type = TMPFS_MAGIC as _;
-        all.f_bsize = BLOCK_BYTES as _;
-        all.f_frsize = BLOCK_BYTES as _;
-        all.f_blocks = room.total_bytes / BLOCK_BYTES;
-        all.f_bfree = room.free_bytes / BLOCK_BYTES;
-        all.f_bavail = room.free_bytes / BLOCK_BYTES;
-        all.f_files = room.total_files;
-        all.f_ffree = room.free_files;
-        all.f_namelen = 255;
-        to.write(all);
-    }
-    Ok(0)
+    // SAFETY: statfs is plain data; all zero is a value of it.
+    let mut all: libc::statfs = unsafe { std::mem::zeroed() };
+    all.f_type = TMPFS_MAGIC as _;
+    all.f_bsize = BLOCK_BYTES as _;
+    all.f_frsize = BLOCK_BYTES as _;
+    all.f_blocks = room.total_bytes / BLOCK_BYTES;
+    all.f_bfree = room.free_bytes / BLOCK_BYTES;
+    all.f_bavail = room.free_bytes / BLOCK_BYTES;
+    all.f_files = room.total_files;
+    all.f_ffree = room.free_files;
+    all.f_namelen = 255;
+    memory::put(all, to).map(|()| 0)
 }
 
 unsafe fn fill_vfs(to: *mut libc::statvfs) -> Served<c_int> {
@@ -63,8 +60,7 @@ unsafe extern "C" fn statfs(path: *const c_char, to: *mut libc::statfs) -> c_int
         path,
         Last::Followed,
         |_at, path| kernel!(SYS_statfs, path, to),
-        // SAFETY: the caller promises the struct.
-        |name| metadata::of_name(&name, Last::Followed).and_then(|_| unsafe { fill(to) })
+        |name| metadata::of_name(&name, Last::Followed).and_then(|_| fill(to))
     )
 }
 
@@ -72,8 +68,7 @@ unsafe extern "C" fn statfs(path: *const c_char, to: *mut libc::statfs) -> c_int
 unsafe extern "C" fn fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int {
     by_fd!(fd, kernel!(SYS_fstatfs, fd, to), |held| {
         let _ = &held;
-        // SAFETY: the caller promises the struct.
-        unsafe { fill(to) }
+        fill(to)
     })
 }
 

@@ -11,7 +11,7 @@ use crate::entrance::is_ours;
 use crate::exec::{Environment, changes_rights, execve, execvpe};
 use crate::launch::{Program, concern_us, launch, search_meets_prefix};
 use crate::real::libc_call;
-use crate::{settings, sharing};
+use crate::{settings, sharing, unserved};
 
 type Text = *const c_char;
 type Strings = *const Text;
@@ -46,6 +46,10 @@ unsafe extern "C" fn posix_spawn(
             let program = Program { file: path, search: false, arguments, environment };
             return launch(child, program, actions, attributes.cast());
         }
+    }
+    // SAFETY: as above.
+    if let Err(errno) = unsafe { unserved::check(path, arguments) } {
+        return errno;
     }
     let ours = settings::active() && !changes_rights(path);
     // SAFETY: the caller promises the array.

@@ -143,7 +143,7 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         }
         let appended = held.file.access() & access::APPEND != 0;
         if flags & libc::O_APPEND != 0 {
-            held.file.set_append(true);
+            held.file.set_flag(access::APPEND, true);
         }
         // As libc does it: to the end only if it is new that writes go there.
         attach(fd, flags).inspect(|_| {

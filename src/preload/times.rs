@@ -12,9 +12,12 @@ use terral_client::{Change, File, OpenHow, access};
 use crate::hook::{Last, by_path};
 use crate::metadata::{Target, change, without_name};
 use crate::real::{Served, answer, kernel};
-use crate::{connect, state};
+use crate::{connect, memory, state};
 
 const NS: u64 = 1_000_000_000;
+
+/// Last access and last modification, or none for now.
+type Times = Option<[timespec; 2]>;
 
 fn one(time: &timespec) -> Served<Option<u64>> {
     match time.tv_nsec {
@@ -29,16 +32,14 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// The caller's two times, or null.
-unsafe fn both<'a>(times: *const timespec) -> Option<&'a [timespec; 2]> {
-    // SAFETY: the caller promises two, or null.
-    unsafe { times.cast::<[timespec; 2]>().as_ref() }
+/// The caller's two times; none if there are to be none.
+fn both(times: *const timespec) -> Served<Times> {
+    if times.is_null() { Ok(None) } else { memory::get(times.cast()).map(Some) }
 }
 
 /// What they ask for; none means now.
-unsafe fn wanted(times: *const timespec) -> Served<Change> {
-    // SAFETY: the caller's promise.
-    let (accessed_ns, modified_ns) = match unsafe { both(times) } {
+fn wanted(times: &Times) -> Served<Change> {
+    let (accessed_ns, modified_ns) = match times {
         None => {
             let now = Some(now());
             (now, now)
@@ -49,10 +50,9 @@ unsafe fn wanted(times: *const timespec) -> Served<Change> {
 }
 
 /// Whether both are to be now: that may also do who may write (utimensat(2)).
-unsafe fn is_now(times: *const timespec) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { both(times) }
-        .is_none_or(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_NOW))
+fn is_now(times: &Times) -> bool {
+    let now = |both: &[timespec; 2]| both.iter().all(|time| time.tv_nsec == libc::UTIME_NOW);
+    times.as_ref().is_none_or(now)
 }
 
 /// Sets the times of what is not one's own, by writing to it.
@@ -74,27 +74,23 @@ fn touch(target: &Target<'_>) -> Served<c_int> {
 }
 
 /// Sets the times that the caller wants.
-unsafe fn set(target: &Target<'_>, times: *const timespec) -> Served<c_int> {
-    // SAFETY: the caller promises the times.
-    match change(target, unsafe { wanted(times) }?) {
-        // SAFETY: as above.
-        Err(libc::EPERM) if unsafe { is_now(times) } => touch(target),
+fn set(target: &Target<'_>, times: &Times) -> Served<c_int> {
+    match change(target, wanted(times)?) {
+        Err(libc::EPERM) if is_now(times) => touch(target),
         done => done,
     }
 }
 
 /// Whether there is nothing to set: Linux then does not even look for the file.
-unsafe fn is_nothing(times: *const timespec) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { both(times) }
-        .is_some_and(|both| both.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
+fn is_nothing(times: &Times) -> bool {
+    let omitted = |both: &[timespec; 2]| both.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT);
+    times.as_ref().is_some_and(omitted)
 }
 
-unsafe fn set_file(fd: c_int, times: *const timespec) -> Option<c_int> {
+fn set_file(fd: c_int, times: &Times) -> Option<c_int> {
     let held = state::managed(fd)?;
     let open = held.check_open();
-    // SAFETY: the caller promises the times.
-    Some(answer(open.and_then(|()| unsafe { set(&Target::File(held), times) })))
+    Some(answer(open.and_then(|()| set(&Target::File(held), times))))
 }
 
 #[unsafe(no_mangle)]
@@ -104,30 +100,28 @@ unsafe extern "C" fn utimensat(
     times: *const timespec,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller promises the times.
-    if unsafe { is_nothing(times) } {
+    let given = match both(times) {
+        Ok(given) => given,
+        Err(errno) => return answer(Err(errno)),
+    };
+    if is_nothing(&given) {
         return 0;
     }
-    if path.is_null() {
-        // SAFETY: the caller promises the times.
-        if let Some(answer) = unsafe { set_file(dirfd, times) } {
-            return answer;
-        }
+    if path.is_null()
+        && let Some(answer) = set_file(dirfd, &given)
+    {
+        return answer;
     }
-    // SAFETY: the caller promises path and times.
+    // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        // SAFETY: as above.
-        return answer(unsafe { set(&Target::File(held), times) });
+        return answer(set(&Target::File(held), &given));
     }
     by_path!(
         dirfd,
         path,
         Last::by(flags),
         |at, path| kernel!(SYS_utimensat, at, path, times, flags),
-        |name| {
-            // SAFETY: the caller promises the times.
-            unsafe { set(&Target::Name(name, Last::by(flags)), times) }
-        }
+        |name| set(&Target::Name(name, Last::by(flags)), &given)
     )
 }
 
@@ -137,52 +131,57 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
         // The kernel's call would take it for a path that is missing.
         return answer(Err(libc::EBADF));
     }
-    // SAFETY: the caller promises the times.
-    if unsafe { is_nothing(times) } {
+    let given = match both(times) {
+        Ok(given) => given,
+        Err(errno) => return answer(Err(errno)),
+    };
+    if is_nothing(&given) {
         return 0;
     }
-    // SAFETY: as above.
-    match unsafe { set_file(fd, times) } {
+    match set_file(fd, &given) {
         Some(answer) => answer,
         None => kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0),
     }
 }
 
 /// Runs `call` with the two times as timespec, or null.
-unsafe fn with_micros(times: *const timeval, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+fn with_micros(times: *const timeval, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
     if times.is_null() {
         return call(std::ptr::null());
     }
-    // SAFETY: the caller promises two.
-    let times = unsafe { std::slice::from_raw_parts(times, 2) };
-    let fine = [&times[0], &times[1]]
-        .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
-    call(fine.as_ptr())
+    match memory::get(times.cast::<[timeval; 2]>()) {
+        Err(errno) => answer(Err(errno)),
+        Ok(times) => call(times.map(fine).as_ptr()),
+    }
+}
+
+fn fine(time: timeval) -> timespec {
+    timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn utimes(path: *const c_char, times: *const timeval) -> c_int {
     // SAFETY: the same contract.
-    unsafe { with_micros(times, |times| utimensat(libc::AT_FDCWD, path, times, 0)) }
+    with_micros(times, |times| unsafe { utimensat(libc::AT_FDCWD, path, times, 0) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lutimes(path: *const c_char, times: *const timeval) -> c_int {
     let flags = libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: the same contract.
-    unsafe { with_micros(times, |times| utimensat(libc::AT_FDCWD, path, times, flags)) }
+    with_micros(times, |times| unsafe { utimensat(libc::AT_FDCWD, path, times, flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimes(fd: c_int, times: *const timeval) -> c_int {
     // SAFETY: the same contract.
-    unsafe { with_micros(times, |times| futimens(fd, times)) }
+    with_micros(times, |times| unsafe { futimens(fd, times) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimesat(dirfd: c_int, path: *const c_char, times: *const timeval) -> c_int {
     // SAFETY: the same contract.
-    unsafe { with_micros(times, |times| utimensat(dirfd, path, times, 0)) }
+    with_micros(times, |times| unsafe { utimensat(dirfd, path, times, 0) })
 }
 
 #[unsafe(no_mangle)]
@@ -191,8 +190,10 @@ unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> 
         // SAFETY: the same contract.
         return unsafe { utimensat(libc::AT_FDCWD, path, std::ptr::null(), 0) };
     }
-    // SAFETY: the caller promises the struct.
-    let times = unsafe { &*times };
+    let times = match memory::get(times) {
+        Ok(times) => times,
+        Err(errno) => return answer(Err(errno)),
+    };
     let fine = [times.actime, times.modtime].map(|tv_sec| timespec { tv_sec, tv_nsec: 0 });
     // SAFETY: the same contract.
     unsafe { utimensat(libc::AT_FDCWD, path, fine.as_ptr(), 0) }

@@ -9,9 +9,9 @@ use std::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 use terral_client::access;
 
-use crate::data;
 use crate::real::{Served, alias, answer, errno, kernel};
 use crate::state::{self, Held};
+use crate::{data, memory};
 
 const CALL_BYTES_MAX: usize = 16 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
@@ -22,15 +22,16 @@ struct Side {
     held: Option<Held>,
     /// The caller's offset; none for the descriptor's own.
     at: Option<off_t>,
+    /// It should have one, but there is no memory.
+    bad: bool,
 }
 
 impl Side {
-    /// # Safety
-    /// `at` must be null or an offset.
-    unsafe fn new(fd: c_int, at: *const off_t) -> Side {
-        // SAFETY: the caller's promise.
-        let at = (!at.is_null()).then(|| unsafe { *at });
-        Side { fd, held: state::managed(fd), at }
+    /// `at` is null or where the caller has an offset; if that is there.
+    fn new(fd: c_int, at: *const off_t) -> Side {
+        let bad = !at.is_null();
+        let at = (!at.is_null()).then(|| memory::get(at).ok()).flatten();
+        Side { fd, held: state::managed(fd), bad: bad && at.is_none(), at }
     }
 
     /// Reads without moving the offset if the side is managed, moving it if it is the kernel's.
@@ -70,12 +71,17 @@ impl Side {
     }
 
     /// Tells the caller where it ended.
-    unsafe fn tell(&self, at: *mut off_t, done: usize) {
-        if let Some(start) = self.at {
-            // SAFETY: the offset came from there.
-            unsafe { *at = start + done as off_t };
+    fn tell(&self, at: *mut off_t, done: usize) -> Served<()> {
+        match self.at {
+            Some(start) => memory::put(start + done as off_t, at),
+            None => Ok(()),
         }
     }
+}
+
+/// EFAULT if an offset is to be where no memory is.
+fn check_offsets(from: &Side, to: &Side) -> Served<()> {
+    if from.bad || to.bad { Err(libc::EFAULT) } else { Ok(()) }
 }
 
 fn copy(from: &Side, to: &Side, count: usize, once: bool) -> Served<usize> {
@@ -164,22 +170,21 @@ unsafe extern "C" fn copy_file_range(
     count: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    // SAFETY: the caller promises offsets or null.
-    let (from, to) = unsafe { (Side::new(from_fd, from_at), Side::new(to_fd, to_at)) };
+    let (from, to) = (Side::new(from_fd, from_at), Side::new(to_fd, to_at));
     if from.held.is_none() && to.held.is_none() {
         return kernel!(SYS_copy_file_range, from_fd, from_at, to_fd, to_at, count, flags);
+    }
+    if let Err(errno) = check_offsets(&from, &to) {
+        return answer(Err(errno));
     }
     if flags != 0 {
         return answer(Err(libc::EINVAL));
     }
     let copied = may_copy(&from, &to, count).and_then(|count| copy(&from, &to, count, false));
-    answer(copied.map(|done| {
-        // SAFETY: as above.
-        unsafe {
-            from.tell(from_at, done);
-            to.tell(to_at, done);
-        }
-        done as ssize_t
+    answer(copied.and_then(|done| {
+        from.tell(from_at, done)?;
+        to.tell(to_at, done)?;
+        Ok(done as ssize_t)
     }))
 }
 
@@ -216,17 +221,16 @@ fn may_send(from: &Side, to: &Side, count: usize) -> Served<()> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
-    // SAFETY: the caller promises an offset or null.
-    let (source, target) = unsafe { (Side::new(from, at), Side::new(to, std::ptr::null())) };
+    let (source, target) = (Side::new(from, at), Side::new(to, std::ptr::null()));
     if source.held.is_none() && target.held.is_none() {
         return kernel!(SYS_sendfile, to, from, at, count);
     }
-    let sent =
-        may_send(&source, &target, count).and_then(|()| copy(&source, &target, count, false));
-    answer(sent.map(|done| {
-        // SAFETY: as above.
-        unsafe { source.tell(at, done) };
-        done as ssize_t
+    let sent = check_offsets(&source, &target)
+        .and_then(|()| may_send(&source, &target, count))
+        .and_then(|()| copy(&source, &target, count, false));
+    answer(sent.and_then(|done| {
+        source.tell(at, done)?;
+        Ok(done as ssize_t)
     }))
 }
 
@@ -257,8 +261,7 @@ unsafe extern "C" fn splice(
     count: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    // SAFETY: the caller promises offsets or null.
-    let (from, to) = unsafe { (Side::new(from_fd, from_at), Side::new(to_fd, to_at)) };
+    let (from, to) = (Side::new(from_fd, from_at), Side::new(to_fd, to_at));
     let (pipe, filling) = match (&from.held, &to.held) {
         (None, None) => {
             return kernel!(SYS_splice, from_fd, from_at, to_fd, to_at, count, flags);
@@ -267,15 +270,13 @@ unsafe extern "C" fn splice(
         (Some(_), None) => (to_fd, true),
         (None, Some(_)) => (from_fd, false),
     };
-    let copied =
-        pipe_room(pipe, filling, flags).and_then(|room| copy(&from, &to, count.min(room), true));
-    answer(copied.map(|done| {
-        // SAFETY: as above.
-        unsafe {
-            from.tell(from_at, done);
-            to.tell(to_at, done);
-        }
-        done as ssize_t
+    let copied = check_offsets(&from, &to)
+        .and_then(|()| pipe_room(pipe, filling, flags))
+        .and_then(|room| copy(&from, &to, count.min(room), true));
+    answer(copied.and_then(|done| {
+        from.tell(from_at, done)?;
+        to.tell(to_at, done)?;
+        Ok(done as ssize_t)
     }))
 }
 

@@ -1,35 +1,40 @@
 //! `readv`, `writev` and their positioned kin.
 //!
 //! Invariants: a vector of at most 64 KiB, or any that appends, is written by one call of the
-//! client, so that it lands in one piece. Not here: single buffers (`data`).
+//! client, so that it lands in one piece. Not here: single buffers (`data`), flags (`flagged`).
 
 use std::ffi::c_int;
 
 use libc::{iovec, off_t, ssize_t};
-use terral_client::access;
+use terral_client::{access, fault};
 
-use crate::data;
 use crate::hook::by_fd;
 use crate::real::{Served, alias, kernel};
 use crate::state::Managed;
+use crate::{data, memory};
 
 const GATHER_BYTES: usize = 64 << 10;
 
-/// The caller's vector.
-///
-/// # Safety
-/// `vector` must have `count` entries.
-unsafe fn entries<'a>(vector: *const iovec, count: c_int) -> Served<&'a [iovec]> {
-    match count {
-        0 => Ok(&[]),
-        // SAFETY: the caller's promise.
-        1..=1024 => Ok(unsafe { std::slice::from_raw_parts(vector, count as usize) }),
-        _ => Err(libc::EINVAL),
+/// Most buffers of a vector.
+const BUFFERS_MAX: usize = 1024;
+
+/// A copy of the caller's vector; EINVAL for one that is longer than any, or of more bytes.
+pub fn entries(vector: *const iovec, count: c_int) -> Served<Vec<iovec>> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= BUFFERS_MAX);
+    let mut entries = Vec::new();
+    memory::append(&mut entries, vector, count.ok_or(libc::EINVAL)?)?;
+    let lengths = entries.iter().map(|entry| entry.iov_len);
+    let whole = lengths.clone().try_fold(0usize, usize::checked_add);
+    let most = isize::MAX as usize;
+    // Linux cuts a sum that is too long, but not a length.
+    if lengths.clone().any(|length| length > most) || whole.is_none() {
+        return Err(libc::EINVAL);
     }
+    Ok(entries)
 }
 
 /// Whether the file is open for this; a vector of nothing is let through also for a directory.
-fn allow(managed: &Managed, right: u64, count: c_int) -> Served<()> {
+pub fn allow(managed: &Managed, right: u64, count: c_int) -> Served<()> {
     match data::allow(managed, right) {
         Err(libc::EISDIR) if count == 0 => Ok(()),
         allowed => allowed,
@@ -41,7 +46,11 @@ fn next(at: Option<off_t>, moved: isize) -> Option<off_t> {
     at.map(|at| at + moved as off_t)
 }
 
-unsafe fn read_all(
+/// Reads into a vector, at the shared offset or at this one.
+///
+/// # Safety
+/// `vector` must have `count` entries, each with its buffer.
+pub unsafe fn read_all(
     managed: &Managed,
     vector: *const iovec,
     count: c_int,
@@ -49,8 +58,7 @@ unsafe fn read_all(
 ) -> Served<isize> {
     allow(managed, access::READ, count)?;
     let mut total = 0;
-    // SAFETY: the caller of readv promises the vector.
-    for entry in unsafe { entries(vector, count) }? {
+    for entry in entries(vector, count)? {
         // SAFETY: the caller of readv promises each buffer.
         let room = unsafe { data::room(entry.iov_base, entry.iov_len) };
         let wanted = room.len() as isize;
@@ -70,6 +78,23 @@ unsafe fn read_all(
     Ok(total)
 }
 
+/// All buffers in one, up to the first byte that is not there.
+pub fn gather<'a>(pieces: impl Iterator<Item = &'a [u8]>, whole: usize) -> Served<Vec<u8>> {
+    let mut gathered = Vec::new();
+    gathered.try_reserve_exact(whole).map_err(|_| libc::ENOMEM)?;
+    for piece in pieces {
+        if let Err(errno) = memory::append(&mut gathered, piece.as_ptr(), piece.len()) {
+            let there = fault::readable(piece);
+            memory::append(&mut gathered, piece.as_ptr(), there)?;
+            if gathered.is_empty() {
+                return Err(errno);
+            }
+            break;
+        }
+    }
+    Ok(gathered)
+}
+
 fn write_piece(managed: &Managed, bytes: &[u8], at: Option<off_t>) -> Served<isize> {
     match at {
         Some(at) => data::write_at(managed, bytes, at),
@@ -77,23 +102,23 @@ fn write_piece(managed: &Managed, bytes: &[u8], at: Option<off_t>) -> Served<isi
     }
 }
 
-unsafe fn write_all(
+/// Writes from a vector, at the shared offset or at this one.
+///
+/// # Safety
+/// `vector` must have `count` entries, each with its buffer.
+pub unsafe fn write_all(
     managed: &Managed,
     vector: *const iovec,
     count: c_int,
     at: Option<off_t>,
 ) -> Served<isize> {
     allow(managed, access::WRITE, count)?;
-    // SAFETY: the caller of writev promises the vector.
-    let entries = unsafe { entries(vector, count) }?;
+    let entries = entries(vector, count)?;
     // SAFETY: the caller of writev promises each buffer.
     let pieces = entries.iter().map(|entry| unsafe { data::bytes(entry.iov_base, entry.iov_len) });
     let whole: usize = pieces.clone().map(<[u8]>::len).sum();
     if entries.len() > 1 && (whole <= GATHER_BYTES || managed.file.access() & access::APPEND != 0) {
-        let mut gathered = Vec::new();
-        gathered.try_reserve_exact(whole).map_err(|_| libc::ENOMEM)?;
-        pieces.for_each(|piece| gathered.extend_from_slice(piece));
-        return write_piece(managed, &gathered, at);
+        return write_piece(managed, &gather(pieces, whole)?, at);
     }
     let mut total = 0;
     for piece in pieces {
@@ -144,50 +169,7 @@ unsafe extern "C" fn pwritev(fd: c_int, vector: *const iovec, count: c_int, at: 
     })
 }
 
-const PLAIN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn preadv2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_preadv2, fd, vector, count, at, 0usize, flags), |held| {
-        if flags & !PLAIN != 0 {
-            Err(libc::EOPNOTSUPP)
-        } else {
-            // SAFETY: the caller promises the vector.
-            unsafe { read_all(&held, vector, count, (at != -1).then_some(at)) }
-        }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_pwritev2, fd, vector, count, at, 0usize, flags), |held| {
-        if flags & !PLAIN != 0 {
-            Err(libc::EOPNOTSUPP)
-        } else {
-            // SAFETY: the caller promises the vector.
-            unsafe { write_all(&held, vector, count, (at != -1).then_some(at)) }
-        }
-    })
-}
-
 alias! {
     preadv64 = preadv as (fd: c_int, vector: *const iovec, count: c_int, at: off_t) -> ssize_t;
     pwritev64 = pwritev as (fd: c_int, vector: *const iovec, count: c_int, at: off_t) -> ssize_t;
-    preadv64v2 = preadv2 as (fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int)
-        -> ssize_t;
-    pwritev64v2 = pwritev2 as (
-        fd: c_int, vector: *const iovec, count: c_int, at: off_t, flags: c_int
-    ) -> ssize_t;
 }

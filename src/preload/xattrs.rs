@@ -14,7 +14,7 @@ use crate::metadata::of_name;
 use crate::path::Name;
 use crate::real::{Served, answer, kernel};
 use crate::state::Managed;
-use crate::{connect, settings};
+use crate::{connect, memory, settings};
 
 /// The one namespace of names that is kept.
 const OFFERED: &[u8] = b"user.";
@@ -86,32 +86,30 @@ impl Of<'_> {
 
 /// The name of an attribute, as the kernel reads it.
 unsafe fn name_at<'a>(name: *const c_char) -> Served<&'a [u8]> {
-    if name.is_null() {
-        return Err(libc::EFAULT);
+    match memory::check_string(name, NAME_MAX + 1) {
+        Err(libc::ENAMETOOLONG) => return Err(libc::ERANGE),
+        checked => checked?,
     }
-    // SAFETY: the callers promise a string.
+    // SAFETY: just seen to be a string.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if name.is_empty() || name.len() > NAME_MAX { Err(libc::ERANGE) } else { Ok(name) }
+    if name.is_empty() { Err(libc::ERANGE) } else { Ok(name) }
 }
 
 /// Hands out `bytes`, or how many they are if there is no room at all.
-unsafe fn give(bytes: &[u8], to: *mut c_void, room: usize) -> Served<ssize_t> {
+fn give(bytes: &[u8], to: *mut c_void, room: usize) -> Served<ssize_t> {
     if room != 0 {
         if room < bytes.len() {
             return Err(libc::ERANGE);
         }
-        // SAFETY: the callers promise `room` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
+        memory::give(bytes, to.cast())?;
     }
     Ok(bytes.len() as ssize_t)
 }
 
 unsafe fn get(of: &Of<'_>, name: *const c_char, to: *mut c_void, room: size_t) -> Served<ssize_t> {
-    // SAFETY: the callers promise the string and the room.
-    unsafe {
-        let name = name_at(name)?;
-        give(&of.get(name)?, to, room)
-    }
+    // SAFETY: the callers promise the string.
+    let name = unsafe { name_at(name) }?;
+    give(&of.get(name)?, to, room)
 }
 
 unsafe fn list(of: &Of<'_>, to: *mut c_char, room: size_t) -> Served<ssize_t> {
@@ -121,8 +119,7 @@ unsafe fn list(of: &Of<'_>, to: *mut c_char, room: size_t) -> Served<ssize_t> {
         listed.extend_from_slice(&name);
         listed.push(0);
     }
-    // SAFETY: the callers promise the room.
-    unsafe { give(&listed, to.cast(), room) }
+    give(&listed, to.cast(), room)
 }
 
 unsafe fn set(
@@ -137,13 +134,13 @@ unsafe fn set(
     }
     // SAFETY: the callers promise a string.
     let name = unsafe { name_at(name) }?;
-    let value: &[u8] = match length {
-        0 => &[],
+    let mut copy = Vec::new();
+    match length {
+        0 => {}
         _ if length > VALUE_MAX => return Err(libc::E2BIG),
-        _ if value.is_null() => return Err(libc::EFAULT),
-        // SAFETY: the callers promise `length` bytes.
-        _ => unsafe { std::slice::from_raw_parts(value.cast(), length) },
-    };
+        _ => memory::append(&mut copy, value.cast::<u8>(), length)?,
+    }
+    let value = &copy[..];
     let how = match flags {
         0 => XattrHow::Any,
         libc::XATTR_CREATE => XattrHow::Create,

@@ -7,7 +7,7 @@
 //! they become links to it when it is published. Directories and symbolic links are owed at once.
 
 use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
-use terral_format::message::{Attributes, Kind};
+use terral_format::message::{Attributes, Change, Kind};
 use terral_format::names::{Inode, flag, index_of};
 use terral_format::record::{Fingerprint, NameOperation};
 
@@ -55,15 +55,48 @@ impl Names {
         match new.kind {
             Kind::File => {}
             Kind::Directory => {
-                self.owe(NameOperation::MakeDirectory { path, mode: new.mode });
+                self.owe(NameOperation::MakeDirectory { path: path.clone(), mode: new.mode });
+                self.owe_owner(path, new);
             }
             Kind::Symlink => {
-                self.owe(NameOperation::MakeLink { path, target: target.to_vec() });
+                let target = target.to_vec();
+                self.owe(NameOperation::MakeLink { path: path.clone(), target });
+                self.owe_owner(path, new);
             }
         }
     }
 
-    // Files in hand.
+    /// What root's server makes there is root's: somebody else's is given to him.
+    fn owe_owner(&mut self, path: Vec<u8>, new: &Attributes) {
+        let own = (authn::user(), authn::group());
+        if own.0 != 0 || own == (new.uid, new.gid) {
+            return;
+        }
+        // Giving a file away may take set-id bits off.
+        let mode = (new.kind == Kind::Directory).then_some(new.mode);
+        let (uid, gid) = (Some(new.uid), Some(new.gid));
+        let change = Change { mode, uid, gid, ..Change::default() };
+        self.owe(NameOperation::Change { path, ino: new.ino, change });
+    }
+
+    // Files and numbers in hand.
+
+    /// A number for a new inode, which nobody else gets.
+    pub fn reserve_ino(&mut self) -> Ino {
+        let ino = self.next_ino();
+        self.inodes.lend(ino);
+        ino
+    }
+
+    /// A record says that a session has this number in hand.
+    pub fn lent(&mut self, ino: Ino) {
+        self.inodes.lend(ino);
+    }
+
+    /// A number that was lent was not used.
+    pub fn give_back(&mut self, ino: Ino) {
+        self.inodes.give_back(ino);
+    }
 
     pub(crate) fn spared(&mut self, ino: Ino, slot: FileSlot) {
         let mut inode = Inode::new(&Attributes {
@@ -84,13 +117,13 @@ impl Names {
         self.inodes.insert(inode, (ROOT, b""), b"");
     }
 
-    pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32), time_ns: u64) {
+    pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32, u32), time_ns: u64) {
         self.unhide(to.0, to.1);
         self.spares -= 1;
         self.inodes.name_it(index_of(ino), to, |inode| {
             inode.flags &= !flag::SPARE;
             inode.links = 1;
-            (inode.mode, inode.gid) = (look.0 as u16, look.1);
+            (inode.mode, inode.uid, inode.gid) = (look.0 as u16, look.1, look.2);
             inode.accessed_ns = time_ns;
             inode.modified_ns = time_ns;
             inode.changed_ns = time_ns;

@@ -8,18 +8,16 @@ use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
-use terral_format::names::{Inode, flag};
-use terral_format::record::{Fingerprint, Record};
+use terral_format::record::{Fingerprint, Publishing, Record};
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::Backing;
+use terral_store::backing::{Backing, Found};
 use terral_store::memory::Memory;
 use terral_store::ram;
 use terral_store::tier::{self, Want};
 
 use crate::debts::{SharedVersion, Version};
 use crate::lookup::shown;
-use crate::names::is_known;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -83,25 +81,21 @@ pub(crate) fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Res
     }
 }
 
-/// The new version to copy into, and what to copy. `None`: it was published before a restart, and
-/// only the log did not know.
+/// The new version to copy into, and what to copy.
 fn version_of(
     shared: &Shared,
     backing: &dyn Backing,
     job: &FileJob,
     backed: u64,
-) -> Result<Option<(SharedVersion, Want)>> {
+) -> Result<(SharedVersion, Want)> {
     let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
     let version = match known {
         Some(version) => version,
         None => {
             let instance = shared.lock().began.instance;
             let (version, resumed) = Version::open(backing, job.ino, instance)?;
-            // What somebody else put there is not taken for ours.
-            let ours = !resumed && !shared.lock().names.is_contested(job.ino);
-            if ours && shared.lock().was_published(backing, job.ino)? {
-                version.staged.discard();
-                return Ok(None);
+            if !resumed {
+                say_lost(shared, job, backed);
             }
             let version = Arc::new(Mutex::new(version));
             if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
@@ -120,47 +114,85 @@ fn version_of(
         want = Want::Whole;
     }
     drop(held);
-    Ok(Some((version, want)))
+    Ok((version, want))
+}
+
+/// Says so if bytes that were only in a version which somebody has removed are zeros now.
+fn say_lost(shared: &Shared, job: &FileJob, backed: u64) {
+    let absent = |index| shared.memory.entry(job.slot, index).is_absent();
+    let lost = (0..backed.div_ceil(CHUNK_BYTES)).any(absent);
+    if matches!(job.way, Way::Whole { old: None }) && lost {
+        let mut state = shared.lock();
+        let path = state.names.path(job.ino).unwrap_or_default();
+        let what = "its bytes that were only in .terral were removed there: zeros now";
+        state.debts.conflict(format!("{}: {what}", shown(&path)));
+    }
 }
 
 impl State {
-    /// After a restart: what a server that was killed had put under its name and not yet said so is
-    /// known to be there, before its name can change. While the backing is away that must wait.
-    pub fn find_published(&mut self) {
-        let Some(backing) = self.backing.clone() else { return };
-        let begun = |inode: &Inode| inode.is(flag::INTENT) && !is_known(inode);
-        let begun: Vec<Ino> = self.names.inodes().filter(begun).map(|inode| inode.ino).collect();
-        for ino in begun {
-            let Ok((version, resumed)) = Version::open(&*backing, ino, self.began.instance) else {
-                continue;
-            };
-            if !resumed && self.was_published(&*backing, ino).unwrap_or(false) {
-                version.staged.discard();
-            }
-        }
+    /// What is about to get a name in the backing: if we die, the next server looks whether it has.
+    pub(crate) fn announce(&mut self, ino: Ino, path: &[u8], found: &Found) -> Result<()> {
+        let (path, modified_ns) = (path.to_vec(), found.attributes.modified_ns);
+        let version = Publishing { path, fingerprint: found.fingerprint, modified_ns };
+        self.record(Record::Publishing { ino, version });
+        self.commit()
     }
 
-    /// Whether a server that was killed had put the new version under its name and not yet said so.
-    fn was_published(&mut self, backing: &dyn Backing, ino: Ino) -> Result<bool> {
-        let Some(inode) = self.names.inode(ino) else { return Ok(false) };
-        let (intent, before) = (inode.is(flag::INTENT), inode.published);
-        let Some(path) = self.names.path(ino).filter(|_| intent) else { return Ok(false) };
-        let found = match backing.stat(&self.names.backing_path(&path)) {
-            // A version of ours is another file there; the same one is half updated in place.
-            Ok(found) if before.is_none_or(|old| old.inode != found.fingerprint.inode) => found,
-            Ok(_) => return Ok(false),
-            Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let (fingerprint, size) = (found.fingerprint, found.attributes.size);
+    /// Finds out which versions that were announced have got their names, by what has them: after a
+    /// restart, and after a failure.
+    ///
+    /// # Errors
+    /// If the backing cannot say.
+    pub fn find_published(&mut self) -> Result<()> {
+        while let Some((ino, version)) = self.names.publishing() {
+            let (Some(backing), version) = (self.backing.clone(), version.clone()) else { break };
+            let found = match backing.stat(&version.path) {
+                Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Some(found),
+                Err(error) if is_away(&error) => return Err(error),
+                _ => None,
+            };
+            match found {
+                Some(found) => self.was_published(&*backing, ino, &version, &found)?,
+                None => self.names.is_unpublished(ino),
+            }
+        }
+        Ok(())
+    }
+
+    /// A version was put under its name, and that was not said any more.
+    fn was_published(
+        &mut self,
+        backing: &dyn Backing,
+        ino: Ino,
+        version: &Publishing,
+        found: &Found,
+    ) -> Result<()> {
+        let size = version.fingerprint.size;
+        let same =
+            (found.attributes.modified_ns, found.attributes.size) == (version.modified_ns, size);
+        let path = self.names.path(ino);
+        if path.as_ref() != Some(&version.path) {
+            // It has another name by now, or none.
+            if same {
+                backing.take_back(&version.path, ino, self.began.instance)?;
+            }
+            self.names.is_unpublished(ino);
+            return Ok(());
+        }
+        // If somebody has changed it since, it does not look as we know it.
+        let fingerprint = if same { found.fingerprint } else { version.fingerprint };
         self.record(Record::Published { ino, fingerprint });
         self.record(Record::BackedTo { ino, size });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             self.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
         }
-        self.commit()?;
-        Ok(true)
+        self.commit()
     }
+}
+
+/// Whether the store itself failed, and not what was asked for.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Backing | ErrorKind::Denied | ErrorKind::System)
 }
 
 fn copy_whole(
@@ -171,9 +203,7 @@ fn copy_whole(
 ) -> Result<Pass> {
     let memory = &shared.memory;
     let (epoch, backed) = begin(shared, job.slot);
-    let Some((version, want)) = version_of(shared, backing, job, backed)? else {
-        return Ok(Pass::default());
-    };
+    let (version, want) = version_of(shared, backing, job, backed)?;
     if let Some(old) = old {
         copy_absent(shared, backing, job, (old, backed), &version)?;
     }
@@ -292,7 +322,11 @@ fn copy_in_place(
         if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
     {
         let mut state = shared.lock();
-        state.record(Record::Intent { ino: job.ino });
+        // Bytes of the backing's copy change under the one that is to replace it, too.
+        let heir = state.names.heir(job.ino);
+        for ino in [Some(job.ino), heir].into_iter().flatten() {
+            state.record(Record::Intent { ino });
+        }
         state.commit()?;
     }
     if kept < expect.size || resumes {

@@ -273,10 +273,12 @@ impl Debts {
         }
     }
 
-    /// A name operation failed.
-    pub fn names_failed(&mut self, why: String) {
+    /// A name operation failed. Gives when it may be tried again.
+    pub fn names_failed(&mut self, why: String) -> Instant {
         let pause = self.names_failure.as_ref().map_or(PAUSE.0, |(.., p)| (*p * 2).min(PAUSE.1));
-        self.names_failure = Some((why, Instant::now() + pause, pause));
+        let until = Instant::now() + pause;
+        self.names_failure = Some((why, until, pause));
+        until
     }
 
     /// Somebody else's version of a file was kept.

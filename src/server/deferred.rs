@@ -2,16 +2,16 @@
 //! `terral_format::deferred` for the rules.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use terral_format::Result;
+use terral_format::changes::{Deferred, Made};
 use terral_format::deferred::{CHANGE_BYTES, Committed};
-use terral_format::frame;
-use terral_format::ids::{Ino, SessionSlot};
-use terral_format::message::{Deferred, FileRef, Kind, Reply, Spare};
+use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::message::{FileRef, Kind, Reply, Spare};
 use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::tables::access;
+use terral_format::{changes, frame};
 use terral_store::ram::Start;
 
 use crate::authn::now_ns;
@@ -32,13 +32,18 @@ impl State {
         if !self.sessions.may_defer(session) {
             self.record(Record::Defers { session });
         }
+        if let Some(refill) = self.refill(session) {
+            self.commit()?;
+            self.hand_over(&refill);
+        }
         let spares = (0..count.min(SPARES_MAX)).map_while(|_| self.spare(session, kernel).ok());
         Ok(Reply::Spares(spares.collect()))
     }
 
     fn spare(&mut self, session: SessionSlot, kernel: bool) -> Result<Spare> {
         let (ino, now) = (self.names.next_ino(), now_ns());
-        let description = self.descriptions.reserve(&self.instance)?;
+        let memory = self.ram.memory();
+        let description = self.descriptions.reserve(&self.instance, memory)?;
         let start = Start { modified_ns: now, accessed_ns: now, ..Start::default() };
         let slot = match self.ram.attach(ino, start) {
             Ok(slot) => slot,
@@ -59,12 +64,19 @@ impl State {
         Ok(Spare { file, description, nonce })
     }
 
+    /// Gives an empty file that is open for writing its first chunk.
+    pub(crate) fn install_first(&mut self, session: SessionSlot, file: FileRef) {
+        if self.ram.size(file.slot) == 0 && !self.is_backed(file, 0) {
+            // Without it, the first write asks.
+            let _ = self.install_small(session, file);
+        }
+    }
+
     /// Gives a file of which nothing is there its first chunk, for little.
     pub(crate) fn install_small(&mut self, session: SessionSlot, file: FileRef) -> Result<()> {
         if !self.ram.memory().entry(file.slot, 0).is_absent() {
             return Ok(());
         }
-        self.granted = Some(Instant::now());
         let entry = self.ram.take_chunk(SMALL_ORDERS[0], self.near(session))?;
         self.ram.install(file.slot, 0, entry).inspect_err(|_| self.ram.free(entry, false))
     }
@@ -99,18 +111,28 @@ impl State {
     fn apply_collected(&mut self, limit: u64, revoke: bool) -> Result<bool> {
         let memory = self.ram.memory().clone();
         let (committed, more) = memory.deferred().collect(limit, revoke);
+        let (mut shadows, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
         for change in &committed {
             let mut buffer = [0; CHANGE_BYTES];
             let bytes = memory.deferred().read(change, &mut buffer);
             // What makes no sense, or is not this session's to do, did not happen.
-            if let Ok(decoded) = frame::decode::<Deferred<'_>>(bytes) {
-                self.apply_one(change, decoded)?;
+            let made = frame::decode::<Made<'_>>(bytes).ok();
+            shadows.push(made.as_ref().and_then(|made| changes::shadow_of(&made.change)));
+            if let Some(made) = made {
+                let user = SessionSlot(change.session);
+                if changes::uses_hand(&made.change) && !users.contains(&user) {
+                    users.push(user);
+                }
+                self.apply_one(change, &made)?;
             }
         }
         if !committed.is_empty() {
             self.debts.names_changed();
+            let refills: Vec<_> = users.into_iter().filter_map(|user| self.refill(user)).collect();
             self.commit()?;
-            committed.iter().for_each(|change| memory.deferred().applied(change));
+            let changes = committed.iter().zip(shadows);
+            changes.for_each(|(change, shadow)| memory.deferred().applied(change, shadow));
+            refills.iter().for_each(|refill| self.hand_over(refill));
             if self.log.reserve().is_err() || self.names.reserve().is_err() {
                 memory.gate().store(1, Ordering::SeqCst);
             }
@@ -118,21 +140,35 @@ impl State {
         Ok(more)
     }
 
-    fn apply_one(&mut self, change: &Committed, what: Deferred<'_>) -> Result<()> {
+    fn apply_one(&mut self, change: &Committed, made: &Made<'_>) -> Result<()> {
         let session = SessionSlot(change.session);
-        if let Deferred::Close { description, nonce } = what {
+        if let Deferred::Close { description, nonce } = made.change {
             return self.close(description, nonce);
         }
-        if !self.sessions.may_defer(session) {
+        let presented = self.sessions.presented_by(session);
+        let who = presented.and_then(|presented| {
+            self.authz.covers(presented, made.authority, made.change.needs())
+        });
+        let Some(person) = who.filter(|_| self.sessions.may_defer(session)) else {
             return Ok(());
-        }
-        match what {
-            Deferred::Create { ino, parent, name, mode, time_ns } => {
+        };
+        // Somebody else may be asking meanwhile.
+        let asks = std::mem::replace(&mut self.person, person);
+        let applied = self.apply_as(session, made.change);
+        self.person = asks;
+        applied
+    }
+
+    fn apply_as(&mut self, session: SessionSlot, change: Deferred<'_>) -> Result<()> {
+        match change {
+            Deferred::Create { ino, parent, name, mode, time_ns, .. } => {
                 self.create_deferred(ino, (parent, name), mode, time_ns);
             }
             Deferred::Unlink { parent, name, ino, time_ns } => {
                 if self.names.child_here(parent, name) == Some(ino) {
-                    self.keep_for_openers(ino)?;
+                    let kept = self.keep_for_openers(ino);
+                    self.keeping = None;
+                    kept?;
                     self.record(Record::Removed { parent, name: name.into(), time_ns });
                 }
             }
@@ -142,9 +178,70 @@ impl State {
                     self.record(Record::Changed { ino, change, time_ns });
                 }
             }
+            Deferred::Open { ino, description, nonce, access } => {
+                self.open_deferred(session, ino, (description, nonce), access);
+            }
+            Deferred::MakeDirectory { ino, parent, name, mode, time_ns, .. } => {
+                self.make_directory_deferred(session, ino, (parent, name), mode, time_ns);
+            }
+            Deferred::RemoveDirectory { parent, name, ino, time_ns } => {
+                if self.names.child_here(parent, name) == Some(ino) && self.is_empty_here(ino) {
+                    self.record(Record::Removed { parent, name: name.into(), time_ns });
+                }
+            }
+            Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns } => {
+                let there = self.names.child_here(to_parent, to_name).unwrap_or(Ino(0));
+                if self.names.child_here(parent, name) == Some(ino) && there == over && ino != over
+                {
+                    self.keep_for_openers(over)?;
+                    let (name, to_name) = (name.into(), to_name.into());
+                    self.record(Record::Renamed { parent, name, to_parent, to_name, time_ns });
+                }
+            }
             Deferred::Close { .. } => {}
         }
         Ok(())
+    }
+
+    fn is_empty_here(&self, directory: Ino) -> bool {
+        let inode = self.names.inode(directory).filter(Inode::is_directory);
+        inode.is_some_and(|inode| self.names.children(&inode).next().is_none())
+    }
+
+    fn open_deferred(
+        &mut self,
+        session: SessionSlot,
+        ino: Ino,
+        (description, nonce): (DescriptionSlot, u32),
+        how: u8,
+    ) {
+        // One that was opened already is applied once more after a server died.
+        let ours = self.hands.has(session, description, nonce);
+        let Some(inode) = self.names.inode(ino).filter(|_| ours) else { return };
+        let file = inode.slot.filter(|_| inode.kind == Kind::File);
+        if file.is_none() && !inode.is_directory() {
+            return;
+        }
+        self.record(Record::Opened { description, nonce, ino, access: how, session });
+        if let (Some(slot), true) = (file, u64::from(how) & access::WRITE != 0) {
+            self.owe(ino);
+            self.install_first(session, FileRef { ino, slot });
+        }
+    }
+
+    fn make_directory_deferred(
+        &mut self,
+        session: SessionSlot,
+        ino: Ino,
+        (parent, name): (Ino, &[u8]),
+        mode: u32,
+        time_ns: u64,
+    ) {
+        let above = self.names.inode(parent).filter(Inode::is_directory);
+        let missing = self.names.child_here(parent, name).is_none();
+        if above.is_some() && missing && self.hands.has_ino(session, ino) {
+            self.make_as(ino, (parent, name), Kind::Directory, (mode, b""), time_ns);
+        }
     }
 
     fn create_deferred(&mut self, ino: Ino, place: (Ino, &[u8]), mode: u32, time_ns: u64) {
@@ -156,12 +253,12 @@ impl State {
         };
         // One that was created already is applied once more after a server died.
         let missing = self.names.child_here(parent, name).is_none();
-        let Some(inode) = self.names.inode(ino).filter(|inode| spare(inode) && missing) else {
+        if !self.names.inode(ino).is_some_and(|inode| spare(&inode) && missing) {
             return;
-        };
-        let gid = if above.mode & SET_GROUP != 0 { above.gid } else { inode.gid };
-        let (name, mode) = (name.to_vec(), mode & 0o7777);
-        self.record(Record::Created { ino, parent, name, mode, gid, time_ns });
+        }
+        let gid = if above.mode & SET_GROUP != 0 { above.gid } else { self.person.group };
+        let (name, mode, uid) = (name.to_vec(), mode & 0o7777, self.person.user);
+        self.record(Record::Created { ino, parent, name, mode, uid, gid, time_ns });
         self.owe(ino);
     }
 }

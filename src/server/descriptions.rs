@@ -10,11 +10,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxHashSet;
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::memory::Memory;
 use terral_transport::lock;
 
 /// One description.
@@ -80,11 +82,16 @@ impl Descriptions {
         lock::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
     }
 
-    /// A number for a new description; its lock directory exists.
+    /// Whether there are plenty to lend.
+    pub fn has_plenty(&self) -> bool {
+        self.free.len() as u32 + (self.limit - self.next.min(self.limit)) > self.limit / 2
+    }
+
+    /// A number for a new description; its lock directory and its place in `memory` exist.
     ///
     /// # Errors
-    /// [`ErrorKind::TooMany`] if the table is full.
-    pub fn reserve(&mut self, instance: &Path) -> Result<DescriptionSlot> {
+    /// [`ErrorKind::TooMany`] if the table is full, [`ErrorKind::NoSpace`] if memory is.
+    pub fn reserve(&mut self, instance: &Path, memory: &Memory) -> Result<DescriptionSlot> {
         if let Some(slot) = self.free.pop() {
             return Ok(DescriptionSlot(slot));
         }
@@ -93,8 +100,9 @@ impl Descriptions {
         }
         let slot = DescriptionSlot(self.next);
         if self.next == 1 || self.next.is_multiple_of(DESCRIPTIONS_PER_DIRECTORY) {
-            make_directory(&lock_directory(instance, slot), 0o500)?;
+            make_directory(&lock_directory(instance, slot), 0o555)?;
         }
+        memory.prepare_description(slot)?;
         self.next += 1;
         Ok(slot)
     }
@@ -102,6 +110,11 @@ impl Descriptions {
     /// The number is not needed after all.
     pub fn unreserve(&mut self, slot: DescriptionSlot) {
         self.free.push(slot.0);
+    }
+
+    /// A record says that a session has it in hand.
+    pub fn lent(&mut self, slot: DescriptionSlot) {
+        self.next = self.next.max(slot.0 + 1);
     }
 
     /// A record says it was opened.
@@ -122,9 +135,11 @@ impl Descriptions {
         Some(open)
     }
 
-    /// After a restart: the numbers below the highest that are not in use.
-    pub fn replayed(&mut self) {
-        self.free = (1..self.next).filter(|n| self.get(DescriptionSlot(*n)).is_none()).collect();
+    /// After a restart: the numbers below the highest that are not in use, nor `lent`.
+    pub fn replayed(&mut self, lent: impl Iterator<Item = DescriptionSlot>) {
+        let lent: FxHashSet<u32> = lent.map(|slot| slot.0).collect();
+        let unused = |n: &u32| self.get(DescriptionSlot(*n)).is_none() && !lent.contains(n);
+        self.free = (1..self.next).filter(unused).collect();
     }
 
     /// One description.

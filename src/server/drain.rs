@@ -13,7 +13,7 @@ use terral_format::message::{Drain, Kind};
 use terral_format::names::flag;
 use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Published};
+use terral_store::backing::{Backing, Found, Published};
 use terral_store::tier::Want;
 
 use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
@@ -70,7 +70,9 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                         state.debts.unsynced = !still;
                         state.debts.sync_wanted &= !still;
                     }
-                    Err(error) => state.debts.names_failed(error.to_string()),
+                    Err(error) => {
+                        state.debts.names_failed(error.to_string());
+                    }
                 }
                 shared.nudge();
             }
@@ -93,6 +95,10 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
 fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
     let now = Instant::now();
     let mut wake = None;
+    if let Err(error) = state.find_published() {
+        // What a version became must be known before its name changes or another one is begun.
+        return Job::Wait(Some(state.debts.names_failed(error.to_string())));
+    }
     if let Some(job) = drain_names(state, backing, now, &mut wake) {
         return job;
     }
@@ -160,7 +166,8 @@ fn drain_names(
                 name_done(state, ordinal);
             }
             Err(error) => {
-                state.debts.names_failed(error.to_string());
+                state.names.may_be_begun();
+                *wake = Some(state.debts.names_failed(error.to_string()));
                 return None;
             }
         }
@@ -268,14 +275,16 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
             state.record(Record::Contested { ino });
             state.debts.not_before(ino, Instant::now());
         }
-        Err(error) if error.kind == ErrorKind::NotFound && restored(state, ino) => {
+        Err(error) if owed_names::lacks_directory(&error) && restored(state, ino) => {
             state.debts.not_before(ino, Instant::now());
         }
         Err(error) => {
             let path = state.names.path(ino).unwrap_or_default();
             let what = error.to_string();
             let shown = shown(&path);
-            let what = if what.contains(&shown[1..]) { what } else { format!("{shown}: {what}") };
+            // Not only somewhere in it: names of versions have every short name in them.
+            let named = what.contains(&format!("{shown}:"));
+            let what = if named { what } else { format!("{shown}: {what}") };
             state.debts.failed(ino, what);
         }
     }
@@ -305,7 +314,7 @@ fn restored(state: &mut State, ino: Ino) -> bool {
 /// Whether the backing's copy was found to be not the one that was to be updated.
 fn is_theirs(job: &FileJob, error: &Error) -> bool {
     let in_place = matches!(job.way, Way::InPlace { .. });
-    error.kind == ErrorKind::Busy || (in_place && error.kind == ErrorKind::NotFound)
+    error.kind == ErrorKind::Busy || (in_place && owed_names::lacks_directory(error))
 }
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
@@ -348,7 +357,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     let (Some(attributes), Some(path)) = (state.attributes(ino), state.names.path(ino)) else {
         return Ok(());
     };
-    let expect = expected(state, ino);
+    let expect = expected(state, ino)?;
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.version = None;
     }
@@ -356,10 +365,9 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         .map(|version| version.into_inner().unwrap_or_else(PoisonError::into_inner).staged);
     let Some(staged) = staged else { return Ok(()) };
     let size = attributes.size;
-    // If we die between the rename and its record, the next server knows that it may have happened.
-    state.record(Record::Intent { ino });
-    state.commit()?;
-    let Published { fingerprint, conflict } = staged.publish(&path, &attributes, size, expect)?;
+    let mut announce = |found: &Found| state.announce(ino, &path, found);
+    let published_as = staged.publish(&path, &attributes, size, expect, &mut announce)?;
+    let Published { fingerprint, conflict } = published_as;
     if let Some(theirs) = conflict {
         let (ours, theirs) = (shown(&path), shown(&theirs));
         state.debts.conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
@@ -371,16 +379,19 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
 }
 
 /// How the copy looks that ours is to replace.
-fn expected(state: &State, ino: Ino) -> Option<Fingerprint> {
-    let (inode, backing) = (state.names.inode(ino)?, state.backing.as_ref()?);
-    let known = inode.published?;
-    if !inode.is(flag::INTENT) {
-        return Some(known);
-    }
-    // We were changing it in place, for the file that had this name before or for this one.
-    let path = state.names.path(ino)?;
-    let found = backing.stat(&state.names.backing_path(&path)).ok();
-    Some(found.map(|found| found.fingerprint).filter(|f| f.inode == known.inode).unwrap_or(known))
+fn expected(state: &State, ino: Ino) -> Result<Option<Fingerprint>> {
+    let (Some(inode), Some(backing)) = (state.names.inode(ino), state.backing.as_ref()) else {
+        return Ok(None);
+    };
+    let (Some(known), true) = (inode.published, inode.is(flag::INTENT)) else {
+        return Ok(inode.published);
+    };
+    // A server that died was changing it in place, for the file that had this name before or for
+    // this one: how far it came nobody knows.
+    let Some(path) = state.names.path(ino) else { return Ok(Some(known)) };
+    let found = owed_names::done_before(backing.stat(&state.names.backing_path(&path)))?;
+    let found = found.map(|found| found.fingerprint);
+    Ok(found.filter(|found| found.inode == known.inode).or(Some(known)))
 }
 
 fn conclude_in_place(
@@ -391,6 +402,9 @@ fn conclude_in_place(
 ) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.shown.verified_bytes += pass.verified_bytes;
+    if let Some(heir) = state.names.heir(job.ino) {
+        state.record(Record::Settled { ino: heir, fingerprint });
+    }
     let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
     if inode.published.is_none_or(|known| known.inode != expect.inode) {
         // Renamed away from what we updated, which is not this file's any more.

@@ -50,6 +50,7 @@ impl State {
             return Err(none());
         }
         let (begin, before) = (Instant::now(), self.ram.used_bytes());
+        self.settle_all_lingering()?;
         self.leave_quarantine();
         let mut freed = before - self.ram.used_bytes();
         for (_, ino, slot) in self.evictable() {
@@ -96,7 +97,7 @@ impl State {
     /// and that it has not had as they are, or it is at a file that has lost some.
     pub(crate) fn can_drain(&self) -> bool {
         let frees = |ino| {
-            let named = |inode: &Inode| inode.is(flag::NAMED);
+            let named = |inode: &Inode| inode.is(flag::NAMED) && self.keeping != Some(ino);
             let Some(inode) = self.names.inode(ino).filter(named) else { return false };
             let entries = inode.slot.map_or_else(Vec::new, |slot| self.ram.entries(slot));
             let behind = !self.is_evictable(&inode)

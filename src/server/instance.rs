@@ -4,16 +4,16 @@
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File, OpenOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use terral_format::capability::Key;
 use terral_format::deferred;
 use terral_format::geometry::Geometry;
-use terral_format::ids::{InstanceId, PageNumber, ROOT};
+use terral_format::ids::{InstanceId, PageNumber, ROOT, SessionSlot};
 use terral_format::message::{Attributes, Kind};
 use terral_format::names::flag;
 use terral_format::record::{Began, Record};
@@ -21,8 +21,9 @@ use terral_format::tables::{MAGIC, Superblock};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 use terral_store::backing::dir::Dir;
+use terral_store::existing::Shared;
 use terral_store::log::Log;
-use terral_store::memory::{Memory, Shared};
+use terral_store::memory::Memory;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
 use terral_transport::lock;
@@ -77,7 +78,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 /// sense.
 pub fn open(options: &Options) -> Result<Instance> {
     let directory = &options.instance;
-    make_directory(directory, 0o700)?;
+    make_directory(directory, if is_lent(directory) { 0o711 } else { 0o700 })?;
     let lock = serve_alone(directory)?;
     let log_path = directory.join("log");
     if log_path.exists() {
@@ -85,6 +86,27 @@ pub fn open(options: &Options) -> Result<Instance> {
     } else {
         make(options, lock, &log_path)
     }
+}
+
+/// Whether processes that were root's may use the instance as other users: nobody else can pass the
+/// directory above it, and they keep this one open.
+fn is_lent(directory: &Path) -> bool {
+    let above = directory.parent().and_then(|above| std::fs::metadata(above).ok());
+    let closed = |above: std::fs::Metadata| above.uid() == 0 && above.mode() & 0o077 == 0;
+    authn::user() == 0 && above.is_some_and(closed)
+}
+
+/// Opens what clients use of an instance to those of its clients that become other users.
+pub fn lend(directory: &Path) -> Result<()> {
+    let shared = [("open", 0o711), ("tables", 0o644), ("headers", 0o666), ("pages", 0o666)];
+    for (name, mode) in shared.into_iter().chain([("socket", 0o666)]) {
+        let path = directory.join(name);
+        if is_lent(directory) {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
 }
 
 fn serve_alone(directory: &Path) -> Result<File> {
@@ -105,14 +127,18 @@ pub fn is_served(directory: &Path) -> bool {
     file.is_ok_and(|file| lock::probe(file.as_fd(), SERVED).unwrap_or(false))
 }
 
+/// The process that serves the instance, or served it last and did not leave in order.
+pub fn server_pid(directory: &Path) -> Option<u32> {
+    let mut pid = [0; 8];
+    let at = std::mem::offset_of!(Superblock, server_pid) as u64;
+    File::open(directory.join("tables")).ok()?.read_exact_at(&mut pid, at).ok()?;
+    u32::try_from(u64::from_ne_bytes(pid)).ok().filter(|pid| *pid != 0)
+}
+
 /// Whether the server that holds the instance was killed and the kernel is still taking it apart,
 /// which takes a while for one that was preparing memory.
 pub fn is_dying(directory: &Path) -> bool {
-    let mut pid = [0; 8];
-    let at = std::mem::offset_of!(Superblock, server_pid) as u64;
-    let tables = File::open(directory.join("tables"));
-    let known = tables.is_ok_and(|tables| tables.read_exact_at(&mut pid, at).is_ok());
-    known && is_served(directory) && !process::is_running(u64::from_ne_bytes(pid) as u32)
+    is_served(directory) && server_pid(directory).is_some_and(|pid| !process::is_running(pid))
 }
 
 /// Removes an instance that owes nothing. First it takes a name that says so: whoever is killed in
@@ -170,14 +196,33 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
 }
 
 /// The table of names is written anew from the log; what the dead server left in it may be half
-/// done. First of all its epoch goes, so that no client believes what it sees meanwhile.
+/// done. First of all its epoch goes, so that no client believes what it sees meanwhile. Its memory
+/// is kept: there may be no other.
 fn clear_names(directory: &Path, geometry: &Geometry) -> Result<()> {
     let path = directory.join("tables");
     let tables = region_file(&path, None)?;
     tables.write_all_at(&[0; 8], geometry.names_at() as u64).map_err(failed(&path))?;
-    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let (from, bytes) = (geometry.names_at() as u64, geometry.names().bytes() as u64);
-    rustix::fs::fallocate(&tables, how, from, bytes).map_err(|e| failed(&path)(e.into()))
+    let end = (geometry.names_at() + geometry.names().bytes()) as u64;
+    let mut at = geometry.names_at() as u64;
+    let zeros = vec![0; 1 << 20];
+    while at < end {
+        let from = match rustix::fs::seek(&tables, SeekFrom::Data(at)) {
+            Ok(from) => from,
+            // Nothing but a hole is left.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(failed(&path)(error.into())),
+        };
+        let hole = rustix::fs::seek(&tables, SeekFrom::Hole(from));
+        let until = hole.map_err(|e| failed(&path)(e.into()))?.min(end);
+        at = from;
+        while at < until {
+            let part = &zeros[..(until - at).min(zeros.len() as u64) as usize];
+            tables.write_all_at(part, at).map_err(failed(&path))?;
+            at += part.len() as u64;
+        }
+        at = at.max(until);
+    }
+    Ok(())
 }
 
 fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
@@ -196,12 +241,27 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
     if !began.geometry.is_sane() {
         return corrupt("geometry out of bounds");
     }
-    let began = began.clone();
+    let mut began = began.clone();
+    let moved = moved(&mut began, options);
     clear_names(directory, &began.geometry)?;
     let mut instance = assemble(options, lock, log, began, &transactions)?;
     adopt(&mut instance.state)?;
+    if moved {
+        instance.state.rewrite_log();
+    }
     instance.state.names.show(instance.state.starts);
     Ok(instance)
+}
+
+/// Whoever starts the server may know by what path the permanent directory is reached now.
+fn moved(began: &mut Began, options: &Options) -> bool {
+    let (Some(old), Some(new)) = (&began.backing, &options.backing) else { return false };
+    let new = new.as_os_str().as_encoded_bytes();
+    let moved = old != new;
+    if moved {
+        began.backing = Some(new.to_vec());
+    }
+    moved
 }
 
 fn regions(geometry: &Geometry) -> [(&'static str, usize); 3] {
@@ -246,14 +306,19 @@ fn assemble(
         shared(&headers),
         shared(&pages),
     );
+    memory.prepare_fixed()?;
     let (backing, root) = backing_of(&began)?;
     let seed = u64::from_le_bytes(random()?);
     let ram = Ram::new(Arc::new(memory));
     let small = Small::open(&directory.join("small"))?;
     let parts = Parts { instance: directory, began, log, ram, small, backing, root, seed };
     let mut state = State::new(parts);
-    transactions.iter().flatten().for_each(|record| state.apply(record));
-    state.names.replayed();
+    for record in transactions.iter().flatten() {
+        state.apply(record);
+        state.names.check()?;
+    }
+    state.names.check()?;
+    state.names.replayed(state.hands.inos());
     let packed = state.names.inodes().filter(|inode| inode.is(flag::PACKED));
     state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
 
@@ -288,6 +353,19 @@ fn backing_of(began: &Began) -> Result<(Store, Attributes)> {
         root = Attributes { ino: ROOT, ..found.attributes };
     }
     Ok((Some(Arc::new(backing)), root))
+}
+
+fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
+    for session in dead {
+        if state.sessions.client(session).is_some() {
+            state.end_session(session)?;
+        } else {
+            let totals = Default::default();
+            state.record(Record::SessionEnded { session, totals });
+        }
+    }
+    state.reclaim_lock_blocks();
+    Ok(())
 }
 
 /// After a replay: takes over chunks and clients as they are in shared memory.
@@ -337,7 +415,7 @@ fn adopt(state: &mut State) -> Result<()> {
         state.sessions.pins().into_iter().map(|(.., page)| page).collect();
     pinned.extend(state.mapped_chunks());
     state.ram.adopted(&pinned);
-    state.descriptions.replayed();
+    state.descriptions.replayed(state.hands.descriptions());
     recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
     for (_, slot) in recalled {
         state.cut_to_size(slot)?;
@@ -346,17 +424,11 @@ fn adopt(state: &mut State) -> Result<()> {
     for ino in state.orphans_left() {
         state.bury(ino);
     }
-    for session in dead {
-        if state.sessions.client(session).is_some() {
-            state.end_session(session)?;
-        } else {
-            let totals = Default::default();
-            state.record(Record::SessionEnded { session, totals });
-        }
-    }
+    end_dead(state, dead)?;
     state.close_unheld(None)?;
     state.commit()?;
-    state.find_published();
+    // Where that cannot be found out now, the drain does first.
+    let _ = state.find_published();
     state.find_debts();
     state.open_gate();
     Ok(())

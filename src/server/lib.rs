@@ -15,7 +15,12 @@ mod locks;
 mod sessions;
 mod xattrs;
 
+mod hands;
+mod lingering;
+
 mod state;
+
+mod lending;
 
 mod lookup;
 
@@ -26,6 +31,8 @@ mod reclaim;
 mod eviction;
 
 mod packing;
+
+mod closing;
 
 mod storage;
 
@@ -48,10 +55,21 @@ mod owed_names;
 mod drain;
 mod options;
 
+pub mod available;
+
+mod ready;
+
 mod instance;
+
+mod leftover;
+
+mod door;
+
+mod watcher;
 
 mod serve;
 
-pub use instance::{is_dying, is_rubbish, is_served, tidy};
+pub use instance::{is_dying, is_rubbish, is_served, server_pid, tidy};
+pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of};
 pub use options::Options;
 pub use serve::{Outcome, serve};

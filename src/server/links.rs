@@ -2,14 +2,18 @@
 
 use terral_format::geometry::PATH_MAX;
 use terral_format::ids::Ino;
-use terral_format::message::{Kind, RenameHow, Reply, Target};
+use terral_format::message::{Kind, RenameHow, Reply, Target, gives_rights};
 use terral_format::names::flag;
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::now_ns;
+use crate::authn::{self, now_ns};
 use crate::lookup::shown;
+use crate::operations::not_permitted;
 use crate::state::State;
+
+/// `r` and `w` of permission bits.
+const READ_WRITE: u32 = 6;
 
 impl State {
     /// Moves a name.
@@ -96,6 +100,7 @@ impl State {
             let refused = Error::new(ErrorKind::Unauthorized, shown(path));
             return Err(Error { errno: refused.kind.to_errno(), ..refused });
         }
+        self.permit_linking(ino, path)?;
         self.permit_change_in(parent, path)?;
         let (alias, name, time_ns) = (self.names.next_ino(), name.into(), now_ns());
         self.record(Record::Linked { ino, alias, parent, name, time_ns });
@@ -103,6 +108,18 @@ impl State {
             self.owe(ino);
         }
         Ok(())
+    }
+
+    /// Refuses a further name of somebody else's file to who may not read and write it, or where
+    /// it gives its runner rights, if this machine does so (`protected_hardlinks`, proc(5)).
+    fn permit_linking(&self, ino: Ino, path: &[u8]) -> Result<()> {
+        let Some(is) = self.attributes(ino) else { return Ok(()) };
+        let safe =
+            is.kind == Kind::File && !gives_rights(is.mode) && self.person.may(&is, READ_WRITE);
+        if safe || self.person.owns(&is) || !authn::protects_links() {
+            return Ok(());
+        }
+        Err(not_permitted(path))
     }
 
     /// Makes a symbolic link.

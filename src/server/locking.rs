@@ -1,61 +1,74 @@
-//! The locking role: what requests about locks do. A lock is in the way only as long as its holder
-//! is seen to live: processes and descriptors end without telling us.
+//! The locking role: what becomes of locks whose holders are no more, and of those who wait. Who
+//! holds what is in shared memory, and clients take and give back locks by themselves.
 
 use std::time::Instant;
 
-use terral_format::ids::SessionSlot;
-use terral_format::locks::{HeldLock, LockKind, LockOwner, Locker};
+use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::lock_set;
+use terral_format::lock_table::{NoBlocks, Pool};
+use terral_format::locks::{Lock, LockOwner, Locker};
 use terral_format::message::{LockAsk, Reply};
-use terral_format::record::Record;
-use terral_format::tables::{Doorbell, UNLOCKED, access};
+use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::requests;
+use terral_transport::futex;
+use terral_transport::process::{self, Process};
 
-use crate::locks::Lock;
+use crate::descriptions::Open;
 use crate::state::State;
 
 impl State {
-    /// Takes, changes or gives back a lock.
+    /// Somebody's lock is in the way of what a session asks for.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] if another is in the way, [`ErrorKind::Deadlock`] if `waiter`
+    /// [`ErrorKind::WouldBlock`] if its holder is still there, [`ErrorKind::Deadlock`] if `waiter`
     /// would wait for ever.
-    pub fn lock(&mut self, session: SessionSlot, ask: &LockAsk, waiter: u32) -> Result<()> {
+    pub fn lock_blocked(&mut self, session: SessionSlot, ask: &LockAsk, waiter: u32) -> Result<()> {
         let lock = self.asked(session, ask)?;
-        self.locks.stop_waiting(session, waiter);
-        if lock.kind != LockKind::Unlock && self.is_blocked(&lock)?.is_some() {
-            return self.wait_for(session, &lock, waiter);
+        self.waits.stop(session, waiter);
+        if !self.is_blocked(&lock)? {
+            return Ok(());
         }
-        self.set_lock(&lock)
-    }
-
-    fn set_lock(&mut self, lock: &Lock) -> Result<()> {
-        if !self.locks.is_so(lock) {
-            // To give one back must not fail; the log has memory in hand.
-            if lock.kind != LockKind::Unlock {
-                self.log.reserve()?;
+        let context = || format!("file {}", lock.ino);
+        if waiter != 0 {
+            let now = Instant::now();
+            let memory = self.ram.memory().clone();
+            let holders = |lock: &Lock| {
+                let (_, locks) = memory.locks().locks(lock.ino);
+                lock_set::conflicts(&locks, lock).map(|held| held.owner).collect()
+            };
+            if self.waits.is_deadlock(&lock, now, holders) {
+                return Err(Error::new(ErrorKind::Deadlock, context()));
             }
-            let Lock { ino, owner, range, kind } = *lock;
-            self.record(Record::Locked { ino, owner, range, kind });
+            self.waits.wait(session, waiter, lock, now);
         }
-        Ok(())
+        Err(Error::new(ErrorKind::WouldBlock, context()))
     }
 
-    /// What would be in the way of a lock.
-    pub fn lock_test(&mut self, session: SessionSlot, ask: &LockAsk) -> Result<Reply> {
-        let lock = self.asked(session, ask)?;
-        if lock.kind == LockKind::Unlock {
-            return Ok(Reply::Lock(None));
+    /// Blocks for a session's lists of locks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if all are in use, [`ErrorKind::NoSpace`] if memory is.
+    pub fn give_lock_blocks(&mut self, session: SessionSlot) -> Result<Reply> {
+        self.take_lock_blocks(Some(session)).map(Reply::LockBlocks)
+    }
+
+    fn take_lock_blocks(&mut self, session: Option<SessionSlot>) -> Result<u32> {
+        let memory = self.ram.memory();
+        let full = || Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() };
+        for group in memory.locks().unowned() {
+            memory.prepare_lock_blocks(group)?;
+            if !memory.locks().has_list(group) {
+                memory.locks().give_group(group, session.map(|session| session.0));
+                return Ok(group);
+            }
         }
-        let held = self.is_blocked(&lock)?.map(|held| HeldLock {
-            pid: match held.owner {
-                LockOwner::Process { pid, .. } => pid,
-                LockOwner::Description(_) | LockOwner::Flock(_) => 0,
-            },
-            range: held.range,
-            kind: held.kind,
-        });
-        Ok(Reply::Lock(held))
+        Err(full())
+    }
+
+    /// The blocks of sessions that are no more are others'.
+    pub(crate) fn reclaim_lock_blocks(&mut self) {
+        let lives = |session| self.sessions.known().any(|(at, _)| at.0 == session);
+        self.ram.memory().locks().reclaim(false, lives);
     }
 
     /// The lock that a session asks for, through a description that is open.
@@ -65,84 +78,127 @@ impl State {
         }
         let stale = || Error::new(ErrorKind::BadHandle, format!("file {}", ask.ino));
         let open = self.descriptions.get(ask.description);
-        let open = open.filter(|open| (open.nonce, open.ino) == (ask.nonce, ask.ino));
-        // A process gives its locks back when it closes, which may be the description's end.
-        let closes = ask.kind == LockKind::Unlock && ask.locker == Locker::Process;
-        if open.is_none() && !closes {
+        if open.is_none_or(|open| (open.nonce, open.ino) != (ask.nonce, ask.ino)) {
             return Err(stale());
         }
         let owner = match ask.locker {
             Locker::Process => self.sessions.process(session).ok_or_else(stale)?,
-            Locker::Description => LockOwner::Description(ask.description),
-            Locker::Flock => LockOwner::Flock(ask.description),
+            Locker::Description => LockOwner::Description(ask.description, ask.nonce),
+            Locker::Flock => LockOwner::Flock(ask.description, ask.nonce),
         };
         Ok(Lock { ino: ask.ino, owner, range: ask.range, kind: ask.kind })
     }
 
-    /// What is in the way of `lock` and whose holder is still there.
-    fn is_blocked(&mut self, lock: &Lock) -> Result<Option<Lock>> {
-        while let Some(held) = self.locks.conflict(lock) {
-            self.end_if_gone(held.owner)?;
-            if self.locks.conflict(lock) == Some(held) {
-                return Ok(Some(held));
+    /// Whether something is in the way of `lock` whose holder is still there.
+    fn is_blocked(&mut self, lock: &Lock) -> Result<bool> {
+        let mut seen = None;
+        loop {
+            let (_, locks) = self.ram.memory().locks().locks(lock.ino);
+            let Some(held) = lock_set::conflicts(&locks, lock).next().copied() else {
+                return Ok(false);
+            };
+            if seen.replace(held) == Some(held) || !self.is_gone(held.owner)? {
+                return Ok(true);
             }
+            self.unlock(held.ino, |lock| lock.owner == held.owner);
         }
-        Ok(None)
     }
 
-    /// Ends the sessions of a process that is dead, or a description that nobody holds.
-    fn end_if_gone(&mut self, owner: LockOwner) -> Result<()> {
-        let of_process = |state: &State, session| state.sessions.process(session) == Some(owner);
-        let opener = match owner {
-            LockOwner::Process { .. } => None,
-            LockOwner::Description(at) | LockOwner::Flock(at) => {
-                let Some(open) = self.descriptions.get(at).copied() else {
-                    self.locks.release(owner);
-                    return Ok(());
-                };
-                if u64::from(open.access) & access::KERNEL != 0 {
-                    return self.close_if_unheld(at, false);
+    /// Whether a process is dead, or a description held by nobody; it is ended then.
+    fn is_gone(&mut self, owner: LockOwner) -> Result<bool> {
+        let (at, nonce) = match owner {
+            LockOwner::Process { pid, .. } => {
+                let lives = lives(pid, owner);
+                if !lives {
+                    self.end_sessions(|state, at| state.sessions.process(at) == Some(owner))?;
                 }
-                Some(open.session)
+                return Ok(!lives);
             }
+            LockOwner::Description(at, nonce) | LockOwner::Flock(at, nonce) => (at, nonce),
         };
+        let is = |state: &State| {
+            let open = state.descriptions.get(at).filter(|open| open.nonce == nonce);
+            open.copied()
+        };
+        if is(self).is_none() {
+            // It may be open by a change that was deferred: before the lock, which is there.
+            self.apply_deferred()?;
+        }
+        let Some(open) = is(self) else { return Ok(true) };
+        if u64::from(open.access) & access::KERNEL != 0 {
+            self.close_if_unheld(at, false)?;
+        } else {
+            self.end_sessions(|_, session| session == open.session)?;
+        }
+        Ok(is(self).is_none())
+    }
+
+    /// Ends those sessions of dead processes.
+    fn end_sessions(&mut self, which: impl Fn(&State, SessionSlot) -> bool) -> Result<()> {
         let clients = self.sessions.clients();
         let dead: Vec<SessionSlot> = clients
-            .filter(|(at, _)| opener.map_or_else(|| of_process(self, *at), |of| of == *at))
-            .filter(|(_, client)| !client.process.is_alive())
+            .filter(|(at, client)| which(self, *at) && !client.process.is_alive())
             .map(|(at, _)| at)
             .collect();
         dead.into_iter().try_for_each(|session| self.end_session(session))
     }
 
-    /// Somebody's lock is in the way: refuses, and remembers who will wait.
-    fn wait_for(&mut self, session: SessionSlot, lock: &Lock, waiter: u32) -> Result<()> {
-        if let LockOwner::Flock(_) = lock.owner
-            && self.locks.held(lock.ino, lock.owner).is_some_and(|held| held != lock.kind)
-        {
-            // flock(2): who converts a lock gives the old one up first.
-            self.set_lock(&Lock { kind: LockKind::Unlock, ..*lock })?;
+    // What ends takes its locks along.
+
+    /// Takes locks away from a file, and wakes those who wait for them.
+    fn unlock(&mut self, ino: Ino, gone: impl Fn(&Lock) -> bool) {
+        let memory = self.ram.memory().clone();
+        let table = memory.locks();
+        if table.is_free(ino) {
+            return;
         }
-        let now = Instant::now();
-        let context = || format!("file {}", lock.ino);
-        if waiter != 0 {
-            if self.locks.is_deadlock(lock, now) {
-                return Err(Error::new(ErrorKind::Deadlock, context()));
-            }
-            self.locks.wait(session, waiter, *lock, now);
+        if self.with_lock_blocks(|pool| table.release(ino, pool, &gone)) == Some(true) {
+            futex::wake_low(table.head(ino));
         }
-        Err(Error::new(ErrorKind::WouldBlock, context()))
     }
 
-    /// Has those ask again who wait for something that was released.
-    pub fn wake_lockers(&mut self, bell: &Doorbell) {
-        for ino in self.locks.take_released() {
-            requests::wake_lockers(bell, ino.0);
+    /// Does something that needs blocks of the server's own.
+    fn with_lock_blocks<T>(
+        &mut self,
+        mut call: impl FnMut(&Pool) -> std::result::Result<T, NoBlocks>,
+    ) -> Option<T> {
+        if let Ok(done) = call(&self.lock_blocks) {
+            return Some(done);
+        }
+        let group = self.take_lock_blocks(None).ok()?;
+        let _ = self.lock_blocks.add(group);
+        // What cannot be taken away now is taken when somebody finds it in the way.
+        call(&self.lock_blocks).ok()
+    }
+
+    /// A description was closed.
+    pub(crate) fn unlock_closed(&mut self, at: DescriptionSlot, open: &Open) {
+        let its = [LockOwner::Description(at, open.nonce), LockOwner::Flock(at, open.nonce)];
+        self.unlock(open.ino, |lock| its.contains(&lock.owner));
+    }
+
+    /// A file is no more.
+    pub(crate) fn unlock_gone(&mut self, ino: Ino) {
+        self.unlock(ino, |lock| lock.ino == ino);
+    }
+
+    /// A session ended: its process may have, too, or became another program.
+    pub(crate) fn unlock_ended(&mut self, session: SessionSlot, process: Option<LockOwner>) {
+        self.waits.ended(session);
+        let Some(owner @ LockOwner::Process { pid, .. }) = process else { return };
+        let files = self.ram.memory().locks().files_of(owner);
+        if !files.is_empty() && !lives(pid, owner) {
+            files.into_iter().for_each(|ino| self.unlock(ino, |lock| lock.owner == owner));
         }
     }
 }
 
-/// Has everybody ask again who waits for a lock: a new server does not know them.
-pub fn wake_all_lockers(bell: &Doorbell) {
-    (0..UNLOCKED as u64).for_each(|word| requests::wake_lockers(bell, word));
+/// Whether the process `pid` is `owner`, and lives.
+fn lives(pid: u32, owner: LockOwner) -> bool {
+    let is = |ticks| LockOwner::process(pid, ticks) == owner;
+    let same = process::started_ticks(pid).is_ok_and(is);
+    same && Process::open(pid).is_ok_and(|process| process.is_alive())
 }
+
+/// `ENOLCK`.
+const ENOLCK: i32 = 37;

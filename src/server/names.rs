@@ -5,7 +5,7 @@
 //! looking into the backing is `lookup`'s, and what a change of names entails is `changes`'.
 
 use std::collections::hash_map::Entry as Place;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ use terral_format::Result;
 use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Change, Kind};
 use terral_format::names::{Inode, flag, index_of};
-use terral_format::record::{InodeImage, NameOperation, Record};
+use terral_format::record::{InodeImage, NameOperation, Publishing, Record};
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 
@@ -57,6 +57,8 @@ pub struct Names {
     ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
     exchanging: Option<(Lsn, u64)>,
+    /// Whole versions of which it is not known whether they have got their names.
+    publishing: BTreeMap<Ino, Publishing>,
     /// The next operation may have been done by a server that died.
     resumed: bool,
     counted: Ino,
@@ -84,6 +86,7 @@ impl Names {
             gone: VecDeque::new(),
             ordinal: Lsn(0),
             exchanging: None,
+            publishing: BTreeMap::new(),
             resumed: false,
             counted: Ino(0),
             spares: 0,
@@ -94,6 +97,11 @@ impl Names {
     /// Lets clients read the table; see [`Inodes::show`].
     pub fn show(&self, epoch: u64) {
         self.inodes.show(epoch);
+    }
+
+    /// Whether all that was to be put into the table found memory, in a replay.
+    pub fn check(&self) -> Result<()> {
+        self.inodes.failed().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Makes sure that the next names find memory.
@@ -255,6 +263,26 @@ impl Names {
         self.resumed
     }
 
+    /// The next owed operation may have been done in part.
+    pub fn may_be_begun(&mut self) {
+        self.resumed = true;
+    }
+
+    /// Who has taken a file's place in the backing.
+    pub fn heir(&self, ino: Ino) -> Option<Ino> {
+        self.heirs.get(&ino).copied()
+    }
+
+    /// A whole version of which it is not known whether it has got its name.
+    pub fn publishing(&self) -> Option<(Ino, &Publishing)> {
+        self.publishing.first_key_value().map(|(ino, version)| (*ino, version))
+    }
+
+    /// It has not.
+    pub fn is_unpublished(&mut self, ino: Ino) {
+        self.publishing.remove(&ino);
+    }
+
     /// Forgets a nameless inode.
     pub fn forget(&mut self, ino: Ino) {
         self.heirs.retain(|_, heir| *heir != ino);
@@ -323,6 +351,10 @@ impl Names {
                 self.exchanging = Some((*lsn, *inode));
                 None
             }
+            Record::Publishing { ino, version } => {
+                self.publishing.insert(*ino, version.clone());
+                None
+            }
             other => {
                 self.apply_to_inode(other);
                 self.apply_to_owed(other);
@@ -358,22 +390,22 @@ impl Names {
     fn apply_to_inode(&mut self, record: &Record) {
         match record {
             Record::Spared { ino, slot, .. } => self.spared(*ino, *slot),
-            Record::Created { ino, parent, name, mode, gid, time_ns } => {
-                self.created(*ino, (*parent, name), (*mode, *gid), *time_ns);
+            Record::Created { ino, parent, name, mode, uid, gid, time_ns } => {
+                self.created(*ino, (*parent, name), (*mode, *uid, *gid), *time_ns);
             }
             Record::Rewritten { ino } => self.update(*ino, |inode| {
                 inode.flags |= flag::REWRITTEN;
                 inode.backed_bytes = 0;
             }),
-            Record::Contested { ino } => {
-                self.update(*ino, |inode| inode.flags |= flag::CONTESTED);
-            }
-            Record::Intent { ino } => {
-                // Bytes of the backing's copy change under the one that is to replace it.
-                for ino in [Some(*ino), self.heirs.get(ino).copied()].into_iter().flatten() {
-                    self.update(ino, |inode| inode.flags |= flag::INTENT);
-                }
-            }
+            // What is there is not our own half of an update any more.
+            Record::Contested { ino } => self.update(*ino, |inode| {
+                inode.flags = inode.flags & !flag::INTENT | flag::CONTESTED;
+            }),
+            Record::Settled { ino, fingerprint } => self.update(*ino, |inode| {
+                inode.published = Some(*fingerprint);
+                inode.flags &= !flag::INTENT;
+            }),
+            Record::Intent { ino } => self.update(*ino, |inode| inode.flags |= flag::INTENT),
             Record::BackedTo { ino, size } => {
                 self.update(*ino, |inode| inode.backed_bytes = *size);
             }
@@ -384,22 +416,23 @@ impl Names {
                     inode.below = 0;
                 }
             }),
-            Record::Packed { ino, place, size, modified_ns, accessed_ns } => {
+            Record::Packed { ino, place, size, modified_ns, accessed_ns, changed_ns } => {
                 self.update(*ino, |inode| {
-                    leave_record(inode, *size, *modified_ns, *accessed_ns);
+                    leave_record(inode, *size, [*modified_ns, *accessed_ns, *changed_ns]);
                     inode.below = *place;
                     inode.flags |= flag::PACKED;
                 });
             }
-            Record::Detached { ino, size, modified_ns, accessed_ns } => {
+            Record::Detached { ino, size, modified_ns, accessed_ns, changed_ns } => {
                 self.update(*ino, |inode| {
-                    leave_record(inode, *size, *modified_ns, *accessed_ns);
+                    leave_record(inode, *size, [*modified_ns, *accessed_ns, *changed_ns]);
                 });
             }
             Record::Touched { ino, fingerprint } => {
                 self.update(*ino, |inode| inode.published = Some(*fingerprint));
             }
             Record::Published { ino, fingerprint } => {
+                self.publishing.remove(ino);
                 self.heirs.retain(|_, heir| heir != ino);
                 let Some(before) = self.inode(*ino) else { return };
                 self.update(*ino, |inode| {
@@ -511,7 +544,10 @@ impl Names {
         let contested = contested.map(|inode| Record::Contested { ino: inode.ino });
         let begun = self.exchanging.iter();
         let begun = begun.map(|(lsn, inode)| Record::Exchanging { lsn: *lsn, inode: *inode });
-        let intents = intents.chain(contested);
+        let publishing = self.publishing.iter();
+        let publishing = publishing
+            .map(|(ino, version)| Record::Publishing { ino: *ino, version: version.clone() });
+        let intents = intents.chain(contested).chain(publishing);
         inodes.chain(intents).chain(aliases).chain(owed).chain(hidden).chain(begun)
     }
 
@@ -564,17 +600,18 @@ impl Names {
         }
     }
 
-    /// After a replay.
-    pub fn replayed(&mut self) {
+    /// After a replay. Of what is not used, this is lent.
+    pub fn replayed(&mut self, lent: impl Iterator<Item = Ino>) {
         self.resumed = true;
-        self.inodes.replayed(self.counted);
+        // Some went without a record, and others have their slots.
+        self.spares = self.inodes().filter(|inode| inode.is(flag::SPARE)).count() as u64;
+        self.inodes.replayed(self.counted, lent);
     }
 }
 
 /// A file has no record in shared memory any more; what that said is the inode's again.
-fn leave_record(inode: &mut Inode, size: u64, modified_ns: u64, accessed_ns: u64) {
+fn leave_record(inode: &mut Inode, size: u64, times_ns: [u64; 3]) {
     inode.slot = None;
     inode.size = size;
-    inode.modified_ns = modified_ns;
-    inode.accessed_ns = accessed_ns;
+    [inode.modified_ns, inode.accessed_ns, inode.changed_ns] = times_ns;
 }

@@ -11,7 +11,7 @@ use terral_format::record::Record;
 use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::{self, now_ns};
+use crate::authn::now_ns;
 use crate::lookup::shown;
 use crate::state::State;
 use crate::storage::LARGE_BYTES;
@@ -24,7 +24,7 @@ const STICKY: u16 = 0o1000;
 const NAMES_BYTES: usize = 12 << 10;
 
 /// The error for what only its owner may do, or root.
-fn not_permitted(path: &[u8]) -> Error {
+pub(crate) fn not_permitted(path: &[u8]) -> Error {
     let kind = ErrorKind::Unauthorized;
     Error { kind, errno: kind.to_errno(), context: format!("{}: not yours", shown(path)) }
 }
@@ -109,21 +109,24 @@ impl State {
             Kind::Directory | Kind::Symlink => FileSlot(u32::MAX),
         };
         let file = FileRef { ino, slot };
+        if how.truncate {
+            self.lose_set_id(ino);
+        }
         if how.truncate && self.ram.size(slot) > 0 {
             self.truncate(ino, 0)?;
         } else if how.truncate {
-            self.ram.memory().header(slot).modified_ns().store(now_ns(), Ordering::SeqCst);
+            self.ram.memory().header(slot).wrote(now_ns());
             self.owe(ino);
         }
-        let description = self.descriptions.reserve(&self.instance)?;
+        let memory = self.ram.memory();
+        let description = self.descriptions.reserve(&self.instance, memory)?;
         let nonce = self.new_nonce();
         self.write_description(description, nonce, file, access);
         self.record(Record::Opened { description, nonce, ino, access, session });
         if writes {
             self.owe(ino);
-            if inode.kind == Kind::File && self.ram.size(slot) == 0 && !self.is_backed(file, 0) {
-                // Without it, the first write asks.
-                let _ = self.install_small(session, file);
+            if inode.kind == Kind::File {
+                self.install_first(session, file);
             }
         }
         Ok(Reply::Opened { description, nonce, file })
@@ -176,6 +179,18 @@ impl State {
         target: &[u8],
     ) -> Ino {
         let ino = self.names.next_ino();
+        self.make_as(ino, (parent, name), kind, (mode, target), now_ns());
+        ino
+    }
+
+    pub(crate) fn make_as(
+        &mut self,
+        ino: Ino,
+        (parent, name): (Ino, &[u8]),
+        kind: Kind,
+        (mode, target): (u32, &[u8]),
+        time_ns: u64,
+    ) {
         let above = self.names.inode(parent).filter(|above| above.mode & SET_GROUP != 0);
         let directory = kind == Kind::Directory && above.is_some();
         let mode = if directory { mode | u32::from(SET_GROUP) } else { mode };
@@ -185,12 +200,11 @@ impl State {
             ino,
             kind,
             mode: mode & 0o7777,
-            uid: authn::user(),
-            gid: above.map_or_else(authn::group, |above| above.gid),
-            time_ns: now_ns(),
+            uid: self.person.user,
+            gid: above.map_or(self.person.group, |above| above.gid),
+            time_ns,
             target: target.into(),
         });
-        ino
     }
 
     pub(crate) fn write_description(
@@ -334,7 +348,7 @@ impl State {
         let ino = self.target(target)?;
         self.permit_attributes(ino, &change)?;
         let change = self.without_set_id(ino, change);
-        self.record(Record::Changed { ino, change, time_ns: now_ns() });
+        self.record(Record::Changed { ino, change, time_ns: change.made_ns(now_ns()) });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.ram.memory().header(slot);
             if let Some(time) = change.modified_ns {
@@ -363,6 +377,20 @@ impl State {
         Change { mode: (kept != mode).then_some(kept), ..change }
     }
 
+    /// A file that somebody else than root changes gives its runner no rights (write(2)).
+    pub fn drop_set_id(&mut self, file: FileRef) -> Result<()> {
+        let ino = self.open_file(file)?.ino;
+        self.lose_set_id(ino);
+        Ok(())
+    }
+
+    pub(crate) fn lose_set_id(&mut self, ino: Ino) {
+        let change = self.without_set_id(ino, Change::default());
+        if change.mode.is_some() && !self.person.is_root() {
+            self.record(Record::Changed { ino, change, time_ns: now_ns() });
+        }
+    }
+
     /// Makes a file `size` bytes long. By its path, one that is so already stays as it is; by a
     /// descriptor, it counts as written (truncate(2)).
     pub fn truncate_target(&mut self, target: &Target<'_>, size: u64) -> Result<()> {
@@ -371,9 +399,11 @@ impl State {
         if let (Target::Path(path), Some(now)) = (target, self.attributes(ino)) {
             self.permit(&now, 2, path)?;
             if now.size == size {
+                self.lose_set_id(ino);
                 return Ok(());
             }
         }
+        self.lose_set_id(ino);
         self.truncate(ino, size)
     }
 

@@ -3,10 +3,10 @@
 //! Not here: their order, and what must be copied before (`drain`).
 
 use terral_format::ids::{Ino, Lsn, ROOT};
-use terral_format::message::Change;
+use terral_format::message::{Change, Kind};
 use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Touched};
+use terral_store::backing::{Backing, Found, Touched};
 
 use crate::lookup::shown;
 use crate::state::State;
@@ -42,7 +42,12 @@ pub fn bring(
         NameOperation::Rename { from, to, ino, over } => {
             keep_theirs(state, backing, (from, to), *over)?;
             let done = within(state, backing, to, || backing.rename(from, to));
-            touched(state, *ino, done_before(done)?);
+            let moved = match done_before(done)? {
+                // A server that died may have moved it, or an attempt that failed.
+                None if state.names.is_resumed() => there_already(backing, to)?,
+                moved => moved,
+            };
+            touched(state, *ino, moved);
             Ok(())
         }
         NameOperation::SetXattr { path, ino, name, value } => {
@@ -51,7 +56,14 @@ pub fn bring(
         }
         NameOperation::Change { path, ino, change } => {
             let change = as_it_is(state, *ino, change);
-            touched(state, *ino, done_before(backing.change(path, change))?);
+            let mut found = done_before(backing.change(path, change))?;
+            if let Some(found) = &mut found
+                && change.modified_ns == Some(found.modified_ns)
+            {
+                // Its bytes were not changed then: that is what an earlier attempt has set.
+                found.modified_ns = 0;
+            }
+            touched(state, *ino, found);
             Ok(())
         }
     }
@@ -65,7 +77,7 @@ fn keep_theirs(
     over: Option<u64>,
 ) -> Result<()> {
     let (Some(over), Some(moved)) = (over, done_before(backing.stat(from))?) else { return Ok(()) };
-    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.inode]);
+    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.inode], from);
     if let Some(theirs) = done_before(theirs)?.flatten() {
         let (ours, theirs) = (shown(to), shown(&theirs));
         state.debts.conflict(format!("{ours}: made there meanwhile; theirs is {theirs}"));
@@ -81,13 +93,18 @@ fn within<T>(
     act: impl Fn() -> Result<T>,
 ) -> Result<T> {
     match act() {
-        Err(error) if error.kind == ErrorKind::NotFound && restore(state, backing, path) => act(),
+        Err(error) if lacks_directory(&error) && restore(state, backing, path) => act(),
         done => done,
     }
 }
 
-/// Makes the directories above `path` that somebody else has removed: what is brought needs them.
-/// Whether there were any.
+/// Whether it failed for want of a directory on the way.
+pub fn lacks_directory(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotDirectory)
+}
+
+/// Makes the directories above `path` that somebody else has removed, or put something else in the
+/// place of, which gets another name: what is brought needs them. Whether there were any.
 pub fn restore(state: &mut State, backing: &dyn Backing, path: &[u8]) -> bool {
     let mut restored = false;
     let mut here = Some(ROOT);
@@ -97,16 +114,25 @@ pub fn restore(state: &mut State, backing: &dyn Backing, path: &[u8]) -> bool {
         let above = &path[..end];
         here = here.and_then(|directory| state.names.child_here(directory, &path[from..end]));
         from = end + 1;
-        let missing = |error: Error| error.kind == ErrorKind::NotFound;
-        if !backing.stat(above).is_err_and(missing) {
-            continue;
-        }
+        let aside = match backing.stat(above) {
+            Ok(found) if found.attributes.kind == Kind::Directory => continue,
+            // Something else is there, or something that cannot be brought here.
+            Ok(_) => backing.set_aside(above),
+            Err(error) if error.kind == ErrorKind::Unsupported => backing.set_aside(above),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(_) => continue,
+        };
+        let Ok(aside) = aside else { return false };
         let mode = here.and_then(|ino| state.names.inode(ino)).map_or(0o755, |inode| inode.mode);
         if backing.make_directory(above, mode.into()).is_err() {
             return false;
         }
         restored = true;
-        state.debts.conflict(format!("{}: removed there meanwhile; made anew", shown(above)));
+        let what = match &*aside {
+            b"" => "removed there meanwhile; made anew".into(),
+            aside => format!("no directory there any more; made anew, theirs is {}", shown(aside)),
+        };
+        state.debts.conflict(format!("{}: {what}", shown(above)));
     }
     restored
 }
@@ -123,7 +149,7 @@ fn as_it_is(state: &State, ino: Ino, change: &Change) -> Change {
 
 /// What is missing was moved before a restart, or somebody else took it away: nothing is left to
 /// do.
-fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
+pub fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
         done => done.map(Some),
@@ -138,23 +164,36 @@ fn exchange(
     (from, to): (&[u8], &[u8]),
     inos: [Ino; 2],
 ) -> Result<()> {
-    let look = |path| Ok(done_before(backing.stat(path))?.map(|found| found.fingerprint));
+    let look = |path| done_before(backing.stat(path));
     let mut before = [look(from)?, look(to)?];
     let begun = state.names.exchanging(lsn);
-    if begun.is_some() && begun == before[1].map(|found| found.inode) {
+    if begun.is_some() && begun == before[1].map(|found| found.fingerprint.inode) {
         before.reverse();
     } else {
         if let (None, Some(found)) = (begun, before[0]) {
-            state.record(Record::Exchanging { lsn, inode: found.inode });
+            state.record(Record::Exchanging { lsn, inode: found.fingerprint.inode });
             state.commit()?;
         }
         done_before(backing.exchange(from, to))?;
     }
     let after = [look(to)?, look(from)?];
     for ((ino, before), after) in inos.into_iter().zip(before).zip(after) {
-        touched(state, ino, before.zip(after).map(|(before, after)| Touched { before, after }));
+        touched(state, ino, between(before, after));
     }
     Ok(())
+}
+
+/// What changed between these two looks.
+fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
+    let (before, after) = (before?, after?);
+    let modified_ns = before.attributes.modified_ns;
+    Some(Touched { before: before.fingerprint, after: after.fingerprint, modified_ns })
+}
+
+/// What was moved here before.
+fn there_already(backing: &dyn Backing, path: &[u8]) -> Result<Option<Touched>> {
+    let there = done_before(backing.stat(path))?;
+    Ok(between(there, there))
 }
 
 /// What cannot be kept there is kept here only: said once if that is so of all, and for this one
@@ -182,14 +221,14 @@ fn xattr_done(state: &mut State, path: &[u8], ino: Ino, done: Result<Touched>) -
 
 /// A file keeps its other names, and looks different with one less.
 fn unlink_one(state: &mut State, backing: &dyn Backing, path: &[u8], ino: Ino) -> Result<()> {
-    let look = |state: &State| -> Option<Fingerprint> {
+    let look = |state: &State| -> Option<Found> {
         let other = state.names.path(ino)?;
-        Some(backing.stat(&state.names.backing_path(&other)).ok()?.fingerprint)
+        backing.stat(&state.names.backing_path(&other)).ok()
     };
     let before = look(state);
     backing.unlink(path)?;
     let after = look(state);
-    touched(state, ino, before.zip(after).map(|(before, after)| Touched { before, after }));
+    touched(state, ino, between(before, after));
     Ok(())
 }
 
@@ -213,12 +252,13 @@ pub fn is_final(error: &Error) -> bool {
 /// Our own change of a file's look is not somebody else's.
 fn touched(state: &mut State, ino: Ino, found: Option<Touched>) {
     let (Some(inode), Some(found)) = (state.names.inode(ino), found) else { return };
-    // Done twice, the first time by a server that died, it shows how it looked in between.
-    let between = |known: Fingerprint| {
+    // Done twice, the first time by a server that died, it shows how it looked in between. A change
+    // of its bytes would show, too: their time would be after what we know.
+    let again = |known: Fingerprint| {
         let same = (known.inode, known.size) == (found.before.inode, found.before.size);
-        state.names.is_resumed() && same
+        state.names.is_resumed() && same && found.modified_ns <= known.changed_ns
     };
-    let ours = |known| known == found.before || between(known);
+    let ours = |known| known == found.before || again(known);
     if inode.published.is_some_and(ours) && !inode.is_directory() {
         state.record(Record::Touched { ino, fingerprint: found.after });
     }

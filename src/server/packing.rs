@@ -1,8 +1,10 @@
 //! Small closed files leave the arena for a place of just their size, and come back when opened.
 
 use terral_format::Result;
+use terral_format::entry::MapEntry;
 use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::{FileSlot, Ino};
+use terral_format::message::Attributes;
 use terral_format::names::{Inode, flag};
 use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
@@ -16,7 +18,23 @@ impl State {
     pub(crate) fn pack(&mut self, ino: Ino, slot: FileSlot) -> Result<bool> {
         let size = self.ram.size(slot);
         let [(0, entry)] = self.ram.entries(slot)[..] else { return Ok(false) };
-        if size == 0 || size > SMALL_BYTES || self.recall_unmapped(slot, 0).is_none() {
+        if size == 0 || size > SMALL_BYTES || !self.bar(ino) {
+            return Ok(false);
+        }
+        let packed = self.pack_barred(ino, slot, entry, size);
+        self.unbar();
+        packed
+    }
+
+    fn pack_barred(
+        &mut self,
+        ino: Ino,
+        slot: FileSlot,
+        entry: MapEntry,
+        size: u64,
+    ) -> Result<bool> {
+        let Some(attributes) = self.attributes(ino) else { return Ok(false) };
+        if self.recall_unmapped(slot, 0).is_none() {
             return Ok(false);
         }
         let quarantined = self.wait_unpinned(slot, entry);
@@ -26,7 +44,7 @@ impl State {
             PageState::Valid { .. } => memory.read(entry.page(), 0, &mut bytes),
             _ => Ok(()),
         };
-        let packed = match read.and_then(|()| self.small.put(&bytes)) {
+        let place = match read.and_then(|()| self.small.put(&bytes)) {
             Ok(place) => place,
             // Memory that is full only means that the file keeps its page.
             Err(_) => {
@@ -34,9 +52,9 @@ impl State {
                 return Ok(false);
             }
         };
-        let times = self.attributes(ino).map(|found| (found.modified_ns, found.accessed_ns));
-        let (modified_ns, accessed_ns) = times.unwrap_or_default();
-        self.record(Record::Packed { ino, place: packed, size, modified_ns, accessed_ns });
+        // Nobody has it open: the times stand still.
+        let Attributes { modified_ns, accessed_ns, changed_ns, .. } = attributes;
+        self.record(Record::Packed { ino, place, size, modified_ns, accessed_ns, changed_ns });
         self.commit()?;
         self.ram.release(slot, 0, entry, quarantined);
         self.ram.detach(slot);

@@ -16,6 +16,7 @@ use terral_format::record::Record;
 use terral_format::size::{self, SizeWord};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Move;
+use terral_store::small::SMALL_BYTES;
 use terral_store::tier;
 
 use crate::sessions::{owner, session_of};
@@ -103,7 +104,7 @@ impl State {
         // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
         let kept = size.min(size::reset(header.size(), size));
         memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
-        header.modified_ns().store(crate::authn::now_ns(), Ordering::SeqCst);
+        header.wrote(crate::authn::now_ns());
         self.owe(ino);
         self.drop_beyond(slot, kept, held)
     }
@@ -295,6 +296,7 @@ impl State {
         }
         let _ = std::fs::remove_file(crate::sessions::session_path(&self.instance, session));
         self.record(Record::SessionEnded { session, totals });
+        self.reclaim_lock_blocks();
         self.close_unheld(Some(session))?;
         self.commit()?;
         self.leave_quarantine();
@@ -333,9 +335,9 @@ impl State {
         let (Some(slot), 0, true) = (inode.slot, openers.writers, self.debts.may_move(ino)) else {
             return Ok(());
         };
-        let idle = openers.all == 0;
-        if idle && self.debts.get(ino).is_none() && self.pack(ino, slot)? {
-            return Ok(());
+        let idle = openers.all == 0 && self.debts.get(ino).is_none();
+        if idle && self.ram.size(slot) <= SMALL_BYTES && self.ram.entries(slot).len() < 2 {
+            return self.linger(ino);
         }
         let owed = self.debts.get(ino).is_some();
         let size = self.ram.size(slot);
@@ -356,10 +358,7 @@ impl State {
                 }
             }
         }
-        if idle && self.ram.entries(slot).is_empty() && self.debts.get(ino).is_none() {
-            self.detach(ino);
-        }
-        Ok(())
+        if idle && self.ram.entries(slot).is_empty() { self.linger(ino) } else { Ok(()) }
     }
 
     /// A file without name and openers: its bytes go.
@@ -367,6 +366,15 @@ impl State {
         let Some(inode) = self.names.inode(ino).filter(|inode| self.is_orphan(inode)) else {
             return;
         };
+        if !self.bar(ino) {
+            self.bury_later(ino);
+            return;
+        }
+        self.bury_barred(ino, &inode);
+        self.unbar();
+    }
+
+    fn bury_barred(&mut self, ino: Ino, inode: &Inode) {
         if let Some(slot) = inode.slot {
             for (index, _) in self.ram.entries(slot) {
                 self.release_chunk(slot, index);
@@ -376,12 +384,12 @@ impl State {
             // A drain is at it, finds nothing more, and buries it when it is through.
             return;
         }
-        self.unpacked(&inode);
+        self.unpacked(inode);
         if let Some(slot) = inode.slot {
             self.ram.detach(slot);
         }
         self.names.forget(ino);
-        self.locks.forget(ino);
+        self.unlock_gone(ino);
         self.xattrs.forget(ino);
         if let Some(version) = self.debts.paid(ino).and_then(|debt| debt.version)
             && let Some(version) = Arc::into_inner(version)

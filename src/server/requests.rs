@@ -1,14 +1,22 @@
 //! From a request's bytes to its answer: decode, authorize, act, log.
 
-use terral_format::capability::Capability;
+use std::sync::Arc;
+
+use terral_format::capability::{Capability, Credential, Operations, Rights};
 use terral_format::frame;
 use terral_format::ids::{Owner, SessionSlot};
-use terral_format::message::{Envelope, Reply, Request};
+use terral_format::message::{Envelope, Presentation, Reply, Request};
+use terral_format::person::Person;
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Taken;
 
+use crate::authn;
+use crate::authz::Presented;
 use crate::state::State;
+
+/// No session has this number.
+const NOBODY: SessionSlot = SessionSlot(u16::MAX);
 
 /// What becomes of a request.
 pub enum Outcome {
@@ -28,7 +36,12 @@ impl State {
             Ok(done) => done,
             Err(error) => (Reply::Failed(error), false),
         };
-        if self.must_park(&reply, taken) {
+        if matches!(&reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace) {
+            self.warn_if_cramped(true);
+        }
+        let parks = self.must_park(&reply, taken);
+        self.keeping = None;
+        if parks {
             self.debts.hasten();
             return match self.commit() {
                 Ok(()) => Outcome::Park,
@@ -59,17 +72,15 @@ impl State {
     fn act(&mut self, session: SessionSlot, message: &[u8]) -> Result<(Reply, bool)> {
         let envelope: Envelope<'_> = frame::decode(message)?;
         let request = envelope.request;
-        if let Request::Present(capability) = request {
-            let handle = self.present(session, &frame::decode(capability)?)?;
+        if let Request::Present(presentation) = request {
+            let presented: Presentation = frame::decode(presentation)?;
+            let handle = self.present(session, &presented.capability, presented.person)?;
             return Ok((Reply::Handle(handle), false));
         }
-        let gone = || Error::new(ErrorKind::BadHandle, "session");
-        let client = self.sessions.client(session).ok_or_else(gone)?;
-        // Whoever knows a description's nonce may end it: a close that was told to a server which
-        // died comes to one that has seen no capability of this client yet, and nobody would tell
-        // it again.
+        // Whoever knows a description's nonce may end it, also when all else has run out.
         if !matches!(request, Request::Close { .. }) {
-            self.authz.check(&client.presented, envelope.authority, &request)?;
+            let presented = self.presented_by(session)?;
+            self.person = self.authz.check(presented, envelope.authority, &request)?;
         }
         let changes = request.changes_names();
         if changes {
@@ -87,11 +98,77 @@ impl State {
         Ok((done?, changes))
     }
 
-    /// Verifies a capability for a session. Gives the handle that stands for it there.
-    pub(crate) fn present(&mut self, session: SessionSlot, capability: &Capability) -> Result<u32> {
+    /// Answers who has no session, and whether more was deferred than is applied now.
+    ///
+    /// # Errors
+    /// As the request says; [`ErrorKind::Invalid`] for one that needs a session.
+    pub fn question(
+        &mut self,
+        who: &Credential,
+        person: Person,
+        request: Request<'_>,
+    ) -> Result<(Reply, bool)> {
+        if !request.is_question() {
+            return Err(Error::new(ErrorKind::Invalid, "a request that needs a session"));
+        }
+        let capability = self.authz.issue(who)?;
+        let mut presented = Presented::default();
+        presented.insert(1, self.authz.verify(&capability, Arc::new(person))?);
+        self.person = self.authz.check(&presented, 1, &request)?;
+        let more = self.apply_deferred()?;
+        let reply = match self.dispatch(NOBODY, request) {
+            Ok(reply) => reply,
+            Err(error) => Reply::Failed(error),
+        };
+        self.commit()?;
+        Ok((reply, more))
+    }
+
+    fn presented_by(&self, session: SessionSlot) -> Result<&Presented> {
         let gone = || Error::new(ErrorKind::BadHandle, "session");
-        let client = self.sessions.client_mut(session).ok_or_else(gone)?;
-        self.authz.present(capability, &mut client.presented)
+        self.sessions.presented_by(session).ok_or_else(gone)
+    }
+
+    /// Verifies what a session presents. Gives the handle that stands for it there.
+    ///
+    /// # Errors
+    /// As [`Authz::verify`](crate::authz::Authz::verify), and [`ErrorKind::Unauthorized`] if its
+    /// process may not act as `person`.
+    pub(crate) fn present(
+        &mut self,
+        session: SessionSlot,
+        capability: &Capability,
+        person: Person,
+    ) -> Result<u32> {
+        let gone = || Error::new(ErrorKind::BadHandle, "session");
+        authn::permit_acting(&self.sessions.client(session).ok_or_else(gone)?.process, &person)?;
+        self.log.reserve()?;
+        let good = self.authz.verify(capability, Arc::new(person))?;
+        let presented = self.presented_by(session)?;
+        let handle = match presented.find(&good) {
+            Some(handle) => handle,
+            None => self.authz.handle(presented)?,
+        };
+        let (rights, epoch, person) = (good.rights, good.epoch, Person::clone(&good.person));
+        self.record(Record::Presented { session, handle, rights, epoch, person });
+        self.sessions.publish(session, rights);
+        Ok(handle)
+    }
+
+    /// Takes back what was granted under capabilities that have run out: no chunk is used any more
+    /// by calls that begin, and nothing is deferred. What was committed before is applied.
+    pub fn recall_expired(&mut self, now_s: u64) -> Result<()> {
+        if !self.sessions.may_expire(now_s) {
+            return Ok(());
+        }
+        for session in self.sessions.expired(now_s) {
+            let rights = Rights { operations: Operations(0), expires_s: now_s };
+            self.sessions.publish(session, rights);
+        }
+        self.close_gate()?;
+        self.sessions.end_expired(now_s);
+        self.open_gate();
+        self.commit()
     }
 
     fn dispatch(&mut self, session: SessionSlot, request: Request<'_>) -> Result<Reply> {
@@ -103,7 +180,7 @@ impl State {
             }
             Request::ReadLink(path) => return self.read_link(path),
             Request::Reopen { file, how } => return self.reopen(session, file, how),
-            Request::LockTest(ask) => return self.lock_test(session, &ask),
+            Request::LockBlocks => return self.give_lock_blocks(session),
             Request::Xattr { target, name } => return self.xattr(&target, name),
             Request::XattrNames { target, after } => return self.xattr_names(&target, after),
             Request::Open { path, how } => return self.open(session, path, how),
@@ -122,15 +199,16 @@ impl State {
             Request::Link { target, path } => self.link(&target, path),
             Request::MakeLink { path, target } => self.make_link(path, target),
             Request::Change { target, change } => self.change(&target, change),
-            Request::Lock { ask, waiter } => self.lock(session, &ask, waiter),
+            Request::LockBlocked { ask, waiter } => self.lock_blocked(session, &ask, waiter),
             Request::StopWaiting(thread) => {
-                self.locks.stop_waiting(session, thread);
+                self.waits.stop(session, thread);
                 Ok(())
             }
             Request::SetXattr { target, name, value, how } => {
                 self.set_xattr(&target, name, value, how)
             }
             Request::Truncate { target, size } => self.truncate_target(&target, size),
+            Request::DropSetId(file) => self.drop_set_id(file),
             Request::Grant { file, first, count, pages } => {
                 self.grant(session, file, (first, count), pages)
             }

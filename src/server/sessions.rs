@@ -6,11 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use rustix::fs::FallocateFlags;
+use terral_format::capability::Rights;
 use terral_format::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber, SessionSlot};
 use terral_format::locks::LockOwner;
 use terral_format::message::Totals;
+use terral_format::person::Person;
 use terral_format::record::Record;
 use terral_format::tables::{Counters, MAGIC};
 use terral_format::{Error, ErrorKind, Result};
@@ -18,7 +21,7 @@ use terral_transport::process::Process;
 use terral_transport::region::Region;
 use terral_transport::requests::Session;
 
-use crate::authz::Presented;
+use crate::authz::{Good, Presented};
 
 /// One client process.
 pub struct Client {
@@ -26,12 +29,12 @@ pub struct Client {
     pub process: Process,
     /// Its session page, mapped.
     pub session: Session,
-    /// What it has presented.
-    pub presented: Presented,
     /// The segment its chunks come from.
     pub near: Option<u32>,
     /// It has written into new files before.
     pub writes_small: bool,
+    /// Descriptions and inode numbers that it shall have in hand.
+    pub wanted: (usize, usize),
 }
 
 /// What the log says of a session, whether or not its process still lives.
@@ -45,14 +48,24 @@ pub struct Known {
     pub answered: [Option<(u64, Vec<u8>)>; REQUESTS],
     /// It may defer changes.
     pub defers: bool,
+    /// What it has presented.
+    pub presented: Presented,
 }
 
 /// All sessions of one server.
-#[derive(Default)]
 pub struct Sessions {
     clients: BTreeMap<SessionSlot, Client>,
     known: BTreeMap<SessionSlot, Known>,
     ended: Totals,
+    /// Nothing that was presented runs out before, seconds since 1970.
+    expires_s: u64,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let (clients, known, ended) = Default::default();
+        Sessions { clients, known, ended, expires_s: u64::MAX }
+    }
 }
 
 /// The file of a session's page.
@@ -79,7 +92,8 @@ impl Sessions {
     /// A client came.
     pub fn began(&mut self, session: SessionSlot, pid: u32, started_ticks: u64) {
         self.ended.sessions += 1;
-        let known = Known { pid, started_ticks, answered: Default::default(), defers: false };
+        let (answered, presented) = Default::default();
+        let known = Known { pid, started_ticks, answered, defers: false, presented };
         self.known.insert(session, known);
     }
 
@@ -95,11 +109,24 @@ impl Sessions {
         self.ended = *totals;
     }
 
+    /// A session presented a capability.
+    pub fn presented(&mut self, session: SessionSlot, handle: u32, good: Good) {
+        if let Some(known) = self.known.get_mut(&session) {
+            self.expires_s = self.expires_s.min(good.rights.expires_s);
+            known.presented.insert(handle, good);
+        }
+    }
+
     /// A session may defer changes from now on.
     pub fn defers(&mut self, session: SessionSlot) {
         if let Some(known) = self.known.get_mut(&session) {
             known.defers = true;
         }
+    }
+
+    /// What a session has presented.
+    pub fn presented_by(&self, session: SessionSlot) -> Option<&Presented> {
+        self.known.get(&session).map(|known| &known.presented)
     }
 
     /// Whether a session may defer changes.
@@ -121,12 +148,20 @@ impl Sessions {
     /// other, and stays the same.
     pub fn process(&self, session: SessionSlot) -> Option<LockOwner> {
         let known = self.known.get(&session)?;
-        Some(LockOwner::Process { pid: known.pid, started_ticks: known.started_ticks })
+        Some(LockOwner::process(known.pid, known.started_ticks))
     }
 
-    /// Whether a process has a session.
-    pub fn has(&self, process: LockOwner) -> bool {
-        self.known.keys().any(|session| self.process(*session) == Some(process))
+    /// All sessions of a process.
+    pub fn of_process(&self, pid: u32, started_ticks: u64) -> Vec<SessionSlot> {
+        let same = |known: &Known| (known.pid, known.started_ticks) == (pid, started_ticks);
+        self.known.iter().filter(|(_, known)| same(known)).map(|(session, _)| *session).collect()
+    }
+
+    /// How many sessions each process has.
+    pub fn by_process(&self) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        self.known.values().for_each(|known| *counts.entry(known.pid).or_default() += 1);
+        counts
     }
 
     /// What the log says of each session.
@@ -154,7 +189,12 @@ impl Sessions {
         let mut how = OpenOptions::new();
         let how = how.read(true).write(true).create_new(true).mode(0o600);
         let file = how.open(&path).map_err(|e| failed(&e))?;
-        file.set_len(Session::BYTES as u64).map_err(|e| failed(&e))?;
+        // Both sides store there, whatever memory is left.
+        let made = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, Session::BYTES as u64);
+        if let Err(error) = made {
+            let _ = std::fs::remove_file(&path);
+            return Err(failed(&error.into()));
+        }
         let session = Session::new(Region::map(&file, Session::BYTES, true)?);
         session.page().magic.store(MAGIC, Ordering::SeqCst);
         session.page().session.store(slot.0.into(), Ordering::SeqCst);
@@ -173,8 +213,7 @@ impl Sessions {
     }
 
     fn attach(&mut self, slot: SessionSlot, process: Process, session: Session) {
-        let presented = Presented::default();
-        let client = Client { process, session, presented, near: None, writes_small: false };
+        let client = Client { process, session, near: None, writes_small: false, wanted: (0, 0) };
         self.clients.insert(slot, client);
     }
 
@@ -186,6 +225,34 @@ impl Sessions {
     /// A live client.
     pub fn client_mut(&mut self, session: SessionSlot) -> Option<&mut Client> {
         self.clients.get_mut(&session)
+    }
+
+    /// Sets what a live client finds in its page of what it has presented.
+    pub fn publish(&self, session: SessionSlot, rights: Rights) {
+        if let Some(client) = self.clients.get(&session) {
+            let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
+            let page = client.session.page();
+            page.until_ns.store(until_ns, Ordering::SeqCst);
+            page.operations.store(rights.operations.0.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether something that was presented may have run out.
+    pub fn may_expire(&self, now_s: u64) -> bool {
+        now_s >= self.expires_s
+    }
+
+    /// Live clients that lose what they may do, as their newest capability has run out.
+    pub fn expired(&self, now_s: u64) -> Vec<SessionSlot> {
+        let over = self.known.iter().filter(|(_, known)| known.presented.is_over(now_s));
+        over.map(|(session, _)| *session).collect()
+    }
+
+    /// What has run out covers nothing any more.
+    pub fn end_expired(&mut self, now_s: u64) {
+        self.known.values_mut().for_each(|known| known.presented.end(now_s));
+        let left = self.known.values().filter_map(|known| known.presented.expires_s());
+        self.expires_s = left.min().unwrap_or(u64::MAX);
     }
 
     /// All live clients.
@@ -216,8 +283,16 @@ impl Sessions {
                 let (sequence, reply) = answered.clone()?;
                 Some(Record::Answered { session, request: at as u8, sequence, reply })
             });
+            let presented = known.presented.iter();
+            let presented = presented.map(move |(handle, good)| Record::Presented {
+                session,
+                handle,
+                rights: good.rights,
+                epoch: good.epoch,
+                person: Person::clone(&good.person),
+            });
             let defers = known.defers.then_some(Record::Defers { session });
-            std::iter::once(began).chain(answered).chain(defers)
+            std::iter::once(began).chain(answered).chain(presented).chain(defers)
         })
     }
 

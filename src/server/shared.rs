@@ -86,6 +86,21 @@ impl Shared {
         self.headers.view(0)
     }
 
+    /// Something ended, or somebody wished something: wakes those, and only those, who may have
+    /// waited for it.
+    pub fn wake(&self, state: MutexGuard<'_, State>) {
+        let drains = state.finishing || state.must_wake_drain();
+        let lost = requests::seems_awake(self.bell());
+        let requests = state.finishing || state.leaving || state.debts.pressed || lost;
+        drop(state);
+        if drains {
+            self.work.notify_one();
+        }
+        if requests {
+            self.nudge();
+        }
+    }
+
     /// Has the requests' thread look again at what waits for memory, or for the end.
     pub fn nudge(&self) {
         requests::nudge(self.bell());

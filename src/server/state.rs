@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use terral_format::Result;
 use terral_format::ids::{FileSlot, Ino, ROOT, SessionSlot};
-use terral_format::locks::LockOwner;
+use terral_format::lock_table::Pool;
 use terral_format::message::{Attributes, Name, Status};
 use terral_format::names::{Inode, flag};
+use terral_format::person::Person;
 use terral_format::record::{Began, Record};
 use terral_format::size::SizeWord;
 use terral_format::tables::access;
@@ -20,18 +21,25 @@ use terral_store::backing::Backing;
 use terral_store::log::Log;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
-use terral_transport::permission::Person;
+use terral_transport::permission::acting;
 
-use crate::authz::Authz;
+use crate::authz::{Authz, Good};
 use crate::debts::Debts;
 use crate::descriptions::{Descriptions, Open};
-use crate::locks::{Lock, Locks};
+use crate::hands::Hands;
+use crate::lingering::Lingering;
+use crate::locks::Waits;
 use crate::names::Names;
 use crate::sessions::Sessions;
 use crate::xattrs::Xattrs;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
 const LOG_GROWTH_BYTES: u64 = 4 << 20;
+
+/// A file system with less room is full.
+const FULL_BYTES: u64 = 64 << 10;
+/// Most warnings that are kept.
+const WARNINGS_MAX: usize = 16;
 
 /// Everything a server knows.
 pub struct State {
@@ -49,20 +57,26 @@ pub struct State {
     pub small: Small,
     /// Records that are free once the log says so.
     pub detached: Vec<FileSlot>,
+    /// Closed files that keep their memory for a moment.
+    pub lingering: Lingering,
+    /// What sessions have in hand.
+    pub hands: Hands,
     /// Places of small files that are free once the log says so.
     pub freed: Vec<(u32, u64)>,
     /// The clients.
     pub sessions: Sessions,
     /// The open files.
     pub descriptions: Descriptions,
-    /// The locks.
-    pub locks: Locks,
+    /// Who waits for locks, which are in shared memory.
+    pub waits: Waits,
+    /// What the server itself writes their lists into.
+    pub lock_blocks: Pool,
     /// The extended attributes.
     pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
-    /// Whom this server serves.
-    pub person: Person,
+    /// Who asks for what is being done now.
+    pub person: Arc<Person>,
     /// The permanent store.
     pub backing: Option<Arc<dyn Backing>>,
     /// What it is owed.
@@ -75,6 +89,10 @@ pub struct State {
     pub finishing: bool,
     /// Leave as soon as possible.
     pub leaving: bool,
+    /// The launcher lives, and says when to leave.
+    pub attended: bool,
+    /// See [`Status::warnings`].
+    pub warnings: Vec<String>,
     /// A directory's merged listing, while a client pages through it.
     pub listing: Option<(Ino, Vec<Name>)>,
     /// Somebody opened a file for writing since this process began to serve.
@@ -83,8 +101,6 @@ pub struct State {
     pub drain_looks: Option<Instant>,
     /// Who prepares memory waits to be woken.
     pub preparer_sleeps: bool,
-    /// When a writer last got a chunk.
-    pub granted: Option<Instant>,
     /// This file's bytes are just being brought into memory, all of them.
     pub keeping: Option<Ino>,
     /// When too little was found to evict, and how long that took.
@@ -118,11 +134,12 @@ pub struct Parts {
 impl State {
     /// A state in which nothing has happened yet.
     pub fn new(parts: Parts) -> Self {
+        parts.ram.memory().locks().reclaim(true, |_| true);
         State {
             names: Names::new(parts.ram.memory().clone(), &parts.root, parts.backing.is_some()),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
-            person: Person::effective(),
+            person: Arc::new(acting().person.clone()),
             log_base: parts.log.bytes(),
             instance: parts.instance,
             began: parts.began,
@@ -131,8 +148,11 @@ impl State {
             small: parts.small,
             detached: Vec::new(),
             freed: Vec::new(),
+            lingering: Lingering::default(),
+            hands: Hands::default(),
             sessions: Sessions::default(),
-            locks: Locks::default(),
+            waits: Waits::default(),
+            lock_blocks: Pool::default(),
             xattrs: Xattrs::default(),
             backing: parts.backing,
             debts: Debts::default(),
@@ -140,11 +160,12 @@ impl State {
             since: Instant::now(),
             finishing: false,
             leaving: false,
+            attended: false,
+            warnings: Vec::new(),
             listing: None,
             wrote: false,
             drain_looks: None,
             preparer_sleeps: false,
-            granted: None,
             keeping: None,
             sought: None,
             pending: Vec::new(),
@@ -180,8 +201,9 @@ impl State {
         Ok(())
     }
 
-    fn rewrite_log(&mut self) {
-        let State { log, began, names, sessions, descriptions, locks, xattrs, .. } = self;
+    /// Replaces the log by what it comes to.
+    pub fn rewrite_log(&mut self) {
+        let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;
         let first = std::iter::once(Record::Began(began.clone()));
         let last = Record::Counters {
             next_ino: names.next_ino(),
@@ -189,7 +211,7 @@ impl State {
             totals: sessions.totals_of_ended(),
         };
         let snapshot = first.chain(names.snapshot()).chain(sessions.snapshot());
-        let snapshot = snapshot.chain(descriptions.snapshot()).chain(locks.snapshot());
+        let snapshot = snapshot.chain(descriptions.snapshot()).chain(hands.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot()).chain(std::iter::once(last));
         // A log that cannot be made shorter now is as good as before.
         let _ = log.rewrite(snapshot);
@@ -198,6 +220,7 @@ impl State {
 
     /// Applies a record, new or replayed.
     pub fn apply(&mut self, record: &Record) {
+        self.hands.used_by(record);
         match record {
             Record::SessionBegan { session, pid, started_ticks } => {
                 self.sessions.began(*session, *pid, *started_ticks);
@@ -205,6 +228,7 @@ impl State {
             Record::SessionEnded { session, totals } => {
                 let process = self.sessions.process(*session);
                 self.sessions.ended(*session, totals);
+                self.take_back(*session);
                 self.unlock_ended(*session, process);
             }
             Record::Answered { session, request, sequence, reply } => {
@@ -215,6 +239,16 @@ impl State {
                 let open = Open { nonce, ino, access: *access, session };
                 self.descriptions.opened(*description, open);
                 self.count_open(ino, *access, 1);
+            }
+            Record::Presented { session, handle, rights, epoch, person } => {
+                let person = Arc::new(person.clone());
+                let good = Good { rights: *rights, epoch: *epoch, person };
+                self.sessions.presented(*session, *handle, good);
+            }
+            Record::Lent { session, descriptions, inos } => {
+                self.hands.lent(*session, descriptions, inos);
+                descriptions.iter().for_each(|(slot, _)| self.descriptions.lent(*slot));
+                inos.iter().for_each(|ino| self.names.lent(*ino));
             }
             Record::Defers { session } => self.sessions.defers(*session),
             Record::Spared { ino, description, nonce, access, session, .. } => {
@@ -228,13 +262,8 @@ impl State {
                 if let Some(open) = self.descriptions.closed(*description) {
                     self.count_open(open.ino, open.access, -1);
                     self.orphans.push(open.ino);
+                    self.unlock_closed(*description, &open);
                 }
-                self.locks.release(LockOwner::Description(*description));
-                self.locks.release(LockOwner::Flock(*description));
-            }
-            Record::Locked { ino, owner, range, kind } => {
-                let lock = Lock { ino: *ino, owner: *owner, range: *range, kind: *kind };
-                self.locks.set(&lock);
             }
             Record::Xattr { .. } | Record::XattrFound { .. } => self.apply_xattr(record),
             Record::Published { ino, fingerprint } => {
@@ -256,12 +285,11 @@ impl State {
         }
     }
 
-    /// A session ended; a process that has no other one holds nothing any more.
-    fn unlock_ended(&mut self, session: SessionSlot, process: Option<LockOwner>) {
-        self.locks.ended(session);
-        if let Some(process) = process.filter(|process| !self.sessions.has(*process)) {
-            self.locks.release(process);
-        }
+    /// A session ended: what it had in hand is free.
+    fn take_back(&mut self, session: SessionSlot) {
+        let (descriptions, inos) = self.hands.ended(session);
+        descriptions.into_iter().for_each(|slot| self.descriptions.unreserve(slot));
+        inos.into_iter().for_each(|ino| self.names.give_back(ino));
     }
 
     fn count_open(&mut self, ino: Ino, how: u8, change: i32) {
@@ -269,8 +297,6 @@ impl State {
         self.names.count_open(ino, writes, change);
         if writes && change > 0 {
             self.wrote = true;
-            // Memory is not prepared beside its first bytes.
-            self.granted = Some(Instant::now());
         }
     }
 
@@ -279,6 +305,11 @@ impl State {
         self.orphans.clear();
         let orphans = self.names.inodes().filter(|inode| self.is_orphan(inode));
         orphans.map(|inode| inode.ino).collect()
+    }
+
+    /// Looks at one once more that somebody was just opening.
+    pub(crate) fn bury_later(&mut self, ino: Ino) {
+        self.orphans.push(ino);
     }
 
     /// Whether nobody can reach an inode any more.
@@ -306,6 +337,7 @@ impl State {
             attributes.size = SizeWord::load(header.size()).size();
             attributes.modified_ns = header.modified_ns().load(order);
             attributes.accessed_ns = header.accessed_ns().load(order);
+            attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
         }
         Some(attributes)
     }
@@ -332,6 +364,27 @@ impl State {
             memory_warm_bytes: self.ram.warm_bytes(),
             totals: self.sessions.totals(),
             drain,
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    /// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
+    /// was refused some; else the place must be full, as a write to what is granted needs it too.
+    pub fn warn_if_cramped(&mut self, refused: bool) {
+        let full = || self.ram.memory().room_bytes() < FULL_BYTES;
+        if if refused { self.ram.is_cramped() } else { full() } {
+            let place = self.ram.memory().place().display().to_string();
+            self.warn(format!(
+                "{place} was full: other files there leave less than --memory allows, so programs \
+                 wait or get ENOSPC"
+            ));
+        }
+    }
+
+    /// Something that somebody should know; said once.
+    pub fn warn(&mut self, what: String) {
+        if !self.warnings.contains(&what) && self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push(what);
         }
     }
 }

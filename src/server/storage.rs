@@ -3,11 +3,10 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{
-    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, SEGMENT_PAGES,
+    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES,
 };
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::message::{Attributes, FileRef};
@@ -62,13 +61,19 @@ impl State {
         Ok(slot)
     }
 
-    /// Takes the record of a closed file without chunks back, once the log says so.
+    /// Takes the record of a closed file without chunks back, once the log says so; not if somebody
+    /// just opens it.
     pub(crate) fn detach(&mut self, ino: Ino) {
-        let Some(attributes) = self.attributes(ino) else { return };
-        let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return };
-        let Attributes { size, modified_ns, accessed_ns, .. } = attributes;
-        self.record(Record::Detached { ino, size, modified_ns, accessed_ns });
-        self.detached.push(slot);
+        if !self.bar(ino) {
+            return;
+        }
+        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        if let (Some(attributes), Some(slot)) = (self.attributes(ino), slot) {
+            let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
+            self.record(Record::Detached { ino, size, modified_ns, accessed_ns, changed_ns });
+            self.detached.push(slot);
+        }
+        self.unbar();
     }
 
     /// Takes the records of some closed files that the backing has as they are.
@@ -118,7 +123,6 @@ impl State {
         if first * CHUNK_BYTES >= LARGE_BYTES {
             self.debts.hurry_new(file.ino);
         }
-        self.granted = Some(Instant::now());
         for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
             let pages = if index == first { pages } else { CHUNK_PAGES };
             match self.grant_one(session, file, index, pages) {
@@ -212,14 +216,22 @@ impl State {
         let (Some(slot), true) = (inode.slot, open) else { return Ok(()) };
         let file = FileRef { ino, slot };
         let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+        let bound = u64::from(self.began.geometry.arena_pages()) * PAGE_BYTES as u64;
+        if backed.next_multiple_of(CHUNK_BYTES) > bound {
+            // Of no kind that waits for the drain: there will never be room.
+            let mut error = Error::new(ErrorKind::System, "an open file larger than memory");
+            error.errno = ErrorKind::NoSpace.to_errno();
+            return Err(error);
+        }
         self.keeping = Some(ino);
         let mut absent = (0..backed.div_ceil(CHUNK_BYTES))
             .filter(|index| self.ram.memory().entry(slot, *index).is_absent())
             .collect::<Vec<u64>>()
             .into_iter();
-        let kept = absent.try_for_each(|index| self.stage_one(file, index));
+        // If that fails, this file's own debts are no reason to wait.
+        absent.try_for_each(|index| self.stage_one(file, index))?;
         self.keeping = None;
-        kept
+        Ok(())
     }
 
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
@@ -235,6 +247,7 @@ impl State {
     fn read_backing(&mut self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let backing = self.backing.clone().ok_or_else(gone)?;
+        self.find_published()?;
         let inode = self.names.inode(ino).ok_or_else(gone)?;
         let new = inode.published.is_none() || inode.is(flag::REWRITTEN);
         let mut version = self.debts.get(ino).and_then(|debt| debt.version.clone());

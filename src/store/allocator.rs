@@ -5,10 +5,13 @@
 //! `pwrite` to one file by two processes is serialised on its inode.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use terral_format::geometry::{CHUNK_ORDER, CHUNK_PAGES, SEGMENT_PAGES};
 use terral_format::ids::PageNumber;
 
+/// How long no segment is made after one found no memory.
+const STOPPED: Duration = Duration::from_secs(1);
 const ORDERS: usize = CHUNK_ORDER as usize + 1;
 
 /// Free blocks of one segment, by order.
@@ -74,12 +77,13 @@ impl Segment {
 pub struct Allocator {
     segments: Vec<Segment>,
     limit: u32,
+    stopped: Option<Instant>,
 }
 
 impl Allocator {
     /// No segments yet, at most `limit`.
     pub fn new(limit: u32) -> Self {
-        Allocator { segments: Vec::new(), limit }
+        Allocator { segments: Vec::new(), limit, stopped: None }
     }
 
     /// Segments there are.
@@ -89,12 +93,13 @@ impl Allocator {
 
     /// Whether another segment may be made.
     pub fn may_grow(&self) -> bool {
-        self.segments() < self.limit
+        let stopped = self.stopped.is_some_and(|at| at.elapsed() < STOPPED);
+        self.segments() < self.limit && !stopped
     }
 
-    /// No more segments from now on: what they would lie in is full.
+    /// No more segments for a while: what they would lie in is full.
     pub fn stop_growing(&mut self) {
-        self.limit = self.segments();
+        self.stopped = Some(Instant::now());
     }
 
     /// One more segment, all free; its file exists.
@@ -108,6 +113,12 @@ impl Allocator {
         if let Some(segment) = self.segments.get_mut(segment as usize) {
             segment.warm = true;
         }
+    }
+
+    /// A segment that nobody uses and that is not ready for stores.
+    pub fn unused_cold(&self) -> Option<u32> {
+        let unused = |segment: &Segment| !segment.warm && segment.free_pages == SEGMENT_PAGES;
+        self.segments.iter().position(unused).map(|at| at as u32)
     }
 
     /// Pages free in the segments there are.
@@ -177,9 +188,11 @@ mod tests {
         let mut allocator = Allocator::new(2);
         allocator.grow();
         allocator.grow();
+        assert_eq!(allocator.unused_cold(), Some(0));
         let first = allocator.allocate(9, Some(1)).expect("room");
         assert_eq!(first.0 / SEGMENT_PAGES, 1);
         allocator.warmed(0);
+        assert_eq!(allocator.unused_cold(), None, "one is used, one is warm");
         assert_eq!(allocator.allocate(9, None).expect("room").0 / SEGMENT_PAGES, 0);
     }
 

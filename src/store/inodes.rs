@@ -8,16 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use terral_format::geometry::{GRANULE_BYTES, SLOT_WORDS};
 use terral_format::ids::Ino;
-use terral_format::names::{
-    Buckets, FIRST_LEVEL, Inode, Lookup, Table, flag, generation_of, hash, index_of, ino_of,
-};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::names::{Buckets, FIRST_LEVEL, Inode, Lookup, Table, flag, hash, index_of};
+use terral_format::{Error, Result};
 
 use crate::heap::Heap;
 use crate::memory::Memory;
-
-/// Slots, and granules, that always exist ahead of need.
-const AHEAD: u32 = 4096;
+use crate::numbers::Numbers;
+use crate::room::Room;
 
 /// A name: where, and what it is called.
 type Place<'a> = (Ino, &'a [u8]);
@@ -26,16 +23,10 @@ type Place<'a> = (Ino, &'a [u8]);
 pub struct Inodes {
     memory: Arc<Memory>,
     heap: Heap,
-    /// Granules below exist in memory.
-    heap_there: u32,
-    /// Slots from here on were never used.
-    next: u32,
-    /// Slots below exist in memory.
-    there: u32,
-    free: Vec<u32>,
-    generation: u64,
+    numbers: Numbers,
     count: u64,
     named: u32,
+    room: Room,
 }
 
 fn granules(bytes: usize) -> u32 {
@@ -48,13 +39,10 @@ impl Inodes {
         Inodes {
             memory,
             heap: Heap::default(),
-            heap_there: 0,
-            next: 1,
-            there: 0,
-            free: Vec::new(),
-            generation: 0,
+            numbers: Numbers::default(),
             count: 0,
             named: 0,
+            room: Room::default(),
         }
     }
 
@@ -72,40 +60,24 @@ impl Inodes {
     /// # Errors
     /// [`ErrorKind::TooMany`] if the table is full, [`ErrorKind::NoSpace`] if memory is.
     pub fn reserve(&mut self) -> Result<()> {
-        let layout = self.memory.geometry.names();
-        let full = || Error::new(ErrorKind::TooMany, format!("{} files", layout.inodes()));
-        if self.next + AHEAD / 2 > self.there {
-            let end = (self.next + AHEAD).min(layout.inodes());
-            if self.next + 1 >= layout.inodes() {
-                return Err(full());
-            }
-            let slots = (layout.slot_at(self.next), layout.slot_at(end));
-            self.memory.prepare_names(slots.0, slots.1)?;
-            let buckets = (layout.bucket_at(self.next), layout.bucket_at(end - 1) + 1);
-            self.memory.prepare_names(buckets.0, buckets.1)?;
-            self.there = end;
-        }
-        let next = self.heap.end();
-        if next + AHEAD / 2 > self.heap_there {
-            let end = (next + AHEAD).min(layout.granules());
-            if next + 512 >= layout.granules() {
-                return Err(full());
-            }
-            let at = (layout.granule_at(next), layout.granule_at(end));
-            self.memory.prepare_names(at.0, at.1)?;
-            self.heap_there = end;
-        }
-        Ok(())
+        self.room.reserve(&self.memory, self.numbers.end(), self.heap.end())
+    }
+
+    /// In a replay nothing is reserved: whether slot `index` and its names find memory.
+    fn exists(&mut self, index: u32) -> bool {
+        self.room.has(&self.memory, index, self.heap.end())
+    }
+
+    /// What kept something from being put into the table: it is of no use then.
+    pub fn failed(&self) -> Option<&Error> {
+        self.room.failed.as_ref()
     }
 
     // Looking.
 
     /// The number the next new inode gets.
     pub fn next_ino(&self) -> Ino {
-        match self.free.last() {
-            Some(index) => ino_of(*index, self.generation + 1),
-            None => ino_of(self.next, self.generation),
-        }
+        self.numbers.next()
     }
 
     /// An inode.
@@ -115,7 +87,8 @@ impl Inodes {
 
     /// What is in slot `index`.
     pub fn at(&self, index: u32) -> Inode {
-        self.table().inode(index)
+        // To read what does not exist is to make it exist.
+        if index < self.room.slots { self.table().inode(index) } else { Inode::decode(&[0; 15]) }
     }
 
     /// What `name` is in `directory`; perhaps a further name ([`flag::ALIAS`]).
@@ -155,7 +128,7 @@ impl Inodes {
 
     /// All of them, further names included.
     pub fn iter(&self) -> impl Iterator<Item = Inode> {
-        (1..self.next).map(|index| self.at(index)).filter(|inode| inode.ino.0 != 0)
+        (1..self.numbers.end()).map(|index| self.at(index)).filter(|inode| inode.ino.0 != 0)
     }
 
     /// How many there are.
@@ -169,7 +142,9 @@ impl Inodes {
     /// what it says if it is a symbolic link.
     pub fn insert(&mut self, mut inode: Inode, place: Place<'_>, target: &[u8]) {
         let index = index_of(inode.ino);
-        self.generation = self.generation.max(generation_of(inode.ino));
+        if !self.exists(index.max(index_of(place.0))) {
+            return;
+        }
         if self.at(index).ino.0 != 0 {
             // In a replay: it was forgotten before its slot was used again.
             self.forget(index);
@@ -177,10 +152,7 @@ impl Inodes {
             // In a snapshot, children may come before their directory.
             inode.below = self.at(index).below;
         }
-        if self.free.last() == Some(&index) {
-            self.free.pop();
-        }
-        self.next = self.next.max(index + 1);
+        self.numbers.take(inode.ino);
         self.count += 1;
         if !target.is_empty() {
             inode.below = self.store_text(target);
@@ -252,7 +224,7 @@ impl Inodes {
     /// Empties a slot, which has no name any more; it may be used again.
     pub fn free(&mut self, index: u32) {
         self.forget(index);
-        self.free.push(index);
+        self.numbers.free(index);
     }
 
     fn forget(&mut self, index: u32) {
@@ -270,10 +242,26 @@ impl Inodes {
         end(&slot[0]);
     }
 
-    /// After a replay: which slots are free, and that no number is used twice.
-    pub fn replayed(&mut self, counted: Ino) {
-        self.generation = self.generation.max(generation_of(counted));
-        self.free = (1..self.next).filter(|index| self.at(*index).ino.0 == 0).rev().collect();
+    /// Nobody else gets this number, which is the next one or was lent before.
+    pub fn lend(&mut self, ino: Ino) {
+        let index = index_of(ino);
+        if self.at(index).ino.0 != 0 {
+            // In a replay: as in `insert`.
+            self.forget(index);
+        }
+        self.numbers.take(ino);
+    }
+
+    /// The slot of a number that was lent and not used may get another one.
+    pub fn give_back(&mut self, ino: Ino) {
+        self.numbers.free(index_of(ino));
+    }
+
+    /// After a replay: which slots are free, and that no number is used twice; these are lent.
+    pub fn replayed(&mut self, counted: Ino, lent: impl Iterator<Item = Ino>) {
+        let (table, slots) = (self.memory.names(), self.room.slots);
+        let used = |index| index < slots && table.inode(index).ino.0 != 0;
+        self.numbers.replayed(counted, lent, used);
     }
 
     // The structures.
@@ -522,7 +510,7 @@ mod tests {
             assert_eq!(table.lookup(ROOT, name).map(|inode| inode.ino), Some(*ino));
         }
         assert_eq!(table.lookup(ROOT, b"nothing"), None);
-        let mut listed = memory.names().children(ROOT).expect("quiet");
+        let mut listed = memory.names().children(ROOT, usize::MAX).expect("quiet");
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.ino)).collect();
         assert_eq!(listed, model.into_iter().collect::<Vec<_>>());

@@ -1,15 +1,19 @@
 //! Keeps the extents of one server: the memory tier, the log, and the way to the permanent store.
 //!
-//! Not here: names, sessions, messages. Shared memory comes in through [`memory::Shared`], so that
-//! everything can be tested on plain vectors.
+//! Not here: names, sessions, messages. Shared memory comes in through [`existing::Shared`], so
+//! that everything can be tested on plain vectors.
 
 #![deny(unsafe_code)]
 
 pub mod allocator;
 pub mod backing;
+pub mod existing;
 mod heap;
 pub mod log;
 pub mod memory;
+mod numbers;
+
+mod room;
 
 pub mod inodes;
 pub mod ram;

@@ -95,6 +95,19 @@ impl Log {
     /// Replaces the log by one that holds `snapshot`, in transactions of bounded size.
     pub fn rewrite(&mut self, snapshot: impl IntoIterator<Item = Record>) -> Result<()> {
         let next = self.path.with_extension("next");
+        let written = self.write_next(snapshot, next.clone());
+        if written.is_err() {
+            // It takes memory that somebody lacks.
+            let _ = fs::remove_file(&next);
+        }
+        written
+    }
+
+    fn write_next(
+        &mut self,
+        snapshot: impl IntoIterator<Item = Record>,
+        next: PathBuf,
+    ) -> Result<()> {
         let mut log = Log {
             path: next.clone(),
             file: new_file(&next)?,

@@ -7,8 +7,8 @@
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use terral_format::deferred::{self, DeferredTable};
@@ -17,30 +17,21 @@ use terral_format::geometry::{
     Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES,
 };
 use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
+use terral_format::lock_table::{self, LockTable};
 use terral_format::names::Table;
 use terral_format::pages::{self, PageState};
 use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
-use terral_format::{Error, Result};
+use terral_format::{Error, ErrorKind, Result};
 
-/// A piece of shared memory, as words.
-pub trait Shared: Send + Sync {
-    /// `count` words from byte `offset` on; panics outside, since offsets are our own.
-    fn words(&self, offset: usize, count: usize) -> &[AtomicU64];
-
-    /// Makes the pages of `bytes` from `offset` on exist.
-    ///
-    /// # Errors
-    /// [`terral_format::ErrorKind::NoSpace`] if memory is full: touching them would be SIGBUS.
-    fn prepare(&self, offset: usize, bytes: usize) -> Result<()>;
-}
+use crate::existing::{Existing, Shared};
 
 /// The regions of one instance.
 pub struct Memory {
     /// Its sizes.
     pub geometry: Geometry,
-    tables: Box<dyn Shared>,
-    headers: Box<dyn Shared>,
-    pages: Box<dyn Shared>,
+    tables: Existing,
+    headers: Existing,
+    pages: Existing,
     directory: PathBuf,
     segments: RwLock<Vec<Option<Arc<File>>>>,
 }
@@ -67,6 +58,17 @@ impl Header<'_> {
     /// Last read, nanoseconds since 1970.
     pub fn accessed_ns(&self) -> &AtomicU64 {
         &self.0[offset_of!(FileHeader, accessed_ns) / 8]
+    }
+
+    /// Last write or change of size, nanoseconds since 1970.
+    pub fn changed_ns(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, changed_ns) / 8]
+    }
+
+    /// Notes a write, or a change of size.
+    pub fn wrote(&self, time_ns: u64) {
+        self.modified_ns().store(time_ns, Ordering::SeqCst);
+        self.changed_ns().store(time_ns, Ordering::SeqCst);
     }
 }
 
@@ -112,7 +114,14 @@ impl Memory {
         pages: Box<dyn Shared>,
     ) -> Self {
         let segments = RwLock::new(vec![None; geometry.segments as usize]);
-        Memory { geometry, tables, headers, pages, directory, segments }
+        Memory {
+            tables: Existing::new(tables, geometry.tables_bytes()),
+            headers: Existing::new(headers, geometry.headers_bytes()),
+            pages: Existing::new(pages, geometry.pages_bytes()),
+            geometry,
+            directory,
+            segments,
+        }
     }
 
     /// The record of a file slot.
@@ -135,9 +144,24 @@ impl Memory {
         DeferredTable::new(self.headers.words(self.geometry.deferred_at(), deferred::WORDS))
     }
 
+    /// The locks; clients write them.
+    pub fn locks(&self) -> LockTable<'_> {
+        LockTable::new(self.headers.words(self.geometry.locks_at(), lock_table::WORDS))
+    }
+
+    /// The inode that is not to be opened just now.
+    pub fn closing(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, closing), 1)[0]
+    }
+
     /// Not 0 while nothing may be deferred.
     pub fn gate(&self) -> &AtomicU64 {
         &self.tables.words(offset_of!(Superblock, gate), 1)[0]
+    }
+
+    /// Not 0 while programs wait for memory.
+    pub fn waiting(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, waiting), 1)[0]
     }
 
     /// The page states of the whole arena, indexed by page number; clients write them.
@@ -165,7 +189,71 @@ impl Memory {
     /// # Errors
     /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
     pub fn prepare_names(&self, from: usize, to: usize) -> Result<()> {
-        self.tables.prepare(self.geometry.names_at() + from * 8, (to - from) * 8)
+        let (at, bytes) = (self.geometry.names_at() + from * 8, (to - from) * 8);
+        self.tables.make(at, bytes).map_err(|error| self.full(&error))
+    }
+
+    // What is touched must exist: where memory is full, touching is SIGBUS, for clients too.
+
+    /// Makes exist what is there whatever files there are.
+    ///
+    /// # Errors
+    /// Of this and the following: [`ErrorKind::NoSpace`] if memory is full.
+    pub fn prepare_fixed(&self) -> Result<()> {
+        let segments = offset_of!(Superblock, segments) + self.geometry.segments as usize * 8;
+        let made = self.tables.make(0, segments).and_then(|()| self.headers.make(0, 1));
+        let locks = (self.geometry.locks_at(), lock_table::WORDS_AT_FIRST * 8);
+        let made = made.and_then(|()| self.headers.make(locks.0, locks.1));
+        made.map_err(|error| self.full(&error))?;
+        self.prepare_names(0, 1)
+    }
+
+    /// Makes the record and the header of a file slot exist.
+    pub fn prepare_file(&self, slot: FileSlot) -> Result<()> {
+        let (record, header) = (self.geometry.record_at(slot.0), self.geometry.header_at(slot.0));
+        let made = self.tables.make(record, size_of::<FileRecord>());
+        let made = made.and_then(|()| self.headers.make(header, size_of::<FileHeader>()));
+        made.map_err(|error| self.full(&error))
+    }
+
+    /// Makes an open-file description exist.
+    pub fn prepare_description(&self, slot: DescriptionSlot) -> Result<()> {
+        let at = self.geometry.description_at(slot.0);
+        let made = self.headers.make(at, size_of::<Description>());
+        made.map_err(|error| self.full(&error))
+    }
+
+    /// Makes a group of blocks for lists of locks exist.
+    pub fn prepare_lock_blocks(&self, group: u32) -> Result<()> {
+        let (from, bytes) = LockTable::place(group);
+        let made = self.headers.make(self.geometry.locks_at() + from, bytes);
+        made.map_err(|error| self.full(&error))
+    }
+
+    /// Makes a map page exist.
+    pub fn prepare_map_page(&self, page: u32) -> Result<()> {
+        let made = self.tables.make(self.geometry.map_page_at(page), PAGE_BYTES);
+        made.map_err(|error| self.full(&error))
+    }
+
+    /// Makes the page states of a segment exist.
+    pub fn prepare_lanes(&self, segment: u32) -> Result<()> {
+        let bytes = SEGMENT_PAGES as usize * 2;
+        let made = self.pages.make(segment as usize * bytes, bytes);
+        made.map_err(|error| self.full(&error))
+    }
+
+    /// What it means that no memory is left there.
+    fn full(&self, error: &Error) -> Error {
+        let place = self.place().display().to_string();
+        let context = format!("{place} is full: remove what others keep there, or enlarge it");
+        Error { kind: ErrorKind::NoSpace, errno: error.errno, context }
+    }
+
+    /// The file system of the arena, as people know it.
+    pub fn place(&self) -> &Path {
+        let shared = Path::new("/dev/shm");
+        if self.directory.starts_with(shared) { shared } else { &self.directory }
     }
 
     /// What the superblock says of a segment.
@@ -199,6 +287,10 @@ impl Memory {
         let mut how = OpenOptions::new();
         let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = how.open(&path).map_err(|e| failed(&e))?;
+        // For whom the lanes of its pages are, for them it is, too.
+        if let Ok(pages) = std::fs::metadata(self.directory.join("pages")) {
+            file.set_permissions(pages.permissions()).map_err(|e| failed(&e))?;
+        }
         file.set_len(SEGMENT_BYTES as u64).map_err(|e| failed(&e))?;
         Ok(())
     }

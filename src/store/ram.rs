@@ -121,11 +121,19 @@ impl Ram {
         self.allocator.warm_pages() * PAGE_BYTES as u64
     }
 
+    /// Whether what others keep in its file system leaves the arena less than its bound.
+    pub fn is_cramped(&self) -> bool {
+        let short = || self.memory.room_bytes() < SEGMENT_BYTES as u64 + ROOM_KEPT_BYTES;
+        self.allocator.segments() < self.memory.geometry.segments && short()
+    }
+
     // Restart.
 
     /// After a restart: the segments that exist, before any file is adopted.
     pub fn adopt_segments(&mut self, count: u32) {
         for index in 0..count.min(self.memory.geometry.segments) {
+            // They exist since it was made.
+            let _ = self.memory.prepare_lanes(index);
             self.allocator.grow();
             if self.memory.segment_state(index).load(Ordering::SeqCst) != segment::SPARSE {
                 self.allocator.warmed(index);
@@ -193,12 +201,17 @@ impl Ram {
     pub fn attach(&mut self, ino: Ino, start: Start) -> Result<FileSlot> {
         let full = || Error::new(ErrorKind::TooMany, "too many files open or in memory");
         let slot = FileSlot(self.slots.take().ok_or_else(full)?);
+        if let Err(error) = self.memory.prepare_file(slot) {
+            self.slots.free.push(slot.0);
+            return Err(error);
+        }
         let (record, header) = (self.memory.record(slot), self.memory.header(slot));
         header.ticket().store(0, Ordering::SeqCst);
         let epoch = SizeWord::load(header.size()).epoch().wrapping_add(1);
         header.size().store(SizeWord::new(start.size, epoch).0, Ordering::SeqCst);
         header.modified_ns().store(start.modified_ns, Ordering::SeqCst);
         header.accessed_ns().store(start.accessed_ns, Ordering::SeqCst);
+        header.changed_ns().store(0, Ordering::SeqCst);
         record.root().store(0, Ordering::SeqCst);
         for index in 0..INLINE_ENTRIES as u64 {
             if let Some(word) = self.memory.entry_word(slot, index) {
@@ -260,6 +273,10 @@ impl Ram {
             if page == 0 {
                 let full = || Error::new(ErrorKind::TooMany, "too many chunks");
                 let new = self.map_pages.take().ok_or_else(full)?;
+                if let Err(error) = memory.prepare_map_page(new) {
+                    self.map_pages.free.push(new);
+                    return Err(error);
+                }
                 memory.map_page(new).iter().for_each(|word| word.store(0, Ordering::SeqCst));
                 page = u64::from(new) + 1;
                 word.store(page, Ordering::SeqCst);
@@ -302,6 +319,7 @@ impl Ram {
         if self.memory.room_bytes() < needed {
             return Err(full());
         }
+        self.memory.prepare_lanes(self.allocator.segments())?;
         self.memory.create_segment(self.allocator.segments())?;
         Ok(self.allocator.grow())
     }

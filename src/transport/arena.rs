@@ -6,10 +6,10 @@
 //! through `pread` and `pwrite` on the segment's file, which also turn a full `/dev/shm` into an
 //! error where a store would be SIGBUS.
 
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use terral_format::geometry::{
     CHUNK_PAGES, Geometry, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNKS, SEGMENT_PAGES,
@@ -18,11 +18,14 @@ use terral_format::ids::PageNumber;
 use terral_format::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::copy;
+use crate::fault::{Fault, attempt};
 use crate::segments::{Segment, Segments};
 use crate::system::check;
+use crate::{copy, kernel, limit, own_files};
 
 const HUGE_BYTES: usize = 2 << 20;
+/// How long another thread may take to map a segment.
+const PATIENCE: Duration = Duration::from_secs(1);
 const UNSEEN: u8 = 0;
 const SEEN: u8 = 1;
 const MAPPED: u8 = 2;
@@ -55,7 +58,7 @@ fn write_at(file: &Segment, bytes: &[u8], offset: usize) -> Result<()> {
     transfer_all(bytes.len(), |done| {
         let (rest, fd) = (&bytes[done..], file.as_raw_fd());
         // SAFETY: the kernel reads inside `rest`.
-        unsafe { libc::syscall(libc::SYS_pwrite64, fd, rest.as_ptr(), rest.len(), offset + done) }
+        unsafe { kernel::enter()(libc::SYS_pwrite64, fd, rest.as_ptr(), rest.len(), offset + done) }
     })
 }
 
@@ -69,7 +72,7 @@ fn write_between(file: &Segment, ends: (usize, usize), bytes: &[u8], offset: usi
     let all = parts.iter().map(|part| part.iov_len).sum::<usize>() as i64;
     // SAFETY: the kernel reads inside the three parts, which outlive the call.
     let done = unsafe {
-        libc::syscall(libc::SYS_pwritev, file.as_raw_fd(), parts.as_ptr(), parts.len(), offset, 0)
+        kernel::enter()(libc::SYS_pwritev, file.as_raw_fd(), parts.as_ptr(), parts.len(), offset, 0)
     };
     done == all
 }
@@ -79,7 +82,7 @@ fn read_at(file: &Segment, into: &mut [u8], offset: usize) -> Result<()> {
         let (rest, fd) = (&mut into[done..], file.as_raw_fd());
         // SAFETY: the kernel writes inside `rest`.
         unsafe {
-            libc::syscall(libc::SYS_pread64, fd, rest.as_mut_ptr(), rest.len(), offset + done)
+            kernel::enter()(libc::SYS_pread64, fd, rest.as_mut_ptr(), rest.len(), offset + done)
         }
     })
 }
@@ -135,12 +138,52 @@ impl Arena {
     pub fn write(&self, page: PageNumber, offset: usize, bytes: &[u8], state: u64) -> Result<()> {
         let at = self.place(page, offset, bytes.len())?;
         if self.is_warm(page, state) {
-            // SAFETY: in the arena, mapped writable, every page exists.
-            unsafe { copy::into_arena(self.base.add(at), bytes) };
-            return Ok(());
+            // SAFETY: in the arena, mapped writable, every page exists; copying owns nothing.
+            let copied = unsafe { attempt(|| copy::into_arena(self.base.add(at), bytes)) };
+            return copied.map_err(|fault| self.failed(fault));
         }
-        let file = self.files.file(page.0 / SEGMENT_PAGES)?;
-        write_at(&file, bytes, at % SEGMENT_BYTES)
+        match self.file(page) {
+            Some(file) => write_at(&file?, bytes, at % SEGMENT_BYTES),
+            None => {
+                self.make_mapped(page, at, bytes.len(), libc::MADV_POPULATE_WRITE)?;
+                self.write(page, offset, bytes, segment::HUGE)
+            }
+        }
+    }
+
+    /// The segment's file, if calls on it can be made: not where the program has no descriptor
+    /// left, or a limit on the size of its files, which a segment is not.
+    fn file(&self, page: PageNumber) -> Option<Result<Segment>> {
+        if limit::file_bytes() < SEGMENT_BYTES as u64 {
+            return None;
+        }
+        match self.files.file(page.0 / SEGMENT_PAGES) {
+            Err(error) if own_files::is_full(&error) => None,
+            file => Some(file),
+        }
+    }
+
+    /// Maps what is at `at`, whose pages need not exist yet, and has them made.
+    #[cold]
+    fn make_mapped(&self, page: PageNumber, at: usize, bytes: usize, how: i32) -> Result<()> {
+        let first = at / PAGE_BYTES * PAGE_BYTES;
+        let last = (at + bytes).next_multiple_of(PAGE_BYTES);
+        let (segment, begin) = (page.0 / SEGMENT_PAGES, Instant::now());
+        let mut mapped = self.map_segment(segment);
+        // Another thread may be at it.
+        while !mapped && self.is_being_mapped(segment) && begin.elapsed() < PATIENCE {
+            std::thread::yield_now();
+            mapped = self.map_segment(segment);
+        }
+        // SAFETY: mapped pages of the arena, which keep what they hold.
+        let made = mapped
+            .then(|| unsafe { libc::madvise(self.base.add(first).cast(), last - first, how) == 0 });
+        // Linux before 5.14 cannot: they come when they are touched.
+        let cannot = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+        match made {
+            Some(made) if made || cannot() => Ok(()),
+            _ => Err(Error::new(ErrorKind::NoSpace, "memory tier")),
+        }
     }
 
     /// Writes as [`Arena::write`], with so many zeros (each less than a page) before and behind.
@@ -154,11 +197,11 @@ impl Arena {
     ) -> Result<()> {
         let (start, end) = (offset - head, offset + bytes.len());
         let at = self.place(page, start, head + bytes.len() + tail)?;
-        if !self.is_warm(page, state) {
-            let file = self.files.file(page.0 / SEGMENT_PAGES)?;
-            if write_between(&file, (head, tail), bytes, at % SEGMENT_BYTES) {
-                return Ok(());
-            }
+        if !self.is_warm(page, state)
+            && let Some(file) = self.file(page)
+            && write_between(&file?, (head, tail), bytes, at % SEGMENT_BYTES)
+        {
+            return Ok(());
         }
         self.write(page, start, &ZEROS[..head], state)?;
         self.write(page, end, &ZEROS[..tail], state)?;
@@ -170,12 +213,27 @@ impl Arena {
     pub fn read(&self, page: PageNumber, offset: usize, into: &mut [u8], state: u64) -> Result<()> {
         let at = self.place(page, offset, into.len())?;
         if self.is_warm(page, state) {
-            // SAFETY: in the arena, mapped, every page exists.
-            unsafe { copy::out_of_arena(self.base.add(at), into) };
-            return Ok(());
+            // SAFETY: in the arena, mapped, every page exists; copying owns nothing.
+            let copied = unsafe { attempt(|| copy::out_of_arena(self.base.add(at), into)) };
+            return copied.map_err(|fault| self.failed(fault));
         }
-        let file = self.files.file(page.0 / SEGMENT_PAGES)?;
-        read_at(&file, into, at % SEGMENT_BYTES)
+        match self.file(page) {
+            Some(file) => read_at(&file?, into, at % SEGMENT_BYTES),
+            None => {
+                self.make_mapped(page, at, into.len(), libc::MADV_POPULATE_READ)?;
+                self.read(page, offset, into, segment::HUGE)
+            }
+        }
+    }
+
+    /// What a copy failed for: the caller's memory is not there, or ours.
+    #[cold]
+    fn failed(&self, fault: Fault) -> Error {
+        let (start, bytes) = (self.reserved.0.addr(), self.reserved.1);
+        match (start..start + bytes).contains(&fault.address) {
+            true => Error::new(ErrorKind::NoSpace, "memory tier"),
+            false => fault.error(),
+        }
     }
 
     /// Byte offset in the arena; an entry that points outside it is a lie.
@@ -198,6 +256,10 @@ impl Arena {
         }
     }
 
+    fn is_being_mapped(&self, index: u32) -> bool {
+        self.segments[index as usize].load(Ordering::Acquire) == MAPPING
+    }
+
     fn map_segment(&self, index: u32) -> bool {
         match self.segments[index as usize].load(Ordering::Acquire) {
             MAPPED => true,
@@ -213,7 +275,7 @@ impl Arena {
         if let Err(other) = state.compare_exchange(UNSEEN, MAPPING, order.0, order.1) {
             return other == MAPPED;
         }
-        let mapped = self.files.file(index).is_ok_and(|file| {
+        let map = |file: &dyn AsRawFd| {
             // SAFETY: inside our own reservation, segment-aligned; nobody uses it before MAPPED.
             let got = unsafe {
                 libc::mmap(
@@ -226,7 +288,16 @@ impl Arena {
                 )
             };
             got != libc::MAP_FAILED
-        });
+        };
+        let mapped = match self.files.file(index) {
+            Ok(file) => map(&file),
+            // The map keeps the file, and no descriptor does.
+            Err(error) if own_files::is_full(&error) => {
+                let once = || self.files.once(index).is_ok_and(|file| map(&file));
+                own_files::again(once).unwrap_or(false)
+            }
+            Err(_) => false,
+        };
         state.store(if mapped { MAPPED } else { UNMAPPABLE }, Ordering::Release);
         mapped
     }
@@ -265,56 +336,13 @@ impl Drop for Arena {
     }
 }
 
-/// Makes every page of a segment exist, and huge where the kernel can (Linux ≥ 6.1), without
-/// changing its bytes; others may use it meanwhile. Gives the state to publish.
-///
-/// One page of each huge one is made first, and the kernel makes the rest of it as it puts them
-/// together: 6 ms for a segment instead of 51, as it need not copy what it has just zeroed.
-///
-/// # Errors
-/// [`ErrorKind::NoSpace`] if memory does not suffice; some pages may exist then.
-pub fn prepare(file: &File) -> Result<u64> {
-    const MADV_COLLAPSE: i32 = 25;
-    let bytes = SEGMENT_BYTES + HUGE_BYTES;
-    // SAFETY: a reservation of our own.
-    let start = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0)
-    };
-    check(start as i64, || "reserve a segment".into())?;
-    let start: *mut u8 = start.cast();
-    // SAFETY: the aligned segment lies inside the reservation; it is unmapped below, whole.
-    let (populated, huge) = unsafe {
-        let base = start.add(start.align_offset(HUGE_BYTES));
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let base = libc::mmap(base.cast(), SEGMENT_BYTES, access, flags, file.as_raw_fd(), 0);
-        let mapped = base != libc::MAP_FAILED;
-        let make = |at: usize, bytes: usize| {
-            libc::madvise(base.byte_add(at), bytes, libc::MADV_POPULATE_WRITE) == 0
-        };
-        let begun = mapped && {
-            libc::madvise(base, SEGMENT_BYTES, libc::MADV_HUGEPAGE);
-            (0..SEGMENT_BYTES).step_by(HUGE_BYTES).all(|at| make(at, PAGE_BYTES))
-        };
-        let huge = begun && libc::madvise(base, SEGMENT_BYTES, MADV_COLLAPSE) == 0;
-        let populated = huge || (mapped && make(0, SEGMENT_BYTES));
-        libc::munmap(start.cast(), bytes);
-        (populated, huge)
-    };
-    match (populated, huge) {
-        (true, true) => Ok(segment::HUGE),
-        (true, false) => Ok(segment::POPULATED),
-        _ => Err(Error::new(ErrorKind::NoSpace, "memory for a segment")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Arena, prepare};
+    use super::Arena;
+    use crate::preparer::Preparer;
     use crate::segments::segment_path;
     use std::fs::File;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use terral_format::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
     use terral_format::ids::PageNumber;
     use terral_format::tables::segment;
@@ -330,8 +358,9 @@ mod tests {
         let arena = Arena::reserve(home.path(), &geometry).expect("addresses");
         let page = PageNumber(SEGMENT_PAGES + 3);
         arena.write(page, 5, b"cold", segment::SPARSE).expect("writes");
-        let file = File::options().read(true).write(true).open(segment_path(home.path(), 1));
-        let state = prepare(&file.expect("opens")).expect("memory");
+        let (stop, _going) = std::io::pipe().expect("pipe");
+        let mut preparer = Preparer::start(home.path()).expect("starts");
+        let state = preparer.prepare(1, stop.as_fd()).expect("memory").expect("is not stopped");
         let mut seen = [0; 4];
         arena.read(page, 5, &mut seen, state).expect("reads");
         assert_eq!(&seen, b"cold");

@@ -11,15 +11,15 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::DescriptionSlot;
 
-use crate::lock;
 use crate::system::checked;
+use crate::{kept, kernel, lock};
 
 /// Longest path of an `open/K` directory, its terminating zero included: the instance's socket must
 /// fit the 108 bytes of unix(7).
@@ -63,12 +63,12 @@ pub fn hold(
     let path = directory(instance, description.0 / DESCRIPTIONS_PER_DIRECTORY, &mut space)?;
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | flags;
     // SAFETY: `path` is a string with its zero, and openat only reads it.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+    let fd = unsafe { kernel::enter()(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
     let fd = checked(fd)? as RawFd;
     let marked = mark(fd, description, nonce);
     if let Err(error) = marked {
         // SAFETY: the descriptor was opened above and nobody else knows it.
-        unsafe { libc::syscall(libc::SYS_close, fd) };
+        unsafe { kernel::enter()(libc::SYS_close, fd) };
         return Err(error);
     }
     Ok(fd)
@@ -77,7 +77,7 @@ pub fn hold(
 fn mark(fd: RawFd, description: DescriptionSlot, nonce: u32) -> io::Result<()> {
     let position = (i64::from(nonce) << 32) | i64::from(description.0);
     // SAFETY: lseek touches no memory of ours.
-    checked(unsafe { libc::syscall(libc::SYS_lseek, fd, position, libc::SEEK_SET) }).map(drop)
+    checked(unsafe { kernel::enter()(libc::SYS_lseek, fd, position, libc::SEEK_SET) }).map(drop)
 }
 
 /// Locks a descriptor of `description`, before somebody else can have it.
@@ -88,6 +88,21 @@ pub fn share(fd: RawFd, description: DescriptionSlot) -> io::Result<()> {
     lock::share(fd, (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8)
 }
 
+/// Whether a descriptor of `description` that was [`share`]d is left anywhere.
+///
+/// # Errors
+/// What open or fcntl gave.
+pub fn is_held(instance: &Path, description: DescriptionSlot) -> io::Result<bool> {
+    let mut space = [0u8; PATH_BYTES];
+    let path = directory(instance, description.0 / DESCRIPTIONS_PER_DIRECTORY, &mut space)?;
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: `path` is a string with its zero, and openat only reads it.
+    let fd = unsafe { kernel::enter()(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+    // SAFETY: the descriptor was just opened, and is nobody else's.
+    let directory = unsafe { OwnedFd::from_raw_fd(checked(fd)? as RawFd) };
+    lock::probe(directory.as_fd(), (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8)
+}
+
 /// What `fd` is, if it is a directory; `None` for every other file.
 ///
 /// # Errors
@@ -96,12 +111,12 @@ pub fn identify(fd: RawFd) -> io::Result<Option<Identity>> {
     // SAFETY: stat is plain data; all zero is a value of it.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: fstat fills the struct it is given, which is ours.
-    checked(unsafe { libc::syscall(libc::SYS_fstat, fd, &raw mut stat) })?;
+    checked(unsafe { kernel::enter()(libc::SYS_fstat, fd, &raw mut stat) })?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Ok(None);
     }
     // SAFETY: lseek touches no memory of ours.
-    let position = unsafe { libc::syscall(libc::SYS_lseek, fd, 0i64, libc::SEEK_CUR) };
+    let position = unsafe { kernel::enter()(libc::SYS_lseek, fd, 0i64, libc::SEEK_CUR) };
     if position < 0 {
         return Ok(None);
     }
@@ -120,7 +135,7 @@ pub fn belongs(instance: &Path, found: &Identity) -> bool {
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the path has its zero and the struct is ours to be filled.
     let done = unsafe {
-        libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), &raw mut stat, 0)
+        kernel::enter()(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), &raw mut stat, 0)
     };
     done == 0 && stat.st_dev == found.dev && stat.st_ino == found.ino
 }
@@ -143,11 +158,15 @@ fn directory<'a>(
             break;
         }
     }
-    for part in [instance.as_os_str().as_bytes(), b"/open/", &digits[first..], b"\0"] {
-        let room = space.get_mut(end..end + part.len());
-        room.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?.copy_from_slice(part);
-        end += part.len();
-    }
+    kept::reach(instance, |instance| {
+        for part in [instance.as_os_str().as_bytes(), b"/open/", &digits[first..], b"\0"] {
+            let room = space.get_mut(end..end + part.len());
+            let too_long = || io::Error::from_raw_os_error(libc::ENAMETOOLONG);
+            room.ok_or_else(too_long)?.copy_from_slice(part);
+            end += part.len();
+        }
+        io::Result::Ok(())
+    })?;
     CStr::from_bytes_with_nul(&space[..end]).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 

@@ -1,28 +1,53 @@
 //! Sleeping on a word of shared memory, and waking who sleeps there (futex(2)).
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
+
+use crate::kernel;
 
 /// Sleeps while `word` holds `expected`, at most `limit` (`None`: for ever). May wake for no
 /// reason. False: a signal handler ran meanwhile; with a limit that is so whether or not the
 /// handler asked for calls to be restarted.
 pub fn wait(word: &AtomicU32, expected: u32, limit: Option<Duration>) -> bool {
+    // SAFETY: the word outlives the call.
+    unsafe { wait_at(word.as_ptr(), expected, limit) }
+}
+
+/// As [`wait`], on the low half of a word.
+pub fn wait_low(word: &AtomicU64, expected: u32, limit: Option<Duration>) -> bool {
+    // SAFETY: the word outlives the call.
+    unsafe { wait_at(low(word), expected, limit) }
+}
+
+/// Wakes all who sleep on the low half of a word.
+pub fn wake_low(word: &AtomicU64) {
+    // SAFETY: the word outlives the call.
+    unsafe { kernel::enter()(libc::SYS_futex, low(word), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+fn low(word: &AtomicU64) -> *mut u32 {
+    let half: *mut u32 = word.as_ptr().cast();
+    if cfg!(target_endian = "big") { half.wrapping_add(1) } else { half }
+}
+
+/// # Safety
+/// `word` must outlive the call.
+unsafe fn wait_at(word: *mut u32, expected: u32, limit: Option<Duration>) -> bool {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let operation = libc::FUTEX_WAIT;
-    // SAFETY: the word outlives the call; the timespec too.
-    let woken =
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, limit) };
+    // SAFETY: the caller's promise; the timespec outlives the call, too.
+    let woken = unsafe { kernel::enter()(libc::SYS_futex, word, operation, expected, limit) };
     woken == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR)
 }
 
 /// Wakes at most `count` sleepers.
 pub fn wake(word: &AtomicU32, count: i32) {
     // SAFETY: the word outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+    unsafe { kernel::enter()(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
 /// Whether a call that waits has to end when a signal handler has run: not if every handler of this

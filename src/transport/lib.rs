@@ -4,13 +4,21 @@
 //! Not here: what the bytes mean, and any service. This is one of the three rooms that may use
 //! `unsafe`; everything it offers is safe to call.
 
+pub mod kernel;
 mod system;
 
+pub mod fault;
+pub mod kept;
+pub mod limit;
 pub mod region;
+
+pub mod own_files;
 
 mod copy;
 
 mod segments;
+
+pub mod preparer;
 
 pub mod arena;
 pub mod lock;

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
+use crate::kernel;
 use crate::system::checked;
 
 /// Takes `byte` of `file` for its open description alone; whether it was free.
@@ -23,6 +24,19 @@ pub fn try_exclusive(file: &File, byte: u8) -> io::Result<bool> {
     }
 }
 
+/// Takes `byte` of `file` for this process alone, or gives it back, as programs do: by libc's
+/// `fcntl`, for which the preload library may stand.
+///
+/// # Errors
+/// What fcntl gave.
+pub fn by_fcntl(file: &File, byte: u8, take: bool) -> io::Result<()> {
+    let (kind, command) =
+        if take { (libc::F_WRLCK, libc::F_SETLKW) } else { (libc::F_UNLCK, libc::F_SETLK) };
+    let mut lock = lock_of(byte, kind);
+    // SAFETY: the lock is a valid struct flock that outlives the call.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) }.into()).map(drop)
+}
+
 /// Takes `byte` of `fd` beside others who share it.
 pub(crate) fn share(fd: RawFd, byte: u8) -> io::Result<()> {
     set(fd, byte, libc::F_RDLCK)
@@ -31,7 +45,7 @@ pub(crate) fn share(fd: RawFd, byte: u8) -> io::Result<()> {
 fn set(fd: RawFd, byte: u8, kind: i32) -> io::Result<()> {
     let mut lock = lock_of(byte, kind);
     // SAFETY: the lock is a valid struct flock that outlives the call.
-    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw mut lock) })?;
+    checked(unsafe { kernel::enter()(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw mut lock) })?;
     Ok(())
 }
 
@@ -43,7 +57,7 @@ pub fn probe(file: BorrowedFd<'_>, byte: u8) -> io::Result<bool> {
     let mut lock = lock_of(byte, libc::F_WRLCK);
     let fd = file.as_raw_fd();
     // SAFETY: the lock is a valid struct flock that outlives the call.
-    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_GETLK, &raw mut lock) })?;
+    checked(unsafe { kernel::enter()(libc::SYS_fcntl, fd, libc::F_OFD_GETLK, &raw mut lock) })?;
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 

@@ -18,6 +18,7 @@ use terral_format::{Error, Result};
 
 use crate::segments::segment_path;
 use crate::system::check;
+use crate::{kept, kernel};
 
 const HUGE_BYTES: usize = 2 << 20;
 /// What a reservation takes from the flags of `mmap`.
@@ -59,7 +60,7 @@ fn reserve(at: usize, bytes: usize, placing: c_int) -> Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | placing;
     // SAFETY: the caller of mmap chose the address; without MAP_FIXED nothing is replaced.
     let start = unsafe {
-        libc::syscall(libc::SYS_mmap, at as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0)
+        kernel::enter()(libc::SYS_mmap, at as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0)
     };
     check(start, || format!("{bytes} bytes of addresses")).map(|start| start as *mut u8)
 }
@@ -67,7 +68,7 @@ fn reserve(at: usize, bytes: usize, placing: c_int) -> Result<*mut u8> {
 fn unmap(start: *mut u8, bytes: usize) {
     if bytes > 0 {
         // SAFETY: a part of a reservation that nobody else knows.
-        unsafe { libc::syscall(libc::SYS_munmap, start, bytes) };
+        unsafe { kernel::enter()(libc::SYS_munmap, start, bytes) };
     }
 }
 
@@ -95,7 +96,10 @@ impl<'i> Window<'i> {
         let segment = page.0 / SEGMENT_PAGES;
         if self.open.as_ref().is_none_or(|(open, _)| *open != segment) {
             let path = segment_path(self.instance, segment);
-            let opened = OpenOptions::new().read(true).write(self.how.stores()).open(&path);
+            let opened = kept::reach(self.instance, |instance| {
+                let path = segment_path(instance, segment);
+                OpenOptions::new().read(true).write(self.how.stores()).open(path)
+            });
             let file = opened.map_err(|e| Error::system(&e, path.display().to_string()))?;
             self.open = Some((segment, file.into()));
         }
@@ -114,7 +118,7 @@ impl<'i> Window<'i> {
             let mut lock = lock_of(at, kind);
             let (fd, command) = (file.as_raw_fd(), libc::F_OFD_SETLK);
             // SAFETY: the lock is a valid struct flock that outlives the call.
-            let done = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, &raw mut lock) };
+            let done = unsafe { kernel::enter()(libc::SYS_fcntl, fd, command, &raw mut lock) };
             check(done, || "pin a chunk".into())?;
         }
         Ok(())
@@ -135,7 +139,7 @@ impl<'i> Window<'i> {
         let (protection, fd) = (self.how.protection, file.as_raw_fd());
         // SAFETY: inside the reservation, which nobody else knows yet.
         let mapped =
-            unsafe { libc::syscall(libc::SYS_mmap, to, bytes, protection, flags, fd, offset) };
+            unsafe { kernel::enter()(libc::SYS_mmap, to, bytes, protection, flags, fd, offset) };
         check(mapped, || "map a chunk".into()).map(drop)
     }
 
@@ -175,7 +179,7 @@ fn is_locked(segment: BorrowedFd<'_>, at: i64) -> bool {
     let mut lock = lock_of(at, libc::F_WRLCK);
     let (fd, command) = (segment.as_raw_fd(), libc::F_OFD_GETLK);
     // SAFETY: the lock is a valid struct flock that outlives the call.
-    let asked = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, &raw mut lock) };
+    let asked = unsafe { kernel::enter()(libc::SYS_fcntl, fd, command, &raw mut lock) };
     // What cannot be told is not given away.
     asked == -1 || i32::from(lock.l_type) != libc::F_UNLCK
 }

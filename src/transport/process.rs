@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::kernel;
 use crate::system::{check, retry};
 
 /// A process that was alive when this was made; readable once it is dead.
@@ -18,11 +21,21 @@ impl Process {
     /// The process `pid` now is.
     pub fn open(pid: u32) -> Result<Self> {
         // SAFETY: no memory is passed.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let descriptor = unsafe { kernel::enter()(libc::SYS_pidfd_open, pid, 0) };
         let descriptor = check(descriptor, || format!("process {pid}"))?;
         // SAFETY: a new descriptor of ours.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) };
         Ok(Process { pid, descriptor })
+    }
+
+    /// Whether there is a process `pid` that has not ended, as far as can be told without a
+    /// descriptor where there is none left.
+    pub fn lives(pid: u32) -> bool {
+        match Process::open(pid) {
+            Ok(process) => process.is_alive(),
+            // SAFETY: no signal is sent.
+            Err(error) => error.errno == libc::EMFILE && unsafe { libc::kill(pid as i32, 0) } == 0,
+        }
     }
 
     /// The process `pid`, if it is still the one that started at `ticks`.
@@ -58,6 +71,20 @@ impl AsFd for Process {
     }
 }
 
+/// A process of this user, or for root of anybody, that was started with this entry, `NAME=value`,
+/// in its environment; not this one.
+pub fn with_environment(entry: &[u8]) -> Option<Process> {
+    let has = |pid: u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|one| one == entry)
+    };
+    let names = fs::read_dir("/proc").ok()?.flatten().map(|found| found.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    let mut others = pids.filter(|pid| *pid != std::process::id() && has(*pid));
+    // Once it is held, the number cannot come to mean another one.
+    others.find_map(|pid| Process::open(pid).ok().filter(|_| has(pid)))
+}
+
 /// When `pid` started, in clock ticks since boot (proc(5), field 22 of `stat`).
 pub fn started_ticks(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
@@ -80,6 +107,24 @@ pub fn is_running(pid: u32) -> bool {
     state.is_some_and(|state| state != 'Z' && state != 'X')
         && !pends("SigPnd:")
         && !pends("ShdPnd:")
+}
+
+/// `4711 (python3)`: a process as people know it.
+pub fn shown(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    // Whatever the process calls itself, it is one line.
+    let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
+    if name.is_empty() { pid.to_string() } else { format!("{pid} ({name})") }
+}
+
+/// Whether `pid` has the file at `path` mapped, as far as can be told: a program that was replaced
+/// by another (execve(2)) has nothing mapped any more.
+pub fn has_mapped(pid: u32, path: &Path) -> bool {
+    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return true };
+    let Ok(file) = fs::metadata(path) else { return false };
+    // proc(5): address, permissions, offset, device, inode, path.
+    let inode = |line: &str| line.split_ascii_whitespace().nth(4).and_then(|at| at.parse().ok());
+    maps.lines().any(|line| inode(line) == Some(file.ino()))
 }
 
 /// The id of this boot of the machine.
@@ -110,7 +155,7 @@ pub fn cores() -> u32 {
 /// The number of the calling thread, on this machine.
 pub fn thread() -> u32 {
     // SAFETY: always succeeds, and touches no memory.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    unsafe { kernel::enter()(libc::SYS_gettid) as u32 }
 }
 
 /// The group this process acts as.
@@ -189,7 +234,7 @@ pub fn be_prompt() {
         period: 0,
     };
     // SAFETY: a structure of the size it says; 0 means the calling thread.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const normal, 0) };
+    unsafe { kernel::enter()(libc::SYS_sched_setattr, 0, &raw const normal, 0) };
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
-use terral_format::tables::{
-    Doorbell, RequestSlot, SESSION_BYTES, SessionPage, UNLOCKED, request, sleep,
-};
+use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, request, sleep};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::futex;
@@ -305,18 +303,6 @@ pub fn nudge(bell: &Doorbell) {
 /// one who was to wake it died before.
 pub fn seems_awake(bell: &Doorbell) -> bool {
     bell.sleeping.load(Ordering::SeqCst) == sleep::AWAKE
-}
-
-/// The word that changes when a lock on file `ino` is released that somebody waits for.
-pub fn unlocked(bell: &Doorbell, ino: u64) -> &AtomicU32 {
-    &bell.unlocked[(ino % UNLOCKED as u64) as usize]
-}
-
-/// Server: wakes those who wait for locks on this file, and on some others.
-pub fn wake_lockers(bell: &Doorbell, ino: u64) {
-    let word = unlocked(bell, ino);
-    word.fetch_add(1, Ordering::SeqCst);
-    futex::wake(word, i32::MAX);
 }
 
 /// Server: sessions that rang since the last call.

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::{Error, Result};
 
+use crate::{kept, kernel};
+
 /// Segment files that stay open, at most.
 const OPEN_FILES: usize = 32;
 /// Ours are moved out of the way of programs that count on low numbers.
@@ -53,7 +55,7 @@ pub(crate) struct Segments {
 // Straight to the kernel: libc's names may be the ones that the preload library stands for.
 fn seek(fd: RawFd, offset: i64, whence: c_int) -> i64 {
     // SAFETY: no memory is passed.
-    unsafe { libc::syscall(libc::SYS_lseek, fd, offset, whence) }
+    unsafe { kernel::enter()(libc::SYS_lseek, fd, offset, whence) }
 }
 
 fn word(index: u32, fd: RawFd) -> u64 {
@@ -98,11 +100,18 @@ impl Segments {
         }
     }
 
+    /// The file of segment `index`, for one call, and not kept.
+    pub(crate) fn once(&self, index: u32) -> Result<OwnedFd> {
+        self.open(index, self.mark(index))
+    }
+
     fn open(&self, index: u32, mark: i64) -> Result<OwnedFd> {
         let path = segment_path(&self.instance, index);
         let failed = |error: &std::io::Error| Error::system(error, path.display().to_string());
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed(&e))?;
-        let file = high(file);
+        let opened = kept::reach(&self.instance, |instance| {
+            OpenOptions::new().read(true).write(true).open(segment_path(instance, index))
+        });
+        let file = high(opened.map_err(|e| failed(&e))?);
         match seek(file.as_raw_fd(), mark, libc::SEEK_SET) {
             -1 => Err(failed(&std::io::Error::last_os_error())),
             _ => Ok(file),
@@ -128,7 +137,7 @@ impl Drop for Segments {
 fn high(file: File) -> OwnedFd {
     // SAFETY: no memory is passed.
     let fd =
-        unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
+        unsafe { kernel::enter()(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
     if fd < 0 {
         return file.into();
     }

@@ -1,8 +1,9 @@
 //! The handshake's socket: frames with descriptors, between processes of one machine. Used once per
-//! session; afterwards everything goes through shared memory.
+//! session, after which everything goes through shared memory, and once per question of those who
+//! only look. The server's side never waits for the other.
 
 use std::fs;
-use std::io::{self, ErrorKind as IoKind};
+use std::io::{self, ErrorKind as IoKind, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,14 +12,15 @@ use std::time::Duration;
 
 use terral_format::{Error, ErrorKind, Result, frame};
 
+use crate::kernel;
 use crate::system::{check, retry};
 
-/// Longest handshake message.
-const MESSAGE_MAX: usize = 4096;
+/// Longest handshake message; what the kernel takes at once, without waiting for the other side.
+const MESSAGE_MAX: usize = 64 << 10;
 /// Most descriptors of one message.
 const DESCRIPTORS_MAX: usize = 4;
-/// How long either side waits for the other's words.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for the server's words, and the server for a client's.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who is at the other end, as the kernel says (unix(7), `SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,10 @@ pub struct Peer {
 pub struct Listener(UnixListener);
 
 /// One handshake.
-pub struct Handshake(UnixStream);
+pub struct Handshake {
+    stream: UnixStream,
+    heard: Vec<u8>,
+}
 
 impl Listener {
     /// Listens at `path`, in the place of a dead server's socket; only this user can connect.
@@ -52,7 +57,11 @@ impl Listener {
     /// The next client, if one is waiting.
     pub fn accept(&self) -> Result<Option<Handshake>> {
         match self.0.accept() {
-            Ok((stream, _)) => Handshake::over(stream).map(Some),
+            Ok((stream, _)) => {
+                let done = stream.set_nonblocking(true);
+                done.map_err(|e| Error::system(&e, "accept a client"))?;
+                Ok(Some(Handshake { stream, heard: Vec::new() }))
+            }
             Err(e) if e.kind() == IoKind::WouldBlock => Ok(None),
             Err(e) => Err(Error::system(&e, "accept a client")),
         }
@@ -65,39 +74,46 @@ impl AsFd for Listener {
     }
 }
 
+impl AsFd for Handshake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
 impl Handshake {
-    /// Whether a whole message is there within `limit`, at most a second: receiving it then does
-    /// not wait.
-    pub fn speaks_within(&self, limit: Duration) -> bool {
-        let fd = self.0.as_raw_fd();
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut seen = [0u8; MESSAGE_MAX];
-        let how = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        // SAFETY: one pollfd, and a buffer of the length given, that live through the calls.
-        let length = unsafe {
-            if libc::poll(&mut poll, 1, limit.as_millis().min(1000) as i32) != 1 {
-                return false;
+    /// The server's side: the payload of a message, once all of it is there.
+    ///
+    /// # Errors
+    /// If the client is gone, or what it says is no message.
+    pub fn hear(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut part = [0; 4096];
+        loop {
+            if self.heard.len() >= whole_bytes(&self.heard)? {
+                return frame::read(&self.heard).map(|(payload, _)| Some(payload.to_vec()));
             }
-            libc::recv(fd, seen.as_mut_ptr().cast(), seen.len(), how)
-        };
-        length > 0 && frame::read(&seen[..length as usize]).is_ok()
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(cut_off()),
+                Ok(count) => self.heard.extend_from_slice(&part[..count]),
+                Err(e) if e.kind() == IoKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == IoKind::Interrupted => {}
+                Err(e) => return Err(Error::system(&e, "handshake")),
+            }
+        }
     }
 
     /// Goes to the server at `path`.
     pub fn connect(path: &Path) -> Result<Self> {
         let stream = UnixStream::connect(path).map_err(|e| {
+            if e.raw_os_error() == Some(libc::EMFILE) {
+                return Error::system(&e, "handshake");
+            }
             let context = format!("no server answers at {}", path.display());
             Error { kind: ErrorKind::Unreachable, errno: 0, context: format!("{context} ({e})") }
         })?;
-        Handshake::over(stream)
-    }
-
-    fn over(stream: UnixStream) -> Result<Self> {
         let failed = |e: &io::Error| Error::system(e, "handshake");
-        stream.set_nonblocking(false).map_err(|e| failed(&e))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| failed(&e))?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(|e| failed(&e))?;
-        Ok(Handshake(stream))
+        Ok(Handshake { stream, heard: Vec::new() })
     }
 
     /// Who is at the other end.
@@ -107,7 +123,7 @@ impl Handshake {
         // SAFETY: both out-parameters live through the call and have the lengths given.
         let got = unsafe {
             libc::getsockopt(
-                self.0.as_raw_fd(),
+                self.stream.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERCRED,
                 (&raw mut who).cast(),
@@ -141,25 +157,28 @@ impl Handshake {
             }
         }
         // SAFETY: the header points to buffers that live through the call.
-        let send = || unsafe { libc::sendmsg(self.0.as_raw_fd(), &header, libc::MSG_NOSIGNAL) };
+        let send =
+            || unsafe { libc::sendmsg(self.stream.as_raw_fd(), &header, libc::MSG_NOSIGNAL) };
         let sent = check(retry(|| send() as i64), || "handshake".into())?;
         if sent as usize == bytes.len() { Ok(()) } else { Err(cut_off()) }
+    }
+
+    /// Keeps the place of a descriptor, as long as the answer lives.
+    pub fn reserve(&self) -> Result<OwnedFd> {
+        // SAFETY: no memory is passed.
+        let fd = unsafe {
+            kernel::enter()(libc::SYS_fcntl, self.stream.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0)
+        };
+        let fd = check(fd, || "handshake".into())?;
+        // SAFETY: the kernel just made it for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     }
 
     /// Receives one message and its descriptors (closed on exec).
     pub fn receive<T: serde::de::DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>)> {
         let mut bytes = vec![0u8; frame::HEADER_BYTES + MESSAGE_MAX];
         let (mut used, mut descriptors) = (0, Vec::new());
-        loop {
-            if used >= frame::HEADER_BYTES {
-                let whole = frame::HEADER_BYTES + frame::payload_bytes(&bytes[..used])?;
-                if whole > bytes.len() {
-                    return Err(Error::new(ErrorKind::Malformed, "handshake: message too long"));
-                }
-                if used >= whole {
-                    break;
-                }
-            }
+        while used < whole_bytes(&bytes[..used])? {
             let got = self.receive_part(&mut bytes[used..], &mut descriptors)?;
             if got == 0 {
                 return Err(cut_off());
@@ -177,8 +196,8 @@ impl Handshake {
         let flags = libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the header points to buffers that live through the call.
         let mut receive =
-            || unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, flags) } as i64;
-        let got = check(retry(&mut receive), || "handshake".into())?;
+            || unsafe { libc::recvmsg(self.stream.as_raw_fd(), &mut header, flags) } as i64;
+        let got = check(retry(&mut receive), || "no answer from the server".into())?;
         // SAFETY: the kernel filled the control buffer; CMSG_* walk it within its length. Each
         // number is a new descriptor of ours.
         unsafe {
@@ -196,6 +215,18 @@ impl Handshake {
         }
         Ok(got as usize)
     }
+}
+
+/// Bytes of the message that begins so, as far as that can be told.
+fn whole_bytes(begin: &[u8]) -> Result<usize> {
+    if begin.len() < frame::HEADER_BYTES {
+        return Ok(frame::HEADER_BYTES);
+    }
+    let payload = frame::payload_bytes(begin)?;
+    if payload > MESSAGE_MAX {
+        return Err(Error::new(ErrorKind::Malformed, "handshake: message too long"));
+    }
+    Ok(frame::HEADER_BYTES + payload)
 }
 
 fn cut_off() -> Error {
@@ -245,7 +276,7 @@ mod tests {
         assert_eq!(server.peer().expect("kernel").pid, std::process::id());
         let mut file = tempfile::tempfile().expect("file");
         file.write_all(b"hello").expect("writes");
-        server.send(&("words".to_string(), 7u32), &[file.as_fd()]).expect("sends");
+        server.send(&("words", 7u32), &[file.as_fd()]).expect("sends");
         let ((words, number), mut with): ((String, u32), _) = client.receive().expect("receives");
         assert_eq!((words.as_str(), number, with.len()), ("words", 7, 1));
         let mut received = File::from(with.remove(0));
@@ -256,15 +287,34 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_silence_are_errors() {
+    fn garbage_is_an_error_and_silence_is_not_waited_for() {
         let home = tempfile::tempdir().expect("directory");
         let path = home.path().join("socket");
         let listener = Listener::bind(&path).expect("listens");
         let mut raw = std::os::unix::net::UnixStream::connect(&path).expect("connects");
-        raw.write_all(&[0xff; 64]).expect("writes");
-        let server = listener.accept().expect("accepts").expect("is waiting");
-        assert!(server.receive::<String>().is_err());
+        let mut server = listener.accept().expect("accepts").expect("is waiting");
+        assert_eq!(server.hear().expect("silence"), None);
+        raw.write_all(&[0xff; 10]).expect("writes");
+        assert_eq!(server.hear().expect("half a header"), None);
+        raw.write_all(&[0xff; 54]).expect("writes");
+        assert!(server.hear().is_err());
         drop(raw);
         assert!(listener.accept().expect("accepts").is_none());
+    }
+
+    #[test]
+    fn a_message_in_pieces_is_heard_once_it_is_whole() {
+        let home = tempfile::tempdir().expect("directory");
+        let path = home.path().join("socket");
+        let listener = Listener::bind(&path).expect("listens");
+        let mut raw = std::os::unix::net::UnixStream::connect(&path).expect("connects");
+        let mut server = listener.accept().expect("accepts").expect("is waiting");
+        let mut message = Vec::new();
+        super::frame::write(&mut message, &[7; 5000]);
+        let (first, second) = message.split_at(4990);
+        raw.write_all(first).expect("writes");
+        assert_eq!(server.hear().expect("half"), None);
+        raw.write_all(second).expect("writes");
+        assert_eq!(server.hear().expect("whole"), Some(vec![7; 5000]));
     }
 }

@@ -113,9 +113,25 @@ static void first_holder(void) {
     CHECK(close(fd) == 0);
 }
 
+/* A directory is not removed by a dot, nor one that holds what a `..` came from. */
+static void removed_by_dots(void) {
+    CHECK(mkdir("above", 0755) == 0 && mkdir("above/below", 0755) == 0);
+    CHECK(symlink("above", "to-above") == 0);
+    FAILS(rmdir("above/below/.."), ENOTEMPTY);
+    FAILS(rmdir("above/below/../"), ENOTEMPTY);
+    FAILS(rmdir("above/below/../.."), ENOTEMPTY);
+    FAILS(rmdir("to-above/below/.."), ENOTEMPTY);
+    FAILS(rmdir("above/below/."), EINVAL);
+    FAILS(rmdir("to-above/."), EINVAL);
+    FAILS(rmdir("above/missing/.."), ENOENT);
+    FAILS(rmdir("file/.."), ENOTDIR);
+    CHECK(rmdir("above/below") == 0 && unlink("to-above") == 0 && rmdir("above") == 0);
+}
+
 int main(int count, char **arguments) {
     enter(count, arguments);
     which_path_is_at_fault();
+    removed_by_dots();
     nodes();
     through_links();
     path_descriptors();

@@ -11,7 +11,7 @@ use terral_format::ids::Ino;
 use terral_format::message::{Attributes, Kind};
 use terral_format::record::Fingerprint;
 
-use super::Found;
+use super::{Found, Touched};
 
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
@@ -37,6 +37,21 @@ pub(super) fn read_full(file: &File, mut offset: u64, buffer: &mut [u8]) -> std:
 pub(super) fn fingerprint(metadata: &Metadata) -> Fingerprint {
     let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
     Fingerprint { inode: metadata.ino(), size: metadata.len(), changed_ns }
+}
+
+/// What changed between these two looks.
+pub(super) fn touched(before: &Metadata, after: &Metadata) -> Touched {
+    Touched {
+        before: fingerprint(before),
+        after: fingerprint(after),
+        modified_ns: nanoseconds(before.mtime(), before.mtime_nsec()),
+    }
+}
+
+/// Whether two open files are the same one.
+pub(super) fn same_file(one: &File, other: &File) -> std::io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Attributes and look of a file, directory or symbolic link; `None` for anything else.

@@ -52,7 +52,7 @@ fn put(backing: &dyn Backing, path: &[u8], bytes: &[u8], expect: Option<Fingerpr
     staged.truncate(0).expect("truncate");
     staged.write(0, bytes).expect("write");
     let attributes = attributes(backing, 0o640);
-    staged.publish(path, &attributes, bytes.len() as u64, expect).expect("publish")
+    staged.publish(path, &attributes, bytes.len() as u64, expect, &mut |_| Ok(())).expect("publish")
 }
 
 fn bytes(backing: &dyn Backing, path: &[u8]) -> Vec<u8> {
@@ -82,7 +82,9 @@ fn a_new_file_appears_whole_or_not_at_all(backing: &dyn Backing) {
     let mut half = [0; 3];
     assert_eq!(staged.read(1, &mut half), Ok(3));
     assert_eq!(&half, b"bcd");
-    let done = staged.publish(b"file", &attributes(backing, 0o600), 6, None).expect("publish");
+    let done = staged
+        .publish(b"file", &attributes(backing, 0o600), 6, None, &mut |_| Ok(()))
+        .expect("publish");
     let found = backing.stat(b"file").expect("stat");
     assert_eq!((done.fingerprint, done.conflict), (found.fingerprint, None));
     assert_eq!(bytes(backing, b"file"), b"abcdef");
@@ -95,16 +97,20 @@ fn a_replaced_file_stays_until_the_new_one_is_whole(backing: &dyn Backing) {
     staged.write(0, b"brand new").expect("write");
     assert_eq!(bytes(backing, b"file"), b"old");
     let attributes = attributes(backing, 0o600);
-    let done = staged.publish(b"file", &attributes, 9, Some(old)).expect("publish");
+    let done =
+        staged.publish(b"file", &attributes, 9, Some(old), &mut |_| Ok(())).expect("publish");
     assert_eq!(done.conflict, None);
     assert_eq!(bytes(backing, b"file"), b"brand new");
     let missing = backing.stage(Ino(2), INSTANCE).expect("stage");
-    let refused = missing.publish(b"none/file", &attributes, 0, None);
+    let refused = missing.publish(b"none/file", &attributes, 0, None, &mut |_| Ok(()));
     assert_eq!(kind(refused), Some(ErrorKind::NotFound));
     backing.make_directory(b"directory", 0o755).expect("make");
-    let onto = backing.stage(Ino(2), INSTANCE).expect("stage");
-    let refused = onto.publish(b"directory", &attributes, 0, None);
-    assert_eq!(kind(refused), Some(ErrorKind::IsDirectory));
+    backing.make_directory(b"directory/below", 0o755).expect("make");
+    let done = put(backing, b"directory", b"ours", None);
+    assert_eq!(done.conflict.as_deref(), Some(&b"directory.theirs-1"[..]));
+    assert_eq!(bytes(backing, b"directory"), b"ours");
+    backing.stat(b"directory.theirs-1/below").expect("is kept");
+    assert_eq!(backing.set_aside(b"directory").as_deref(), Ok(&b"directory.theirs-2"[..]));
 }
 
 fn a_conflict_keeps_both(backing: &dyn Backing) {
@@ -145,11 +151,11 @@ fn staging_resumes(backing: &dyn Backing) {
     assert_eq!(staged.resumed_bytes(), Some(4));
     staged.write(4, b" whole").expect("write");
     let read_only = attributes(backing, 0o400);
-    let refused = staged.publish(b"none/file", &read_only, 10, None);
+    let refused = staged.publish(b"none/file", &read_only, 10, None, &mut |_| Ok(()));
     assert_eq!(kind(refused), Some(ErrorKind::NotFound));
     let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
     assert_eq!(staged.resumed_bytes(), Some(10));
-    staged.publish(b"file", &read_only, 10, None).expect("publish");
+    staged.publish(b"file", &read_only, 10, None, &mut |_| Ok(())).expect("publish");
     assert_eq!(bytes(backing, b"file"), b"half whole");
     let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
     assert_eq!(staged.resumed_bytes(), None, "a published version is not staged any more");
@@ -444,10 +450,13 @@ fn hostile_names_are_refused(backing: &dyn Backing) {
         assert_eq!(kind(backing.exchange(b"file", path)), want);
         assert_eq!(kind(backing.exchange(path, b"file")), want);
         let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
-        assert_eq!(kind(staged.publish(path, &attributes(backing, 0o600), 0, None)), want);
+        assert_eq!(
+            kind(staged.publish(path, &attributes(backing, 0o600), 0, None, &mut |_| Ok(()))),
+            want
+        );
     }
     let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
-    assert!(staged.publish(b"", &attributes(backing, 0o600), 0, None).is_err());
+    assert!(staged.publish(b"", &attributes(backing, 0o600), 0, None, &mut |_| Ok(())).is_err());
     assert!(backing.unlink(b"").is_err() && backing.remove_directory(b"").is_err());
     assert!(backing.rename(b"", b"x").is_err() && backing.rename(b"file", b"").is_err());
     assert!(backing.link(b"", b"x").is_err() && backing.link(b"file", b"").is_err());

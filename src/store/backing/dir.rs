@@ -4,7 +4,7 @@
 //! [`ErrorKind::Backing`] meanwhile. Found on *another file system* than before, it is taken for
 //! away: an empty mount point must not be mistaken for a store without files.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use terral_format::message::{Change, Kind, Name, Space};
 use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::attributes::{by_name, fingerprint, found, read_full};
+use super::attributes::{by_name, fingerprint, found, read_full, touched};
 use super::beneath::{Place, Root};
+use super::home::is_staging;
 use super::insist::insist;
-use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across};
+use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
-use super::{Backing, Found, STAGING, Staged, Touched, Update, Xattrs, links};
+use super::{Backing, Found, Staged, Touched, Update, Xattrs, links};
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -54,16 +55,12 @@ impl Dir {
 
     /// Renames where no rename is possible: a file to another file system.
     fn move_across(&self, from: &Place, to: &Place, error: Error) -> Result<Touched> {
-        let look = |place: &Place| -> std::io::Result<Fingerprint> {
-            let there = place.look()?.ok_or(Errno::NOENT)?;
-            Ok(fingerprint(&there.metadata()?))
+        let look = |place: &Place| -> std::io::Result<Metadata> {
+            place.look()?.ok_or(Errno::NOENT)?.metadata()
         };
-        let before = look(from);
-        // One drain renames at a time, and the label is of no instance that could be cleaned.
-        let label = format!("{:032x}-{}", 0, std::process::id());
-        let moved = before.and_then(|before| {
-            move_across(from, to, &label)?;
-            Ok(Touched { before, after: look(to)? })
+        let moved = look(from).and_then(|before| {
+            move_across(from, to)?;
+            Ok(touched(&before, &look(to)?))
         });
         moved.map_err(|cause| match cause.raw_os_error() {
             Some(code) if code == Errno::XDEV.raw_os_error() => error,
@@ -151,7 +148,7 @@ impl Backing for Dir {
         for entry in rustix::fs::Dir::new(own).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name().to_bytes();
-            let staging = path.is_empty() && name == STAGING || is_copy(name);
+            let staging = path.is_empty() && is_staging(name) || is_copy(name);
             if name == b"." || name == b".." || staging {
                 continue;
             }
@@ -177,6 +174,10 @@ impl Backing for Dir {
         Ok(Box::new(DirStaged::open(&self.root, ino, instance)?))
     }
 
+    fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
+        take_back(&self.root, path, ino, instance)
+    }
+
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         let same = |present: Fingerprint| present == expect;
         let open = || DirUpdate::open(&self.root, path, same);
@@ -195,17 +196,17 @@ impl Backing for Dir {
             return self.root.open().map(drop);
         }
         let place = self.root.place(what, path)?;
-        let private = Mode::from_raw_mode(0o700);
-        match rustix::fs::mkdirat(&place.directory, &*place.name, private) {
+        // As far as the umask lets it, in one step: who is killed here leaves it as it shall be.
+        let whole = Mode::from_raw_mode(mode & 0o1777);
+        match rustix::fs::mkdirat(&place.directory, &*place.name, whole) {
             Err(Errno::EXIST) if self.stat(path)?.attributes.kind == Kind::Directory => Ok(()),
             Err(error) => Err(self.root.failed(what, path, error)),
             Ok(()) => {
-                // A bare mkdir would take the server's umask off.
                 let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
                 let gone = || fail(Errno::NOENT.into());
                 let made = place.look().map_err(|errno| fail(errno.into()))?.ok_or_else(gone)?;
-                let change = Change { mode: Some(mode), ..Change::default() };
-                Dir::set(&made, &change).map_err(fail)
+                let mode = Some(mode);
+                Dir::set(&made, &Change { mode, ..Change::default() }).map_err(fail)
             }
         }
     }
@@ -258,7 +259,7 @@ impl Backing for Dir {
         let fail = |error: Errno| self.root.failed("rename", from, error);
         let fail_io = |error: std::io::Error| self.root.failed_io("rename", from, &error);
         let there = old.look().map_err(fail)?.ok_or_else(|| fail(Errno::NOENT))?;
-        let before = fingerprint(&there.metadata().map_err(fail_io)?);
+        let before = there.metadata().map_err(fail_io)?;
         match rustix::fs::renameat(&old.directory, &*old.name, &new.directory, &*new.name) {
             Ok(()) => {}
             Err(Errno::XDEV) => {
@@ -272,10 +273,10 @@ impl Backing for Dir {
             }
             Err(error) => return Err(self.root.failed("rename to", to, error)),
         }
-        Ok(Touched { before, after: fingerprint(&there.metadata().map_err(fail_io)?) })
+        Ok(touched(&before, &there.metadata().map_err(fail_io)?))
     }
 
-    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>> {
+    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         let what = "keep what somebody else made as";
         let fail = |error: Errno| self.root.failed(what, path, error);
         let place = self.root.place(what, path)?;
@@ -284,24 +285,38 @@ impl Backing for Dir {
         if found.is_dir() || ours.contains(&fingerprint(&found).inode) {
             return Ok(None);
         }
+        // A move between file systems that was cut short has left a copy.
+        let alike = self.root.place(what, alike)?;
+        if alike.has_the_bytes_of(&place) {
+            return Ok(None);
+        }
         keep_aside(&place, &there).map(Some).map_err(fail)
+    }
+
+    fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let what = "move aside what somebody else made as";
+        let place = self.root.place(what, path)?;
+        set_aside(&place).map_err(|error| self.root.failed(what, path, error))
     }
 
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         let what = "set the attributes of";
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
         let file = self.look(what, path)?;
-        let before = self.found(what, path, &file)?.fingerprint;
+        self.found(what, path, &file)?;
+        let before = file.metadata().map_err(fail)?;
         Dir::set(&file, &change).map_err(fail)?;
-        Ok(Touched { before, after: fingerprint(&file.metadata().map_err(fail)?) })
+        Ok(touched(&before, &file.metadata().map_err(fail)?))
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         let what = "set an extended attribute of";
         let file = self.look(what, path)?;
-        let before = self.found(what, path, &file)?.fingerprint;
+        self.found(what, path, &file)?;
+        let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
+        let before = file.metadata().map_err(fail)?;
         xattrs::set(&file, name, value).map_err(|error| self.root.failed(what, path, error))?;
-        Ok(Touched { before, after: self.found(what, path, &file)?.fingerprint })
+        Ok(touched(&before, &file.metadata().map_err(fail)?))
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {

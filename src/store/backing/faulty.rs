@@ -12,7 +12,7 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::{Attributes, Change, Name, Space};
 use terral_format::record::Fingerprint;
 
-use super::{Backing, Found, Published, Staged, Touched, Update, Xattrs, failed};
+use super::{Announce, Backing, Found, Published, Staged, Touched, Update, Xattrs, failed};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -147,6 +147,11 @@ impl<B: Backing> Backing for Faulty<B> {
         Ok(Box::new(FaultyStaged { inner, faults: self.faults.clone() }))
     }
 
+    fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
+        self.faults.pass("injected: take back")?;
+        self.inner.take_back(path, ino, instance)
+    }
+
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         self.faults.pass("injected: update")?;
         let inner = self.inner.update(path, expect)?;
@@ -199,9 +204,14 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.rename(from, to)
     }
 
-    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>> {
+    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         self.faults.pass("injected: keep")?;
-        self.inner.keep_theirs(path, ours)
+        self.inner.keep_theirs(path, ours, alike)
+    }
+
+    fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.faults.pass("injected: set aside")?;
+        self.inner.set_aside(path)
     }
 
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
@@ -261,9 +271,10 @@ impl Staged for FaultyStaged {
         attributes: &Attributes,
         size: u64,
         expect: Option<Fingerprint>,
+        announce: Announce<'_>,
     ) -> Result<Published> {
         self.faults.pass("injected: publish")?;
-        self.inner.publish(path, attributes, size, expect)
+        self.inner.publish(path, attributes, size, expect, announce)
     }
 
     fn discard(self: Box<Self>) {

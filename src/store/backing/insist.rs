@@ -20,7 +20,11 @@ const ALL: u32 = 0o700;
 
 /// Does something with these paths; once more, if that was refused and can be had by opening
 /// directories on the way.
-pub(super) fn insist<T>(root: &Root, paths: &[&[u8]], act: impl Fn() -> Result<T>) -> Result<T> {
+pub(super) fn insist<T>(
+    root: &Root,
+    paths: &[&[u8]],
+    mut act: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let refused = match act() {
         Err(error) if error.errno == Errno::ACCESS.raw_os_error() => error,
         done => return done,

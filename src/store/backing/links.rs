@@ -12,9 +12,8 @@ use rustix::io::Errno;
 use terral_format::frame::checksum;
 
 use super::Touched;
-use super::attributes::fingerprint;
+use super::attributes::{same_file, touched};
 use super::beneath::{Place, look, remove_if_there, rename_new};
-use super::staged::same_file;
 
 /// What a temporary name is for.
 #[derive(Clone, Copy)]
@@ -23,6 +22,8 @@ pub(super) enum Purpose {
     Link = 1,
     /// The first of two names, until the second is free.
     Exchange = 2,
+    /// A copy on another file system, until it has the name.
+    Move = 3,
 }
 
 /// The temporary name for an operation; names like it are never listed.
@@ -56,13 +57,12 @@ pub(super) fn link(from: &Place, to: &Place) -> std::io::Result<Touched> {
     if metadata.is_dir() {
         return Err(Errno::ISDIR.into());
     }
-    let before = fingerprint(&metadata);
     let flags = AtFlags::empty();
     match rustix::fs::linkat(&from.directory, &*from.name, &to.directory, &*to.name, flags) {
         Err(Errno::EXIST) => link_over(&file, from, to)?,
         done => done?,
     }
-    Ok(Touched { before, after: fingerprint(&file.metadata()?) })
+    Ok(touched(&metadata, &file.metadata()?))
 }
 
 /// [`link`] where the name is taken.

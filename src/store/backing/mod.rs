@@ -21,9 +21,11 @@ mod attributes;
 
 mod insist;
 
-mod staged;
+mod home;
 
 mod links;
+
+mod staged;
 
 mod update;
 
@@ -40,7 +42,8 @@ pub mod conformance;
 #[cfg(test)]
 mod tests;
 
-/// Name of the staging directory in the root; no path may begin with it.
+/// Name of the staging directory in the root; `.terral-UID` is another user's. No path may begin
+/// with one of them.
 pub const STAGING: &[u8] = b".terral";
 
 /// What is under a name now.
@@ -61,6 +64,8 @@ pub struct Touched {
     pub before: Fingerprint,
     /// The look just after.
     pub after: Fingerprint,
+    /// When its bytes were last changed before, nanoseconds since 1970.
+    pub modified_ns: u64,
 }
 
 /// What [`Staged::publish`] did.
@@ -71,6 +76,9 @@ pub struct Published {
     /// Where somebody else's version of it is now, if there was one: `NAME.theirs-N`.
     pub conflict: Option<Vec<u8>>,
 }
+
+/// Whom a version tells how it looks before it gets its name.
+pub type Announce<'a> = &'a mut dyn FnMut(&Found) -> Result<()>;
 
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -103,6 +111,9 @@ pub trait Backing: Send + Sync {
     /// Starts a whole new version of a file, or goes on with what an earlier process of the same
     /// instance staged for this `ino` (see [`Staged::resumed_bytes`]). One at a time per `ino`.
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>>;
+
+    /// Makes the file at `path`, which was published for this `ino`, its staged version again.
+    fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()>;
 
     /// Starts changing a file in place; owner, hard links and extended attributes stay. Readers see
     /// each write at once.
@@ -163,8 +174,12 @@ pub trait Backing: Send + Sync {
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
 
     /// Gives what has a name a further one beside it, `NAME.theirs-N`, unless it is one of these
-    /// inodes, a directory, or missing. Gives the path.
-    fn keep_theirs(&self, path: &[u8], ours: &[u64]) -> Result<Option<Vec<u8>>>;
+    /// inodes, a directory, missing, or has the bytes of the file at `alike`. Gives the path.
+    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Moves what has a name to `NAME.theirs-N`, also a directory with all that is in it. Gives the
+    /// path.
+    fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>>;
 
     /// Changes attributes. A symbolic link has owner and times of its own; its mode stays.
     fn change(&self, path: &[u8], change: Change) -> Result<Touched>;
@@ -211,16 +226,19 @@ pub trait Staged: Send {
     /// Owner and times are set as far as this process may; without the owner, set-id bits are
     /// dropped. `expect` is how the file there must look, `None` that there must be none; if
     /// something else is there and its bytes differ, it is kept as [`Published::conflict`] says.
+    /// `announce` is told just before how what gets the name looks, so that a caller that dies can
+    /// find out whether it did; the name changes nothing of that but the time of change.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if the directory is missing. [`ErrorKind::Backing`] also if the
-    /// staged bytes are gone. After any error, [`Backing::stage`] goes on with what is left.
+    /// [`ErrorKind::NotFound`] if the directory is missing, and those of `announce`. After any
+    /// error, [`Backing::stage`] goes on with what is left, unless the name has been taken.
     fn publish(
         self: Box<Self>,
         path: &[u8],
         attributes: &Attributes,
         size: u64,
         expect: Option<Fingerprint>,
+        announce: Announce<'_>,
     ) -> Result<Published>;
 
     /// Throws it away.
@@ -265,7 +283,7 @@ fn check_path(path: &[u8]) -> Result<()> {
         if name.len() > 255 {
             return refuse(ErrorKind::NameTooLong, "a name of more than 255 bytes");
         }
-        if index == 0 && name == STAGING {
+        if index == 0 && home::is_staging(name) {
             return refuse(ErrorKind::Denied, "this name is Terral's own; take another one");
         }
     }

@@ -21,11 +21,15 @@ use terral_format::message::Attributes;
 use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::attributes::{dress, fingerprint, read_full};
+use super::attributes::{dress, fingerprint, found, read_full, same_file};
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
+use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::insist::insist;
-use super::links::read_link;
-use super::{Published, STAGING, Staged, check_path};
+use super::links::{Purpose, read_link, temporary};
+use super::{Announce, Published, STAGING, Staged, check_path};
+
+/// Times that something is tried which somebody else may undo meanwhile.
+const TRIES: u32 = 8;
 
 /// Foreign versions of one name that are kept.
 const THEIRS_MAX: u32 = 9_999;
@@ -43,6 +47,7 @@ pub(super) struct DirStaged {
 
 /// A complete version, ready for its rename.
 struct Ready<'a> {
+    root: &'a Root,
     file: &'a File,
     directory: &'a OwnedFd,
     name: &'a [u8],
@@ -51,6 +56,11 @@ struct Ready<'a> {
 /// What all of an instance's temporary names begin with.
 fn prefix(instance: InstanceId) -> String {
     format!("{:032x}-", instance.0)
+}
+
+/// What the version of a file is called in the staging directory.
+fn label(ino: Ino, instance: InstanceId) -> String {
+    format!("{}{ino}", prefix(instance))
 }
 
 /// Whether a name of any directory is that of an unfinished copy.
@@ -66,7 +76,7 @@ pub(super) fn is_copy(name: &[u8]) -> bool {
 impl DirStaged {
     /// Makes the temporary file, or finds it.
     pub(super) fn open(root: &Arc<Root>, ino: Ino, instance: InstanceId) -> Result<Self> {
-        let label = format!("{}{ino}", prefix(instance));
+        let label = label(ino, instance);
         let fail = |error: Errno| root.failed("stage in", STAGING, error);
         let home = make_staging(root)?;
         let (file, resumed_bytes) = match reopen(&home, &label) {
@@ -87,45 +97,54 @@ impl DirStaged {
 
     fn put(
         &self,
-        path: &[u8],
-        attributes: &Attributes,
+        (path, attributes): (&[u8], &Attributes),
         size: u64,
         expect: Option<Fingerprint>,
+        announce: Announce<'_>,
     ) -> Result<Published> {
-        let fail = |error: Errno| self.root.failed("publish", path, error);
+        let fail_io = |error: std::io::Error| self.root.failed_io("publish", path, &error);
         let place = self.root.place("publish", path)?;
-        let home = self.home()?;
-        let set = self.file.set_len(size).and_then(|()| dress(&self.file, attributes));
-        set.map_err(|error| self.root.failed_io("publish", path, &error))?;
-        let name = self.label.as_bytes();
-        let ready = Ready { file: &self.file, directory: &home, name };
-        match ready.put(&place, expect) {
-            Err(Errno::XDEV) => self.put_copy(&home, &place, path, attributes, expect),
-            done => done.map_err(fail),
+        for _ in 0..TRIES {
+            let (home, file) = self.whole().map_err(|error| self.failed("publish", &error))?;
+            file.set_len(size).and_then(|()| dress(&file, attributes)).map_err(fail_io)?;
+            let name = self.label.as_bytes();
+            let ready = Ready { root: &self.root, file: &file, directory: &home, name };
+            let put = match ready.put((&place, path), expect, announce) {
+                Err(error) if error.kind == ErrorKind::CrossDevice => {
+                    self.put_copy((&home, &file), (&place, path), attributes, expect, announce)?
+                }
+                done => done?,
+            };
+            if let Some(published) = put {
+                return Ok(published);
+            }
         }
+        let what = "somebody else takes the name again and again";
+        let context = format!("publish {}: {what}", self.root.full(path));
+        Err(Error::new(ErrorKind::Denied, context))
     }
 
-    /// The staging directory, if the version is still in it.
-    fn home(&self) -> Result<OwnedFd> {
-        let gone = || {
-            let what = "what was staged there is gone; it must be staged again";
-            let context = format!("{}: {what}", self.root.full(STAGING));
-            Error::new(ErrorKind::Backing, context)
-        };
-        let home = open_staging(&self.root.open()?).map_err(|_| gone())?;
-        let there = look(&home, self.label.as_bytes()).ok().flatten().ok_or_else(gone)?;
-        if same_file(&there, &self.file).unwrap_or(false) { Ok(home) } else { Err(gone()) }
+    /// The staging directory with the version in it. If somebody has removed or replaced its name
+    /// there, it is copied to it anew.
+    fn whole(&self) -> std::io::Result<(OwnedFd, File)> {
+        let home = make_staging(&self.root).map_err(std::io::Error::other)?;
+        let there = look(&home, self.label.as_bytes()).ok().flatten();
+        if there.is_some_and(|there| same_file(&there, &self.file).unwrap_or(false)) {
+            return Ok((home, self.file.try_clone()?));
+        }
+        let copy = copy_to(&self.file, &home, self.label.as_bytes())?;
+        Ok((home, copy))
     }
 
     /// Publishes on another file system than the staging directory's.
     fn put_copy(
         &self,
-        home: &OwnedFd,
-        place: &Place,
-        path: &[u8],
+        (home, whole): (&OwnedFd, &File),
+        (place, path): (&Place, &[u8]),
         attributes: &Attributes,
         expect: Option<Fingerprint>,
-    ) -> Result<Published> {
+        announce: Announce<'_>,
+    ) -> Result<Option<Published>> {
         let fail = |error: Errno| self.root.failed("publish", path, error);
         let fail_io = |error: std::io::Error| self.root.failed_io("publish", path, &error);
         let name = format!(".terral-{}", self.label);
@@ -135,62 +154,91 @@ impl DirStaged {
         let noted = rustix::fs::openat(home, &*note, flags | OFlags::CLOEXEC, mode);
         let noted = File::from(noted.map_err(fail)?);
         noted.write_all_at(&place.beside(name.as_bytes()), 0).map_err(fail_io)?;
-        let copy = copy_to(&self.file, &place.directory, name.as_bytes()).map_err(fail_io)?;
+        let copy = copy_to(whole, &place.directory, name.as_bytes()).map_err(fail_io)?;
         // `sync` reaches the root's file system only, so this one is made safe here.
         dress(&copy, attributes).and_then(|()| copy.sync_all()).map_err(fail_io)?;
-        let ready = Ready { file: &copy, directory: &place.directory, name: name.as_bytes() };
-        let published = ready.put(place, expect).map_err(fail)?;
-        for name in [&*self.label, &*note] {
-            let _ = rustix::fs::unlinkat(home, name, AtFlags::empty());
+        let (directory, name) = (&place.directory, name.as_bytes());
+        let ready = Ready { root: &self.root, file: &copy, directory, name };
+        let published = ready.put((place, path), expect, announce)?;
+        if published.is_some() {
+            for name in [&*self.label, &*note] {
+                let _ = rustix::fs::unlinkat(home, name, AtFlags::empty());
+            }
         }
         Ok(published)
     }
 }
 
 impl Ready<'_> {
-    /// Puts the version under its name; a foreign one there gets another name.
-    fn put(&self, place: &Place, expect: Option<Fingerprint>) -> rustix::io::Result<Published> {
+    /// Puts the version under its name; a foreign one there gets another name. `None`: what has the
+    /// name after that is not ours. Somebody replaced it at once, or what was to get it.
+    fn put(
+        &self,
+        (place, path): (&Place, &[u8]),
+        expect: Option<Fingerprint>,
+        announce: Announce<'_>,
+    ) -> Result<Option<Published>> {
+        let fail = |error: Errno| self.root.failed("publish", path, error);
+        let fail_io = |error: std::io::Error| self.root.failed_io("publish", path, &error);
         let from = (self.directory, self.name);
         let to = (&place.directory, &*place.name);
         let mut conflict = None;
         // Somebody may make or remove the name between the look and the rename: look again.
-        for _ in 0..8 {
-            let renamed = match place.look()? {
+        for _ in 0..TRIES {
+            let present = place.look().map_err(fail)?;
+            if let Some(present) = &present {
+                conflict = self.keep_foreign(place, present, expect).map_err(fail)?.or(conflict);
+            }
+            let ready = found(&self.file.metadata().map_err(fail_io)?);
+            announce(&ready.ok_or_else(|| fail(Errno::INVAL))?)?;
+            let renamed = match present {
+                Some(_) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
                 None => rename_new(from, to),
-                Some(present) => {
-                    let metadata = present.metadata().map_err(|error| system(&error))?;
-                    if metadata.is_dir() {
-                        return Err(Errno::ISDIR);
-                    }
-                    let known = expect == Some(fingerprint(&metadata));
-                    if !known && !self.has_the_bytes_of(place) {
-                        conflict = Some(keep_aside(place, &present)?);
-                    }
-                    rustix::fs::renameat(from.0, from.1, to.0, to.1)
-                }
             };
             match renamed {
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    // Only now: the rename itself changes the time of the last change.
-                    let metadata = self.file.metadata().map_err(|error| system(&error))?;
-                    return Ok(Published { fingerprint: fingerprint(&metadata), conflict });
-                }
+                Err(Errno::EXIST | Errno::ISDIR) => continue,
+                done => done.map_err(fail)?,
             }
+            let there = place.look().map_err(fail)?;
+            if !there.is_some_and(|there| same_file(&there, self.file).unwrap_or(false)) {
+                return Ok(None);
+            }
+            // Only now: the rename itself changes the time of the last change.
+            let fingerprint = fingerprint(&self.file.metadata().map_err(fail_io)?);
+            return Ok(Some(Published { fingerprint, conflict }));
         }
-        Err(Errno::BUSY)
+        Err(fail(Errno::BUSY))
     }
 
-    /// Whether replacing what is there loses nothing. So it is when the server died between its
-    /// rename and the record of it, and publishes once more.
-    fn has_the_bytes_of(&self, place: &Place) -> bool {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(theirs) = rustix::fs::openat(&place.directory, &*place.name, flags, Mode::empty())
-        else {
-            return false;
-        };
-        same_bytes(self.file, &File::from(theirs)).unwrap_or(false)
+    /// Gives what has the name another one, unless it is what is expected or replacing it loses
+    /// nothing.
+    fn keep_foreign(
+        &self,
+        place: &Place,
+        present: &File,
+        expect: Option<Fingerprint>,
+    ) -> rustix::io::Result<Option<Vec<u8>>> {
+        let metadata = present.metadata().map_err(|error| system(&error))?;
+        if metadata.is_dir() {
+            return set_aside(place).map(Some);
+        }
+        if expect == Some(fingerprint(&metadata)) || place.has_the_bytes(self.file) {
+            return Ok(None);
+        }
+        keep_aside(place, present).map(Some)
+    }
+}
+
+impl Place {
+    /// Whether there is a file with the bytes of this one.
+    fn has_the_bytes(&self, file: &File) -> bool {
+        let there = open_file(self);
+        there.is_ok_and(|there| same_bytes(file, &there).unwrap_or(false))
+    }
+
+    /// Whether there are two files with the same bytes.
+    pub(super) fn has_the_bytes_of(&self, other: &Place) -> bool {
+        open_file(other).is_ok_and(|other| self.has_the_bytes(&other))
     }
 }
 
@@ -221,8 +269,9 @@ impl Staged for DirStaged {
         attributes: &Attributes,
         size: u64,
         expect: Option<Fingerprint>,
+        announce: Announce<'_>,
     ) -> Result<Published> {
-        let put = || self.put(path, attributes, size, expect);
+        let put = || self.put((path, attributes), size, expect, announce);
         let published = insist(&self.root, &[path], put);
         if published.is_err() {
             // Else the next `stage` could not open a version that is to be read-only.
@@ -232,7 +281,8 @@ impl Staged for DirStaged {
     }
 
     fn discard(self: Box<Self>) {
-        if let Ok(home) = self.home() {
+        let home = self.root.open().ok().and_then(|root| find_staging(&root).ok().flatten());
+        if let Some(home) = home {
             let _ = rustix::fs::unlinkat(&home, &*self.label, AtFlags::empty());
         }
     }
@@ -241,30 +291,42 @@ impl Staged for DirStaged {
 /// Gives the version at `place` a second name, and says which.
 pub(super) fn keep_aside(place: &Place, present: &File) -> rustix::io::Result<Vec<u8>> {
     let directory = &place.directory;
+    first_free(place, |name| {
+        let linked = rustix::fs::linkat(directory, &*place.name, directory, name, AtFlags::empty());
+        match linked {
+            // No hard links here, or not of another user's file.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK | Errno::NOSYS | Errno::ACCESS) => {
+                rename_new((directory, &*place.name), (directory, name))
+            }
+            Err(Errno::EXIST) => {
+                // An attempt that was cut short may have named it already.
+                let there = look(directory, name)?;
+                let named = there.is_some_and(|there| same_file(&there, present).unwrap_or(false));
+                if named { Ok(()) } else { Err(Errno::EXIST) }
+            }
+            done => done,
+        }
+    })
+}
+
+/// Gives what is at `place` another name, and says which.
+pub(super) fn set_aside(place: &Place) -> rustix::io::Result<Vec<u8>> {
+    let directory = &place.directory;
+    first_free(place, |name| rename_new((directory, &*place.name), (directory, name)))
+}
+
+/// Tries the names for foreign versions of one, until it is another answer than `EXIST`.
+fn first_free(
+    place: &Place,
+    mut take: impl FnMut(&[u8]) -> rustix::io::Result<()>,
+) -> rustix::io::Result<Vec<u8>> {
     for number in 1..=THEIRS_MAX {
         let ending = format!(".theirs-{number}");
         let mut name = place.name[..place.name.len().min(255 - ending.len())].to_vec();
         name.extend_from_slice(ending.as_bytes());
-        let flags = AtFlags::empty();
-        let linked = rustix::fs::linkat(directory, &*place.name, directory, &*name, flags);
-        let kept = match linked {
-            Err(Errno::EXIST) => Err(Errno::EXIST),
-            // No hard links here, or not of another user's file.
-            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK | Errno::NOSYS | Errno::ACCESS) => {
-                rename_new((directory, &*place.name), (directory, &*name))
-            }
-            done => done,
-        };
-        match kept {
-            Ok(()) => return Ok(place.beside(&name)),
-            Err(Errno::EXIST) => {
-                // An attempt that was cut short may have named it already.
-                let there = look(directory, &name)?;
-                if there.is_some_and(|there| same_file(&there, present).unwrap_or(false)) {
-                    return Ok(place.beside(&name));
-                }
-            }
-            Err(error) => return Err(error),
+        match take(&name) {
+            Err(Errno::EXIST) => {}
+            taken => return taken.map(|()| place.beside(&name)),
         }
     }
     Err(Errno::EXIST)
@@ -280,34 +342,24 @@ fn reopen(home: &OwnedFd, label: &str) -> Option<(File, u64)> {
     usable.then_some((file, metadata.len()))
 }
 
-/// Opens the staging directory.
-fn open_staging(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(root, STAGING, flags, Mode::empty())
+/// Makes a version of ours that has its name its staged version again.
+pub(super) fn take_back(root: &Root, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
+    let (home, label) = (make_staging(root)?, label(ino, instance));
+    let place = root.place("take back", path)?;
+    let from = (&place.directory, &*place.name);
+    let moved = match rustix::fs::renameat(from.0, from.1, &home, &*label) {
+        Err(Errno::XDEV) => open_file(&place)
+            .and_then(|file| copy_to(&file, &home, label.as_bytes()))
+            .and_then(|_| Ok(rustix::fs::unlinkat(from.0, from.1, AtFlags::empty())?)),
+        done => done.map_err(Into::into),
+    };
+    moved.map_err(|error| root.failed_io("take back", path, &error))
 }
 
-/// Makes the staging directory if need be. Whoever may make files in the root may stage, but only
-/// remove what is his own.
-fn make_staging(root: &Root) -> Result<OwnedFd> {
-    let fail = |error: Errno| root.failed("stage in", STAGING, error);
-    let directory = root.open()?;
-    for _ in 0..8 {
-        match open_staging(&directory) {
-            Err(Errno::NOENT) => {}
-            done => return done.map_err(fail),
-        }
-        match rustix::fs::mkdirat(&directory, STAGING, Mode::from_raw_mode(0o700)) {
-            Err(Errno::EXIST) => continue,
-            done => done.map_err(fail)?,
-        }
-        let made = open_staging(&directory).map_err(fail)?;
-        let like = File::from(directory.try_clone().map_err(|_| fail(Errno::MFILE))?);
-        let mode = like.metadata().map_or(0o700, |metadata| metadata.mode() & 0o7777);
-        let made = File::from(made);
-        let _ = made.set_permissions(Permissions::from_mode(mode | 0o1700));
-        return Ok(made.into());
-    }
-    Err(fail(Errno::BUSY))
+/// Opens a file to read it, and nothing that would make us wait.
+fn open_file(place: &Place) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&place.directory, &*place.name, flags, Mode::empty())?.into())
 }
 
 /// Copies a whole file to a new name.
@@ -330,9 +382,8 @@ fn copy_to(from: &File, directory: &OwnedFd, name: &[u8]) -> std::io::Result<Fil
 
 /// Moves a file or link to another file system below the root: whole or not at all, as with one
 /// rename.
-pub(super) fn move_across(from: &Place, to: &Place, label: &str) -> std::io::Result<()> {
-    let name = format!(".terral-{label}");
-    let (directory, name) = (&to.directory, name.as_bytes());
+pub(super) fn move_across(from: &Place, to: &Place) -> std::io::Result<()> {
+    let (directory, name) = (&to.directory, &*temporary(Purpose::Move, from, to));
     let copied = match read_link(from) {
         Ok(target) => link_anew(&target, directory, name),
         Err(_) => copy_file(from, directory, name),
@@ -354,9 +405,7 @@ fn link_anew(target: &[u8], directory: &OwnedFd, name: &[u8]) -> std::io::Result
 
 /// Copies a file and its attributes, safe on the disk.
 fn copy_file(from: &Place, directory: &OwnedFd, name: &[u8]) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let old = rustix::fs::openat(&from.directory, &*from.name, flags, Mode::empty())?;
-    let old = File::from(old);
+    let old = open_file(from)?;
     let attributes = super::attributes::found(&old.metadata()?).map(|found| found.attributes);
     let is_file = old.metadata()?.is_file();
     let (Some(attributes), true) = (attributes, is_file) else { return Err(Errno::XDEV.into()) };
@@ -364,34 +413,37 @@ fn copy_file(from: &Place, directory: &OwnedFd, name: &[u8]) -> std::io::Result<
     dress(&copy, &attributes).and_then(|()| copy.sync_all())
 }
 
-/// Removes what an instance left, and the staging directory if it is empty then.
+/// Removes what an instance left, and the staging directories if they are empty then.
 pub(super) fn clean(root: &Root, instance: InstanceId) -> Result<()> {
     let fail = |error: Errno| root.failed("clean", STAGING, error);
     let directory = root.open()?;
-    let home = match open_staging(&directory) {
-        Err(Errno::NOENT) => return Ok(()),
-        done => done.map_err(fail)?,
-    };
-    let prefix = prefix(instance);
+    for name in staging_names() {
+        let Some(home) = open_own(&directory, &name).map_err(fail)? else { continue };
+        clean_home(root, &home, &prefix(instance)).map_err(fail)?;
+        match rustix::fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR) {
+            // Others are still at work.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(error) => return Err(fail(error)),
+        }
+    }
+    Ok(())
+}
+
+fn clean_home(root: &Root, home: &OwnedFd, prefix: &str) -> rustix::io::Result<()> {
     let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&home).map_err(fail)? {
-        let name = entry.map_err(fail)?.file_name().to_bytes().to_vec();
+    for entry in rustix::fs::Dir::read_from(home)? {
+        let name = entry?.file_name().to_bytes().to_vec();
         if name.starts_with(prefix.as_bytes()) {
             names.push(name);
         }
     }
     for name in names {
         if name.ends_with(b".at") {
-            clean_copy(root, &home, &name, &prefix);
+            clean_copy(root, home, &name, prefix);
         }
-        remove_if_there(&home, &name).map_err(fail)?;
+        remove_if_there(home, &name)?;
     }
-    match rustix::fs::unlinkat(&directory, STAGING, AtFlags::REMOVEDIR) {
-        // Others are still at work, or it is another user's.
-        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
-        Err(Errno::PERM | Errno::ACCESS) => Ok(()),
-        Err(error) => Err(fail(error)),
-    }
+    Ok(())
 }
 
 /// Removes the copy a note tells of, if it can only be this instance's.
@@ -408,11 +460,6 @@ fn clean_copy(root: &Root, home: &OwnedFd, note: &[u8], prefix: &str) {
     {
         let _ = rustix::fs::unlinkat(&place.directory, &*place.name, AtFlags::empty());
     }
-}
-
-pub(super) fn same_file(one: &File, other: &File) -> std::io::Result<bool> {
-    let (one, other) = (one.metadata()?, other.metadata()?);
-    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 fn same_bytes(one: &File, other: &File) -> std::io::Result<bool> {

@@ -11,4 +11,5 @@ ls none |& wc -l
 exec {number}> named; echo named >&$number; exec {number}>&-; cat named
 [[ three -ef ./three ]] && echo same file
 pushd d > /dev/null; echo e/*; popd > /dev/null
-coproc cat three; cat <&"${COPROC[0]}"; wait
+# It stays until it is told to go: bash forgets its descriptors when it is gone.
+coproc { cat three; read -r; }; head -3 <&"${COPROC[0]}"; echo >&"${COPROC[1]}"; wait

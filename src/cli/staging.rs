@@ -1,0 +1,68 @@
+//! What a run may leave in the permanent directory: its staging directory, which the server removes
+//! when it owes nothing. That it could not is said.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What of ours is still there, and why; nothing if only others are at work there.
+pub fn remains(directory: &Path) -> Option<String> {
+    let user = rustix::process::geteuid().as_raw();
+    let names = [".terral".to_owned(), format!(".terral-{user}")];
+    names.iter().find_map(|name| {
+        let path = directory.join(name);
+        let found = fs::symlink_metadata(&path).ok()?;
+        if found.uid() != user {
+            return None;
+        }
+        let shown = path.display();
+        match fs::remove_dir(&path).map_err(|error| (error.kind(), error)) {
+            Ok(()) | Err((ErrorKind::NotFound, _)) => None,
+            Err((ErrorKind::DirectoryNotEmpty, _)) => {
+                let foreign = foreign(&path)?;
+                Some(format!("{shown} stays: it has {foreign} in it, which is not Terral's"))
+            }
+            Err((_, error)) => Some(format!("{shown} could not be removed: {error}")),
+        }
+    })
+}
+
+/// The first name in it that is not of a version on its way.
+fn foreign(staging: &Path) -> Option<String> {
+    let names = fs::read_dir(staging).ok()?.flatten();
+    let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| !is_version(name))
+}
+
+/// 32 hexadecimal digits, a number, and for a note of where its copy is, `.at`.
+fn is_version(name: &str) -> bool {
+    let name = name.strip_suffix(".at").unwrap_or(name);
+    name.split_once('-').is_some_and(|(instance, number)| {
+        let digits =
+            |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
+        instance.len() == 32 && digits(instance, 16) && digits(number, 10)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remains;
+
+    #[test]
+    fn only_what_is_nobodys_work_is_said() {
+        let home = tempfile::tempdir().expect("directory");
+        let staging = home.path().join(".terral");
+        assert_eq!(remains(home.path()), None);
+        std::fs::create_dir(&staging).expect("makes");
+        let other = format!("{:032x}-17", 5);
+        std::fs::write(staging.join(&other), "").expect("writes");
+        std::fs::write(staging.join(format!("{other}.at")), "").expect("writes");
+        assert_eq!(remains(home.path()), None);
+        std::fs::write(staging.join("mine"), "").expect("writes");
+        assert!(remains(home.path()).is_some_and(|why| why.contains("mine")));
+        std::fs::remove_dir_all(&staging).expect("removes");
+        std::fs::write(&staging, "").expect("writes");
+        assert!(remains(home.path()).is_some());
+    }
+}

@@ -1,0 +1,263 @@
+//! Names made, moved and removed without waiting for the server, in directories of which it knows
+//! all names. See `terral_format::deferred`.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::ErrorKind;
+use terral_format::capability::Operations;
+use terral_format::changes::Deferred;
+use terral_format::deferred::{Claim, Key};
+use terral_format::geometry::NAME_MAX;
+use terral_format::ids::Ino;
+use terral_format::message::{Kind, OpenHow, RenameHow, Spare};
+use terral_format::names::{Inode, flag, hash, index_of};
+use terral_format::tables::access;
+use terral_transport::permission::acting;
+
+use crate::deferred::Held;
+use crate::file::now_ns;
+use crate::in_hand::{put_back, take_one};
+use crate::pending::{self, Known};
+use crate::session::Connection;
+
+/// Sticky directories (mode 01000) need a look at who owns what.
+const STICKY: u16 = 0o1000;
+/// What a directory must let who makes or removes a name in it: write and search.
+const CHANGE: u32 = 3;
+/// Whoever removes a directory looks at no more names that are left in it and may be going.
+const LEFT_MAX: usize = 256;
+
+/// A name: where, and what it is called.
+type Place<'p> = (Inode, &'p [u8]);
+
+/// User and group of who makes something.
+fn by() -> (u32, u32) {
+    let person = &acting().person;
+    (person.user, person.group)
+}
+
+fn key_of((directory, name): &Place<'_>) -> Key {
+    Key::name(hash(index_of(directory.ino), name))
+}
+
+impl Connection {
+    /// The directory and name of `path`.
+    pub(crate) fn parent<'p>(&self, path: &'p [u8]) -> Option<Place<'p>> {
+        let cut = path.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
+        let Known::Here(directory) = self.memory.walk(above) else { return None };
+        let person = &acting().person;
+        let may = person.is_root() || person.may(&directory.attributes(), 1);
+        let named = !name.is_empty() && name.len() <= NAME_MAX;
+        (directory.kind == Kind::Directory && may && named).then_some((directory, name))
+    }
+
+    /// As [`Connection::parent`], if this user may change it and it has no names that only the
+    /// backing knows.
+    fn place<'p>(&self, path: &'p [u8]) -> Option<Place<'p>> {
+        let person = &acting().person;
+        self.parent(path).filter(|(directory, _)| {
+            person.may(&directory.attributes(), CHANGE)
+                && (person.is_root() || directory.mode & STICKY == 0)
+                && !directory.is(flag::OVERLAY)
+        })
+    }
+
+    /// What has this name now, to be asked after the claim of it.
+    fn look_again(&self, (directory, name): &Place<'_>) -> Known {
+        let found = self.memory.look(|table| {
+            let there = table.find(directory.ino).is_some_and(|inode| inode.is_directory());
+            let there = there || (directory.is(flag::SPARE) && self.memory.is_to_come(directory));
+            there.then(|| self.memory.child(table, directory, name))
+        });
+        found.unwrap_or(Known::Unknown)
+    }
+
+    /// Whether a name may come into a directory: it is missing, and the directory does not go.
+    fn may_come(
+        &self,
+        held: &Held<'_>,
+        place: &Place<'_>,
+        needs: Operations,
+        time_ns: u64,
+    ) -> bool {
+        let goes = Key::removal(index_of(place.0.ino));
+        !self.memory.deferred().is_claimed(goes)
+            && matches!(self.look_again(place), Known::Not(ErrorKind::NotFound))
+            && held.is_open(needs, time_ns)
+    }
+
+    /// Creates a file of which nothing is known, for writing. `None`: ask.
+    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Spare> {
+        let kernel = u64::from(how.access) & access::KERNEL != 0;
+        let plain = how.create && !how.directory && !how.unnamed;
+        if !plain || u64::from(how.access) & access::WRITE == 0 {
+            return None;
+        }
+        let place = self.place(path)?;
+        let held = self.claim(key_of(&place), true)?;
+        let (time_ns, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
+        let needs = Operations::CREATE.and(Operations(rights));
+        let may = self.may_come(&held, &place, needs, time_ns) && self.may_defer(kernel);
+        let Some(spare) = may.then(|| self.spare(kernel)).flatten() else {
+            held.withdraw();
+            return None;
+        };
+        let header = self.memory.header(spare.file.slot)?;
+        header.modified_ns.store(time_ns, Ordering::Relaxed);
+        header.accessed_ns.store(time_ns, Ordering::Relaxed);
+        let words = self.memory.description(spare.description.0)?;
+        words.access.store(how.access.into(), Ordering::Relaxed);
+        let (ino, (directory, name), mode) = (spare.file.ino, place, how.mode);
+        let (parent, by) = (directory.ino, by());
+        held.commit(Deferred::Create { ino, parent, name, mode, by, time_ns }).then_some(spare)
+    }
+
+    /// Makes a directory. False: ask.
+    pub(crate) fn make_directory_deferred(&self, path: &[u8], mode: u32) -> bool {
+        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
+        let Ok(own) = self.own() else { return false };
+        let hand = &own.page().hand.inos;
+        let Some(number) = take_one(hand) else { return false };
+        let held = self.claim(key_of(&place), true);
+        let done = held.is_some_and(|held| {
+            let time_ns = now_ns();
+            if !self.may_come(&held, &place, Operations::CREATE, time_ns) {
+                held.withdraw();
+                return false;
+            }
+            let (ino, (directory, name)) = (Ino(number), place);
+            let (parent, by) = (directory.ino, by());
+            held.commit(Deferred::MakeDirectory { ino, parent, name, mode, by, time_ns })
+        });
+        if !done {
+            put_back(hand, number);
+        }
+        done
+    }
+
+    /// Removes a file's name. False: ask.
+    pub(crate) fn unlink_deferred(&self, path: &[u8]) -> bool {
+        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
+        let Some(held) = self.claim(key_of(&place), true) else { return false };
+        let time_ns = now_ns();
+        let may = held.is_open(Operations::REMOVE, time_ns);
+        let ino = match self.look_again(&place) {
+            Known::Here(inode) if self.is_replaceable(&inode) && may => inode.ino,
+            _ => {
+                held.withdraw();
+                return false;
+            }
+        };
+        let (directory, name) = place;
+        held.commit(Deferred::Unlink { parent: directory.ino, name, ino, time_ns })
+    }
+
+    /// Removes an empty directory. False: ask.
+    pub(crate) fn remove_directory_deferred(&self, path: &[u8]) -> bool {
+        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
+        let Some(held) = self.claim(key_of(&place), true) else { return false };
+        let goes = match self.look_again(&place) {
+            Known::Here(inode) if inode.is_directory() => Some(inode),
+            _ => None,
+        };
+        let key = |inode: &Inode| Key::removal(index_of(inode.ino));
+        let goes = goes.filter(|inode| !inode.is(flag::SPARE) && !inode.is(flag::OVERLAY));
+        let other = goes.as_ref().and_then(|inode| self.claim_too(&held, key(inode)));
+        let (Some(inode), Some(other)) = (goes, other) else {
+            held.withdraw();
+            return false;
+        };
+        let time_ns = now_ns();
+        let may = self.is_empty(&inode, held.claim) && held.is_open(Operations::REMOVE, time_ns);
+        if !may {
+            self.memory.deferred().withdraw(other);
+            held.withdraw();
+            return false;
+        }
+        let (ino, (directory, name)) = (inode.ino, place);
+        let change = Deferred::RemoveDirectory { parent: directory.ino, name, ino, time_ns };
+        held.commit_with(Some(other), change)
+    }
+
+    /// Whether nothing is in a directory, or comes there; asked after the claim of its removal.
+    fn is_empty(&self, directory: &Inode, mine: Claim) -> bool {
+        let adds = |bytes: &[u8]| pending::adds(bytes, directory.ino);
+        if !self.memory.deferred().names_are(Some(mine), |bytes| !adds(bytes)) {
+            return false;
+        }
+        let gone = self.memory.look(|table| {
+            let names = table.children(directory.ino, LEFT_MAX)?;
+            let gone =
+                |name: &[u8]| matches!(self.memory.child(table, directory, name), Known::Not(_));
+            Some(names.len() < LEFT_MAX && names.iter().all(|child| gone(&child.name)))
+        });
+        gone == Some(true)
+    }
+
+    /// Moves a name. False: ask.
+    pub(crate) fn rename_deferred(&self, from: &[u8], to: &[u8], how: RenameHow) -> bool {
+        if how == RenameHow::Exchange || !self.may_defer(true) {
+            return false;
+        }
+        let (Some(from), Some(to)) = (self.place(from), self.place(to)) else { return false };
+        let (old, new) = (key_of(&from), key_of(&to));
+        if old == new {
+            return false;
+        }
+        let Some(held) = self.claim(new, true) else { return false };
+        let Some(other) = self.claim_too(&held, old) else {
+            held.withdraw();
+            return false;
+        };
+        let (inode, there) = (self.look_again(&from), self.look_again(&to));
+        let goes = Key::removal(index_of(to.0.ino));
+        let movable = self.movable(&inode, &there, how, from.0.ino == to.0.ino);
+        let (time_ns, needs) = (now_ns(), Operations::CREATE.and(Operations::REMOVE));
+        let may = !self.memory.deferred().is_claimed(goes) && held.is_open(needs, time_ns);
+        let Some((ino, over)) = movable.filter(|_| may) else {
+            self.memory.deferred().withdraw(other);
+            held.withdraw();
+            return false;
+        };
+        let ((parent, name), (to_parent, to_name)) = (from, to);
+        let (parent, to_parent) = (parent.ino, to_parent.ino);
+        let moved = Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns };
+        held.commit_with(Some(other), moved)
+    }
+
+    /// What is to be moved, and what is there, if one can take the other's place at once.
+    fn movable(
+        &self,
+        moved: &Known,
+        there: &Known,
+        how: RenameHow,
+        same: bool,
+    ) -> Option<(Ino, Ino)> {
+        let Known::Here(inode) = moved else { return None };
+        match there {
+            Known::Not(ErrorKind::NotFound) if inode.is_directory() => {
+                (same && !inode.is(flag::OVERLAY)).then_some((inode.ino, Ino(0)))
+            }
+            Known::Not(ErrorKind::NotFound) => is_alone(inode).then_some((inode.ino, Ino(0))),
+            Known::Here(other) => {
+                let replaces = is_alone(inode) && self.is_replaceable(other);
+                let may = how == RenameHow::Replace && inode.ino != other.ino;
+                (replaces && may).then_some((inode.ino, other.ino))
+            }
+            Known::Not(_) | Known::Unknown => None,
+        }
+    }
+
+    /// A file whose only name can go without anything being brought from the backing first.
+    fn is_replaceable(&self, inode: &Inode) -> bool {
+        let record = inode.slot.and_then(|slot| self.memory.record(slot));
+        let brought = record.is_none_or(|record| record.backed_bytes.load(Ordering::SeqCst) == 0);
+        is_alone(inode) && brought
+    }
+}
+
+/// A file with one name.
+fn is_alone(inode: &Inode) -> bool {
+    inode.kind == Kind::File && inode.links == 1 && !inode.is(flag::ALIAS)
+}

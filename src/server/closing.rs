@@ -1,0 +1,77 @@
+//! When closed files lose their memory: some time after the last close, and never while somebody is
+//! just opening them without the server's knowing yet.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use terral_format::Result;
+use terral_format::deferred::Key;
+use terral_format::geometry::PAGE_BYTES;
+use terral_format::ids::Ino;
+use terral_format::names::index_of;
+
+use crate::lingering::LINGER;
+use crate::state::State;
+
+/// What those that were closed just now may keep: this part of the memory, and no more than so many
+/// bytes.
+const MEMORY_MAX: (u64, u64) = (64, 32 << 20);
+
+impl State {
+    /// A file that nobody has open any more, and that could do without its memory.
+    pub(crate) fn linger(&mut self, ino: Ino) -> Result<()> {
+        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        let entries = slot.map(|slot| self.ram.entries(slot)).unwrap_or_default();
+        self.lingering.closed(ino, entries.iter().map(|(_, entry)| entry.pages()).sum());
+        self.settle_lingering()
+    }
+
+    /// Takes the memory of files that have been closed for long enough.
+    pub(crate) fn settle_lingering(&mut self) -> Result<()> {
+        let all = u64::from(self.began.geometry.arena_pages());
+        let most = (all / MEMORY_MAX.0).min(MEMORY_MAX.1 / PAGE_BYTES as u64);
+        self.settle_beyond(most, Instant::now())
+    }
+
+    /// Takes the memory of all of them.
+    pub(crate) fn settle_all_lingering(&mut self) -> Result<()> {
+        self.settle_beyond(u64::MAX, Instant::now() + LINGER)
+    }
+
+    fn settle_beyond(&mut self, most_pages: u64, now: Instant) -> Result<()> {
+        while let Some(ino) = self.lingering.next(most_pages, now) {
+            self.take_memory(ino)?;
+        }
+        Ok(())
+    }
+
+    /// Has a file packed, or its record taken back, if that is still right.
+    fn take_memory(&mut self, ino: Ino) -> Result<()> {
+        let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { return Ok(()) };
+        let wanted = self.names.openers(ino).all > 0 || self.debts.get(ino).is_some();
+        if wanted || !self.debts.may_move(ino) {
+            return Ok(());
+        }
+        if !self.pack(ino, slot)? && self.ram.entries(slot).is_empty() {
+            self.detach(ino);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody is just opening a file without the server's knowing; until
+    /// [`State::unbar`], nobody begins to.
+    pub(crate) fn bar(&self, ino: Ino) -> bool {
+        let memory = self.ram.memory();
+        memory.closing().store(ino.0, Ordering::SeqCst);
+        let opened = memory.deferred().revoke(Key::opening(index_of(ino)));
+        if opened {
+            self.unbar();
+        }
+        !opened
+    }
+
+    /// Files can be opened again that have a record.
+    pub(crate) fn unbar(&self) {
+        self.ram.memory().closing().store(0, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,261 @@
+//! The door: who connects says what it comes for, gets a session, or the answer to one question,
+//! and is let go.
+//!
+//! Invariants: nobody is waited for; a process that connects again and again, with or without a
+//! word, is refused beyond a bound, and named. Not here: what a session or an answer is.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use terral_format::capability::Capability;
+use terral_format::frame;
+use terral_format::geometry::SESSIONS;
+use terral_format::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
+use terral_format::person::Person;
+use terral_format::record::Record;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::process::{self, Process, WaitSet};
+use terral_transport::requests;
+use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
+
+use crate::authn;
+use crate::sessions::session_path;
+use crate::shared::Shared;
+use crate::state::State;
+
+/// Most connections on which nothing was said yet, of all processes and of one.
+const SILENT_MAX: (usize, usize) = (512, 8);
+/// Most sessions of one process: one that uses the preload library and the C library has two.
+const SESSIONS_PER_PROCESS: usize = 32;
+/// What tells the token of a caller from all others.
+const CALLERS: u64 = 1 << 32;
+/// Where no connection can be accepted for want of descriptors, it is tried again after this.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// Who has connected and not yet spoken.
+struct Caller {
+    handshake: Handshake,
+    peer: Peer,
+    since: Instant,
+}
+
+/// Where clients come in.
+pub struct Door<'s> {
+    shared: &'s Shared,
+    watch: &'s WaitSet,
+    listener: Listener,
+    /// By token: in the order in which they came.
+    callers: BTreeMap<u64, Caller>,
+    next: u64,
+}
+
+impl<'s> Door<'s> {
+    /// Opens it; `token` is what the set of descriptors says when somebody comes.
+    pub fn open(
+        shared: &'s Shared,
+        watch: &'s WaitSet,
+        listener: Listener,
+        token: u64,
+    ) -> Result<Self> {
+        watch.add(listener.as_fd(), token)?;
+        Ok(Door { shared, watch, listener, callers: BTreeMap::new(), next: CALLERS })
+    }
+
+    /// Whether a token is that of somebody who is, or was, at the door.
+    pub fn is_caller(token: u64) -> bool {
+        token >= CALLERS
+    }
+
+    /// When somebody at the door has been silent for too long.
+    pub fn until(&self) -> Option<Instant> {
+        self.callers.first_key_value().map(|(_, caller)| caller.since + PATIENCE)
+    }
+
+    /// Lets in all who wait outside.
+    pub fn admit(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok(Some(handshake)) => self.receive(handshake),
+                Ok(None) => return,
+                Err(_) => {
+                    // No descriptor is free: who says nothing gives one back.
+                    if self.callers.pop_first().is_none() {
+                        return std::thread::sleep(BREATH);
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, handshake: Handshake) {
+        let Ok(peer) = handshake.peer() else { return };
+        let mut caller = Caller { handshake, peer, since: Instant::now() };
+        if self.serve(&mut caller) {
+            return;
+        }
+        self.make_room(peer);
+        let token = self.next;
+        self.next += 1;
+        if self.watch.add(caller.handshake.as_fd(), token).is_ok() {
+            self.callers.insert(token, caller);
+        }
+    }
+
+    /// Who came first goes first, of the process that has too many.
+    fn make_room(&mut self, peer: Peer) {
+        let same = |caller: &Caller| caller.peer.pid == peer.pid;
+        let mut of_process = self.callers.iter().filter(|(_, caller)| same(caller));
+        let oldest = of_process.next().map(|(token, _)| *token);
+        if let Some(token) = oldest.filter(|_| of_process.count() + 1 >= SILENT_MAX.1) {
+            self.callers.remove(&token);
+            let who = process::shown(peer.pid);
+            let what = format!("process {who} connects again and again and says nothing");
+            self.shared.lock().warn(what);
+        } else if self.callers.len() >= SILENT_MAX.0 {
+            self.callers.pop_first();
+        }
+    }
+
+    /// Somebody at the door speaks.
+    pub fn hear(&mut self, token: u64) {
+        let Some(mut caller) = self.callers.remove(&token) else { return };
+        if !self.serve(&mut caller) {
+            self.callers.insert(token, caller);
+        }
+    }
+
+    /// Lets go who said nothing for too long.
+    pub fn give_up(&mut self) {
+        self.callers.retain(|_, caller| caller.since.elapsed() < PATIENCE);
+    }
+
+    /// Whether the caller has said all it has to say, and was served.
+    fn serve(&self, caller: &mut Caller) -> bool {
+        let heard = match caller.handshake.hear() {
+            Ok(None) => return false,
+            Ok(Some(payload)) => self.answer(caller.peer, &payload),
+            Err(error) => Err(error),
+        };
+        let sent = match heard {
+            Ok((welcome, Some(page))) => caller.handshake.send(&welcome, &[page.as_fd()]),
+            Ok((welcome, None)) => caller.handshake.send(&welcome, &[]),
+            Err(error) => caller.handshake.send(&Welcome::Refused(error), &[]),
+        };
+        // Whoever is gone already is buried when its process ends.
+        drop(sent);
+        true
+    }
+
+    fn answer(&self, peer: Peer, payload: &[u8]) -> Result<(Welcome, Option<File>)> {
+        let hello: Hello<'_> = frame::decode(payload)?;
+        if hello.protocol != PROTOCOL {
+            let context = format!(
+                "server speaks protocol {PROTOCOL}, {} speaks {}: use the same version of terral",
+                hello.program, hello.protocol
+            );
+            return Err(Error::new(ErrorKind::Version, context));
+        }
+        match hello.wants {
+            Wants::Session => {
+                let begun = self.begin(peer, hello.person, hello.capability);
+                begun.map(|(welcome, page)| (welcome, Some(page)))
+            }
+            Wants::Answer(request) => {
+                let reply = self.look(peer, hello.person, request)?;
+                Ok((Welcome::Answer(Box::new(reply)), None))
+            }
+        }
+    }
+
+    fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Reply> {
+        let credential = authn::identify(peer)?;
+        authn::permit_acting(&Process::open(peer.pid)?, &person)?;
+        let mut state = self.shared.lock_for_requests();
+        let (reply, more) = state.question(&credential, person, request)?;
+        if more {
+            requests::ring_deferred(self.shared.bell(), true);
+        }
+        self.shared.wake(state);
+        Ok(reply)
+    }
+
+    /// A process of the server's user gets what it may do; one that has become another user since
+    /// shows what it had.
+    fn begin(
+        &self,
+        peer: Peer,
+        person: Person,
+        had: Option<Capability>,
+    ) -> Result<(Welcome, File)> {
+        let process = Process::open(peer.pid)?;
+        authn::permit_acting(&process, &person)?;
+        let started_ticks = process::started_ticks(peer.pid)?;
+        let mut state = self.shared.lock();
+        state.log.reserve()?;
+        state.bound_sessions(peer.pid, started_ticks)?;
+        let capability = match had {
+            Some(capability) => capability,
+            None => state.authz.issue(&authn::identify(peer)?)?,
+        };
+        state.authz.verify(&capability, Arc::default())?;
+        let instance = state.instance.clone();
+        let (session, page) = state.sessions.create(&instance, process)?;
+        if let Some(client) = state.sessions.client(session) {
+            self.watch.add(client.process.as_fd(), session.0.into())?;
+        }
+        state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
+        let authority = state.present(session, &capability, person)?;
+        state.commit()?;
+        if state.preparer_sleeps {
+            self.shared.prepare.notify_one();
+        }
+        let instance = state.began.instance;
+        let pid = peer.pid;
+        let welcome =
+            Welcome::Session { instance, session, capability, authority, started_ticks, pid };
+        Ok((welcome, page))
+    }
+}
+
+impl State {
+    /// Refuses a process that has as many sessions as one may have, those not counted that it had
+    /// before it became another program.
+    fn bound_sessions(&mut self, pid: u32, started_ticks: u64) -> Result<()> {
+        let own = self.sessions.of_process(pid, started_ticks);
+        if own.len() < SESSIONS_PER_PROCESS {
+            return self.bound_all();
+        }
+        for session in own {
+            if !process::has_mapped(pid, &session_path(&self.instance, session)) {
+                self.end_session(session)?;
+            }
+        }
+        let left = self.sessions.of_process(pid, started_ticks).len();
+        if left < SESSIONS_PER_PROCESS {
+            return self.bound_all();
+        }
+        let who = process::shown(pid);
+        let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
+        self.warn(what.clone());
+        Err(Error::new(ErrorKind::TooMany, what))
+    }
+
+    /// Says who has most sessions, if all are taken.
+    fn bound_all(&mut self) -> Result<()> {
+        let counts = self.sessions.by_process();
+        let all: usize = counts.values().sum();
+        let Some((pid, most)) = counts.into_iter().max_by_key(|(_, most)| *most) else {
+            return Ok(());
+        };
+        if all < SESSIONS {
+            return Ok(());
+        }
+        let who = process::shown(pid);
+        let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
+        self.warn(what.clone());
+        Err(Error::new(ErrorKind::TooMany, what))
+    }
+}

@@ -1,0 +1,113 @@
+//! The staging directory: where versions grow that nobody sees yet.
+//!
+//! It is `.terral` in the root, or `.terral-UID` where that is another user's. One is accepted only
+//! if it is ours and nobody else can write into it: who could would choose what gets a name.
+//!
+//! Not here: what lies in it (`staged`).
+
+use std::fs::{File, Permissions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::STAGING;
+use super::beneath::Root;
+
+/// May be done by its owner only.
+const PRIVATE: u32 = 0o700;
+/// May be done by others: to make names there.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// What it may be called, in order of preference.
+pub(super) fn staging_names() -> [Vec<u8>; 2] {
+    let own = format!("-{}", rustix::process::geteuid().as_raw());
+    [STAGING.to_vec(), [STAGING, own.as_bytes()].concat()]
+}
+
+/// Whether a name of the root is that of anybody's staging directory.
+pub(super) fn is_staging(name: &[u8]) -> bool {
+    let digits = |rest: &[u8]| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit);
+    let rest = name.strip_prefix(STAGING);
+    rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(b"-").is_some_and(digits))
+}
+
+/// Opens the staging directory of this name; `None` if there is none or it is not ours alone.
+pub(super) fn open_own(root: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(root, name, flags, Mode::empty()) {
+        Ok(home) => Ok(is_own(&home)?.then_some(home)),
+        // Missing, a link or a file, or closed to us.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a directory is ours and nobody else can write into it.
+fn is_own(home: &OwnedFd) -> rustix::io::Result<bool> {
+    let found = rustix::fs::fstat(home)?;
+    let shut = found.st_mode & OTHERS_WRITE == 0;
+    let own = || found.st_uid == rustix::process::geteuid().as_raw();
+    Ok(shut && (own() || owner_here(home) == Some(found.st_uid)))
+}
+
+/// Whom the file system takes us for: a server of files may give what we make to somebody else.
+fn owner_here(home: &OwnedFd) -> Option<u32> {
+    let name = format!(".owner-{}", std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(home, &*name, flags, Mode::from_raw_mode(0o600)).ok()?;
+    let _ = rustix::fs::unlinkat(home, &*name, AtFlags::empty());
+    Some(rustix::fs::fstat(&made).ok()?.st_uid)
+}
+
+/// Finds the staging directory.
+pub(super) fn find_staging(root: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    for name in staging_names() {
+        if let Some(home) = open_own(root, &name)? {
+            return Ok(Some(home));
+        }
+    }
+    Ok(None)
+}
+
+/// Finds the staging directory, or makes one.
+pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
+    let fail = |error: Errno| root.failed("stage in", STAGING, error);
+    let directory = root.open()?;
+    if let Some(home) = find_staging(&directory).map_err(fail)? {
+        return Ok(home);
+    }
+    for name in staging_names() {
+        match rustix::fs::mkdirat(&directory, &*name, Mode::from_raw_mode(PRIVATE)) {
+            Err(Errno::EXIST) => {
+                // Another server of ours may just have made it.
+                if let Some(home) = open_own(&directory, &name).map_err(fail)? {
+                    return Ok(home);
+                }
+            }
+            done => {
+                done.map_err(fail)?;
+                return open_made(&directory, &name).map_err(fail);
+            }
+        }
+    }
+    let [_, own] = staging_names();
+    let what = "is not yours alone; have it removed, or take another directory";
+    Err(Error::new(ErrorKind::Denied, format!("{} {what}", root.full(&own))))
+}
+
+/// Opens a staging directory that was just made; the umask may have closed it to us.
+fn open_made(root: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(root, name, flags, Mode::empty())?;
+    if !is_own(&made)? {
+        return Err(Errno::PERM);
+    }
+    let made = File::from(made);
+    if made.metadata().is_ok_and(|found| found.mode() & PRIVATE != PRIVATE) {
+        let _ = made.set_permissions(Permissions::from_mode(PRIVATE));
+    }
+    Ok(made.into())
+}

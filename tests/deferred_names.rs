@@ -1,0 +1,342 @@
+//! Opens, directories and renames that wait for no server: done while it is stopped, seen by all,
+//! in one step, and there after any death.
+#![cfg(not(loom))]
+
+mod files;
+mod process;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use files::{WRITE, open};
+use rustix::process::Signal;
+use terral_client::{Client, ErrorKind, Kind, OpenHow, RenameHow, access};
+
+const READ: OpenHow = OpenHow { access: access::READ as u8, create: false, ..WRITE };
+const NEW: OpenHow = OpenHow { exclusive: true, ..WRITE };
+
+struct Bench {
+    home: tempfile::TempDir,
+    server: process::Process,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let home = tempfile::tempdir_in("/dev/shm").expect("room");
+        let server = process::start_server(&home.path().join("instance"), None);
+        Bench { home, server }
+    }
+
+    fn instance(&self) -> PathBuf {
+        self.home.path().join("instance")
+    }
+
+    fn restart(&mut self) {
+        self.server.kill();
+        self.server = process::start_server(&self.instance(), None);
+    }
+
+    /// What `act` does, while the server is stopped; it must not take long.
+    fn while_stopped(&self, act: impl FnOnce() + Send) {
+        let (done, over) = mpsc::channel();
+        self.server.signal(Signal::STOP);
+        std::thread::scope(|scope| {
+            let acts = scope.spawn(move || {
+                act();
+                done.send(()).expect("listens");
+            });
+            let waited = over.recv_timeout(Duration::from_secs(5));
+            self.server.signal(Signal::CONT);
+            assert!(acts.join().is_ok(), "what it did failed");
+            assert!(waited.is_ok(), "it waited for the server");
+        });
+    }
+}
+
+/// A client that has in hand what it needs.
+fn connect(instance: &Path) -> Client {
+    let client = Client::connect(instance).expect("connects");
+    static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+    let directory = format!("warm-{}", CLIENTS.fetch_add(1, Ordering::SeqCst));
+    client.make_directory(directory.as_bytes(), 0o755).expect("makes");
+    for round in 0..60 {
+        let name = format!("{directory}/{}", round % 4);
+        let file = open(&client, &name);
+        file.write(b"bytes").expect("writes");
+        file.close();
+        content(&client, &name);
+        let below = format!("{directory}/d{round}");
+        client.make_directory(below.as_bytes(), 0o755).expect("makes");
+        if round % 8 == 0 {
+            // What it used is filled up when the server has heard of it.
+            client.status().expect("status");
+        }
+        client.unlink(name.as_bytes()).expect("removes");
+    }
+    client.status().expect("status");
+    client
+}
+
+fn missing(client: &Client, name: &str) -> bool {
+    client.stat(name.as_bytes()).is_err_and(|error| error.kind == ErrorKind::NotFound)
+}
+
+fn content(client: &Client, name: &str) -> Vec<u8> {
+    let file = client.open(name.as_bytes(), READ).expect("opens");
+    let mut bytes = vec![0; 4096];
+    let count = file.read(&mut bytes).expect("reads");
+    bytes.truncate(count);
+    file.close();
+    bytes
+}
+
+fn moves(client: &Client, from: &str, to: &str) {
+    client.rename(from.as_bytes(), to.as_bytes(), RenameHow::Replace).expect("moves");
+}
+
+#[test]
+fn what_exists_is_opened_moved_and_removed_while_the_server_is_stopped() {
+    let bench = Bench::new();
+    let (one, other) = (connect(&bench.instance()), connect(&bench.instance()));
+    one.make_directory(b"d", 0o755).expect("makes");
+    one.make_directory(b"d/empty", 0o755).expect("makes");
+    for name in ["d/a", "d/b", "d/c"] {
+        let file = open(&one, name);
+        file.write(name.as_bytes()).expect("writes");
+        file.close();
+    }
+    one.status().expect("status");
+    bench.while_stopped(|| {
+        assert_eq!(content(&one, "d/a"), b"d/a");
+        assert_eq!(content(&other, "d/a"), b"d/a");
+        moves(&one, "d/a", "d/n");
+        assert!(missing(&other, "d/a"));
+        assert_eq!(content(&other, "d/n"), b"d/a");
+        moves(&other, "d/n", "d/b");
+        assert!(missing(&one, "d/n"));
+        assert_eq!(content(&one, "d/b"), b"d/a");
+        one.unlink(b"d/c").expect("removes");
+        assert!(missing(&other, "d/c"));
+        other.remove_directory(b"d/empty").expect("is empty");
+        assert!(missing(&one, "d/empty"));
+        assert_eq!(other.open(b"d/c", READ).map(|_| ()).expect_err("gone").kind, NOT_FOUND);
+    });
+    let listed: Vec<_> = one.list(b"d").expect("lists").into_iter().map(|n| n.name).collect();
+    assert_eq!(listed, [b"b"]);
+    assert_eq!(content(&one, "d/b"), b"d/a");
+}
+
+const NOT_FOUND: ErrorKind = ErrorKind::NotFound;
+
+#[test]
+fn a_tree_is_made_filled_and_looked_at_while_the_server_is_stopped() {
+    let bench = Bench::new();
+    let (one, other) = (connect(&bench.instance()), connect(&bench.instance()));
+    one.make_directory(b"d", 0o755).expect("makes");
+    one.status().expect("status");
+    bench.while_stopped(|| {
+        one.make_directory(b"d/sub", 0o755).expect("makes");
+        let again = other.make_directory(b"d/sub/low", 0o755);
+        again.expect("makes below what another has just made");
+        let file = one.open(b"d/sub/low/f", NEW).expect("creates");
+        file.write(b"bytes").expect("writes");
+        file.close();
+        let found = other.stat(b"d/sub/low/f").expect("is there");
+        assert_eq!((found.kind, found.size, found.mode & 0o777), (Kind::File, 5, 0o644));
+        assert_eq!(content(&other, "d/sub/low/f"), b"bytes");
+        moves(&one, "d/sub/low/f", "d/sub/g");
+        assert!(missing(&other, "d/sub/low/f"));
+        other.open(b"d/sub/low/f", NEW).expect("creates anew").close();
+        other.unlink(b"d/sub/low/f").expect("removes");
+        assert!(missing(&one, "d/sub/low/f"));
+    });
+    assert_eq!(other.list(b"d/sub").expect("lists").len(), 2);
+    assert_eq!(content(&other, "d/sub/g"), b"bytes");
+    one.remove_directory(b"d/sub/low").expect("is empty");
+    let full = one.remove_directory(b"d/sub").expect_err("is not");
+    assert_eq!(full.kind, ErrorKind::NotEmpty);
+}
+
+#[test]
+fn what_is_replaced_by_renames_is_whole_at_any_moment_and_through_deaths_of_the_server() {
+    let mut bench = Bench::new();
+    let (one, other) = (connect(&bench.instance()), connect(&bench.instance()));
+    one.make_directory(b"d", 0o755).expect("makes");
+    open(&one, "d/final").close();
+    let over = AtomicBool::new(false);
+    let order = Ordering::SeqCst;
+    let (rounds, seen) = std::thread::scope(|scope| {
+        let writes = scope.spawn(|| {
+            let mut round = 0u64;
+            while !over.load(order) {
+                round += 1;
+                let file = open(&one, "d/next");
+                file.write(&round.to_le_bytes().repeat(16)).expect("writes");
+                file.close();
+                moves(&one, "d/next", "d/final");
+            }
+            round
+        });
+        let reads = scope.spawn(|| {
+            let mut last = 0u64;
+            while !over.load(order) {
+                let bytes = content(&other, "d/final");
+                let Some(first) = bytes.first_chunk::<8>() else { continue };
+                assert_eq!(bytes, first.repeat(16), "half of a version");
+                let now = u64::from_le_bytes(*first);
+                assert!(now >= last, "version {now} after {last}");
+                last = now;
+            }
+            last
+        });
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(60));
+            bench.restart();
+        }
+        over.store(true, order);
+        (writes.join().expect("no panic"), reads.join().expect("no panic"))
+    });
+    assert!(rounds > 100 && seen > 0, "{rounds} rounds, {seen} seen");
+    assert_eq!(content(&other, "d/final"), rounds.to_le_bytes().repeat(16));
+    assert!(missing(&one, "d/next"));
+}
+
+/// Names that a mover moves to and fro.
+const PAIRS: usize = 6;
+
+#[test]
+fn who_is_killed_while_it_moves_names_leaves_each_once() {
+    let bench = Bench::new();
+    let watcher = connect(&bench.instance());
+    watcher.make_directory(b"d", 0o755).expect("makes");
+    for pair in 0..PAIRS {
+        open(&watcher, &format!("d/a{pair}")).close();
+    }
+    for round in 0..25u64 {
+        let mut mover = process::start("mover", &bench.instance(), None);
+        let begin = Instant::now();
+        while missing(&watcher, "d/moving") {
+            assert!(begin.elapsed() < Duration::from_secs(30), "the mover does not work");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(round * 137 % 3000));
+        mover.kill();
+        for pair in 0..PAIRS {
+            let names = [format!("d/a{pair}"), format!("d/b{pair}")];
+            let there = names.each_ref().map(|name| !missing(&watcher, name));
+            assert!(there[0] != there[1], "round {round}, {names:?}: {there:?}");
+            if there[1] {
+                moves(&watcher, &names[1], &names[0]);
+            }
+        }
+        watcher.unlink(b"d/moving").expect("removes");
+        let begin = Instant::now();
+        while watcher.remove_directory(b"d/sub").is_err() && !missing(&watcher, "d/sub") {
+            assert!(begin.elapsed() < Duration::from_secs(10), "something is left in it");
+            for name in watcher.list(b"d/sub").expect("lists") {
+                let path = [b"d/sub/", &name.name[..]].concat();
+                watcher.unlink(&path).expect("removes");
+            }
+        }
+    }
+    let begin = Instant::now();
+    while watcher.status().expect("status").open > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "descriptions are left over");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(watcher.list(b"d").expect("lists").len(), PAIRS);
+}
+
+fn move_until_killed(instance: &Path) {
+    let client = Client::connect(instance).expect("connects");
+    let _ = client.make_directory(b"d/sub", 0o755);
+    for round in 0.. {
+        for pair in 0..PAIRS {
+            let names = [format!("d/a{pair}"), format!("d/b{pair}")];
+            client.open(names[round % 2].as_bytes(), READ).expect("opens").close();
+            moves(&client, &names[round % 2], &names[(round + 1) % 2]);
+            let made = format!("d/sub/{}", round % 5);
+            open(&client, &made).close();
+            if pair % 2 == 0 {
+                client.unlink(made.as_bytes()).expect("removes");
+            }
+        }
+        if round == 3 {
+            open(&client, "d/moving").close();
+        }
+    }
+}
+
+#[test]
+fn a_closed_file_is_never_lost_to_who_is_just_opening_it() {
+    let bench = Bench::new();
+    let clients = [connect(&bench.instance()), connect(&bench.instance())];
+    clients[0].make_directory(b"d", 0o755).expect("makes");
+    for at in 0..40 {
+        let file = open(&clients[0], &format!("d/f{at}"));
+        file.write(format!("content of {at}").as_bytes()).expect("writes");
+        file.close();
+    }
+    // Long enough that they are packed in between, as the pauses are as long as they linger.
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                for round in 0..6u64 {
+                    for at in 0..40 {
+                        let name = format!("d/f{at}");
+                        assert_eq!(content(client, &name), format!("content of {at}").as_bytes());
+                    }
+                    std::thread::sleep(Duration::from_millis(980 + round * 8));
+                }
+            });
+        }
+    });
+    assert_eq!(clients[0].status().expect("status").open, 0);
+}
+
+#[test]
+fn a_name_is_known_to_all_the_moment_it_is_made_and_while_others_come_and_go() {
+    let bench = Bench::new();
+    let client = connect(&bench.instance());
+    client.make_directory(b"d", 0o755).expect("makes");
+    let over = AtomicBool::new(false);
+    let order = Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        let busy = connect(&bench.instance());
+        let over = &over;
+        scope.spawn(move || {
+            for round in 0u64.. {
+                if over.load(order) {
+                    break;
+                }
+                let name = format!("d/busy{}", round % 50);
+                match round / 50 % 2 {
+                    0 => open(&busy, &name).close(),
+                    _ => busy.unlink(name.as_bytes()).expect("unlinks"),
+                }
+            }
+        });
+        let other = connect(&bench.instance());
+        for round in 0..2000 {
+            let name = format!("d/n{round}").into_bytes();
+            let file = client.open(&name, WRITE).expect("makes");
+            assert_eq!(other.stat(&name).expect("is known").ino, file.ino());
+            client.unlink(&name).expect("unlinks");
+            assert_eq!(other.stat(&name).expect_err("is gone").kind, ErrorKind::NotFound);
+            file.close();
+        }
+        over.store(true, order);
+    });
+}
+
+/// Not a test: what this program does when the tests start it again.
+#[test]
+fn role() {
+    match process::role() {
+        Some((role, instance)) if role == "mover" => move_until_killed(&instance),
+        Some((_, instance)) => process::serve(&instance, 256),
+        None => {}
+    }
+}

@@ -1,0 +1,93 @@
+//! What programs expect of a file system of Linux, answered as tmpfs answers it: each of
+//! `programs/linux` prints what calls say, and prints the same on both. Not here: random mixtures
+//! of calls (`differential`).
+#![cfg(not(loom))]
+
+mod beside;
+
+use std::process::Command;
+
+use beside::{Beside, built, compiled, on_path, run};
+
+/// Runs a program of `programs/linux` on tmpfs and under `terral run`, and asserts that it prints
+/// the same; `None` if it cannot be compiled.
+fn same(name: &str) -> Option<Beside> {
+    if !on_path("gcc") {
+        return None;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let program = compiled(&format!("linux/{name}"), home.path());
+    let beside = run(&program.display().to_string());
+    beside.assert_served(1);
+    Some(beside)
+}
+
+#[test]
+fn a_bad_address_is_an_errno_and_what_is_in_front_of_it_is_done() {
+    if let Some(beside) = same("bad_addresses") {
+        assert!(beside.text.contains("EFAULT"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn the_time_of_change_moves_with_writes_truncates_and_fallocate() {
+    if let Some(beside) = same("change_times") {
+        assert!(beside.text.contains("later"));
+    }
+}
+
+#[test]
+fn private_pages_that_are_given_away_show_the_file_again() {
+    same("maps");
+}
+
+#[test]
+fn a_map_is_not_turned_to_another_part_or_another_file() {
+    if !on_path("gcc") {
+        return;
+    }
+    let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+    let program = compiled("linux/remapped", home.path());
+    let mut terral = Command::new(built("terral"));
+    terral.args(["run", "--to"]).arg(to.path()).args(["--", "sh", "-c"]);
+    let script = format!("cd \"$TERRAL_DIR\" && {}", program.display());
+    let output = terral.arg(script).output().expect("terral");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.starts_with("refused\n"), "{text}{errors}");
+}
+
+#[test]
+fn the_limit_on_the_size_of_files_is_that_of_the_programs_file() {
+    if let Some(beside) = same("file_limits") {
+        assert!(beside.text.contains("EFBIG"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn files_are_read_and_written_without_a_descriptor_left() {
+    if let Some(beside) = same("descriptors") {
+        assert!(beside.text.contains("EMFILE"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn a_server_has_limits_of_its_own() {
+    let to = tempfile::tempdir().expect("to");
+    let script = "cd \"$TERRAL_DIR\" && head -c 900000 /dev/zero > whole";
+    let terral = built("terral");
+    let command = format!(
+        "ulimit -Sf 1000; exec {} run --to {} -- sh -c '{script}'",
+        terral.display(),
+        to.path().display()
+    );
+    // Units of 1,024 bytes, as bash has them.
+    let output = Command::new("bash").args(["-c", &command]).output().expect("bash");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let arrived = std::fs::metadata(to.path().join("whole")).expect("arrived").len();
+    assert_eq!(arrived, 900_000);
+}

@@ -1,0 +1,97 @@
+//! MPI programs in C whose I/O is asynchronous or bypasses libc's functions: the same bytes as on
+//! tmpfs, and Terral served the calls. What is not installed is printed as skipped; `make test`
+//! installs it. Not here: the main job (`programs`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use beside::{on_path, program, run};
+
+/// Compiles one of `tests/programs`.
+fn compiled(compiler: &str, name: &str, home: &Path) -> PathBuf {
+    let made = home.join(Path::new(name).with_extension(""));
+    let mut command = Command::new(compiler);
+    command.args(["-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+    let status = command.arg(&made).arg(program(name)).status();
+    assert!(status.expect("compiler").success(), "{compiler}: {name} does not compile");
+    made
+}
+
+#[test]
+fn asynchronous_io_ends_as_on_tmpfs() {
+    if !on_path("gcc") {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled("gcc", "aio.c", home.path());
+    let outside = home.path().join("outside");
+    let beside = run(&format!("{} . {}", made.display(), outside.display()));
+    beside.assert_same();
+    beside.assert_served(3);
+}
+
+#[test]
+fn flags_of_single_calls_and_direct_files_are_as_on_tmpfs() {
+    if !on_path("gcc") {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled("gcc", "flags.c", home.path());
+    let beside = run(&format!("{} .", made.display()));
+    beside.assert_same();
+    beside.assert_served(4);
+}
+
+/// Writes and reads in every way MPI has, and compares what is left with tmpfs.
+fn mpi_io(compiler: &str, start: &str, plain: &str) {
+    let headers =
+        ["/usr/include/x86_64-linux-gnu/mpich", "/usr/lib/x86_64-linux-gnu/openmpi/include"];
+    let there = headers.iter().all(|path| Path::new(path).exists());
+    if !on_path(compiler) || !there {
+        println!("skipped: {compiler} and its headers are not all installed");
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled(compiler, "mpi_io.c", home.path());
+    let ompi = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
+    // Beside it is the file of shared pointers, whose name has a random part.
+    let beside = run(&format!(
+        "{ompi}; {start} {} $PWD/file {plain} && ls && sha256sum file",
+        made.display()
+    ));
+    beside.assert_same();
+    beside.assert_served(2);
+}
+
+#[test]
+fn mpich_programs_do_nonblocking_and_split_io() {
+    mpi_io("mpicc.mpich", "mpiexec.mpich -n 2", "");
+}
+
+#[test]
+fn open_mpi_programs_do_nonblocking_and_split_io_by_ompio() {
+    mpi_io("mpicc.openmpi", "mpiexec.openmpi --oversubscribe -n 4 --mca io ompio", "");
+}
+
+#[test]
+fn open_mpi_programs_do_nonblocking_and_split_io_by_romio() {
+    mpi_io("mpicc.openmpi", "mpiexec.openmpi --oversubscribe -n 4 --mca io romio321", "plain");
+}
+
+/// In MPICH programs UCX stands for `mmap` before `main` begins.
+#[test]
+fn mpich_programs_map_files() {
+    if !on_path("mpicc.mpich") || !Path::new("/usr/include/x86_64-linux-gnu/mpich").exists() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled("mpicc.mpich", "mpi_maps.c", home.path());
+    let script = format!("mpiexec.mpich -n 2 {} $PWD/file && sha256sum file", made.display());
+    let beside = run(&script);
+    beside.assert_same();
+    beside.assert_served(2);
+}
