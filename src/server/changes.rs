@@ -118,7 +118,6 @@ impl Names {
     }
 
     pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32, u32), time_ns: u64) {
-        self.unhide(to.0, to.1);
         self.spares -= 1;
         self.inodes.name_it(index_of(ino), to, |inode| {
             inode.flags &= !flag::SPARE;
@@ -136,7 +135,6 @@ impl Names {
     pub(crate) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
         let Some(inode) = self.inode(ino) else { return };
         let first = self.path(ino);
-        self.unhide(to.0, to.1);
         if inode.is(flag::NAMED) {
             self.add_alias(ino, alias, to);
         } else {
@@ -261,22 +259,9 @@ impl Names {
 
     // Taking away.
 
-    /// Takes `name` away; the backing's name is hidden until `owed` is done there.
-    fn clear(&mut self, place: Place<'_>, owed: Option<Lsn>) {
-        let (parent, name) = place;
-        let still = || {
-            // The backing may still have what had this name before.
-            let mut gone = self.gone.iter().rev();
-            gone.find(|(_, of, n)| (*of, &n[..]) == (parent, name)).map(|(until, ..)| *until)
-        };
-        match owed {
-            Some(until) => self.hide(parent, name, until),
-            None => {
-                if let Some(until) = still() {
-                    self.hidden.insert((parent, name.into()), until);
-                }
-            }
-        }
+    /// What the backing has under a name that was taken away is hidden until `owed` is done there.
+    fn hide(&mut self, place: Place<'_>, owed: Option<Lsn>) {
+        owed.into_iter().for_each(|until| self.hidden.hide(place, until));
     }
 
     /// Has what the backing has under `path`, a name of this inode, removed there.
@@ -294,9 +279,8 @@ impl Names {
 
     /// As [`Names::owe_removal`], for a name that another has here already.
     fn owe_replaced(&mut self, inode: &Inode, there: There, path: Vec<u8>, place: Place<'_>) {
-        if let Some(until) = self.owe_removal(inode, there, path) {
-            self.gone.push_back((until, place.0, place.1.into()));
-        }
+        let owed = self.owe_removal(inode, there, path);
+        self.hide(place, owed);
     }
 
     pub(crate) fn remove(&mut self, parent: Ino, name: &[u8], time_ns: u64) -> Option<Ino> {
@@ -306,7 +290,7 @@ impl Names {
         let path = self.path(found.ino)?;
         let owed = self.owe_removal(&inode, there(&found, &inode), path);
         self.inodes.unname(index_of(found.ino));
-        self.clear((parent, name), owed);
+        self.hide((parent, name), owed);
         self.touch(parent, time_ns);
         if inode.is_directory() {
             self.count_link(parent, -1);
@@ -323,7 +307,6 @@ impl Names {
         let replaced = self.inodes.lookup(to.0, to.1).filter(|other| other.ino != moved.ino);
         let replaced = replaced.and_then(|name| Some((name, self.inode(self.file_of(&name))?)));
 
-        self.unhide(to.0, to.1);
         let slot = replaced.map(|(name, _)| index_of(name.ino));
         self.inodes.rename(index_of(moved.ino), to, slot);
         if inode.is_directory() {
@@ -350,7 +333,7 @@ impl Names {
                 owed
             }
         };
-        self.clear(from, owed);
+        self.hide(from, owed);
         self.touch(from.0, time_ns);
         self.touch(to.0, time_ns);
         let (name, other) = replaced?;
@@ -423,9 +406,8 @@ impl Names {
             [(&file_a, path_a.clone(), path_b.clone(), one), (&file_b, path_b, path_a, other)];
         for (file, from, to, place) in known.into_iter().filter(|(file, ..)| is_known(file)) {
             let ino = file.ino;
-            if let Some(until) = self.owe(NameOperation::Rename { from, to, ino, over: None }) {
-                self.gone.push_back((until, place.0, place.1.into()));
-            }
+            let owed = self.owe(NameOperation::Rename { from, to, ino, over: None });
+            self.hide(place, owed);
         }
     }
 }

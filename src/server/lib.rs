@@ -8,6 +8,7 @@ mod authn;
 mod authz;
 mod debts;
 mod descriptions;
+mod hidden;
 mod names;
 
 mod changes;

@@ -2,7 +2,8 @@
 //!
 //! It changes only by [`Names::apply`], from records: what is replayed after a restart is what ran
 //! before. Inodes and names lie in shared memory, where clients read them. Nothing here does I/O;
-//! looking into the backing is `lookup`'s, and what a change of names entails is `changes`'.
+//! looking into the backing is `lookup`'s, what a change of names entails is `changes`', and what
+//! the backing has meanwhile under names that are gone is `hidden`'s.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,6 +17,8 @@ use terral_format::names::{Inode, flag, index_of};
 use terral_format::record::{InodeImage, NameOperation, Publishing, Record};
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
+
+use crate::hidden::Hidden;
 
 /// What a name of a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,6 @@ pub(crate) fn is_known(inode: &Inode) -> bool {
     inode.kind != Kind::File || (inode.published.is_some() && !inode.is(flag::REWRITTEN))
 }
 
-/// A hidden name: until which operation is done, where, and the name.
-type Gone = (Lsn, Ino, Box<[u8]>);
-
 /// All names of one server.
 pub struct Names {
     pub(crate) inodes: Inodes,
@@ -51,9 +51,8 @@ pub struct Names {
     pub(crate) aliases: HashMap<Ino, Vec<Ino>>,
     /// Who has taken a file's place in the backing, as long as it is not published there.
     pub(crate) heirs: HashMap<Ino, Ino>,
-    pub(crate) hidden: HashMap<(Ino, Box<[u8]>), Lsn>,
+    pub(crate) hidden: Hidden,
     pub(crate) owed: VecDeque<(Lsn, NameOperation)>,
-    pub(crate) gone: VecDeque<Gone>,
     ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
     exchanging: Option<(Lsn, u64)>,
@@ -81,9 +80,8 @@ impl Names {
             openers: FxHashMap::default(),
             aliases: HashMap::new(),
             heirs: HashMap::new(),
-            hidden: HashMap::new(),
+            hidden: Hidden::default(),
             owed: VecDeque::new(),
-            gone: VecDeque::new(),
             ordinal: Lsn(0),
             exchanging: None,
             publishing: BTreeMap::new(),
@@ -170,10 +168,7 @@ impl Names {
         if let Some(found) = self.inodes.lookup(directory, name) {
             return Some(Entry::Here(self.file_of(&found)));
         }
-        if self.hidden.is_empty() {
-            return None;
-        }
-        self.hidden.get(&(directory, name.into())).map(|ordinal| Entry::Gone(*ordinal))
+        self.hidden.until((directory, name)).map(Entry::Gone)
     }
 
     /// The file of what may be a further name of it.
@@ -323,7 +318,6 @@ impl Names {
                 if inode.is_directory() {
                     inode.flags |= flag::OVERLAY;
                 }
-                self.unhide(*parent, name);
                 self.inodes.insert(inode, (*parent, name), target);
                 None
             }
@@ -377,7 +371,7 @@ impl Names {
                 self.owed.push_back((*lsn, operation.clone()));
             }
             Record::Hidden { lsn, parent, name } => {
-                self.hide(*parent, name, *lsn);
+                self.hidden.hide((*parent, name), *lsn);
             }
             Record::Counters { next_ino, lsn, .. } => {
                 self.counted = *next_ino;
@@ -452,15 +446,7 @@ impl Names {
         if inode.is_directory() {
             self.count_link(parent, 1);
         }
-        self.unhide(parent, name);
         self.inodes.insert(inode, (parent, name), target);
-    }
-
-    /// What comes under a name is seen, whatever the backing still has there.
-    pub(crate) fn unhide(&mut self, parent: Ino, name: &[u8]) {
-        if !self.hidden.is_empty() {
-            self.hidden.remove(&(parent, name.into()));
-        }
     }
 
     pub(crate) fn count_link(&mut self, directory: Ino, change: i32) {
@@ -502,21 +488,7 @@ impl Names {
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }
-        while self.gone.front().is_some_and(|(at, ..)| *at <= ordinal) {
-            let Some((at, parent, name)) = self.gone.pop_front() else { break };
-            let key = (parent, name);
-            if self.hidden.get(&key) == Some(&at) {
-                self.hidden.remove(&key);
-            }
-        }
-    }
-
-    /// What the backing has under a name is not to be seen until this operation is done there.
-    pub(crate) fn hide(&mut self, parent: Ino, name: &[u8], until: Lsn) {
-        if self.inodes.lookup(parent, name).is_none() {
-            self.hidden.insert((parent, name.into()), until);
-        }
-        self.gone.push_back((until, parent, name.into()));
+        self.hidden.done(ordinal);
     }
 
     // Snapshots.
@@ -534,11 +506,9 @@ impl Names {
         });
         let owed = self.owed.iter();
         let owed = owed.map(|(lsn, done)| Record::Owed { lsn: *lsn, operation: done.clone() });
-        let hidden = self.gone.iter().map(|(lsn, parent, name)| Record::Hidden {
-            lsn: *lsn,
-            parent: *parent,
-            name: name.to_vec(),
-        });
+        let hidden = self.hidden.iter();
+        let hidden =
+            hidden.map(|(lsn, parent, name)| Record::Hidden { lsn, parent, name: name.to_vec() });
         let intents = intents.map(|inode| Record::Intent { ino: inode.ino });
         let contested = self.inodes().filter(|inode| inode.is(flag::CONTESTED));
         let contested = contested.map(|inode| Record::Contested { ino: inode.ino });
