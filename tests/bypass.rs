@@ -95,6 +95,26 @@ fn programs_that_cannot_be_served_are_named_when_they_start_and_in_the_summary()
 }
 
 #[test]
+fn programs_that_cannot_be_served_are_named_in_whatever_way_they_are_started() {
+    let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+    let Some(one) = unservable(home.path()) else { return };
+    let starts = compiled("linux/started", home.path()).display().to_string();
+    let put = Command::new("cp").arg(&one).arg(to.path()).status().expect("cp");
+    assert!(put.success());
+    let place = home.path().display().to_string();
+    for way in ["posix_spawnp", "fexecve", "execveat", "execvp"] {
+        for directory in [place.as_str(), "/terral"] {
+            let command = [&starts, way, directory, "unservable", "/terral/x"];
+            let (_, said) = terral(to.path(), &[], &command);
+            assert!(said.contains("unservable: a static program, which"), "{way}: {said}");
+            let (output, said) = terral(to.path(), &["--strict"], &command);
+            assert!(said.contains("not started (--strict)"), "{way}: {said}");
+            assert_eq!(output.status.code(), Some(rustix::io::Errno::ACCESS.raw_os_error()));
+        }
+    }
+}
+
+#[test]
 fn strict_starts_no_program_that_cannot_be_served() {
     let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
     let Some(one) = unservable(home.path()) else { return };

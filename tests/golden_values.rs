@@ -162,6 +162,8 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Unblock { file: FILE, index: 33, owner: 34 },
         Request::Sync(FILE),
         Request::DropSetId(FILE),
+        Request::Execute { file: FILE, copy: Some(178) },
+        Request::Execute { file: FILE, copy: None },
         Request::Space,
         Request::Status,
         Request::Safety(b"out/a"),

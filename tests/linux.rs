@@ -4,10 +4,14 @@
 #![cfg(not(loom))]
 
 mod beside;
+mod descendants;
 
-use std::process::Command;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use beside::{Beside, built, compiled, on_path, run};
+use rustix::process::Signal;
 
 /// Runs a program of `programs/linux` on tmpfs and under `terral run`, and asserts that it prints
 /// the same; `None` if it cannot be compiled.
@@ -64,6 +68,43 @@ fn the_limit_on_the_size_of_files_is_that_of_the_programs_file() {
         assert!(beside.text.contains("EFBIG"));
         beside.assert_same();
     }
+}
+
+#[test]
+fn a_program_that_runs_is_not_written_and_what_is_written_does_not_run() {
+    if let Some(beside) = same("executed") {
+        assert!(beside.text.contains("ETXTBSY"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn a_program_that_runs_is_not_written_after_the_servers_death_either() {
+    let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+    let said = |name: &str| home.path().join(name);
+    let script = format!(
+        "cd \"$TERRAL_DIR\"; cp \"$(command -v sh)\" program; H={}
+        ./program -c ': > $0/runs; until [ -e $0/tried ]; do sleep 0.02; done' $H &
+        until [ -e $H/killed ]; do sleep 0.02; done
+        echo x >> program; echo \"then $?\"; : > $H/tried; wait; echo >> program; echo \"then $?\"",
+        home.path().display()
+    );
+    let mut terral = Command::new(built("terral"));
+    terral.args(["run", "--to"]).arg(to.path()).args(["--", "sh", "-c", &script]);
+    let run = terral.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("terral");
+    let begin = Instant::now();
+    while !said("runs").exists() && begin.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    descendants::send(descendants::server(run.id()).expect("a server"), Signal::KILL);
+    fs::write(said("killed"), "").expect("writes");
+    let output = run.wait_with_output().expect("ends");
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success() && errors.contains("Text file busy"), "{text}{errors}");
+    assert!(text.starts_with("then 2\nthen 0\n") || text.starts_with("then 1\nthen 0\n"), "{text}");
 }
 
 #[test]

@@ -233,12 +233,13 @@ impl Connection {
         let may = acting().person.may(&inode.attributes(), want);
         let set_id = u32::from(inode.mode) & SET_ID != 0;
         let cuts = how.truncate && (!writes || set_id);
+        let runs = (writes || how.truncate) && inode.is(flag::EXECUTED);
         let fits = match inode.kind {
             Kind::File => !how.directory && self.is_in_memory(&inode, how.truncate),
             Kind::Directory => !writes && !how.create && !inode.is(flag::SPARE),
             Kind::Symlink => false,
         };
-        (may && fits && !cuts).then_some(inode)
+        (may && fits && !cuts && !runs).then_some(inode)
     }
 
     /// Whether a file has its record, and is `empty` if it must be.

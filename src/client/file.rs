@@ -1,5 +1,6 @@
 //! An open file: an open-file description in shared memory, and what can be done with it.
 
+use std::ffi::CString;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
 use terral_transport::permission::acting;
+use terral_transport::program;
 
 use crate::copy::Chunks;
 use crate::holes::Extent;
@@ -385,6 +387,21 @@ impl File {
     pub fn sync(&self) -> Result<()> {
         self.words()?;
         if self.is_directory() { Ok(()) } else { self.done(Request::Sync(self.chunks.file)) }
+    }
+
+    /// The name for the copy of a program that is to be executed.
+    pub fn name_of_copy(&self) -> CString {
+        program::name_of_copy(self.connection.id(), self.ino())
+    }
+
+    /// To be called before the file is executed, with the descriptor of the copy that will run,
+    /// which has its [name](File::name_of_copy); with none for a script.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TextBusy`] if somebody may write into it.
+    pub fn execute(&self, copy: Option<u32>) -> Result<()> {
+        self.words_for(access::READ)?;
+        self.done(Request::Execute { file: self.chunks.file, copy })
     }
 
     /// Takes a lock, changes one that is held there, or gives it back. Waits, if asked to, while

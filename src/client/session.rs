@@ -213,6 +213,10 @@ impl Connection {
         })
     }
 
+    pub(crate) fn id(&self) -> InstanceId {
+        self.id
+    }
+
     pub(crate) fn instance(&self) -> &Path {
         &self.instance
     }

@@ -65,6 +65,8 @@ pub enum ErrorKind {
     TooBig,
     /// The name of an extended attribute has a length that none has.
     OutOfRange,
+    /// A program that runs is not written, and what may be written is not run.
+    TextBusy,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -142,6 +144,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::NoData, 61, "no such attribute"),
     (ErrorKind::TooBig, 7, "value too long"),
     (ErrorKind::OutOfRange, 34, "length out of range"),
+    (ErrorKind::TextBusy, 26, "executed, or open for writing"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

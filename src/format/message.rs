@@ -399,6 +399,15 @@ pub enum Request<'a> {
     },
     /// Somebody who is not root writes into a file that gives its runner rights: it gives no more.
     DropSetId(FileRef),
+    /// A program is about to be executed. [`ErrorKind::TextBusy`](crate::ErrorKind::TextBusy) if
+    /// somebody may write into its file; else nobody may as long as it runs.
+    Execute {
+        /// Which file.
+        file: FileRef,
+        /// The descriptor, in the asking process, of the copy that will run; none for a script,
+        /// which is only read.
+        copy: Option<u32>,
+    },
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -434,7 +443,9 @@ impl Request<'_> {
                 }
                 if how.create { needs.and(Operations::CREATE) } else { needs }
             }
-            Request::Stage { .. } | Request::Map { stores: false, .. } => Operations::READ,
+            Request::Stage { .. }
+            | Request::Execute { .. }
+            | Request::Map { stores: false, .. } => Operations::READ,
             Request::MakeDirectory { .. } | Request::Link { .. } | Request::MakeLink { .. } => {
                 Operations::CREATE
             }
@@ -480,7 +491,8 @@ impl Request<'_> {
             | Request::Unlink(_)
             | Request::Rename { .. }
             | Request::Link { .. }
-            | Request::MakeLink { .. } => true,
+            | Request::MakeLink { .. }
+            | Request::Execute { .. } => true,
             _ => false,
         }
     }

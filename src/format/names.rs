@@ -47,6 +47,8 @@ pub mod flag {
     pub const SPARE: u16 = 128;
     /// Somebody else changed the backing's copy: ours goes there whole, theirs is kept.
     pub const CONTESTED: u16 = 256;
+    /// It was executed, and may still be: who opens it for writing asks the server.
+    pub const EXECUTED: u16 = 512;
 }
 
 /// The slot an inode number says.

@@ -9,10 +9,15 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
+use terral_client::{Attributes, Kind};
+
 use crate::hook::{Last, by_path};
 use crate::path::{Name, link_of, standing_for};
 use crate::real::{Served, answer, errno, kernel, set_errno};
-use crate::{close, cwd, locks, open, settings, sharing, signals, state, unserved};
+use crate::state::Held;
+use crate::{
+    close, connect, cwd, locks, metadata, open, settings, sharing, signals, state, unserved,
+};
 
 type Strings = *const *const c_char;
 
@@ -139,26 +144,37 @@ pub fn changes_rights(path: *const c_char) -> bool {
     found == 0 && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-/// Copies a managed file into a memfd, and gives that. ENOEXEC for a script, with its first line.
+/// Copies a managed file into a memfd, and gives that; nobody may write into the file from before
+/// it is copied. ENOEXEC for a script, with its first line.
 fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
     let held = state::managed(fd).ok_or(libc::EBADF)?;
     let first = crate::data::read_at(&held, &mut line[..255], 0)?;
     line[first as usize] = 0;
     if line.starts_with(b"#!") {
+        connect::serve(|| held.file.execute(None))?;
         return Err(libc::ENOEXEC);
     }
-    copy_into_memory(fd)
+    let told = |memory: c_int| connect::serve(|| held.file.execute(Some(memory as u32)));
+    copy_after(&held, &held.file.name_of_copy(), told)
 }
 
 /// Copies a managed file into a memfd, which an exec closes, and gives that.
 pub fn copy_into_memory(fd: c_int) -> Served<c_int> {
     let held = state::managed(fd).ok_or(libc::EBADF)?;
-    let name = c"terral-program".as_ptr();
-    let memory: c_int = kernel!(SYS_memfd_create, name, libc::MFD_CLOEXEC);
+    copy_after(&held, c"terral-library", |_| Ok(()))
+}
+
+/// Copies into a memfd of this name once that has been told of.
+fn copy_after(
+    held: &state::Held,
+    name: &CStr,
+    tell: impl FnOnce(c_int) -> Served<()>,
+) -> Served<c_int> {
+    let memory: c_int = kernel!(SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC);
     if memory < 0 {
         return Err(errno());
     }
-    fill(memory, &held).map(|()| memory).inspect_err(|_| {
+    tell(memory).and_then(|()| fill(memory, held)).map(|()| memory).inspect_err(|_| {
         let _: c_int = kernel!(SYS_close, memory);
     })
 }
@@ -188,11 +204,31 @@ unsafe fn run_name(
     arguments: Strings,
     environment: Strings,
 ) -> Served<c_int> {
-    let found = crate::metadata::of_name(name, Last::Followed)?;
-    if found.mode & 0o111 == 0 {
+    may_run(metadata::of_name(name, Last::Followed)?)?;
+    let fd = open::open_name(name, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    // SAFETY: the arrays are the caller's.
+    let failure = unsafe { run_open(fd, given, arguments, environment) };
+    close::close_fd(fd);
+    failure
+}
+
+/// EACCES for what is no file, or not this thread's to run.
+fn may_run(found: Attributes) -> Served<()> {
+    if found.kind != Kind::File {
         return Err(libc::EACCES);
     }
-    let fd = open::open_name(name, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+    metadata::may(&found, libc::X_OK).map(drop)
+}
+
+/// Runs what a descriptor stands for, which may be one of a path only.
+unsafe fn run_descriptor(
+    held: &Held,
+    given: &[u8],
+    arguments: Strings,
+    environment: Strings,
+) -> Served<c_int> {
+    may_run(metadata::of_file(held)?)?;
+    let fd = open::open_again(held, libc::O_RDONLY | libc::O_CLOEXEC)?;
     // SAFETY: the arrays are the caller's.
     let failure = unsafe { run_open(fd, given, arguments, environment) };
     close::close_fd(fd);
@@ -209,7 +245,16 @@ unsafe fn run_open(
     let mut line = [0u8; 256];
     match copy_program(fd, &mut line) {
         Ok(memory) => {
+            let path = state::managed(fd).and_then(|held| held.path().ok());
+            let shown = path.map(|path| settings::below_prefix(&path));
+            let shown = Some(shown.as_deref().unwrap_or(given));
             // SAFETY: the arrays are the caller's.
+            let served = unsafe { unserved::check_at(memory, c"".as_ptr(), shown, arguments) };
+            if let Err(errno) = served {
+                let _: c_int = kernel!(SYS_close, memory);
+                return Err(errno);
+            }
+            // SAFETY: as above.
             let environment = unsafe { Environment::of_child(environment) };
             let flags = libc::AT_EMPTY_PATH;
             let list = environment.list();
@@ -270,8 +315,9 @@ pub unsafe extern "C" fn execve(
     sharing::all();
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
-        if let Some((fd, _)) = standing_for(path) {
-            return answer(run_open(fd, CStr::from_ptr(path).to_bytes(), arguments, environment));
+        if let Some((_, held)) = standing_for(path) {
+            let given = CStr::from_ptr(path).to_bytes();
+            return answer(run_descriptor(&held, given, arguments, environment));
         }
         by_path!(
             libc::AT_FDCWD,
@@ -310,18 +356,18 @@ unsafe extern "C" fn execveat(
     // SAFETY: the caller promises the strings and arrays.
     unsafe {
         let itself = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
-        if itself && state::managed(dirfd).is_some() {
+        if itself && let Some(held) = state::managed(dirfd) {
             let mut link = [0u8; 32];
-            let link = link_of(dirfd, &mut link).unwrap_or(path);
-            return answer(run_open(
-                dirfd,
-                CStr::from_ptr(link).to_bytes(),
-                arguments,
-                environment,
-            ));
+            let given = CStr::from_ptr(link_of(dirfd, &mut link).unwrap_or(path)).to_bytes();
+            return answer(run_descriptor(&held, given, arguments, environment));
+        }
+        if let Err(errno) = unserved::check_at(dirfd, path, None, arguments) {
+            return answer(Err(errno));
         }
         if itself {
-            return kernel!(SYS_execveat, dirfd, path, arguments, environment, flags);
+            let environment = Environment::of_child(environment);
+            locks::release_for_exec(dirfd, path, flags);
+            return kernel!(SYS_execveat, dirfd, path, arguments, environment.list(), flags);
         }
         by_path!(
             dirfd,

@@ -96,6 +96,8 @@ unsafe fn on_descriptors(call: &Call) -> Option<c_long> {
             SYS_epoll_ctl => libc::epoll_ctl: 0 1 2 3;
             SYS_sendmsg => libc::sendmsg: 0 1 2;
             SYS_sendmmsg => libc::sendmmsg: 0 1 2 3;
+            SYS_setrlimit => libc::setrlimit: 0 1;
+            SYS_prlimit64 => libc::prlimit: 0 1 2 3;
         )
     }
 }

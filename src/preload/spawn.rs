@@ -93,6 +93,10 @@ unsafe extern "C" fn posix_spawnp(
             return launch(child, program, actions, attributes.cast());
         }
     }
+    // SAFETY: the caller promises string and arrays.
+    if let Err(errno) = unsafe { unserved::check_named(file, arguments) } {
+        return errno;
+    }
     // SAFETY: the caller promises the array.
     let built = unsafe { Environment::of_child(environment) };
     let list = built.list();

@@ -8,7 +8,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
-use crate::real::{Served, kernel};
+use crate::path::{PATH_BYTES, link_of};
+use crate::real::{Served, errno, kernel, set_errno};
 use crate::{cwd, settings};
 
 /// Enough of a program to see how it is loaded.
@@ -162,7 +163,80 @@ pub unsafe fn check(path: *const c_char, arguments: *const *const c_char) -> Ser
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    let Some((file, why)) = why(unsafe { CStr::from_ptr(path) }) else { return Ok(()) };
+    unsafe { judge(CStr::from_ptr(path), None, arguments) }
+}
+
+/// The same for a program that is started by descriptors: at `path` below `dirfd`, or `dirfd`
+/// itself if that is empty. `shown` is what it is called, if that is known.
+///
+/// # Safety
+/// As for [`check`].
+pub unsafe fn check_at(
+    dirfd: c_int,
+    path: *const c_char,
+    shown: Option<&[u8]>,
+    arguments: *const *const c_char,
+) -> Served<()> {
+    if !settings::active() || path.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let below = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if below.starts_with(b"/") || (dirfd == libc::AT_FDCWD && !below.is_empty()) {
+        // SAFETY: the caller's promise.
+        return unsafe { check(path, arguments) };
+    }
+    let mut space = [0u8; 32];
+    let Some(link) = link_of(dirfd, &mut space) else { return Ok(()) };
+    // SAFETY: it was just written there, with its zero.
+    let link = unsafe { CStr::from_ptr(link) };
+    let joined = |start: &[u8]| {
+        let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+        CString::new([start, slash, below].concat()).ok()
+    };
+    let mut name = [0u8; PATH_BYTES];
+    let length: isize =
+        kernel!(SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), name.as_mut_ptr(), name.len());
+    let name = shown
+        .map_or_else(|| joined(&name[..length.max(0) as usize]), |shown| CString::new(shown).ok());
+    let Some(read) = joined(link.to_bytes()) else { return Ok(()) };
+    // SAFETY: the caller's promise.
+    unsafe { judge(&read, name, arguments) }
+}
+
+/// The same for a name that is searched for in `PATH`.
+///
+/// # Safety
+/// As for [`check`].
+pub unsafe fn check_named(name: *const c_char, arguments: *const *const c_char) -> Served<()> {
+    // SAFETY: the caller's promise; the environment is a null-terminated array of strings.
+    let (name, search) =
+        unsafe { (CStr::from_ptr(name), settings::find(settings::environment(), b"PATH")) };
+    let search = search.map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
+    let places = search.split(|byte| *byte == b':');
+    let mut paths = places.filter_map(|directory| {
+        let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        CString::new([directory, slash, name.to_bytes()].concat()).ok()
+    });
+    let runs = |path: &CString| {
+        let may: c_int = kernel!(SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::X_OK);
+        may == 0
+    };
+    let before = errno();
+    let found = paths.find(runs);
+    set_errno(before);
+    // SAFETY: the path has its zero, and the caller promises the arguments.
+    found.map_or(Ok(()), |path| unsafe { check(path.as_ptr(), arguments) })
+}
+
+/// What is to be said of the program at `path`, if it is not `shown` as something else.
+unsafe fn judge(
+    path: &CStr,
+    shown: Option<CString>,
+    arguments: *const *const c_char,
+) -> Served<()> {
+    let Some((file, why)) = why(path) else { return Ok(()) };
+    let file = if file.as_c_str() == path { shown.unwrap_or(file) } else { file };
     let file = file.to_string_lossy();
     let fresh = note(&format!("{file}: {why}"));
     // SAFETY: the environment is a null-terminated array of strings.

@@ -430,6 +430,7 @@ fn adopt(state: &mut State) -> Result<()> {
     // Where that cannot be found out now, the drain does first.
     let _ = state.find_published();
     state.find_debts();
+    state.find_running();
     state.open_gate();
     Ok(())
 }

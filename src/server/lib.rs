@@ -18,6 +18,7 @@ mod xattrs;
 
 mod hands;
 mod lingering;
+mod starting;
 
 mod state;
 
@@ -34,6 +35,8 @@ mod eviction;
 mod packing;
 
 mod closing;
+
+mod executing;
 
 mod storage;
 

@@ -104,6 +104,9 @@ impl State {
         if how.directory && !inode.is_directory() {
             return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
         }
+        if writes || how.truncate {
+            self.permit_writing(ino)?;
+        }
         let slot = match inode.kind {
             Kind::File => self.attach(ino)?,
             Kind::Directory | Kind::Symlink => FileSlot(u32::MAX),
@@ -398,6 +401,7 @@ impl State {
         self.permit_truncate(ino)?;
         if let (Target::Path(path), Some(now)) = (target, self.attributes(ino)) {
             self.permit(&now, 2, path)?;
+            self.permit_writing(ino)?;
             if now.size == size {
                 self.lose_set_id(ino);
                 return Ok(());

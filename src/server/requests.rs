@@ -209,6 +209,7 @@ impl State {
             }
             Request::Truncate { target, size } => self.truncate_target(&target, size),
             Request::DropSetId(file) => self.drop_set_id(file),
+            Request::Execute { file, copy } => self.execute(session, file, copy),
             Request::Grant { file, first, count, pages } => {
                 self.grant(session, file, (first, count), pages)
             }

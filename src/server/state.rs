@@ -31,6 +31,7 @@ use crate::lingering::Lingering;
 use crate::locks::Waits;
 use crate::names::Names;
 use crate::sessions::Sessions;
+use crate::starting::Starting;
 use crate::xattrs::Xattrs;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
@@ -103,6 +104,8 @@ pub struct State {
     pub preparer_sleeps: bool,
     /// This file's bytes are just being brought into memory, all of them.
     pub keeping: Option<Ino>,
+    /// Programs that are about to be executed.
+    pub starting: Starting,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Instant, Duration)>,
     pending: Vec<Record>,
@@ -167,6 +170,7 @@ impl State {
             drain_looks: None,
             preparer_sleeps: false,
             keeping: None,
+            starting: Starting::default(),
             sought: None,
             pending: Vec::new(),
             orphans: Vec::new(),

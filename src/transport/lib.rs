@@ -28,5 +28,6 @@ pub mod futex;
 pub mod maps;
 pub mod permission;
 pub mod process;
+pub mod program;
 pub mod requests;
 pub mod socket;

@@ -1,0 +1,36 @@
+//! Programs that are about to be executed: those whose process still has the copy open that it will
+//! become. Not here: what follows from it (`executing`).
+
+use terral_format::ids::{Ino, InstanceId};
+use terral_transport::program::has_copy;
+
+/// All of them, as far as this process of the server was told.
+#[derive(Debug, Default)]
+pub struct Starting(Vec<Copy>);
+
+#[derive(Debug)]
+struct Copy {
+    ino: Ino,
+    pid: u32,
+    descriptor: u32,
+}
+
+impl Starting {
+    /// The process `pid` has a copy of `ino` as this descriptor.
+    pub(crate) fn add(&mut self, instance: InstanceId, ino: Ino, (pid, descriptor): (u32, u32)) {
+        self.forget(instance);
+        self.0.push(Copy { ino, pid, descriptor });
+    }
+
+    /// Whether somebody is about to execute `ino`.
+    pub(crate) fn has(&mut self, instance: InstanceId, ino: Ino) -> bool {
+        self.forget(instance);
+        self.0.iter().any(|copy| copy.ino == ino)
+    }
+
+    /// Those that have been executed by now, or will never be, have closed it.
+    fn forget(&mut self, instance: InstanceId) {
+        let open = |copy: &Copy| has_copy(instance, copy.pid, copy.descriptor) == Some(copy.ino);
+        self.0.retain(open);
+    }
+}
