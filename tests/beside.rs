@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,14 +141,14 @@ impl Beside {
     }
 }
 
-/// What a name stands for: its permissions, and bytes or where a link leads.
+/// What a name stands for: its type and permissions, and bytes or where a link leads.
 #[derive(PartialEq, Eq)]
 struct Entry {
     mode: u32,
     bytes: Vec<u8>,
 }
 
-/// Everything below a directory.
+/// Everything below a directory but sockets, which DIR does not get.
 fn tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
     let mut found = BTreeMap::new();
     let mut directories = vec![root.to_path_buf()];
@@ -157,11 +157,16 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
             let path = entry.expect("entry").path();
             let name = path.strip_prefix(root).expect("below").to_path_buf();
             let metadata = path.symlink_metadata().expect("is there");
+            if metadata.file_type().is_socket() {
+                continue;
+            }
             let bytes = if metadata.is_dir() {
                 directories.push(path);
                 Vec::new()
             } else if metadata.is_symlink() {
                 fs::read_link(path).expect("leads").into_os_string().into_encoded_bytes()
+            } else if metadata.file_type().is_fifo() {
+                Vec::new()
             } else {
                 fs::read(path).expect("reads")
             };

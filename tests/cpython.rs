@@ -19,17 +19,9 @@ const SKIPPED_HERE: &[(&str, &str)] = &[
     ("test.test_shutil.TestCopy.test_copy2_xattr", TRUSTED),
     ("test.test_shutil.TestCopy.test_copyxattr", TRUSTED),
     ("test.test_shutil.TestCopy.test_copyxattr_symlinks", TRUSTED),
-    ("test.test_shutil.TestCopy.test_copyfile_named_pipe", PIPES),
-    ("test.test_shutil.TestCopyTree.test_copytree_named_pipe", PIPES),
-    ("test.test_pathlib.PathTest.test_is_fifo_true", PIPES),
-    ("test.test_pathlib.PathTest.test_is_socket_true", SOCKETS),
-    ("test.test_pathlib.PosixPathTest.test_is_fifo_true", PIPES),
-    ("test.test_pathlib.PosixPathTest.test_is_socket_true", SOCKETS),
 ];
 
 const TRUSTED: &str = "asks first whether root may set trusted.*, which is refused";
-const PIPES: &str = "asks first for a named pipe, which is refused";
-const SOCKETS: &str = "asks first for a socket with a name, which is refused";
 
 /// How a test ended: `passed`, `skipped`, `failed` or `unknown`.
 type Outcomes = BTreeMap<String, &'static str>;

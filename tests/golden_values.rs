@@ -164,6 +164,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::DropSetId(FILE),
         Request::Execute { file: FILE, copy: Some(178) },
         Request::Execute { file: FILE, copy: None },
+        Request::MakeNode { path: b"out/s", kind: Kind::Socket, mode: 0o755, address: b"s" },
         Request::Space,
         Request::Status,
         Request::Safety(b"out/a"),
@@ -276,6 +277,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Space(space),
         Reply::Status(Box::new(status)),
         Reply::Safety(Box::new(safety)),
+        Reply::Node(Ino(155)),
     ]
 }
 
@@ -456,6 +458,7 @@ fn snapshot_records() -> Vec<Record> {
         NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
         NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
         NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
+        NameOperation::MakeFifo { path: b"u".to_vec(), mode: 0o620 },
         NameOperation::Exchange {
             from: b"u".to_vec(),
             to: b"v".to_vec(),

@@ -181,23 +181,37 @@ fn trees_are_copied_in_listed_and_copied_out() {
     let serve = Serve::start(to.path());
     let home = tempfile::tempdir().expect("directory");
     let make = "mkdir -p case/sub/deep empty && cd case && printf one > a && printf two > sub/b \
-                && : > sub/deep/c && ln -s ../a sub/link && chmod 700 a && mkfifo pipe";
+                && : > sub/deep/c && ln -s ../a sub/link && chmod 700 a && mkfifo -m 600 pipe";
     let made = Command::new("sh").args(["-c", make]).current_dir(home.path()).status();
     assert!(made.expect("sh").success());
     let refused = serve.terral(&["put", "case", "case"]).current_dir(home.path()).output();
     assert!(said(&refused.expect("terral")).contains("-r copies it"));
+    let socket = home.path().join("case/socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("binds"));
     let put = serve.terral(&["put", "-r", "case", "case"]).current_dir(home.path()).output();
     let put = put.expect("terral");
-    assert!(said(&put).contains("case/pipe: neither file nor directory"), "{}", said(&put));
+    assert!(said(&put).contains("case/socket: a device or a socket: left out"), "{}", said(&put));
     assert_eq!(put.status.code(), Some(1), "one was left out");
-    fs::remove_file(home.path().join("case/pipe")).expect("removes");
+    fs::remove_file(socket).expect("removes");
     let listed = serve.says(&["ls", "-R", "case"]);
-    assert_eq!(listed, "a\nsub/\nsub/b\nsub/deep/\nsub/deep/c\nsub/link\n");
+    assert_eq!(listed, "a\npipe\nsub/\nsub/b\nsub/deep/\nsub/deep/c\nsub/link\n");
+    let long = serve.says(&["ls", "-l", "case"]);
+    assert!(long.lines().any(|line| line.starts_with("prw-------") && line.ends_with(" pipe")));
+    serve.says(&["wait", "case/pipe"]);
+    let stat = serve.says(&["stat", "case/pipe"]);
+    assert!(stat.contains("FIFO, mode 0600") && stat.contains("as it is now"), "{stat}");
     serve.says(&["mkdir", "-p", "new/below"]);
     assert!(!serve.terral(&["mkdir", "new"]).output().expect("terral").status.success());
     assert_eq!(serve.says(&["ls"]), "case/\nnew/\n");
     let copy = home.path().join("copy");
     serve.says(&["get", "-r", "case", copy.to_str().expect("text")]);
+    for (name, kept) in [("copy/pipe", true), ("case/pipe", false)] {
+        let pipe = home.path().join(name);
+        let found = fs::symlink_metadata(&pipe).expect("is there");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&found.permissions());
+        assert_eq!(mode, 0o10600, "{name}, copied: {kept}");
+        fs::remove_file(pipe).expect("removes");
+    }
     let mut diff = Command::new("diff");
     diff.args(["-r", "--no-dereference", "case", "copy"]).current_dir(home.path());
     let same = diff.output().expect("diff");

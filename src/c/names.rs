@@ -25,6 +25,17 @@ pub struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64, "terral.h says 64 bytes");
 
+/// As `st_mode` has it.
+fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+    }
+}
+
 /// Writes attributes where the caller wants them.
 ///
 /// # Safety
@@ -33,11 +44,7 @@ pub unsafe fn give(from: &terral_client::Attributes, into: *mut Attributes) -> R
     if into.is_null() {
         return Err(invalid("attributes is NULL"));
     }
-    let kind = match from.kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Directory => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-    };
+    let kind = type_bits(from.kind);
     let attributes = Attributes {
         ino: from.ino.0,
         size_bytes: from.size,
@@ -146,11 +153,7 @@ type Each = unsafe extern "C" fn(context: *mut c_void, name: *const c_char, mode
 /// Whether the callback stopped the list before its end.
 fn list(client: &Client, name: &[u8], each: Each, context: *mut c_void) -> Result<bool> {
     for name in client.list(name)? {
-        let kind = match name.kind {
-            Kind::File => libc::S_IFREG,
-            Kind::Directory => libc::S_IFDIR,
-            Kind::Symlink => libc::S_IFLNK,
-        };
+        let kind = type_bits(name.kind);
         let Ok(text) = CString::new(name.name) else { continue };
         // SAFETY: the caller's function, with the caller's context and a string that outlives it.
         if unsafe { each(context, text.as_ptr(), kind) } != 0 {

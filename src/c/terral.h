@@ -56,7 +56,7 @@ typedef struct terral_file terral_file_t;
 struct terral_attributes {
     uint64_t ino;         /* inode number */
     uint64_t size_bytes;  /* 0 for a directory */
-    uint32_t mode;        /* S_IFREG or S_IFDIR, and permission bits */
+    uint32_t mode;        /* as in struct stat: type and permission bits */
     uint32_t links;       /* names; for directories 2 + subdirectories */
     uint32_t uid;         /* owner */
     uint32_t gid;         /* group */
@@ -149,8 +149,8 @@ int terral_rename(terral_t *connection, const char *from, const char *to);
 int terral_mkdir(terral_t *connection, const char *path, mode_t mode);
 int terral_rmdir(terral_t *connection, const char *path);
 
-/* Gets one name of a directory; `mode` is S_IFREG or S_IFDIR. Anything but 0 ends the list. It
- * may call whatever is declared here, and must return: no longjmp, no C++ exception. */
+/* Gets one name of a directory; `mode` is its type, as in struct stat. Anything but 0 ends the
+ * list. It may call whatever is declared here, and must return: no longjmp, no C++ exception. */
 typedef int terral_name_callback(void *context, const char *name, uint32_t mode);
 
 /* Calls `each` for every name but `.` and `..`, in the order of their bytes; the names are those

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File as LocalFile};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FileType, Mode};
 use serde_json::json;
 use terral_client::{Client, ErrorKind, File, Kind, OpenHow, access};
 
@@ -95,6 +96,13 @@ pub fn make_directory(client: &Client, path: &[u8], may_be: bool) -> Result<()> 
     }
 }
 
+/// Makes a local FIFO.
+fn make_fifo(path: &Path, mode: u32) -> std::io::Result<()> {
+    let only = Mode::from_raw_mode(mode);
+    rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, only, 0)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
 /// A copy of a directory and all that is in it.
 pub struct Tree {
     begin: Instant,
@@ -134,12 +142,20 @@ impl Tree {
                 let mode = found.permissions().mode() & 0o777;
                 self.bytes += copy_in(client, &to, &mut file, mode).with_context(shown(&from))?;
                 self.files += 1;
+            } else if kind.is_fifo() {
+                let mode = entry.metadata().with_context(shown(&from))?.permissions().mode();
+                client.make_node(&to, Kind::Fifo, mode & 0o777, b"")?;
+                self.files += 1;
             } else {
-                say(format_args!("{}: neither file nor directory: left out", from.display()));
-                self.skipped += 1;
+                self.leave(&from, "a device or a socket");
             }
         }
         Ok(())
+    }
+
+    fn leave(&mut self, what: &Path, why: &str) {
+        say(format_args!("{}: {why}: left out", what.display()));
+        self.skipped += 1;
     }
 
     /// Copies the directory at `path` out of Terral, as `local`.
@@ -159,6 +175,12 @@ impl Tree {
                     symlink(OsStr::from_bytes(&target), &to).with_context(shown(&to))?;
                     self.files += 1;
                 }
+                Kind::Fifo => {
+                    let mode = client.stat(&from)?.mode & 0o777;
+                    make_fifo(&to, mode).with_context(shown(&to))?;
+                    self.files += 1;
+                }
+                Kind::Socket => self.leave(&to, "a socket"),
                 Kind::File => {
                     let mode = client.stat(&from)?.mode & 0o777;
                     let mut file = LocalFile::create(&to).with_context(shown(&to))?;

@@ -146,7 +146,7 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
     let path = place(&arguments.path)?;
     let own = client.stat_through(&path)?;
     let mut entries: Vec<Entry> = Vec::new();
-    if own.kind == Kind::File {
+    if own.kind != Kind::Directory {
         entries.push((arguments.path.as_os_str().as_bytes().to_vec(), own.kind, Some(own)));
     } else {
         list(arguments, &client, &path, b"", &mut entries)?;
@@ -200,6 +200,8 @@ fn long(found: &Attributes, width: usize) -> String {
         Kind::File => '-',
         Kind::Directory => 'd',
         Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
     };
     format!(
         "{kind}{} {:>2} {} {} {:>width$} {}",

@@ -57,6 +57,8 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
         Kind::File => "file",
         Kind::Directory => "directory",
         Kind::Symlink => "symbolic link",
+        Kind::Fifo => "FIFO",
+        Kind::Socket => "socket",
     };
     let mut rows = vec![
         ("size", format!("{} ({} bytes)", bytes(at.size), count(at.size))),
@@ -94,6 +96,7 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
 
 fn safe(path: &str, safety: &Safety, status: &Status) -> String {
     match (&status.backing, safety.in_backing) {
+        _ if safety.attributes.kind == Kind::Socket => "nowhere else: sockets stay here".into(),
         (Some(backing), true) => format!("in {backing}/{path}, as it is now"),
         (Some(backing), false) => format!(
             "in memory only, until it is in {backing}: survives programs and servers, not a reboot"

@@ -85,16 +85,21 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
 
 /// The files of a path, which may be a directory.
 fn files_below(client: &Client, path: &[u8], files: &mut Vec<Vec<u8>>) -> Result<()> {
-    if client.stat(path)?.kind == Kind::File {
-        files.push(path.to_vec());
-        return Ok(());
+    match client.stat(path)?.kind {
+        Kind::Directory => {}
+        // It is nowhere else, and never will be.
+        Kind::Socket => return Ok(()),
+        _ => {
+            files.push(path.to_vec());
+            return Ok(());
+        }
     }
     for name in client.list(path)? {
         let below = crate::instances::join(path, &name.name);
         match name.kind {
             Kind::File => files.push(below),
             Kind::Directory => files_below(client, &below, files)?,
-            Kind::Symlink => {}
+            Kind::Symlink | Kind::Fifo | Kind::Socket => {}
         }
     }
     Ok(())

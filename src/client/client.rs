@@ -1,20 +1,21 @@
 //! A process's view of one server: names, and the way to files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::capability::Caveat;
-use terral_format::ids::DescriptionSlot;
+use terral_format::ids::{DescriptionSlot, Ino};
 use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
     Spare, Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::kept;
+use terral_transport::{kept, nodes};
 
 use crate::file::File;
 use crate::names::{Followed, shown};
+use crate::nodes::Opened;
 use crate::session::{Connection, unexpected};
 
 /// The connection of this process to a server. Cheap to clone; good in every thread, and in a
@@ -129,7 +130,18 @@ impl Client {
     }
 
     /// Opens or creates a file, or opens a directory to look at.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Special`] if it is a FIFO or a socket, and to be read or written.
     pub fn open(&self, path: &[u8], how: OpenHow) -> Result<File> {
+        self.open_any(path, how)?.into_file()
+    }
+
+    /// As [`Client::open`], also of a FIFO; how to open its object, [`Client::object`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Special`] if it is a socket, and to be read or written.
+    pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
         let done = self.0.open_deferred(path, how).or_else(|| self.0.create_deferred(path, how));
         if done.is_none() && !how.create && self.0.memory.lacks(path) {
             return Err(Error::new(ErrorKind::NotFound, shown(path)));
@@ -138,11 +150,12 @@ impl Client {
             Some(opened) => opened,
             None => match self.0.call(Request::Open { path, how })? {
                 Reply::Opened { description, nonce, file } => Spare { file, description, nonce },
+                Reply::Node(ino) => return Ok(Opened::Fifo(ino)),
                 _ => return Err(unexpected()),
             },
         };
         self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
-        Ok(File::new(self.0.clone(), description, nonce, file))
+        Ok(Opened::File(File::new(self.0.clone(), description, nonce, file)))
     }
 
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.
@@ -156,7 +169,7 @@ impl Client {
             return Err(stale());
         }
         let file = FileRef {
-            ino: terral_format::ids::Ino(words.ino.load(Ordering::SeqCst)),
+            ino: Ino(words.ino.load(Ordering::SeqCst)),
             slot: terral_format::ids::FileSlot(words.file.load(Ordering::SeqCst) as u32),
         };
         Ok(File::new(self.0.clone(), description, nonce, file))
@@ -214,6 +227,51 @@ impl Client {
     /// follows.
     pub fn follow(&self, path: &[u8], last: bool) -> Result<Followed> {
         self.0.follow(path, last)
+    }
+
+    /// Makes a FIFO, or a socket that is bound to `address`, which says what the program calls it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`], and those of making names.
+    pub fn make_node(&self, path: &[u8], kind: Kind, mode: u32, address: &[u8]) -> Result<Ino> {
+        self.0.make_node(path, (kind, mode), address)
+    }
+
+    /// Attributes of a FIFO or socket by its number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadHandle`] if it has no name any more.
+    pub fn node(&self, ino: Ino) -> Result<Attributes> {
+        self.0.node(ino)
+    }
+
+    /// Changes these.
+    ///
+    /// # Errors
+    /// As [`Client::node`].
+    pub fn change_node(&self, ino: Ino, change: Change) -> Result<()> {
+        self.0.change_node(ino, change)
+    }
+
+    /// The path of a FIFO or socket, by one of its names.
+    pub fn node_path(&self, ino: Ino) -> Option<Vec<u8>> {
+        self.0.node_path(ino)
+    }
+
+    /// What the program called a socket when it bound it.
+    pub fn address(&self, ino: Ino) -> Option<Vec<u8>> {
+        self.0.address(ino)
+    }
+
+    /// The directory in which the kernel has the objects of FIFOs and sockets, as this process
+    /// reaches it, and what that of a number is called.
+    pub fn object(&self, ino: Ino) -> (PathBuf, String) {
+        (self.0.nodes(), nodes::name(self.0.id(), ino))
+    }
+
+    /// Whose object has this path of the kernel's, if it is one of this instance.
+    pub fn whose_object(&self, path: &[u8]) -> Option<Ino> {
+        nodes::ino_of(self.0.id(), path)
     }
 
     /// All names of a directory, in order of their bytes, without `.` and `..`.

@@ -237,7 +237,7 @@ impl Connection {
         let fits = match inode.kind {
             Kind::File => !how.directory && self.is_in_memory(&inode, how.truncate),
             Kind::Directory => !writes && !how.create && !inode.is(flag::SPARE),
-            Kind::Symlink => false,
+            Kind::Symlink | Kind::Fifo | Kind::Socket => false,
         };
         (may && fits && !cuts && !runs).then_some(inode)
     }

@@ -297,14 +297,16 @@ impl File {
         Some(ShortPath { bytes, start })
     }
 
-    /// Opens the same file once more, with a description of its own; nothing is made.
-    pub fn reopen(&self, how: OpenHow) -> Result<File> {
+    /// Opens the same once more, with a description of its own; nothing is made. A FIFO that is
+    /// looked at is given as its number, see [`crate::Opened`].
+    pub(crate) fn open_again(&self, how: OpenHow) -> Result<std::result::Result<File, Ino>> {
         self.words()?;
         let file = self.chunks.file;
         match self.connection.call(Request::Reopen { file, how })? {
             Reply::Opened { description, nonce, file } => {
-                Ok(File::new(self.connection.clone(), description, nonce, file))
+                Ok(Ok(File::new(self.connection.clone(), description, nonce, file)))
             }
+            Reply::Node(ino) => Ok(Err(ino)),
             _ => Err(unexpected()),
         }
     }

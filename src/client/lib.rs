@@ -33,6 +33,8 @@ mod deferred;
 
 mod deferred_names;
 
+mod nodes;
+
 mod client;
 
 pub use client::Client;
@@ -40,6 +42,7 @@ pub use file::{File, ShortPath};
 pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
+pub use nodes::Opened;
 pub use terral_format::capability::{Caveat, Operations};
 pub use terral_format::ids::{DescriptionSlot, Ino};
 pub use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};

@@ -67,6 +67,8 @@ pub enum ErrorKind {
     OutOfRange,
     /// A program that runs is not written, and what may be written is not run.
     TextBusy,
+    /// A FIFO or a socket, which is not opened as a file.
+    Special,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -145,6 +147,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::TooBig, 7, "value too long"),
     (ErrorKind::OutOfRange, 34, "length out of range"),
     (ErrorKind::TextBusy, 26, "executed, or open for writing"),
+    (ErrorKind::Special, 6, "a FIFO or a socket"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 16;
 /// Version of the records and messages this build writes, and the only one it reads.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Longest payload.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 

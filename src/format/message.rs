@@ -10,7 +10,7 @@ use crate::locks::{LockKind, LockRange, Locker};
 use crate::person::Person;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;
@@ -156,12 +156,22 @@ pub struct Change {
 /// A time so little ago was now when the change was asked for.
 const MOMENT_NS: u64 = 100_000_000;
 
+fn is_just_now(time: u64, now_ns: u64) -> bool {
+    (now_ns.saturating_sub(MOMENT_NS)..=now_ns).contains(&time)
+}
+
 impl Change {
     /// When it is made, if it is `now_ns`: who sets the time of modification to now means the same
     /// moment.
     pub fn made_ns(&self, now_ns: u64) -> u64 {
-        let just_now = |time: &u64| (now_ns.saturating_sub(MOMENT_NS)..=now_ns).contains(time);
-        self.modified_ns.filter(just_now).unwrap_or(now_ns)
+        self.modified_ns.filter(|time| is_just_now(*time, now_ns)).unwrap_or(now_ns)
+    }
+
+    /// Whether all it does, if it is `now_ns`, is to set both times to now.
+    pub fn is_now(&self, now_ns: u64) -> bool {
+        let now = |time: Option<u64>| time.is_some_and(|time| is_just_now(time, now_ns));
+        let others = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
+        !others && now(self.accessed_ns) && now(self.modified_ns)
     }
 }
 
@@ -211,14 +221,14 @@ pub enum Request<'a> {
     Present(#[serde(borrow)] &'a [u8]),
     /// Attributes of a name or an open file → [`Reply::Attributes`].
     Stat(#[serde(borrow)] Target<'a>),
-    /// Open or create → [`Reply::Opened`].
+    /// Open or create → [`Reply::Opened`], or [`Reply::Node`] for a FIFO.
     Open {
         /// Which.
         path: &'a [u8],
         /// How.
         how: OpenHow,
     },
-    /// Open an open file once more, with a description of its own → [`Reply::Opened`].
+    /// Open an open file once more, with a description of its own → as [`Request::Open`].
     Reopen {
         /// Which.
         file: FileRef,
@@ -408,6 +418,17 @@ pub enum Request<'a> {
         /// which is only read.
         copy: Option<u32>,
     },
+    /// Make a FIFO or a socket → [`Reply::Node`].
+    MakeNode {
+        /// Where.
+        path: &'a [u8],
+        /// Which of the two.
+        kind: Kind,
+        /// Permission bits, umask already taken off.
+        mode: u32,
+        /// Of a socket that is bound: its address as the program gave it, at most 108 bytes.
+        address: &'a [u8],
+    },
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -446,9 +467,10 @@ impl Request<'_> {
             Request::Stage { .. }
             | Request::Execute { .. }
             | Request::Map { stores: false, .. } => Operations::READ,
-            Request::MakeDirectory { .. } | Request::Link { .. } | Request::MakeLink { .. } => {
-                Operations::CREATE
-            }
+            Request::MakeDirectory { .. }
+            | Request::Link { .. }
+            | Request::MakeLink { .. }
+            | Request::MakeNode { .. } => Operations::CREATE,
             Request::RemoveDirectory(_) | Request::Unlink(_) => Operations::REMOVE,
             Request::Rename { .. } => Operations::CREATE.and(Operations::REMOVE),
             Request::Change { .. }
@@ -492,6 +514,7 @@ impl Request<'_> {
             | Request::Rename { .. }
             | Request::Link { .. }
             | Request::MakeLink { .. }
+            | Request::MakeNode { .. }
             | Request::Execute { .. } => true,
             _ => false,
         }
@@ -526,6 +549,7 @@ impl Request<'_> {
                 | Request::Rename { .. }
                 | Request::Link { .. }
                 | Request::MakeLink { .. }
+                | Request::MakeNode { .. }
                 | Request::SetXattr { .. }
         )
     }
@@ -540,6 +564,22 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Symlink,
+    /// A FIFO: what it carries is the kernel's.
+    Fifo,
+    /// A socket: the same.
+    Socket,
+}
+
+impl Kind {
+    /// Whether the kernel has an object for it, in the instance's own directory.
+    pub fn is_node(self) -> bool {
+        matches!(self, Kind::Fifo | Kind::Socket)
+    }
+
+    /// Whether its inode has a text: what a link says, or a socket's address.
+    pub fn has_text(self) -> bool {
+        matches!(self, Kind::Symlink | Kind::Socket)
+    }
 }
 
 /// Attributes as `stat(2)` has them.
@@ -574,7 +614,7 @@ pub struct Name {
     pub name: Vec<u8>,
     /// Inode number; 0 if only the backing knows it so far.
     pub ino: Ino,
-    /// File or directory.
+    /// What it stands for.
     pub kind: Kind,
 }
 
@@ -739,4 +779,6 @@ pub enum Reply {
     Status(Box<Status>),
     /// Where a file's bytes are.
     Safety(Box<Safety>),
+    /// The number of a FIFO or a socket: the kernel has what it stands for.
+    Node(Ino),
 }

@@ -66,7 +66,7 @@ pub fn generation_of(ino: Ino) -> u64 {
     ino.0 >> INDEX_BITS
 }
 
-/// A file, directory, symbolic link, or further name of a file.
+/// What a name stands for, or a further name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Its number; 0 in a free slot.
@@ -91,7 +91,8 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes; of a file with a record, see its header.
+    /// Bytes, also of a link's target or a socket's address; of a file with a record, see its
+    /// header.
     pub size: u64,
     /// Last read, nanoseconds since 1970; see `size`.
     pub accessed_ns: u64,
@@ -101,8 +102,8 @@ pub struct Inode {
     pub changed_ns: u64,
     /// Its record in shared memory.
     pub slot: Option<FileSlot>,
-    /// A directory's first child, a link's target in the heap, the slot of an alias's file, or
-    /// where a packed file's bytes are.
+    /// A directory's first child, in the heap a link's target or a socket's address, the slot of an
+    /// alias's file, or where a packed file's bytes are.
     pub below: u32,
     /// Next child of the same directory.
     pub after: u32,
@@ -130,7 +131,7 @@ fn pair(low: u32, high: u32) -> u64 {
 
 /// Word of a slot that begins with the permission bits.
 const MODE_WORD: usize = 4;
-const KINDS: [Kind; 3] = [Kind::File, Kind::Directory, Kind::Symlink];
+const KINDS: [Kind; 5] = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
 
 impl Inode {
     /// One with these attributes and nothing else.
@@ -201,7 +202,7 @@ impl Inode {
             hash: low(words[2]),
             next: high(words[2]),
             mode: words[3] as u16,
-            kind: KINDS[(words[3] >> 16) as usize % 4 % KINDS.len()],
+            kind: KINDS[(words[3] >> 16) as usize % 8 % KINDS.len()],
             name_bytes: (words[3] >> 24) as u8,
             links: high(words[3]),
             uid: low(words[4]),
@@ -239,7 +240,11 @@ impl Inode {
             links: self.links,
             uid: self.uid,
             gid: self.gid,
-            size: if self.is_directory() { 4096 } else { self.size },
+            size: match self.kind {
+                Kind::Directory => 4096,
+                Kind::Socket => 0,
+                _ => self.size,
+            },
             accessed_ns: self.accessed_ns,
             modified_ns: self.modified_ns,
             changed_ns: self.changed_ns,
@@ -504,14 +509,15 @@ impl<'a> Table<'a> {
         Some(start)
     }
 
-    /// Where a symbolic link leads, unless the server is just changing it.
+    /// Where a symbolic link leads, or the address of a socket, unless the server is just changing
+    /// it.
     pub fn target(&self, ino: Ino) -> Option<Vec<u8>> {
         let (inode, target) = self.read(index_of(ino), |inode| {
             let mut target = vec![0; (inode.size as usize).min(PATH_MAX)];
             self.text(inode.below, &mut target);
             target
         })?;
-        (inode.ino == ino && inode.kind == Kind::Symlink).then_some(target)
+        (inode.ino == ino && inode.kind.has_text()).then_some(target)
     }
 
     /// The children of a directory that the table has, at most so many, in no order, unless the

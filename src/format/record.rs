@@ -46,7 +46,7 @@ pub enum Record {
         /// What it did.
         totals: Totals,
     },
-    /// A new file, directory or symbolic link.
+    /// A new file, directory, symbolic link, FIFO or socket.
     Made {
         /// Where.
         parent: Ino,
@@ -64,7 +64,7 @@ pub enum Record {
         gid: u32,
         /// When.
         time_ns: u64,
-        /// What a symbolic link says.
+        /// What a symbolic link says, or the address that a socket is bound to.
         target: Vec<u8>,
     },
     /// A name found in the backing.
@@ -499,6 +499,13 @@ pub enum NameOperation {
         /// Its value; `None` removes it.
         value: Option<Vec<u8>>,
     },
+    /// Make a FIFO with these permission bits.
+    MakeFifo {
+        /// Where.
+        path: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+    },
 }
 
 /// An inode in a snapshot.
@@ -518,7 +525,7 @@ pub struct InodeImage {
     pub backed_bytes: u64,
     /// A directory that was in the backing before.
     pub overlay: bool,
-    /// What a symbolic link says.
+    /// What a symbolic link says, or the address of a socket.
     pub target: Vec<u8>,
     /// Where a packed file's bytes are.
     pub packed: Option<u32>,

@@ -18,6 +18,8 @@ pub fn mode(attributes: &Attributes) -> u32 {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,
         Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
     };
     kind | (attributes.mode & 0o7777)
 }
@@ -28,11 +30,16 @@ fn blocks(attributes: &Attributes) -> u64 {
     bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / 512)
 }
 
+/// The device of everything under the prefix.
+pub fn device() -> libc::dev_t {
+    libc::makedev(0, DEVICE_MINOR)
+}
+
 /// As `stat` shows them.
 pub fn stat(attributes: &Attributes) -> libc::stat {
     // SAFETY: stat is plain data; all zero is a value of it.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_dev = libc::makedev(0, DEVICE_MINOR);
+    stat.st_dev = device();
     stat.st_ino = attributes.ino.0;
     stat.st_nlink = attributes.links.into();
     stat.st_mode = mode(attributes);

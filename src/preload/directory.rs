@@ -113,6 +113,8 @@ impl Stream {
             Kind::File => libc::DT_REG,
             Kind::Directory => libc::DT_DIR,
             Kind::Symlink => libc::DT_LNK,
+            Kind::Fifo => libc::DT_FIFO,
+            Kind::Socket => libc::DT_SOCK,
         };
         // Names that only the backing knows so far have no number, and 0 would hide them.
         let ino = if listed.ino.0 == 0 { u64::MAX - at as u64 } else { listed.ino.0 };

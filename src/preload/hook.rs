@@ -112,7 +112,7 @@ pub fn way_to(name: &Name<'_>) -> Result<(), c_int> {
     match connect::with(|client| client.stat(above))?.kind {
         Kind::Directory => Ok(()),
         Kind::Symlink => Err(libc::ELOOP),
-        Kind::File => Err(libc::ENOTDIR),
+        Kind::File | Kind::Fifo | Kind::Socket => Err(libc::ENOTDIR),
     }
 }
 
@@ -133,7 +133,8 @@ fn looked_up(first: Where<'_>, last: Last) -> Result<(), c_int> {
             let path = [&path[..], b"\0"].concat();
             let look = |name: Name<'_>| match connect::with(|client| client.stat(name.path))?.kind {
                 Kind::Symlink if last.follows(&name) => Err(libc::ELOOP),
-                Kind::File if name.directory => Err(libc::ENOTDIR),
+                Kind::Symlink | Kind::Directory => Ok(()),
+                _ if name.directory => Err(libc::ENOTDIR),
                 _ => Ok(()),
             };
             // SAFETY: the path ends with the zero that was put there.

@@ -42,9 +42,11 @@ mod locks;
 
 mod close;
 
-mod open;
-
 mod attributes;
+
+mod fifos;
+
+mod open;
 
 mod metadata;
 
@@ -64,6 +66,7 @@ mod flagged;
 mod links;
 mod names;
 mod nodes;
+mod peers;
 mod polls;
 mod refused;
 mod sockets;

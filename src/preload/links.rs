@@ -14,7 +14,7 @@ use crate::metadata::of_name;
 use crate::path::{Name, PATH_BYTES, Space, standing_for};
 use crate::real::{Served, answer, kernel};
 use crate::state::Held;
-use crate::{connect, memory, metadata, settings};
+use crate::{connect, fifos, memory, metadata, settings};
 
 /// Copies what a link says; what does not fit is cut off, as Linux has it.
 fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
@@ -26,12 +26,7 @@ fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
 fn told_of(held: &Held) -> Vec<u8> {
     match held.path() {
         Ok(path) => settings::below_prefix(&path),
-        Err(_) => format!(
-            "{}/#{} (deleted)",
-            String::from_utf8_lossy(settings::prefix()),
-            held.file.ino().0
-        )
-        .into_bytes(),
+        Err(_) => settings::gone(held.file.ino().0),
     }
 }
 
@@ -75,7 +70,14 @@ unsafe extern "C" fn readlinkat(
             dirfd,
             path,
             Last::Itself,
-            |at, path| kernel!(SYS_readlinkat, at, path, buffer, room),
+            |at, path| {
+                let count = kernel!(SYS_readlinkat, at, path, buffer, room);
+                fifos::named(buffer, count).map_or(count, |text| {
+                    // What the kernel has written goes away.
+                    let rest = vec![0; usize::try_from(count).unwrap_or(0)];
+                    answer(give(&rest, buffer, room).and_then(|_| give(&text, buffer, room)))
+                })
+            },
             |name| if room == 0 {
                 Err(libc::EINVAL)
             } else {

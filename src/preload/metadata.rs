@@ -11,7 +11,7 @@ use crate::hook::{Last, by_fd, by_open_fd, by_path};
 use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, kernel};
 use crate::state::{self, Managed};
-use crate::{attributes, connect, memory};
+use crate::{attributes, connect, fifos, memory};
 
 /// Attributes of a name; ELOOP if it is a link to be followed, ENOTDIR if it asks for a directory
 /// and is none.
@@ -19,7 +19,8 @@ pub fn of_name(name: &Name<'_>, last: Last) -> Served<Attributes> {
     let found = connect::with(|client| client.stat(name.path))?;
     match found.kind {
         Kind::Symlink if last.follows(name) => Err(libc::ELOOP),
-        Kind::File | Kind::Symlink if name.directory => Err(libc::ENOTDIR),
+        Kind::Directory => Ok(found),
+        _ if name.directory => Err(libc::ENOTDIR),
         _ => Ok(found),
     }
 }
@@ -47,13 +48,18 @@ pub unsafe fn without_name(dirfd: c_int, path: *const c_char, flags: c_int) -> O
     }
 }
 
+/// Whether a path with these flags stands for the descriptor it is relative to.
+fn is_itself(path: *const c_char, flags: c_int) -> bool {
+    flags & libc::AT_EMPTY_PATH != 0 && memory::get(path) == Ok(0)
+}
+
 fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
     memory::put(attributes::stat(&found?), to).map(|()| 0)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    by_fd!(fd, kernel!(SYS_fstat, fd, to), |held| fill(of_file(&held), to))
+    by_fd!(fd, fifos::shown(fd, to, kernel!(SYS_fstat, fd, to)), |held| fill(of_file(&held), to))
 }
 
 #[unsafe(no_mangle)]
@@ -71,7 +77,10 @@ unsafe extern "C" fn fstatat(
         dirfd,
         path,
         Last::by(flags),
-        |at, path| kernel!(SYS_newfstatat, at, path, to, flags),
+        |at, path| {
+            let told = kernel!(SYS_newfstatat, at, path, to, flags);
+            if is_itself(path, flags) { fifos::shown(at, to, told) } else { told }
+        },
         |name| fill(of_name(&name, Last::by(flags)), to)
     )
 }
@@ -108,7 +117,10 @@ unsafe extern "C" fn statx(
         dirfd,
         path,
         Last::by(flags),
-        |at, path| kernel!(SYS_statx, at, path, flags, mask, to),
+        |at, path| {
+            let told = kernel!(SYS_statx, at, path, flags, mask, to);
+            if is_itself(path, flags) { fifos::shown_extended(at, to, told) } else { told }
+        },
         |name| fill_extended(of_name(&name, Last::by(flags)), to)
     )
 }
@@ -186,7 +198,10 @@ fn to_owner(user: uid_t, group: gid_t) -> Change {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
-    by_open_fd!(fd, kernel!(SYS_fchmod, fd, mode), |held| change_file(&held, to_mode(mode)))
+    let by_kernel = || kernel!(SYS_fchmod, fd, mode);
+    by_open_fd!(fd, fifos::changed(fd, to_mode(mode), by_kernel), |held| {
+        change_file(&held, to_mode(mode))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -232,7 +247,8 @@ unsafe extern "C" fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
-    by_open_fd!(fd, kernel!(SYS_fchown, fd, user, group), |held| {
+    let by_kernel = || kernel!(SYS_fchown, fd, user, group);
+    by_open_fd!(fd, fifos::changed(fd, to_owner(user, group), by_kernel), |held| {
         change_file(&held, to_owner(user, group))
     })
 }

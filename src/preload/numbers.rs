@@ -94,10 +94,18 @@ unsafe fn on_descriptors(call: &Call) -> Option<c_long> {
             SYS_splice => libc::splice: 0 1 2 3 4 5;
             SYS_poll => libc::poll: 0 1 2;
             SYS_epoll_ctl => libc::epoll_ctl: 0 1 2 3;
+            SYS_sendto => libc::sendto: 0 1 2 3 4 5;
             SYS_sendmsg => libc::sendmsg: 0 1 2;
             SYS_sendmmsg => libc::sendmmsg: 0 1 2 3;
             SYS_setrlimit => libc::setrlimit: 0 1;
             SYS_prlimit64 => libc::prlimit: 0 1 2 3;
+            SYS_recvfrom => libc::recvfrom: 0 1 2 3 4 5;
+            SYS_recvmsg => libc::recvmsg: 0 1 2;
+            SYS_recvmmsg => libc::recvmmsg: 0 1 2 3 4;
+            SYS_accept => libc::accept: 0 1 2;
+            SYS_accept4 => libc::accept4: 0 1 2 3;
+            SYS_getsockname => libc::getsockname: 0 1 2;
+            SYS_getpeername => libc::getpeername: 0 1 2;
         )
     }
 }

@@ -6,12 +6,12 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{File, OpenHow, access, descriptor, own_files};
+use terral_client::{File, Ino, OpenHow, Opened, access, descriptor, own_files};
 
 use crate::hook::{Last, by_path, way_to};
 use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, answer, kernel, set_errno};
-use crate::{close, connect, settings, state};
+use crate::{close, connect, fifos, settings, state};
 
 const UNREAD: u32 = u32::MAX;
 static UMASK: AtomicU32 = AtomicU32::new(UNREAD);
@@ -59,6 +59,8 @@ unsafe extern "C" fn umask(mask: libc::mode_t) -> libc::mode_t {
     kernel!(SYS_umask, mask)
 }
 
+/// How often a FIFO may go just before it is opened.
+const ATTEMPTS: u32 = 100;
 /// Flags that the kernel's descriptor of a file is opened with, and keeps through `exec`.
 const CARRIED: c_int = libc::O_CLOEXEC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOFOLLOW;
 /// Flags that it is given, and may change; of the others [`state::Managed`] knows.
@@ -121,15 +123,38 @@ fn meaningful(flags: c_int) -> c_int {
     if flags & libc::O_PATH != 0 { flags & FOR_PATH } else { flags }
 }
 
+/// What an open came to.
+pub enum Open {
+    /// This descriptor.
+    Descriptor(c_int),
+    /// A FIFO, which [`fifos::open`] opens, outside of any call that is served.
+    Fifo(Ino),
+}
+
 /// Opens a name under the prefix; ELOOP if a link is in the way.
-pub fn open_name(name: &Name<'_>, flags: c_int, mode: u32) -> Served<c_int> {
+pub fn open_any(name: &Name<'_>, flags: c_int, mode: u32) -> Served<Open> {
     let flags = meaningful(flags);
     let how = how(name, flags, mode)?;
-    let opened = connect::with(|client| client.open(name.path, how));
+    let opened = connect::with(|client| client.open_any(name.path, how));
     if opened.as_ref().is_err_and(|errno| *errno == libc::ELOOP) && flags & libc::O_NOFOLLOW != 0 {
         return Err(not_followed(name, flags));
     }
-    hold(opened?, flags)
+    held(opened?, flags)
+}
+
+/// The same for who wants a file, and not to wait for the other end of a FIFO: EACCES.
+pub fn open_name(name: &Name<'_>, flags: c_int, mode: u32) -> Served<c_int> {
+    match open_any(name, flags, mode)? {
+        Open::Descriptor(fd) => Ok(fd),
+        Open::Fifo(_) => Err(libc::EACCES),
+    }
+}
+
+fn held(opened: Opened, flags: c_int) -> Served<Open> {
+    match opened {
+        Opened::File(file) => hold(file, flags).map(Open::Descriptor),
+        Opened::Fifo(ino) => Ok(Open::Fifo(ino)),
+    }
 }
 
 /// The errno for a link that is not to be followed; ELOOP is for those on the way, too.
@@ -176,7 +201,10 @@ pub fn open_again(held: &state::Managed, flags: c_int) -> Served<c_int> {
     let flags = meaningful(flags & !libc::O_CREAT);
     let file = Name { absolute: b"", path: b"", directory: false, dots: false, up: false };
     let how = how(&file, flags, 0)?;
-    hold(connect::serve(|| held.file.reopen(how))?, flags)
+    match self::held(connect::serve(|| held.file.reopen(how))?, flags)? {
+        Open::Descriptor(fd) => Ok(fd),
+        Open::Fifo(ino) => fifos::open(ino, flags),
+    }
 }
 
 /// What Linux refuses before it looks at the path: a file without a name that is not to be written,
@@ -184,6 +212,39 @@ pub fn open_again(held: &state::Managed, flags: c_int) -> Served<c_int> {
 fn asks_nonsense(flags: c_int) -> bool {
     let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     unnamed && (flags & libc::O_CREAT != 0 || flags & libc::O_ACCMODE == libc::O_RDONLY)
+}
+
+/// Opens what a path leads to, and waits for the other end of a FIFO.
+fn open_path(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
+    for _ in 0..ATTEMPTS {
+        let mut fifo = None;
+        let fd = by_path!(
+            dirfd,
+            path,
+            last(meaningful(flags)),
+            |at, path| {
+                let fd: c_int = kernel!(SYS_openat, at, path, flags, mode);
+                if fd >= 0 {
+                    state::foreign(fd);
+                }
+                fd
+            },
+            |name| Ok(match open_any(&name, flags, mode)? {
+                Open::Descriptor(fd) => fd,
+                Open::Fifo(ino) => {
+                    fifo = Some(ino);
+                    -1
+                }
+            })
+        );
+        match fifo.map(|ino| fifos::open(ino, flags)) {
+            None => return fd,
+            // It lost its last name meanwhile: there is another thing of that name, or none.
+            Some(Err(libc::ENOENT)) => {}
+            Some(opened) => return answer(opened),
+        }
+    }
+    answer(Err(libc::ENOENT))
 }
 
 /// `openat`, for every hook that opens.
@@ -195,19 +256,7 @@ pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_
     if let Some((_, held)) = unsafe { standing_for(path) } {
         return answer(open_again(&held, flags));
     }
-    let fd = by_path!(
-        dirfd,
-        path,
-        last(meaningful(flags)),
-        |at, path| {
-            let fd: c_int = kernel!(SYS_openat, at, path, flags, mode);
-            if fd >= 0 {
-                state::foreign(fd);
-            }
-            fd
-        },
-        |name| open_name(&name, flags, mode)
-    );
+    let fd = open_path(dirfd, path, flags, mode);
     let both = libc::O_CREAT | libc::O_DIRECTORY;
     if fd < 0 && flags & (both | libc::O_PATH) == both {
         // Linux looks at the flags before it looks at the path.

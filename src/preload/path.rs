@@ -492,7 +492,7 @@ impl<'a> Buffer<'a> {
     fn step_up(&mut self) -> Result<Option<Vec<u8>>, c_int> {
         match connect::with(|client| client.stat(self.path())).map(|found| found.kind) {
             Ok(Kind::Directory) => {}
-            Ok(Kind::File) => return Err(libc::ENOTDIR),
+            Ok(Kind::File | Kind::Fifo | Kind::Socket) => return Err(libc::ENOTDIR),
             Ok(Kind::Symlink) | Err(libc::ELOOP) => {
                 return Ok(Some([&expand(self.path(), true)?, &b"/.."[..]].concat()));
             }

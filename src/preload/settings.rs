@@ -179,6 +179,12 @@ pub fn below_prefix(path: &[u8]) -> Vec<u8> {
     [prefix(), slash, path].concat()
 }
 
+/// What the kernel's own link of a descriptor says whose file has no name any more, by its number.
+/// Only if [`active`].
+pub fn gone(ino: u64) -> Vec<u8> {
+    [prefix(), format!("/#{ino} (deleted)").as_bytes()].concat()
+}
+
 /// The instance directory. Only if [`active`].
 pub fn instance() -> &'static Path {
     Path::new(OsStr::from_bytes(INSTANCE.get()))

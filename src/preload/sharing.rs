@@ -3,7 +3,8 @@
 //! Invariants: a descriptor of ours that somebody else may have, too, is locked, so that the kernel
 //! can say who is left (see `terral_transport::descriptor`). One that never left its number needs
 //! no lock: its process closes it, or dies.
-//! Not here: copies of numbers (`close`), and programs that replace their own process (`exec`).
+//! Not here: copies of numbers (`close`), what is sent over sockets (`sockets`), and programs that
+//! replace their own process (`exec`).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -103,30 +104,4 @@ const NO_SPACE: c_int = 1;
 unsafe extern "C" fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
     all();
     libc_call!(c"wordexp" as Expand, NO_SPACE, words, into, flags)
-}
-
-// Passing over sockets.
-
-type Send = unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> isize;
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
-    // SAFETY: the caller promises the struct.
-    if unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen > 0) {
-        all();
-    }
-    libc_call!(c"sendmsg" as Send, -1, fd, message, flags)
-}
-
-type SendMany = unsafe extern "C" fn(c_int, *mut libc::mmsghdr, c_uint, c_int) -> c_int;
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sendmmsg(
-    fd: c_int,
-    messages: *mut libc::mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    all();
-    libc_call!(c"sendmmsg" as SendMany, -1, fd, messages, count, flags)
 }

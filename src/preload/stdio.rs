@@ -106,17 +106,37 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FIL
             stream_on(fd, flags, text)
         }));
     }
-    by_path!(
+    let mut fifo = false;
+    let stream = by_path!(
         libc::AT_FDCWD,
         path,
         wanted.map_or(Last::Followed, open::last),
         |_at, path| libc_call!(c"fopen" as Function, ptr::null_mut(), path, mode),
         |name| {
             let flags = wanted?;
-            let fd = open::open_name(&name, flags, 0o666)?;
-            stream_on(fd, flags, text)
+            match open::open_any(&name, flags, 0o666)? {
+                open::Open::Descriptor(fd) => stream_on(fd, flags, text),
+                open::Open::Fifo(_) => {
+                    fifo = true;
+                    Err(libc::ENXIO)
+                }
+            }
         }
-    )
+    );
+    if fifo { answer(wanted.and_then(|flags| on_fifo(path, flags, mode))) } else { stream }
+}
+
+/// A stream on a FIFO, which is opened where that may take long.
+fn on_fifo(path: *const c_char, flags: c_int, mode: *const c_char) -> Served<*mut FILE> {
+    let fd = open::open_at(libc::AT_FDCWD, path, flags, 0o666);
+    if fd < 0 {
+        return Err(errno());
+    }
+    // It may be a file by now.
+    // SAFETY: the caller's string.
+    checked(unsafe { fdopen(fd, mode) }).inspect_err(|_| {
+        close::close_fd(fd);
+    })
 }
 
 /// Whether a descriptor open for `access` will do for a stream with these flags.

@@ -12,7 +12,7 @@ use terral_client::{Change, File, OpenHow, access};
 use crate::hook::{Last, by_path};
 use crate::metadata::{Target, change, without_name};
 use crate::real::{Served, answer, kernel};
-use crate::{connect, memory, state};
+use crate::{connect, fifos, memory, state};
 
 const NS: u64 = 1_000_000_000;
 
@@ -68,7 +68,7 @@ fn touch(target: &Target<'_>) -> Served<c_int> {
         Target::Name(name, _) => {
             connect::with(|client| client.open(name.path, how).and_then(touched))
         }
-        Target::File(held) => connect::serve(|| held.file.reopen(how).and_then(touched)),
+        Target::File(held) => connect::serve(|| touched(held.file.reopen(how)?.into_file()?)),
     }
     .map(|()| 0)
 }
@@ -140,7 +140,13 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
     }
     match set_file(fd, &given) {
         Some(answer) => answer,
-        None => kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0),
+        None => {
+            let by_kernel = || kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0);
+            wanted(&given).map_or_else(
+                |errno| answer(Err(errno)),
+                |change| fifos::changed(fd, change, by_kernel),
+            )
+        }
     }
 }
 

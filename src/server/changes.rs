@@ -4,7 +4,8 @@
 //! Invariants, of the backing as it is once all that is owed is done: a file that it knows is there
 //! under all of its names. One that it does not know yet, or that starts anew, may have an older
 //! file under its first name, which it will replace in one step, and has nothing under the others:
-//! they become links to it when it is published. Directories and symbolic links are owed at once.
+//! they become links to it when it is published. Directories, symbolic links and FIFOs are owed at
+//! once. A socket is never there.
 
 use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Change, Kind};
@@ -39,7 +40,9 @@ fn there(name: &Inode, inode: &Inode) -> There {
 
 /// What the backing has under a name that is taken over, as [`NameOperation::Rename`] says it.
 fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
-    let Some((name, inode)) = replaced else { return Some(0) };
+    let Some((name, inode)) = replaced.filter(|(_, inode)| inode.kind != Kind::Socket) else {
+        return Some(0);
+    };
     // The others keep further names, come to be there later, or are no files.
     let there = inode.kind == Kind::File && there(name, inode) == There::Same { shared: false };
     inode.published.filter(|_| there).map(|known| known.inode)
@@ -53,7 +56,11 @@ impl Names {
         }
         let Some(path) = self.path(new.ino) else { return };
         match new.kind {
-            Kind::File => {}
+            Kind::File | Kind::Socket => {}
+            Kind::Fifo => {
+                self.owe(NameOperation::MakeFifo { path: path.clone(), mode: new.mode });
+                self.owe_owner(path, new);
+            }
             Kind::Directory => {
                 self.owe(NameOperation::MakeDirectory { path: path.clone(), mode: new.mode });
                 self.owe_owner(path, new);
@@ -73,7 +80,7 @@ impl Names {
             return;
         }
         // Giving a file away may take set-id bits off.
-        let mode = (new.kind == Kind::Directory).then_some(new.mode);
+        let mode = (new.kind != Kind::Symlink).then_some(new.mode);
         let (uid, gid) = (Some(new.uid), Some(new.gid));
         let change = Change { mode, uid, gid, ..Change::default() };
         self.owe(NameOperation::Change { path, ino: new.ino, change });
@@ -343,7 +350,7 @@ impl Names {
         self.lose_name(other.ino, index_of(name.ino), time_ns).then_some(other.ino)
     }
 
-    /// A file that the backing does not know has taken the name of another, which is `path`.
+    /// What the backing does not know has taken the name of another, which is `path`.
     fn replace(
         &mut self,
         moved: &Inode,
@@ -352,7 +359,7 @@ impl Names {
         to: Place<'_>,
         path: Vec<u8>,
     ) {
-        let first = moved.ino == inode.ino;
+        let first = moved.ino == inode.ino && inode.kind == Kind::File;
         if first {
             self.leave_older(inode.ino);
         }
@@ -363,7 +370,7 @@ impl Names {
             // The backing's file of the new name stays until ours takes its place, whole.
             self.inherit(other, inode.ino);
         } else {
-            // What keeps other names, or is a link, is no version that ours could replace.
+            // What keeps other names, or is no file, is no version that ours could replace.
             self.owe_replaced(other, there, path, to);
         }
     }

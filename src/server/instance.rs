@@ -27,6 +27,7 @@ use terral_store::memory::Memory;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
 use terral_transport::lock;
+use terral_transport::nodes;
 use terral_transport::process::{self, Process};
 use terral_transport::region::Region;
 
@@ -99,7 +100,8 @@ fn is_lent(directory: &Path) -> bool {
 /// Opens what clients use of an instance to those of its clients that become other users.
 pub fn lend(directory: &Path) -> Result<()> {
     let shared = [("open", 0o711), ("tables", 0o644), ("headers", 0o666), ("pages", 0o666)];
-    for (name, mode) in shared.into_iter().chain([("socket", 0o666)]) {
+    let shared = shared.into_iter().chain([("socket", 0o666), (nodes::DIRECTORY, 0o1733)]);
+    for (name, mode) in shared {
         let path = directory.join(name);
         if is_lent(directory) {
             let mode = std::fs::Permissions::from_mode(mode);
@@ -189,6 +191,7 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
         .map_err(|e| failed(&headers)(e.into()))?;
     make_directory(&directory.join("open"), 0o700)?;
     make_directory(&directory.join("shadow"), 0o555)?;
+    make_directory(&directory.join(nodes::DIRECTORY), 0o700)?;
     let log = Log::create(log_path, &[Record::Began(began.clone())])?;
     let instance = assemble(options, lock, log, began, &[])?;
     instance.state.names.show(instance.state.starts);

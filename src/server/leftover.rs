@@ -148,6 +148,7 @@ fn paths(operation: &NameOperation) -> Vec<Vec<u8>> {
         NameOperation::MakeDirectory { path, .. }
         | NameOperation::Unlink { path, .. }
         | NameOperation::MakeLink { path, .. }
+        | NameOperation::MakeFifo { path, .. }
         | NameOperation::RemoveDirectory { path }
         | NameOperation::Change { path, .. }
         | NameOperation::SetXattr { path, .. } => vec![path.clone()],

@@ -43,6 +43,7 @@ mod storage;
 mod operations;
 
 mod links;
+mod nodes;
 
 mod deferred;
 

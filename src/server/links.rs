@@ -140,7 +140,9 @@ impl State {
     /// What a symbolic link says.
     pub fn read_link(&mut self, path: &[u8]) -> Result<Reply> {
         let ino = self.resolve(path)?;
+        let link = self.names.inode(ino).is_some_and(|inode| inode.kind == Kind::Symlink);
         let refused = || Error::new(ErrorKind::Invalid, shown(path));
-        self.names.target(ino).map(Reply::LinkTarget).ok_or_else(refused)
+        let target = link.then(|| self.names.target(ino)).flatten();
+        target.map(Reply::LinkTarget).ok_or_else(refused)
     }
 }

@@ -40,7 +40,9 @@ pub struct Openers {
 
 /// Whether the backing has an inode under its names as soon as all that is owed is done.
 pub(crate) fn is_known(inode: &Inode) -> bool {
-    inode.kind != Kind::File || (inode.published.is_some() && !inode.is(flag::REWRITTEN))
+    let whole = inode.published.is_some() && !inode.is(flag::REWRITTEN);
+    // Sockets never get there: their programs end with the machine, if not before.
+    inode.kind != Kind::Socket && (inode.kind != Kind::File || whole)
 }
 
 /// All names of one server.
@@ -184,9 +186,9 @@ impl Names {
         })
     }
 
-    /// What a symbolic link says.
+    /// What a symbolic link says; of a socket, its address.
     pub fn target(&self, ino: Ino) -> Option<Vec<u8>> {
-        let inode = self.inode(ino).filter(|inode| inode.kind == Kind::Symlink)?;
+        let inode = self.inode(ino).filter(|inode| inode.kind.has_text())?;
         Some(self.inodes.target(&inode))
     }
 
@@ -523,7 +525,6 @@ impl Names {
 
     fn image(&self, inode: &Inode) -> InodeImage {
         let parent = self.inodes.at(inode.parent).ino;
-        let symlink = inode.kind == Kind::Symlink;
         InodeImage {
             attributes: inode.attributes(),
             name: inode.is(flag::NAMED).then(|| (parent, self.inodes.name(inode))),
@@ -532,7 +533,7 @@ impl Names {
             rewritten: inode.is(flag::REWRITTEN),
             backed_bytes: inode.backed_bytes,
             overlay: inode.is(flag::OVERLAY),
-            target: if symlink { self.inodes.target(inode) } else { Vec::new() },
+            target: if inode.kind.has_text() { self.inodes.target(inode) } else { Vec::new() },
             packed: inode.is(flag::PACKED).then_some(inode.below),
             spare: inode.is(flag::SPARE),
         }

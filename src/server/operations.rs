@@ -13,6 +13,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::authn::now_ns;
 use crate::lookup::shown;
+use crate::names::is_known;
 use crate::state::State;
 use crate::storage::LARGE_BYTES;
 
@@ -20,6 +21,8 @@ use crate::storage::LARGE_BYTES;
 pub(crate) const SET_GROUP: u16 = 0o2000;
 /// What is in a directory with this bit is removed by its owner or the directory's only.
 const STICKY: u16 = 0o1000;
+/// `w` of permission bits.
+const WRITE: u32 = 2;
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;
 
@@ -104,12 +107,19 @@ impl State {
         if how.directory && !inode.is_directory() {
             return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
         }
+        let opens = u64::from(how.access) & (access::READ | access::WRITE) != 0;
+        if inode.kind.is_node() && opens {
+            return self.open_node(&inode, path);
+        }
+        if how.truncate && inode.kind != Kind::File {
+            return Err(Error::new(ErrorKind::Invalid, shown(path)));
+        }
         if writes || how.truncate {
             self.permit_writing(ino)?;
         }
         let slot = match inode.kind {
             Kind::File => self.attach(ino)?,
-            Kind::Directory | Kind::Symlink => FileSlot(u32::MAX),
+            _ => FileSlot(u32::MAX),
         };
         let file = FileRef { ino, slot };
         if how.truncate {
@@ -367,9 +377,8 @@ impl State {
     /// Who gives an executable file away takes its set-id bits off, root too, and also if it stays
     /// whose it is (chown(2)): a change of nothing is such a one.
     pub(crate) fn without_set_id(&self, ino: Ino, change: Change) -> Change {
-        let Some(inode) = self.names.inode(ino).filter(|inode| inode.kind == Kind::File) else {
-            return change;
-        };
+        let bits = |inode: &Inode| inode.kind == Kind::File || inode.kind.is_node();
+        let Some(inode) = self.names.inode(ino).filter(bits) else { return change };
         let timed = change.accessed_ns.is_some() || change.modified_ns.is_some();
         if change.mode.is_some() || timed {
             return change;
@@ -416,7 +425,8 @@ impl State {
         let kind = match self.names.inode(ino).map(|inode| inode.kind) {
             Some(Kind::Directory) => ErrorKind::IsDirectory,
             Some(Kind::Symlink) => ErrorKind::Link,
-            _ => return Ok(()),
+            Some(Kind::Fifo | Kind::Socket) => ErrorKind::Invalid,
+            Some(Kind::File) | None => return Ok(()),
         };
         Err(Error::new(kind, shown(&self.names.path(ino).unwrap_or_default())))
     }
@@ -428,6 +438,10 @@ impl State {
         let gives_away = change.uid.is_some_and(|uid| uid != is.uid)
             || change.gid.is_some_and(|gid| gid != is.gid && !self.person.is_in(gid));
         if self.person.is_root() || (self.person.owns(&is) && !gives_away) {
+            return Ok(());
+        }
+        // Who may write to it may say that it is used now (utimensat(2)). Files are opened.
+        if is.kind.is_node() && change.is_now(now_ns()) && self.person.may(&is, WRITE) {
             return Ok(());
         }
         Err(not_permitted(&self.names.path(ino).unwrap_or_default()))
@@ -479,7 +493,7 @@ impl State {
         let memory_bytes = inode.slot.map_or(0, |slot| self.resident(slot).0);
         let owed_bytes = inode.slot.map_or(0, |slot| self.owed_bytes(slot));
         let debt = self.debts.get(ino);
-        let known = inode.published.is_some() || inode.is_directory();
+        let known = inode.published.is_some() || (inode.kind != Kind::File && is_known(&inode));
         Ok(Safety {
             attributes,
             memory_bytes,

@@ -28,6 +28,9 @@ pub fn bring(
         NameOperation::MakeLink { path, target } => {
             within(state, backing, path, || backing.make_link(path, target))
         }
+        NameOperation::MakeFifo { path, mode } => {
+            within(state, backing, path, || backing.make_fifo(path, *mode))
+        }
         NameOperation::RemoveDirectory { path } => backing.remove_directory(path),
         NameOperation::Unlink { path, keeps: None } => backing.unlink(path),
         NameOperation::Unlink { path, keeps: Some(ino) } => unlink_one(state, backing, path, *ino),

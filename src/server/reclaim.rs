@@ -388,6 +388,7 @@ impl State {
         if let Some(slot) = inode.slot {
             self.ram.detach(slot);
         }
+        self.bury_node(inode);
         self.names.forget(ino);
         self.unlock_gone(ino);
         self.xattrs.forget(ino);

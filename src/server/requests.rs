@@ -184,6 +184,9 @@ impl State {
             Request::Xattr { target, name } => return self.xattr(&target, name),
             Request::XattrNames { target, after } => return self.xattr_names(&target, after),
             Request::Open { path, how } => return self.open(session, path, how),
+            Request::MakeNode { path, kind, mode, address } => {
+                return self.make_node(path, (kind, mode), address);
+            }
             Request::List { path, after } => return self.list(path, after),
             Request::Spares { count, kernel } => return self.spares(session, count, kernel),
             Request::Space => return Ok(Reply::Space(self.space())),

@@ -50,14 +50,15 @@ impl State {
         let path = self.names.path(ino).unwrap_or_default();
         let missing = || Error::new(ErrorKind::NotFound, shown(&path));
         let inode = self.names.inode(ino).ok_or_else(missing)?;
-        if inode.kind == Kind::Symlink && want == WRITE {
+        let kept = matches!(inode.kind, Kind::File | Kind::Directory);
+        if !kept && want == WRITE {
             let kind = ErrorKind::Unauthorized;
             return Err(Error { kind, errno: kind.to_errno(), context: shown(&path) });
         }
         if want != 0 {
             self.permit(&inode.attributes(), want, &path)?;
         }
-        if inode.kind != Kind::Symlink {
+        if kept {
             self.find_xattrs(ino)?;
         }
         Ok(inode)

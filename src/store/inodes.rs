@@ -104,7 +104,7 @@ impl Inodes {
         self.text(inode.name_at, inode.name_bytes.into())
     }
 
-    /// What a symbolic link says.
+    /// What a symbolic link says, or the address of a socket.
     pub fn target(&self, inode: &Inode) -> Vec<u8> {
         self.text(inode.below, inode.size as usize)
     }
@@ -139,7 +139,7 @@ impl Inodes {
     // Changing.
 
     /// Puts an inode into its slot, with a name in a directory unless the name is empty, and with
-    /// what it says if it is a symbolic link.
+    /// the text of its kind.
     pub fn insert(&mut self, mut inode: Inode, place: Place<'_>, target: &[u8]) {
         let index = index_of(inode.ino);
         if !self.exists(index.max(index_of(place.0))) {
@@ -232,7 +232,7 @@ impl Inodes {
         if inode.is(flag::NAMED) {
             self.unname(index);
         }
-        if inode.kind == terral_format::message::Kind::Symlink {
+        if inode.kind.has_text() {
             self.heap.give(inode.below, granules(inode.size as usize));
         }
         self.count -= 1;

@@ -26,6 +26,7 @@ pub mod lock;
 pub mod descriptor;
 pub mod futex;
 pub mod maps;
+pub mod nodes;
 pub mod permission;
 pub mod process;
 pub mod program;

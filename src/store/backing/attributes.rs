@@ -3,7 +3,7 @@
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, fchown};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -54,7 +54,7 @@ pub(super) fn same_file(one: &File, other: &File) -> std::io::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// Attributes and look of a file, directory or symbolic link; `None` for anything else.
+/// Attributes and look of a file, directory, symbolic link or FIFO; `None` for anything else.
 pub(super) fn found(metadata: &Metadata) -> Option<Found> {
     let kind = if metadata.is_file() {
         Kind::File
@@ -62,6 +62,8 @@ pub(super) fn found(metadata: &Metadata) -> Option<Found> {
         Kind::Directory
     } else if metadata.is_symlink() {
         Kind::Symlink
+    } else if metadata.file_type().is_fifo() {
+        Kind::Fifo
     } else {
         return None;
     };

@@ -25,6 +25,7 @@ pub fn check<B: Backing>(make: impl Fn() -> B) {
     names_can_be_repeated(&make());
     symbolic_links_are_themselves(&make());
     any_target_can_be_linked_to(&make());
+    fifos_are_names_without_bytes(&make());
     a_symbolic_link_is_a_version_like_any(&make());
     a_file_gets_further_names(&make());
     names_change_places(&make());
@@ -300,6 +301,29 @@ fn any_target_can_be_linked_to(backing: &dyn Backing) {
     for target in [&b""[..], b"a\0b"] {
         assert_eq!(kind(backing.make_link(b"link", target)), Some(ErrorKind::Invalid));
     }
+}
+
+fn fifos_are_names_without_bytes(backing: &dyn Backing) {
+    put(backing, b"file", b"bytes", None);
+    for _ in 0..2 {
+        backing.make_fifo(b"fifo", 0o4626).expect("make, twice");
+    }
+    assert_eq!(kind(backing.make_fifo(b"file", 0o600)), Some(ErrorKind::Exists));
+    assert_eq!(kind(backing.make_fifo(b"none/fifo", 0o600)), Some(ErrorKind::NotFound));
+    let found = backing.stat(b"fifo").expect("stat").attributes;
+    assert_eq!((found.kind, found.mode, found.size), (Kind::Fifo, 0o4626, 0));
+    assert_eq!(backing.list(b"").expect("list")[0].kind, Kind::Fifo);
+    assert_eq!(kind(backing.read(b"fifo", 0, &mut [0])), Some(ErrorKind::Unsupported));
+    let change = Change { mode: Some(0o600), modified_ns: Some(77), ..Change::default() };
+    backing.change(b"fifo", change).expect("change");
+    backing.link(b"fifo", b"second").expect("link");
+    backing.rename(b"fifo", b"moved").expect("rename");
+    let found = backing.stat(b"moved").expect("stat").attributes;
+    assert_eq!((found.mode, found.modified_ns, found.links), (0o600, 77, 2));
+    let done = put(backing, b"moved", b"ours", None);
+    assert_eq!(done.conflict.as_deref(), Some(&b"moved.theirs-1"[..]));
+    backing.unlink(b"second").expect("unlink");
+    assert_eq!(backing.stat(b"moved.theirs-1").expect("kept").attributes.kind, Kind::Fifo);
 }
 
 fn a_symbolic_link_is_a_version_like_any(backing: &dyn Backing) {

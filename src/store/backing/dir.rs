@@ -47,10 +47,14 @@ impl Dir {
     fn found(&self, what: &str, path: &[u8], file: &File) -> Result<Found> {
         let metadata = file.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
         found(&metadata).ok_or_else(|| {
-            let why = "neither a file nor a directory nor a symbolic link";
-            let context = format!("{what} {}: {why}", self.root.full(path));
-            Error::new(ErrorKind::Unsupported, context)
+            let why = "a device or a socket";
+            self.unsupported(what, path, why)
         })
+    }
+
+    fn unsupported(&self, what: &str, path: &[u8], why: &str) -> Error {
+        let context = format!("{what} {}: {why}", self.root.full(path));
+        Error::new(ErrorKind::Unsupported, context)
     }
 
     /// Renames where no rename is possible: a file to another file system.
@@ -92,12 +96,22 @@ impl Dir {
             FileType::RegularFile => Some(Kind::File),
             FileType::Directory => Some(Kind::Directory),
             FileType::Symlink => Some(Kind::Symlink),
+            FileType::Fifo => Some(Kind::Fifo),
             _ => None,
         }
     }
 
-    /// The error where a kind of link was asked for, which a file system need not have.
-    fn no_link(&self, what: &str, path: &[u8], error: &std::io::Error) -> Error {
+    /// Gives what was just made all of its permission bits.
+    fn set_made(&self, what: &str, path: &[u8], place: &Place, mode: u32) -> Result<()> {
+        let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
+        let gone = || fail(Errno::NOENT.into());
+        let made = place.look().map_err(|errno| fail(errno.into()))?.ok_or_else(gone)?;
+        let mode = Some(mode);
+        Dir::set(&made, &Change { mode, ..Change::default() }).map_err(fail)
+    }
+
+    /// The error where a kind of name was asked for, which a file system need not have.
+    fn no_such_kind(&self, what: &str, path: &[u8], error: &std::io::Error) -> Error {
         let mut failure = self.root.failed_io(what, path, error);
         // EPERM, EMLINK, ENOSYS, EOPNOTSUPP.
         if matches!(failure.errno, 1 | 31 | 38 | 95) {
@@ -164,8 +178,10 @@ impl Backing for Dir {
         // Without NONBLOCK the open of a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let file = insist(&self.root, &[path], || self.root.open_at("read", path, flags))?;
-        if self.found("read", path, &file)?.attributes.kind == Kind::Directory {
-            return Err(self.root.failed("read", path, Errno::ISDIR));
+        match self.found("read", path, &file)?.attributes.kind {
+            Kind::Directory => return Err(self.root.failed("read", path, Errno::ISDIR)),
+            Kind::Fifo => return Err(self.unsupported("read", path, "a FIFO")),
+            _ => {}
         }
         read_full(&file, offset, buffer).map_err(|error| self.root.failed_io("read", path, &error))
     }
@@ -201,13 +217,7 @@ impl Backing for Dir {
         match rustix::fs::mkdirat(&place.directory, &*place.name, whole) {
             Err(Errno::EXIST) if self.stat(path)?.attributes.kind == Kind::Directory => Ok(()),
             Err(error) => Err(self.root.failed(what, path, error)),
-            Ok(()) => {
-                let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
-                let gone = || fail(Errno::NOENT.into());
-                let made = place.look().map_err(|errno| fail(errno.into()))?.ok_or_else(gone)?;
-                let mode = Some(mode);
-                Dir::set(&made, &Change { mode, ..Change::default() }).map_err(fail)
-            }
+            Ok(()) => self.set_made(what, path, &place, mode),
         }
     }
 
@@ -227,13 +237,25 @@ impl Backing for Dir {
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
         let what = "make the symbolic link";
         let place = self.root.place(what, path)?;
-        links::make_link(&place, target).map_err(|error| self.no_link(what, path, &error.into()))
+        links::make_link(&place, target)
+            .map_err(|error| self.no_such_kind(what, path, &error.into()))
+    }
+
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
+        let what = "make the FIFO";
+        let place = self.root.place(what, path)?;
+        let whole = Mode::from_raw_mode(mode & 0o777);
+        match rustix::fs::mknodat(&place.directory, &*place.name, FileType::Fifo, whole, 0) {
+            Err(Errno::EXIST) if self.stat(path)?.attributes.kind == Kind::Fifo => Ok(()),
+            Err(error) => Err(self.no_such_kind(what, path, &error.into())),
+            Ok(()) => self.set_made(what, path, &place, mode),
+        }
     }
 
     fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
         insist(&self.root, &[from, to], || {
             let (old, new) = (self.root.place("link", from)?, self.root.place("link", to)?);
-            links::link(&old, &new).map_err(|error| self.no_link("link to", to, &error))
+            links::link(&old, &new).map_err(|error| self.no_such_kind("link to", to, &error))
         })
     }
 

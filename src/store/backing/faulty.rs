@@ -184,6 +184,11 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.make_link(path, target)
     }
 
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
+        self.faults.pass("injected: make FIFO")?;
+        self.inner.make_fifo(path, mode)
+    }
+
     fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
         self.faults.pass("injected: link")?;
         self.inner.link(from, to)

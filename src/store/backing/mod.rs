@@ -92,7 +92,7 @@ pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 /// with [`STAGING`], [`ErrorKind::Invalid`] and [`ErrorKind::NameTooLong`] for what cannot be
 /// a path, [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`] (also where a symbolic link is on
 /// the way), [`ErrorKind::IsDirectory`] as in POSIX, and [`ErrorKind::Unsupported`] for anything
-/// but files, directories and symbolic links: devices, sockets, pipes.
+/// but files, directories, symbolic links and FIFOs: devices and sockets.
 pub trait Backing: Send + Sync {
     /// The store's name, for messages.
     fn describe(&self) -> String;
@@ -100,12 +100,12 @@ pub trait Backing: Send + Sync {
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
     fn stat(&self, path: &[u8]) -> Result<Found>;
 
-    /// The files, directories and symbolic links in `path`, in order of their bytes, with inode
-    /// number 0. What [`Backing::stat`] would refuse, and what belongs to the staging, is left out.
+    /// The names in `path`, in order of their bytes, with inode number 0. What [`Backing::stat`]
+    /// would refuse, and what belongs to the staging, is left out.
     fn list(&self, path: &[u8]) -> Result<Vec<Name>>;
 
     /// Reads bytes of a file from `offset`; fewer than asked for only at its end. Of a symbolic
-    /// link: [`ErrorKind::Loop`].
+    /// link: [`ErrorKind::Loop`]; of a FIFO: [`ErrorKind::Unsupported`].
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Starts a whole new version of a file, or goes on with what an earlier process of the same
@@ -148,8 +148,15 @@ pub trait Backing: Send + Sync {
     /// that cannot be, [`ErrorKind::Unsupported`] if it has no symbolic links.
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()>;
 
-    /// Gives the file (or symbolic link) `from` the further name `to`, in place of whatever else
-    /// but a directory has it. If it is the same file already, nothing changes.
+    /// Makes a FIFO with exactly these permission bits. One that exists is left as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if something else is there, [`ErrorKind::Unsupported`] if the store
+    /// has no FIFOs.
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()>;
+
+    /// Gives what is at `from`, but a directory, the further name `to`, in place of whatever else
+    /// but a directory has it. If it is the same already, nothing changes.
     ///
     /// # Errors
     /// [`ErrorKind::IsDirectory`] if either is a directory, [`ErrorKind::CrossDevice`] between file
@@ -166,7 +173,7 @@ pub trait Backing: Send + Sync {
     /// [`ErrorKind::Exists`] if somebody made that name meanwhile.
     fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()>;
 
-    /// Removes the name of a file or symbolic link. One that is missing is no error.
+    /// Removes the name of anything but a directory. One that is missing is no error.
     fn unlink(&self, path: &[u8]) -> Result<()>;
 
     /// Moves a name, over an existing one if there is one. A missing `from` is

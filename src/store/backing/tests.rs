@@ -317,7 +317,7 @@ fn an_exchange_by_renames_overwrites_nothing() {
 }
 
 #[test]
-fn only_files_directories_and_links_show() {
+fn sockets_do_not_show() {
     let (directory, backing) = directory();
     let socket = directory.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(socket).expect("bind");
@@ -326,7 +326,7 @@ fn only_files_directories_and_links_show() {
 }
 
 #[test]
-fn a_pipe_does_not_hang_the_reader() {
+fn a_fifo_does_not_hang_the_reader() {
     let (directory, backing) = directory();
     let name = directory.path().join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
