@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use acknowledged::{Acknowledged, differs, work};
-use beside::built;
+use acknowledged::{Acknowledged, work};
+use beside::{built, compiled};
 use random::Random;
 use rustix::process::Signal;
 
@@ -29,7 +29,7 @@ fn role() {
     let Some((role, log)) = process::role() else { return };
     match role.as_str() {
         "worker" => work(&log),
-        "verifier" => drop(Acknowledged::read(&log).verify()),
+        "verifier" => drop(Acknowledged::read(&log).verify(&acknowledged::home())),
         other => panic!("no role {other}"),
     }
 }
@@ -164,22 +164,42 @@ fn kill_all(run: &mut Child, random: &mut Random) {
     run.wait().expect("was killed");
 }
 
+/// Several at once bring what is left, and some of them are killed meanwhile.
+fn recover_at_once(left: &str, random: &mut Random) {
+    until("everything is brought", || {
+        let recovers = (0..2).map(|_| terral().args(["recover", left]).spawn().expect("starts"));
+        let mut recovers: Vec<Child> = recovers.collect();
+        if random.below(2) == 0 {
+            std::thread::sleep(Duration::from_micros(random.below(60_000)));
+            kill_all(&mut recovers.remove(0), random);
+        }
+        for output in recovers.into_iter().map(ended) {
+            let late = said(&output).contains("no such instance");
+            assert!(output.status.success() || late, "{}", said(&output));
+        }
+        !is_left(left)
+    });
+}
+
 #[test]
 fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
+    let kills = std::env::var("TERRAL_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     let home = Home::new();
-    let log = home.path("log");
+    let (log, hand) = (home.path("log"), compiled("hand", home.0.path()));
     File::create(&log).expect("makes");
     let mut random = Random::new("takeover");
-    let mut taken = 0;
+    let (mut taken, mut recovered) = (0, 0);
     let worker = |role: &str| {
         let mut command = run_to(&home.to());
-        command.arg("--").arg(std::env::current_exe().expect("own path"));
+        command.args(["--memory", acknowledged::MEMORY, "--"]);
+        command.arg(std::env::current_exe().expect("own path"));
         command.args(["--exact", "role", "--nocapture"]);
         command.env(process::ROLE, role).env("TERRAL_TEST_INSTANCE", &log);
+        command.env(acknowledged::HAND, &hand);
         command
     };
     let verified = || fs::read_to_string(&log).expect("a log").matches("verified").count();
-    for round in 0..20 {
+    for round in 0..kills {
         let mut run = worker("worker").spawn().expect("starts");
         until("a run that has verified", || {
             if run.try_wait().expect("a child").is_some() {
@@ -190,21 +210,39 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
         if verified() <= round {
             panic!("round {round}: {}", said(&ended(run)));
         }
-        std::thread::sleep(Duration::from_micros(random.below(400_000)));
-        taken += usize::from(instance_of(run.id()).is_some());
+        // A file that does not fit into memory takes longer than most rounds last.
+        let life_us = if round % 8 == 7 { 3_000_000 } else { 400_000 };
+        std::thread::sleep(Duration::from_micros(random.below(life_us)));
+        let instance = instance_of(run.id());
         kill_all(&mut run, &mut random);
+        taken += usize::from(instance.is_some());
+        if let Some(left) = instance.filter(|left| random.below(4) == 0 && is_left(left)) {
+            recover_at_once(&left, &mut random);
+            Acknowledged::read(&log).verify(&home.to());
+            recovered += 1;
+        }
     }
     let last = output(&mut worker("verifier"));
     let summary = summary(&last);
-    assert_eq!(summary["earlier"][0]["taken_over"], true, "{summary}");
-    assert!(taken > 10, "servers were alive in {taken} rounds only");
-    let Acknowledged { mut model, open } = Acknowledged::read(&log);
-    let plain = differs(&model, &home.to());
-    if let (Some(why), Some(step)) = (plain, open) {
-        step.apply(&mut model);
-        assert_eq!(differs(&model, &home.to()), None, "without {step:?}: {why}");
-    }
+    assert!(taken > kills / 2, "servers were alive in {taken} rounds only");
+    let text = fs::read_to_string(&log).expect("a log");
+    let done = |step: &str| text.matches(&format!("begins {step} ")).count();
+    let steps = ["append", "replace", "store", "rename", "exchange", "remove", "nameless"];
+    let steps = steps.map(|step| format!("{step} {}", done(step))).join(", ");
+    println!(
+        "{kills} kills, {recovered} times recovered; {steps}; {} kept their names or \
+              ended nameless",
+        text.matches("nameless\n").count()
+    );
+    Acknowledged::read(&log).verify(&home.to());
     assert!(!home.to().join(".terral").exists());
+    let held: u64 = fs::read_dir(home.to())
+        .expect("lists")
+        .map(|entry| entry.expect("entry").metadata().expect("is there").len())
+        .sum();
+    let used = summary["server"]["memory_used_bytes"].as_u64().expect("is said");
+    assert!(used <= held + (32 << 20), "{used} bytes used, {held} by files: {summary}");
+    assert_eq!(summary["server"]["open"], 0, "descriptions of the dead: {summary}");
 }
 
 #[test]
