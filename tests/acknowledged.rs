@@ -10,8 +10,6 @@ use std::process::{Command, Stdio};
 
 use crate::random::Random;
 
-/// Environment variable that names the program `hand`.
-pub const HAND: &str = "TERRAL_TEST_HAND";
 /// What the memory is bound to where [`work`] runs: less than a file without a name has.
 pub const MEMORY: &str = "128M";
 /// What such a file has, if it may.
@@ -110,7 +108,8 @@ impl Step {
         }
     }
 
-    fn take(&self, home: &Path, lost_its_name: impl FnMut()) {
+    /// Does it; `hand` is the program in C.
+    fn take(&self, home: &Path, hand: &Path, lost_its_name: impl FnMut()) {
         match self {
             Step::Append(name, seed) => {
                 let file = OpenOptions::new().append(true).create(true).open(home.join(name));
@@ -122,10 +121,10 @@ impl Step {
                 fs::rename(home.join("new"), home.join(name)).expect("renames");
             }
             Step::Store(name, seed, at) => {
-                hand(home, &["store", name, &at.to_string()], &block(*seed));
+                by_hand(hand, home, &["store", name, &at.to_string()], &block(*seed));
             }
             Step::Rename(name, to) => drop(fs::rename(home.join(name), home.join(to))),
-            Step::Exchange(name, to) => hand(home, &["exchange", name, to], b""),
+            Step::Exchange(name, to) => by_hand(hand, home, &["exchange", name, to], b""),
             Step::Remove(name) => drop(fs::remove_file(home.join(name))),
             Step::Nameless(seed) => nameless(&home.join(NAMELESS), *seed, lost_its_name),
         }
@@ -163,8 +162,8 @@ impl Step {
 }
 
 /// Has the program in C do what is not in Rust's library.
-fn hand(home: &Path, arguments: &[&str], input: &[u8]) {
-    let mut hand = Command::new(std::env::var_os(HAND).expect("the program"));
+fn by_hand(hand: &Path, home: &Path, arguments: &[&str], input: &[u8]) {
+    let mut hand = Command::new(hand);
     hand.args(arguments).current_dir(home).stdin(Stdio::piped());
     let mut hand = hand.spawn().expect("starts");
     hand.stdin.take().expect("piped").write_all(input).expect("it reads");
@@ -211,10 +210,11 @@ pub struct Acknowledged {
     pub open: Option<Step>,
     /// A file without a name must not have one again.
     lost_its_name: bool,
+    hand: PathBuf,
 }
 
 impl Acknowledged {
-    /// What this log says.
+    /// What this log says; the program `hand` is beside it.
     pub fn read(log: &Path) -> Acknowledged {
         let (mut model, mut open, mut lost_its_name) = (Model::new(), None::<Step>, true);
         for line in fs::read_to_string(log).expect("a log").lines() {
@@ -226,7 +226,7 @@ impl Acknowledged {
             }
             lost_its_name = line == "nameless" || !matches!(open, Some(Step::Nameless(_)));
         }
-        Acknowledged { model, open, lost_its_name }
+        Acknowledged { model, open, lost_its_name, hand: hand_of(log) }
     }
 
     /// Asserts that all is there; whether the open step was done. One that was begun is done.
@@ -246,7 +246,7 @@ impl Acknowledged {
             (before, after) => {
                 let begun = step.is_begun(&self.model, home);
                 assert!(begun, "{step:?}: without it: {before:?}; with it: {after:?}");
-                step.take(home, || ());
+                step.take(home, &self.hand, || ());
                 assert_eq!(differs(&model, home), None);
                 Some(true)
             }
@@ -299,9 +299,14 @@ pub fn work(path: &Path) {
     loop {
         let step = Step::random(&mut random, &home);
         say(&format!("begins {}", step.text()));
-        step.take(&home, || say("nameless"));
+        step.take(&home, &hand_of(path), || say("nameless"));
         say("done");
     }
+}
+
+/// The program in C, which is beside the log.
+fn hand_of(log: &Path) -> PathBuf {
+    log.with_file_name("hand")
 }
 
 /// Where the files are.

@@ -5,35 +5,15 @@
 mod files;
 mod process;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use files::{WRITE, open};
+use process::Bench;
 use terral_client::{Caveat, Client, ErrorKind, Operations};
 
-struct Bench {
-    home: tempfile::TempDir,
-    server: process::Process,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let home = tempfile::tempdir_in("/dev/shm").expect("room");
-        let server = process::start_server(&home.path().join("instance"), None);
-        Bench { home, server }
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.home.path().join("instance")
-    }
-
     fn connect(&self) -> Client {
         Client::connect(&self.instance()).expect("connects")
-    }
-
-    fn restart(&mut self) {
-        self.server.kill();
-        self.server = process::start_server(&self.instance(), None);
     }
 }
 
@@ -137,7 +117,5 @@ fn a_narrowed_process_defers_nothing_that_it_may_not_do() {
 
 #[test]
 fn role() {
-    if let Some((_, instance)) = process::role() {
-        process::serve(&instance, 64);
-    }
+    process::play(64, &[]);
 }

@@ -18,9 +18,7 @@ use terral_client::{Client, Drain, OpenHow, RenameHow, access};
 
 #[test]
 fn role() {
-    if let Some((_, instance)) = process::role() {
-        process::serve(&instance, 256);
-    }
+    process::play(256, &[]);
 }
 
 struct Bench {

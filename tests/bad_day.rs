@@ -7,11 +7,11 @@ mod process;
 mod random;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
+use process::Home;
 use random::Random;
 use rustix::process::Signal;
 use terral_client::{Client, OpenHow, RenameHow};
@@ -21,26 +21,16 @@ const MEMORY_MIB: u64 = 1024;
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, MEMORY_MIB),
-        "writer" => writer(&instance),
-        "appender" => appender(&instance),
-        "visitor" => drop(open(&Client::connect(&instance).expect("connects"), "visited")),
-        other => panic!("no role {other}"),
-    }
-}
-
-struct Home(tempfile::TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Home(tempfile::tempdir_in("/dev/shm").expect("room"))
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.0.path().join("instance")
-    }
+    process::play(
+        MEMORY_MIB,
+        &[
+            ("writer", writer),
+            ("appender", appender),
+            ("visitor", |instance| {
+                drop(open(&Client::connect(instance).expect("connects"), "visited"))
+            }),
+        ],
+    );
 }
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {

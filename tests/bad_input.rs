@@ -10,26 +10,16 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use files::WRITE;
+use process::Home;
 use terral_client::{Client, ErrorKind};
 
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, 256),
-        "stranger" => stranger(&instance),
-        other => panic!("no role {other}"),
-    }
-}
-
-fn home() -> (tempfile::TempDir, PathBuf) {
-    let home = tempfile::tempdir_in("/dev/shm").expect("room");
-    let instance = home.path().join("instance");
-    (home, instance)
+    process::play(256, &[("stranger", stranger)]);
 }
 
 /// The server answers, and a new file is written and read right.
@@ -45,7 +35,8 @@ fn works(client: &Client, name: &str) {
 
 #[test]
 fn garbage_on_the_socket_is_refused() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     for garbage in [&b""[..], b"\0", b"GET / HTTP/1.1\r\n\r\n", &[0xff; 5000], &[0; 5000]] {
         let mut socket = UnixStream::connect(instance.join("socket")).expect("connects");
@@ -59,7 +50,8 @@ fn garbage_on_the_socket_is_refused() {
 
 #[test]
 fn a_client_that_writes_garbage_into_all_it_can_write_harms_only_its_own() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let victim = Client::connect(&instance).expect("connects");
     works(&victim, "before");
@@ -89,7 +81,8 @@ fn a_client_that_writes_garbage_into_all_it_can_write_harms_only_its_own() {
 
 #[test]
 fn two_programs_that_write_one_file_make_no_third_thing_of_it() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let clients = [1, 2].map(|_| Client::connect(&instance).expect("connects"));
     std::thread::scope(|scope| {
@@ -110,7 +103,8 @@ fn two_programs_that_write_one_file_make_no_third_thing_of_it() {
 
 #[test]
 fn a_hundred_thousand_names_in_one_directory_are_all_there() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let client = Client::connect(&instance).expect("connects");
     client.make_directory(b"d", 0o755).expect("makes");
@@ -125,7 +119,8 @@ fn a_hundred_thousand_names_in_one_directory_are_all_there() {
 
 #[test]
 fn a_full_memory_tier_without_a_store_behind_it_is_no_space_and_loses_nothing() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let client = Client::connect(&instance).expect("connects");
     works(&client, "before");
@@ -159,17 +154,18 @@ fn stranger(instance: &Path) {
 
 #[test]
 fn another_user_on_the_socket_is_refused() {
-    let (home, instance) = home();
+    let home = Home::new();
+    let (above, instance) = (home.above(), home.instance());
     let _server = process::start_server(&instance, None);
     if terral_transport::process::user() != 0 {
         println!("skipped: acting as another user needs root");
         return;
     }
     // The directory keeps strangers out; open it, so that the server itself has to.
-    for path in [home.path(), &instance, &instance.join("socket")] {
+    for path in [above, &instance, &instance.join("socket")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("opens up");
     }
-    let program = home.path().join("stranger");
+    let program = above.join("stranger");
     std::fs::copy(std::env::current_exe().expect("own path"), &program).expect("copies");
     let status = std::process::Command::new(program)
         .args(["--exact", "role"])

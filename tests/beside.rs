@@ -35,12 +35,17 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Compiles one of the test's programs in C.
 pub fn compiled(name: &str, home: &Path) -> PathBuf {
+    compiled_by("gcc", name, home)
+}
+
+/// As [`compiled`], with this compiler.
+pub fn compiled_by(compiler: &str, name: &str, home: &Path) -> PathBuf {
     let source = program(&format!("{name}.c"));
     let to = home.join(source.file_stem().expect("a name"));
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-    gcc.args(["-Wno-deprecated-declarations", "-Wno-nonnull", "-o"]).arg(&to).arg(source);
-    assert!(gcc.status().expect("gcc").success(), "{name}.c does not compile");
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-g", "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    command.args(["-Wno-deprecated-declarations", "-Wno-nonnull", "-o"]).arg(&to).arg(source);
+    assert!(command.status().expect("runs").success(), "{compiler}: {name}.c does not compile");
     to
 }
 

@@ -19,9 +19,7 @@ const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
 fn role() {
-    if let Some((_, instance)) = process::role() {
-        process::serve(&instance, 256);
-    }
+    process::play(256, &[]);
 }
 
 #[derive(Clone, Copy)]

@@ -315,9 +315,5 @@ fn create_until_killed(instance: &Path) {
 /// Not a test: what this program does when the tests start it again.
 #[test]
 fn role() {
-    match process::role() {
-        Some((role, instance)) if role == "creator" => create_until_killed(&instance),
-        Some((_, instance)) => process::serve(&instance, 256),
-        None => {}
-    }
+    process::play(256, &[("creator", create_until_killed)]);
 }

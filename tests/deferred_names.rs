@@ -5,39 +5,20 @@
 mod files;
 mod process;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
+use process::Bench;
 use rustix::process::Signal;
 use terral_client::{Client, ErrorKind, Kind, OpenHow, RenameHow, access};
 
 const READ: OpenHow = OpenHow { access: access::READ as u8, create: false, ..WRITE };
 const NEW: OpenHow = OpenHow { exclusive: true, ..WRITE };
 
-struct Bench {
-    home: tempfile::TempDir,
-    server: process::Process,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let home = tempfile::tempdir_in("/dev/shm").expect("room");
-        let server = process::start_server(&home.path().join("instance"), None);
-        Bench { home, server }
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.home.path().join("instance")
-    }
-
-    fn restart(&mut self) {
-        self.server.kill();
-        self.server = process::start_server(&self.instance(), None);
-    }
-
     /// What `act` does, while the server is stopped; it must not take long.
     fn while_stopped(&self, act: impl FnOnce() + Send) {
         let (done, over) = mpsc::channel();
@@ -334,9 +315,5 @@ fn a_name_is_known_to_all_the_moment_it_is_made_and_while_others_come_and_go() {
 /// Not a test: what this program does when the tests start it again.
 #[test]
 fn role() {
-    match process::role() {
-        Some((role, instance)) if role == "mover" => move_until_killed(&instance),
-        Some((_, instance)) => process::serve(&instance, 256),
-        None => {}
-    }
+    process::play(256, &[("mover", move_until_killed)]);
 }

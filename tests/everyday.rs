@@ -7,9 +7,8 @@
 mod beside;
 
 use std::path::Path;
-use std::process::Command;
 
-use beside::{Beside, on_path, program, run, run_plain};
+use beside::{Beside, compiled, on_path, program, run, run_plain};
 
 /// Runs one of `tests/programs/everyday` with this interpreter, if all `needed` are installed.
 fn beside(interpreter: &str, name: &str, needed: &[&str]) -> Option<Beside> {
@@ -124,10 +123,7 @@ fn fortran() {
 fn what_libc_does_inside() {
     if on_path("gcc") {
         let home = tempfile::tempdir().expect("directory");
-        let (inside, source) = (home.path().join("inside"), program("everyday/inside.c"));
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&inside).arg(source);
-        assert!(gcc.status().expect("gcc").success(), "inside.c does not compile");
+        let inside = compiled("everyday/inside", home.path());
         let beside = run(&format!("{} && rm libseven.so", inside.display()));
         beside.assert_same();
         beside.assert_served(20);
@@ -138,10 +134,7 @@ fn what_libc_does_inside() {
 fn walks_of_trees() {
     if on_path("gcc") {
         let home = tempfile::tempdir().expect("directory");
-        let (trees, source) = (home.path().join("trees"), program("everyday/trees.c"));
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&trees).arg(source);
-        assert!(gcc.status().expect("gcc").success(), "trees.c does not compile");
+        let trees = compiled("everyday/trees", home.path());
         let beside = run(&format!("{} | sed \"s|$TERRAL_DIR||g\"", trees.display()));
         assert!(beside.text.lines().count() > 200, "{}", beside.text);
         beside.assert_same();

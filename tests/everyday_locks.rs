@@ -7,9 +7,7 @@
 
 mod beside;
 
-use std::process::Command;
-
-use beside::{Beside, on_path, program, run, run_plain};
+use beside::{Beside, compiled, on_path, program, run, run_plain};
 
 /// Runs one of `tests/programs/everyday`, if all `needed` are installed.
 fn same(name: &str, needed: &[&str], opens: u64) -> Option<Beside> {
@@ -25,10 +23,7 @@ fn same(name: &str, needed: &[&str], opens: u64) -> Option<Beside> {
 fn every_kind_of_lock() {
     if on_path("gcc") {
         let home = tempfile::tempdir().expect("directory");
-        let (locks, source) = (home.path().join("locks"), program("locks.c"));
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&locks).arg(source);
-        assert!(gcc.status().expect("gcc").success(), "locks.c does not compile");
+        let locks = compiled("locks", home.path());
         let beside = run(&format!("{} .", locks.display()));
         beside.assert_same();
         beside.assert_served(40);

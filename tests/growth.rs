@@ -7,10 +7,10 @@ mod beside;
 mod long;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use beside::{built, on_path, program};
+use beside::{built, compiled, on_path};
 
 /// The log is written anew when it is 4 MiB longer than what it says.
 const LOG_KIB: u64 = 5 << 10;
@@ -35,18 +35,6 @@ const MEASURE: &str = r#"measure() {
     echo "$server $log $other $((used / 1024))"
 }"#;
 
-fn compile(into: &Path, name: &str) -> Option<PathBuf> {
-    if !on_path("gcc") {
-        return None;
-    }
-    let compiled = into.join(name);
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&compiled);
-    gcc.arg(program(&format!("{name}.c")));
-    assert!(gcc.status().expect("gcc").success(), "{name}.c does not compile");
-    Some(compiled)
-}
-
 fn on_tmpfs() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("directory")
 }
@@ -68,8 +56,11 @@ fn run(to: &Path, script: &str) -> (Vec<String>, serde_json::Value) {
 
 #[test]
 fn a_million_files_come_and_go_in_the_same_memory() {
+    if !on_path("gcc") {
+        return;
+    }
     let home = on_tmpfs();
-    let Some(growth) = compile(home.path(), "growth") else { return };
+    let growth = compiled("growth", home.path());
     let rounds: u64 =
         if long::is_time_for("a million instead of 100,000 rounds") { 1_000_000 } else { 100_000 };
     let to = on_tmpfs();
@@ -95,8 +86,11 @@ fn a_million_files_come_and_go_in_the_same_memory() {
 
 #[test]
 fn many_files_in_a_directory_take_no_longer_each() {
+    if !on_path("gcc") {
+        return;
+    }
     let home = on_tmpfs();
-    let Some(many) = compile(home.path(), "many") else { return };
+    let many = compiled("many", home.path());
     let files: u64 =
         if long::is_time_for("a million instead of 100,000 files") { 1_000_000 } else { 100_000 };
     let to = on_tmpfs();

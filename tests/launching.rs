@@ -5,39 +5,17 @@
 
 mod beside;
 mod descendants;
+mod launched;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use beside::{built, on_path};
+use launched::{run_to, said, until};
 use rustix::process::Signal;
-
-fn terral() -> Command {
-    let mut command = Command::new(built("terral"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn run_to(to: &Path) -> Command {
-    let mut command = terral();
-    command.args(["run", "--to"]).arg(to);
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 fn has(directory: &Path, name: &str) -> String {
     fs::read_to_string(directory.join(name)).unwrap_or_else(|error| error.to_string())
@@ -68,7 +46,7 @@ fn a_run_within_a_run_delivers_to_its_own_directory() {
                  test ! -e /terral/in"
             )
         };
-        let mut command = run_to(outer.path());
+        let mut command = run_to(outer.path(), &[]);
         let output = command.args(["--", shell, "-c", &script]).output().expect("runs");
         assert!(output.status.success(), "{shell}: {}", said(&output));
         let (a, b) = (has(outer.path(), "a"), has(outer.path(), "b"));
@@ -84,7 +62,7 @@ fn a_run_within_a_run_does_not_deliver_into_the_outer_ones_memory() {
     let program = built("terral");
     for (prefix, to) in [("/terral", "/terral/sub"), ("/inner", "/terral/sub")] {
         let script = format!("{} run --prefix {prefix} --to {to} -- true", program.display());
-        let mut command = run_to(outer.path());
+        let mut command = run_to(outer.path(), &[]);
         let output = command.args(["--", "sh", "-c", &script]).output().expect("runs");
         assert_eq!(output.status.code(), Some(125), "{}", said(&output));
         assert!(said(&output).contains("--to /terral/sub: lies"), "{}", said(&output));
@@ -93,7 +71,7 @@ fn a_run_within_a_run_does_not_deliver_into_the_outer_ones_memory() {
     for (how, code) in [("", 125), ("--cwd", 0)] {
         let to = inner.path().display();
         let script = format!("{} run {how} --to {to} -- sh -c 'echo > stands'", program.display());
-        let mut command = run_to(outer.path());
+        let mut command = run_to(outer.path(), &[]);
         let output = command.args(["--cwd", "--", "sh", "-c", &script]).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert_eq!(inner.path().join("stands").exists(), code == 0, "{}", said(&output));
@@ -109,7 +87,7 @@ fn programs_that_have_used_nothing_when_their_launcher_dies_are_served() {
         ": > {0}/ready; sleep 1.2; sh -c 'sleep 0.3; echo late > /terral/a; : > {0}/done' &",
         home.path().display()
     );
-    let mut run = run_to(to.path());
+    let mut run = run_to(to.path(), &[]);
     let mut run = run.args(["--", "sh", "-c", &script]).spawn().expect("starts");
     until("the program", || home.path().join("ready").exists());
     let server = descendants::server(run.id()).expect("a server");
@@ -130,7 +108,7 @@ fn waiting(to: &Path, arguments: &[&str]) -> std::process::Child {
         away.display(),
         done.display()
     );
-    let mut run = run_to(to);
+    let mut run = run_to(to, &[]);
     let run = run.args(arguments).args(["--", "sh", "-c", &script]).spawn().expect("starts");
     until("the command's end", || done.exists());
     run
@@ -141,7 +119,7 @@ fn assert_kept(to: &Path, output: &Output) {
     assert_eq!(output.status.code(), Some(74), "{}", said(output));
     assert!(!to.join("a").exists());
     fs::rename(to.with_extension("away"), to).expect("renames");
-    let next = run_to(to).args(["--", "cat", "/terral/a"]).output().expect("runs");
+    let next = run_to(to, &[]).args(["--", "cat", "/terral/a"]).output().expect("runs");
     assert_eq!(String::from_utf8_lossy(&next.stdout), "kept\n", "{}", said(&next));
     assert_eq!(has(to, "a"), "kept\n");
 }
@@ -191,7 +169,7 @@ fn a_staging_directory_that_stays_is_said_and_is_no_success() {
     let script =
         format!("echo kept > /terral/a; mkdir -p {0}; touch {0}/mine; exit $1", staging.display());
     for (own, code) in [("0", 1), ("3", 3)] {
-        let mut run = run_to(to.path());
+        let mut run = run_to(to.path(), &[]);
         let output = run.args(["--", "sh", "-c", &script, "sh", own]).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert!(said(&output).contains(".terral stays"), "{}", said(&output));

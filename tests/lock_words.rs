@@ -7,25 +7,19 @@ mod files;
 mod process;
 
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use actor::{Actor, answer};
 use files::open;
-use process::{Process, start_server};
+use process::{Home, Process, start_server};
 use rustix::process::Signal;
 use terral_client::{Client, File, LockKind, LockRange, Locker};
 use terral_format::geometry::Geometry;
 
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, 64),
-        "locker" => obey(&instance),
-        "restless" => lock_for_ever(&instance),
-        other => panic!("no role {other}"),
-    }
+    process::play(64, &[("locker", obey), ("restless", lock_for_ever)]);
 }
 
 fn byte(at: u64) -> LockRange {
@@ -75,17 +69,7 @@ fn lock_for_ever(instance: &Path) {
     }
 }
 
-struct Home(tempfile::TempDir);
-
 impl Home {
-    fn new() -> Self {
-        Home(tempfile::tempdir_in("/dev/shm").expect("room"))
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.0.path().join("instance")
-    }
-
     fn locker(&self) -> Actor {
         let mut locker = Actor::start("locker", &self.instance());
         // From here on it has what it needs to lock.

@@ -7,26 +7,20 @@ mod files;
 mod process;
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use actor::{Actor, answer};
 use files::open;
-use process::{Process, start_server};
+use process::{Home, Process, start_server};
 use rustix::process::{Pid, Signal, kill_process};
 use terral_client::{Client, File, LockKind, LockRange, Locker, OpenHow, access, descriptor};
 
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, 128),
-        "locker" => obey(&instance),
-        "counter" => count(&instance),
-        other => panic!("no role {other}"),
-    }
+    process::play(128, &[("locker", obey), ("counter", count)]);
 }
 
 // The locker's side.
@@ -146,18 +140,6 @@ fn count(instance: &Path) {
 }
 
 // The test's side.
-
-struct Home(tempfile::TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Home(tempfile::tempdir_in("/dev/shm").expect("room"))
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.0.path().join("instance")
-    }
-}
 
 fn locker(home: &Home) -> Actor {
     Actor::start("locker", &home.instance())

@@ -3,13 +3,16 @@
 #![cfg(not(loom))]
 
 mod beside;
+mod launched;
 mod mount;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use launched::said;
 
 fn terral(arguments: &[&str]) -> Command {
     let mut command = Command::new(beside::built("terral"));
@@ -21,10 +24,6 @@ fn run(to: &Path, options: &[&str], script: &str) -> Command {
     let mut command = terral(&["run", "--memory", "128M", "--to"]);
     command.arg(to).args(options).args(["--", "sh", "-c", script]);
     command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The instance that a run's last words name is freed.

@@ -29,12 +29,7 @@ const MIB: usize = 1 << 20;
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, MEMORY_MIB),
-        "mapper" => obey(&instance),
-        other => panic!("no role {other}"),
-    }
+    process::play(MEMORY_MIB, &[("mapper", obey)]);
 }
 
 // The mapper's side. It reaches what it has mapped through `/proc/self/mem`, which needs no
@@ -179,14 +174,11 @@ impl Bench {
 
 #[test]
 fn programs_get_the_maps_of_tmpfs() {
-    if !beside::on_path("cc") {
+    if !beside::on_path("gcc") {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let (program, source) = (home.path().join("maps"), beside::program("maps.c"));
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
-    assert!(cc.status().expect("cc").success(), "maps.c does not compile");
+    let program = beside::compiled("maps", home.path());
     let beside = beside::run(&format!("{} .", program.display()));
     assert_eq!(beside.text, "maps as they should be\n");
     beside.assert_same();

@@ -6,20 +6,9 @@
 
 mod beside;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use beside::{on_path, program, run};
-
-/// Compiles one of `tests/programs`.
-fn compiled(compiler: &str, name: &str, home: &Path) -> PathBuf {
-    let made = home.join(Path::new(name).with_extension(""));
-    let mut command = Command::new(compiler);
-    command.args(["-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
-    let status = command.arg(&made).arg(program(name)).status();
-    assert!(status.expect("compiler").success(), "{compiler}: {name} does not compile");
-    made
-}
+use beside::{compiled, compiled_by, on_path, run};
 
 #[test]
 fn asynchronous_io_ends_as_on_tmpfs() {
@@ -27,7 +16,7 @@ fn asynchronous_io_ends_as_on_tmpfs() {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let made = compiled("gcc", "aio.c", home.path());
+    let made = compiled("aio", home.path());
     let outside = home.path().join("outside");
     let beside = run(&format!("{} . {}", made.display(), outside.display()));
     beside.assert_same();
@@ -40,7 +29,7 @@ fn flags_of_single_calls_and_direct_files_are_as_on_tmpfs() {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let made = compiled("gcc", "flags.c", home.path());
+    let made = compiled("flags", home.path());
     let beside = run(&format!("{} .", made.display()));
     beside.assert_same();
     beside.assert_served(4);
@@ -56,7 +45,7 @@ fn mpi_io(compiler: &str, start: &str, plain: &str) {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let made = compiled(compiler, "mpi_io.c", home.path());
+    let made = compiled_by(compiler, "mpi_io", home.path());
     let ompi = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
     // Beside it is the file of shared pointers, whose name has a random part.
     let beside = run(&format!(
@@ -89,7 +78,7 @@ fn mpich_programs_map_files() {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let made = compiled("mpicc.mpich", "mpi_maps.c", home.path());
+    let made = compiled_by("mpicc.mpich", "mpi_maps", home.path());
     let script = format!("mpiexec.mpich -n 2 {} $PWD/file && sha256sum file", made.display());
     let beside = run(&script);
     beside.assert_same();

@@ -5,6 +5,7 @@
 
 mod actor;
 mod beside;
+mod files;
 mod process;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,35 +16,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use actor::{Actor, answer};
-use process::Process;
-use terral_client::{Client, ErrorKind, Kind, OpenHow};
-
-const WRITE: OpenHow = OpenHow {
-    access: 3,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    unnamed: false,
-    mode: 0o644,
-};
+use files::WRITE;
+use process::{Home, Process};
+use terral_client::{Client, ErrorKind, Kind};
 
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, 128),
-        "hog" => hog(&instance),
-        "silent" => silent(&instance),
-        "changeling" => changeling(&instance),
-        other => panic!("no role {other}"),
-    }
-}
-
-fn home() -> (tempfile::TempDir, PathBuf) {
-    let home = tempfile::tempdir_in("/dev/shm").expect("room");
-    let instance = home.path().join("instance");
-    (home, instance)
+    process::play(128, &[("hog", hog), ("silent", silent), ("changeling", changeling)]);
 }
 
 /// Takes sessions until it is refused, says how many it got and why no more, and keeps them.
@@ -95,7 +74,8 @@ fn says(command: &mut Command) -> String {
 
 #[test]
 fn who_only_looks_has_no_session_and_is_no_program() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let user = Client::connect(&instance).expect("connects");
     user.make_directory(b"results", 0o755).expect("makes");
@@ -126,7 +106,8 @@ fn who_only_looks_has_no_session_and_is_no_program() {
 
 #[test]
 fn a_process_that_leaks_sessions_is_refused_more_by_name() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let hog = Actor::start("hog", &instance);
     let refused = hog.answer();
@@ -139,7 +120,8 @@ fn a_process_that_leaks_sessions_is_refused_more_by_name() {
 
 #[test]
 fn questions_are_answered_when_all_sessions_are_taken() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let mut hogs: Vec<Actor> = Vec::new();
     let refused = loop {
@@ -167,7 +149,8 @@ fn questions_are_answered_when_all_sessions_are_taken() {
 
 #[test]
 fn a_process_that_becomes_another_program_again_and_again_runs_out_of_nothing() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let _server = process::start_server(&instance, None);
     let mut changeling = process::start("changeling", &instance, None);
     assert!(changeling.0.wait().expect("ends").success(), "it had no session in some life");
@@ -177,7 +160,8 @@ fn a_process_that_becomes_another_program_again_and_again_runs_out_of_nothing() 
 
 #[test]
 fn who_connects_and_says_nothing_holds_nobody_up_and_is_named() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let server = process::start_server(&instance, None);
     let silent = Actor::start("silent", &instance);
     assert_eq!(silent.answer(), "connected");
@@ -225,7 +209,8 @@ impl Drop for Shown {
 
 #[test]
 fn status_watch_waits_for_a_server_and_outlives_it() {
-    let (_home, instance) = home();
+    let home = Home::new();
+    let instance = home.instance();
     let mut watch = Shown::start(terral(&["status", "--watch"], &instance));
     watch.until("waiting for a server");
     let mut server: Process = process::start_server(&instance, None);

@@ -22,13 +22,13 @@ const SMALL: (u64, usize) = (1_000_100, 300);
 
 #[test]
 fn role() {
-    let Some((role, instance)) = process::role() else { return };
-    match role.as_str() {
-        "server" => process::serve(&instance, 256),
-        "left" => overwrite(&instance, b'a', LEFT),
-        "right" => overwrite(&instance, b'n', RIGHT),
-        other => panic!("no role {other}"),
-    }
+    process::play(
+        256,
+        &[
+            ("left", |instance| overwrite(instance, b'a', LEFT)),
+            ("right", |instance| overwrite(instance, b'n', RIGHT)),
+        ],
+    );
 }
 
 /// Writes one letter after another, for ever.

@@ -2,7 +2,7 @@
 //! and killed for real. A test file that uses this has a test named `role`, which plays the role.
 #![allow(dead_code)] // Each test file uses its part.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -68,14 +68,71 @@ pub fn start_server(instance: &Path, backing: Option<&Path>) -> Process {
     server
 }
 
+/// Where an instance is put.
+pub struct Home(tempfile::TempDir);
+
+impl Home {
+    /// A place in memory.
+    pub fn new() -> Self {
+        Home(tempfile::tempdir_in("/dev/shm").expect("room"))
+    }
+
+    /// What it is in.
+    pub fn above(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The instance there.
+    pub fn instance(&self) -> PathBuf {
+        self.0.path().join("instance")
+    }
+}
+
+/// An instance without a permanent directory, and its server.
+pub struct Bench {
+    home: Home,
+    /// Killed when dropped.
+    pub server: Process,
+}
+
+impl Bench {
+    /// A new one.
+    pub fn new() -> Self {
+        let home = Home::new();
+        let server = start_server(&home.instance(), None);
+        Bench { home, server }
+    }
+
+    /// The instance.
+    pub fn instance(&self) -> PathBuf {
+        self.home.instance()
+    }
+
+    /// Kills the server and starts it again.
+    pub fn restart(&mut self) {
+        self.server.kill();
+        self.server = start_server(&self.instance(), None);
+    }
+}
+
+/// Plays the role this process was started for, a server with so much memory or one of these; in
+/// the test run itself it does nothing.
+pub fn play(memory_mib: u64, roles: &[(&str, fn(&Path))]) {
+    let Some((role, instance)) = role() else { return };
+    match roles.iter().find(|(name, _)| *name == role) {
+        Some((_, plays)) => plays(&instance),
+        None if role == "server" => serve(&instance, memory_mib),
+        None => panic!("no role {role}"),
+    }
+}
+
 /// Which role this process plays, and on which instance; `None` in the test run itself.
-pub fn role() -> Option<(String, std::path::PathBuf)> {
+pub fn role() -> Option<(String, PathBuf)> {
     let role = std::env::var(ROLE).ok()?;
     Some((role, std::env::var_os(INSTANCE)?.into()))
 }
 
-/// The server's role.
-pub fn serve(instance: &Path, memory_mib: u64) {
+fn serve(instance: &Path, memory_mib: u64) {
     let options = Options {
         instance: instance.into(),
         backing: std::env::var_os(BACKING).map(Into::into),

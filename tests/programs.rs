@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 #![cfg(not(loom))]
 
+mod beside;
 mod descendants;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use beside::{built, compiled, on_path};
 use rustix::process::{Pid, Signal, kill_process};
 
 const MELT: &str = "units lj
@@ -33,23 +35,6 @@ thermo 50
 run STEPS
 write_data data.melt
 ";
-
-/// A program that was built with this test.
-fn built(name: &str) -> PathBuf {
-    let own = std::env::current_exe().expect("own path");
-    let path = own.parent().and_then(Path::parent).expect("target directory").join(name);
-    assert!(path.exists(), "{} is missing: cargo build --release first", path.display());
-    path
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
-    if !found {
-        println!("skipped: {program} is not installed");
-    }
-    found
-}
 
 fn run_command(to: &Path, script: &str) -> Command {
     let mut command = Command::new(built("terral"));
@@ -136,13 +121,8 @@ fn c_programs_get_the_answers_of_posix() {
         return;
     }
     let home = temporary();
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
     for name in ["heirs", "names", "paths", "rw", "stdio", "threads"] {
-        let program = home.path().join(name);
-        let source = sources.join(format!("{name}.c"));
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
-        assert!(cc.status().expect("cc").success(), "{name}.c does not compile");
+        let program = compiled(name, home.path());
         let script = format!("mkdir $TERRAL_DIR/w && {} $TERRAL_DIR/w", program.display());
         let (ours, reference) = (temporary(), temporary());
         let expected = plain(reference.path(), &script);

@@ -1,6 +1,7 @@
 //! Memory is ready before the first write, and costs nothing otherwise. Needs the release build.
 #![cfg(not(loom))]
 
+mod beside;
 mod descendants;
 
 use std::fs;
@@ -14,16 +15,9 @@ use rustix::process::Signal;
 const PATIENCE: Duration = Duration::from_secs(300);
 const SEGMENT: u64 = 64 << 20;
 
-fn terral() -> Command {
-    let own = std::env::current_exe().expect("own path");
-    let path = own.parent().and_then(Path::parent).expect("target directory").join("terral");
-    assert!(path.exists(), "{} is missing: cargo build --release first", path.display());
-    Command::new(path)
-}
-
 /// `terral run --json` with these options, of a shell script.
 fn run(to: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = terral();
+    let mut command = Command::new(beside::built("terral"));
     command.args(["run", "--json", "--to"]).arg(to).args(options).args(["--", "sh", "-c", script]);
     command.stdin(Stdio::null());
     command
@@ -113,7 +107,7 @@ fn memory_is_ready_before_a_program_that_computes_first_writes() {
 fn as_much_is_ready_as_is_asked_for_and_status_says_so() {
     let program = Computing::start(&["--memory", "1G", "--ready", "128M"]);
     wait_until("what was asked for is ready", || {
-        let mut status = terral();
+        let mut status = Command::new(beside::built("terral"));
         status.args(["status", "--json", "--instance"]).arg(&program.instance);
         let output = status.output().expect("runs");
         said(&output).pointer("/0/status/memory_warm_bytes").and_then(|it| it.as_u64())
@@ -183,7 +177,7 @@ fn a_server_that_nobody_uses_prepares_nothing() {
     let home = tempfile::tempdir().expect("directory");
     let instance = tempfile::tempdir_in("/dev/shm").expect("directory");
     let name = instance.path().join("instance");
-    let mut command = terral();
+    let mut command = Command::new(beside::built("terral"));
     command.args(["serve", "--memory", "1G", "--to"]).arg(home.path()).arg("--name").arg(&name);
     let mut server = command.stderr(Stdio::null()).spawn().expect("starts");
     wait_until("it serves", || name.join("socket").exists());

@@ -6,22 +6,21 @@
 mod acknowledged;
 mod beside;
 mod descendants;
+mod launched;
 mod process;
 mod random;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use acknowledged::{Acknowledged, work};
 use beside::{built, compiled};
+use launched::{LONG, said, terral, until};
 use random::Random;
 use rustix::process::Signal;
-
-/// Nothing here takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
 
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
@@ -36,16 +35,8 @@ fn role() {
 
 // Runs.
 
-fn terral() -> Command {
-    let mut command = Command::new(built("terral"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
 fn run_to(to: &Path) -> Command {
-    let mut command = terral();
-    command.args(["run", "--json", "--to"]).arg(to);
-    command
+    launched::run_to(to, &["--json"])
 }
 
 fn shell(to: &Path, script: &str) -> Command {
@@ -73,23 +64,11 @@ fn output(command: &mut Command) -> Output {
     ended(command.spawn().expect("starts"))
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn summary(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{:?}: {}", output.status, said(output));
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.trim_end().lines().next_back().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < LONG, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A directory of the test, and the permanent one in it.
@@ -185,7 +164,8 @@ fn recover_at_once(left: &str, random: &mut Random) {
 fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
     let kills = std::env::var("TERRAL_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     let home = Home::new();
-    let (log, hand) = (home.path("log"), compiled("hand", home.0.path()));
+    let log = home.path("log");
+    compiled("hand", home.0.path());
     File::create(&log).expect("makes");
     let mut random = Random::new("takeover");
     let (mut taken, mut recovered) = (0, 0);
@@ -195,7 +175,6 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
         command.arg(std::env::current_exe().expect("own path"));
         command.args(["--exact", "role", "--nocapture"]);
         command.env(process::ROLE, role).env("TERRAL_TEST_INSTANCE", &log);
-        command.env(acknowledged::HAND, &hand);
         command
     };
     let verified = || fs::read_to_string(&log).expect("a log").matches("verified").count();

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use beside::{Beside, built, program, run_plain, run_while};
+use beside::{Beside, built, run_plain, run_while};
 use rustix::process::Signal;
 
 /// Root may become somebody else; nobody else may.
@@ -26,10 +26,7 @@ fn is_root() -> bool {
 /// The program, compiled where every user can reach it.
 fn compiled() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().expect("directory");
-    let path = home.path().join("users");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&path);
-    assert!(cc.arg(program("users.c")).status().expect("cc runs").success(), "does not compile");
+    let path = beside::compiled("users", home.path());
     (home, path)
 }
 

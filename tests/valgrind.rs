@@ -10,10 +10,8 @@
 mod beside;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use beside::{on_path, program};
+use beside::{compiled, on_path, program};
 
 /// What an error of ours has in its stack: a function of the library, or the library.
 const OURS: [&str; 2] = ["terral_", "libterral"];
@@ -65,22 +63,13 @@ fn git() {
     }
 }
 
-fn compile(into: &Path, name: &str) -> String {
-    let compiled = into.join(name);
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&compiled);
-    gcc.arg(program(&format!("{name}.c")));
-    assert!(gcc.status().expect("gcc").success(), "{name}.c does not compile");
-    compiled.display().to_string()
-}
-
 #[test]
 fn c_programs() {
     if on_path("valgrind") && on_path("gcc") {
         let home = tempfile::tempdir().expect("directory");
         for name in ["rw", "stdio"] {
-            let compiled = compile(home.path(), name);
-            check(&format!("mkdir w; $checked {compiled} \"$TERRAL_DIR/w\""), 10);
+            let made = compiled(name, home.path());
+            check(&format!("mkdir w; $checked {} \"$TERRAL_DIR/w\"", made.display()), 10);
         }
     }
 }
