@@ -6,7 +6,8 @@
 //! stamps. Rules:
 //!
 //! * A reader looks for a committed word first and at the table then: the server changes the table
-//!   before it clears the word. Of several, that with the highest stamp counts.
+//!   before it clears the word. Of several, that with the highest stamp counts, if its word is still
+//!   there when all were looked at: changes of one key are cleared in their order.
 //! * A change of names claims them alone among what is not committed yet, and looks after.
 //! * A change of two things has a *shadow* on the second of them, which counts if the change itself
 //!   is committed: one compare-and-swap decides about both. They have the session and the count of
@@ -186,7 +187,7 @@ impl<'a> DeferredTable<'a> {
         master: impl Fn(&[u8]) -> Option<Key>,
         buffer: &'b mut [u8; CHANGE_BYTES],
     ) -> Pending<'b> {
-        let mut last: Option<(u64, usize)> = None;
+        let mut last: Option<(u64, usize, usize, u64)> = None;
         let mut other = [0; CHANGE_BYTES];
         for within in 0..LINE {
             let at = key.line() + within;
@@ -205,12 +206,19 @@ impl<'a> DeferredTable<'a> {
                     _ => return Pending::Unsure,
                 }
             }
-            if last.is_none_or(|(before, _)| before < stamp) {
-                last = Some((stamp, length));
+            if last.is_none_or(|(before, ..)| before < stamp) {
+                last = Some((stamp, length, at, word));
                 buffer[..length].copy_from_slice(&other[..length]);
             }
         }
-        last.map_or(Pending::Nothing, |(_, length)| Pending::Change(&buffer[..length]))
+        let Some((stamp, length, at, word)) = last else { return Pending::Nothing };
+        // What came after it goes after it: as long as this one is there, nothing was missed.
+        let there = self.0[FIRST_WORD + at].load(Ordering::SeqCst) == word;
+        if there && self.change(at)[0].load(Ordering::Relaxed) == stamp {
+            Pending::Change(&buffer[..length])
+        } else {
+            Pending::Unsure
+        }
     }
 
     /// Whether the change whose shadow is `word` is committed; `None`: it is no more.
