@@ -1,6 +1,7 @@
 //! What programs expect of a file system of Linux, answered as tmpfs answers it: each of
 //! `programs/linux` prints what calls say, and prints the same on both. Not here: random mixtures
 //! of calls (`differential`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
 #![cfg(not(loom))]
 
 mod beside;
@@ -16,12 +17,17 @@ use rustix::process::Signal;
 /// Runs a program of `programs/linux` on tmpfs and under `terral run`, and asserts that it prints
 /// the same; `None` if it cannot be compiled.
 fn same(name: &str) -> Option<Beside> {
+    same_by(name, "$0")
+}
+
+/// As [`same`], by this script, in which `$0` is the program.
+fn same_by(name: &str, script: &str) -> Option<Beside> {
     if !on_path("gcc") {
         return None;
     }
     let home = tempfile::tempdir().expect("directory");
     let program = compiled(&format!("linux/{name}"), home.path());
-    let beside = run(&program.display().to_string());
+    let beside = run(&script.replace("$0", &program.display().to_string()));
     beside.assert_served(1);
     Some(beside)
 }
@@ -111,6 +117,26 @@ fn a_program_that_runs_is_not_written_after_the_servers_death_either() {
 fn files_are_read_and_written_without_a_descriptor_left() {
     if let Some(beside) = same("descriptors") {
         assert!(beside.text.contains("EMFILE"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn another_user_reads_and_writes_without_a_descriptor_left() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: acting as another user needs root");
+        return;
+    }
+    if let Some(beside) = same_by("descriptors", "$0 65534") {
+        assert!(beside.text.contains("EMFILE"));
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_its_first_thread_has_ended() {
+    if let Some(beside) = same_by("leaderless", "umask 077; HERE=$PWD $0") {
+        assert!(beside.text.contains("of-the-child: mode 600"), "{}", beside.text);
         beside.assert_same();
     }
 }

@@ -6,7 +6,7 @@
 //! stamps. Rules:
 //!
 //! * A reader looks for a committed word first and at the table then: the server changes the table
-//!   before it clears the word. Of several, that with the highest stamp counts, if its word is still
+//!   before it clears the word. Of several, that with the highest stamp counts, if its word is
 //!   there when all were looked at: changes of one key are cleared in their order.
 //! * A change of names claims them alone among what is not committed yet, and looks after.
 //! * A change of two things has a *shadow* on the second of them, which counts if the change itself

@@ -29,7 +29,7 @@ static KNOWN: [Copy; COPIES] = [const {
 
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// `/proc/self/fd/N` of the copy, in turn, as the loader reads it after we are gone.
+/// `/proc/thread-self/fd/N` of the copy, in turn, as the loader reads it after we are gone.
 struct Link(std::cell::UnsafeCell<[u8; 32]>);
 
 thread_local! {

@@ -44,7 +44,9 @@ fn umask_now() -> u32 {
 }
 
 fn read_status(text: &mut [u8; 512]) -> isize {
-    let file: c_int = kernel!(SYS_openat, libc::AT_FDCWD, c"/proc/self/status".as_ptr(), 0, 0);
+    // Not of the process: once its first thread has ended, that has no umask.
+    let path = c"/proc/thread-self/status".as_ptr();
+    let file: c_int = kernel!(SYS_openat, libc::AT_FDCWD, path, 0, 0);
     if file < 0 {
         return -1;
     }

@@ -337,7 +337,13 @@ fn push_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> Result<Base, c_int> {
 /// The absolute path of a directory of the kernel's.
 pub fn kernel_base(dirfd: c_int, here: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
     let length: isize = if dirfd == libc::AT_FDCWD {
-        kernel!(SYS_readlinkat, dirfd, c"/proc/self/cwd".as_ptr(), here.as_mut_ptr(), here.len())
+        kernel!(
+            SYS_readlinkat,
+            dirfd,
+            c"/proc/thread-self/cwd".as_ptr(),
+            here.as_mut_ptr(),
+            here.len()
+        )
     } else {
         let mut space = [0u8; 32];
         let link = link_of(dirfd, &mut space)?;
@@ -353,9 +359,10 @@ fn push_kernel_base(dirfd: c_int, buffer: &mut Buffer<'_>) -> bool {
     path.split(|byte| *byte == b'/').try_for_each(|part| buffer.push(part)).is_ok()
 }
 
-/// `/proc/self/fd/N`, with its zero.
+/// `/proc/thread-self/fd/N`, with its zero: that of the process is empty once its first thread has
+/// ended.
 pub fn link_of(fd: c_int, space: &mut [u8; 32]) -> Option<*const c_char> {
-    const FRONT: &[u8] = b"/proc/self/fd/";
+    const FRONT: &[u8] = b"/proc/thread-self/fd/";
     let mut rest = u32::try_from(fd).ok()?;
     let mut digits = [0u8; 10];
     let mut first = digits.len();

@@ -11,7 +11,7 @@ use libc::size_t;
 
 use crate::real::{kernel, set_errno};
 
-/// Longest line of `/proc/self/maps`: a path and a hundred bytes before it.
+/// Longest line of `/proc/thread-self/maps`: a path and a hundred bytes before it.
 const LINE_BYTES: usize = 4096 + 128;
 
 /// Whether this process, or one it was forked from, has ever mapped a chunk.
@@ -25,7 +25,7 @@ pub fn watch() {
 /// What a copy is called there that is mapped instead of a chunk.
 pub const COPY: &CStr = c"terral-map";
 
-/// Whether a line of `/proc/self/maps` says that a segment, or a copy, is mapped at `address`.
+/// Whether a line of that file says that a segment, or a copy, is mapped at `address`.
 fn is_segment(line: &[u8], address: usize) -> bool {
     let number = |text: &[u8]| usize::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok();
     let range = line.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -39,7 +39,7 @@ fn is_segment(line: &[u8], address: usize) -> bool {
 /// Whether a segment is mapped at `address`; so it is taken to be if that cannot be told.
 fn maps_segment(address: usize) -> bool {
     let maps: c_int =
-        kernel!(SYS_openat, libc::AT_FDCWD, c"/proc/self/maps".as_ptr(), libc::O_CLOEXEC, 0);
+        kernel!(SYS_openat, libc::AT_FDCWD, c"/proc/thread-self/maps".as_ptr(), libc::O_CLOEXEC, 0);
     if maps < 0 {
         return true;
     }

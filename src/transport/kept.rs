@@ -92,7 +92,7 @@ pub fn reach<T>(instance: &Path, call: impl FnOnce(&Path) -> T) -> T {
     let mut name = [0u8; NAME_BYTES];
     let mut rest = &mut name[..];
     // It fits: ten digits at most.
-    let _ = write!(rest, "/proc/self/fd/{fd}");
+    let _ = write!(rest, "/proc/thread-self/fd/{fd}");
     let length = NAME_BYTES - rest.len();
     call(Path::new(std::ffi::OsStr::from_bytes(&name[..length])))
 }

@@ -2,14 +2,14 @@
 //! same thread group does it, with a table of descriptors of its own and all memory in common.
 //!
 //! Invariants: the thread waits meanwhile, with its signals blocked, and the task has its
-//! thread-local memory; what the work has opened is closed when it is over, while maps stay. Not
-//! here: what is done.
+//! thread-local memory; what the work has opened is closed when it is over, while maps stay. The
+//! task has the instance's directory if that is kept open (`kept`). Not here: what is done.
 
 use std::ffi::c_void;
 
 use terral_format::{Error, Result};
 
-use crate::kernel;
+use crate::{kept, kernel};
 
 /// Does `work`, which keeps no descriptor, again where there are some if it found none left.
 pub fn retry<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
@@ -30,10 +30,16 @@ struct Task<'w, T> {
 }
 
 unsafe extern "C" fn enter<T>(task: *mut c_void) {
-    // SAFETY: no memory is passed. From here on the task has a table of its own, and it is empty.
-    let unshared =
-        unsafe { kernel::enter()(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
-    if unshared == 0 {
+    let close = |first: u32, last: u32| {
+        let unshare = libc::CLOSE_RANGE_UNSHARE;
+        // SAFETY: no memory is passed. From the first on the task has a table of its own.
+        unsafe { kernel::enter()(libc::SYS_close_range, first, last, unshare) == 0 }
+    };
+    let emptied = match kept::kept().map(|fd| fd as u32) {
+        None => close(0, u32::MAX),
+        Some(kept) => close(kept + 1, u32::MAX) && (kept == 0 || close(0, kept - 1)),
+    };
+    if emptied {
         // SAFETY: `again` passes it, and waits.
         let task = unsafe { &mut *task.cast::<Task<'_, T>>() };
         task.done = Some((task.work)());

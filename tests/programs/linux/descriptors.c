@@ -54,8 +54,12 @@ static void use(int fd, const char *who) {
     fflush(stdout);
 }
 
-int main(void) {
+/* With an argument: as another user, who could not pass the way to where the files' memory is. */
+int main(int count, char **arguments) {
     struct rlimit limit;
+    if (count > 1) {
+        MUST(chmod(".", 0777) == 0 && setegid(65534) == 0 && seteuid(atoi(arguments[1])) == 0);
+    }
     MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     limit.rlim_cur = 60;
     MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
