@@ -28,7 +28,7 @@ pub fn layout() -> String {
     );
     fields!(out, FileRecord: ino backed_bytes inline root reserved);
     fields!(out, MapPage: 0);
-    fields!(out, FileHeader: size ticket modified_ns accessed_ns changed_ns reserved);
+    fields!(out, FileHeader: size ticket modified_ns accessed_ns changed_ns holes hint reserved);
     fields!(out, Description: nonce ino file access offset reserved);
     fields!(out, Doorbell: rings sleeping sessions deferred reserved);
     fields!(out, RequestSlot: state length sequence waiting padding reserved message);

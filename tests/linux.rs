@@ -114,6 +114,46 @@ fn a_program_that_runs_is_not_written_after_the_servers_death_either() {
 }
 
 #[test]
+fn descriptors_are_controlled_and_names_have_limits() {
+    if let Some(beside) = same("controls") {
+        assert!(beside.text.contains("F_SETLEASE") && beside.text.contains("ftok"));
+    }
+}
+
+#[test]
+fn bytes_go_through_pipes_as_far_as_they_can() {
+    if let Some(beside) = same("pipes") {
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn holes_take_no_blocks() {
+    if let Some(beside) = same("holes") {
+        assert!(beside.text.contains("a tebibyte: 1099511627776 bytes"));
+    }
+}
+
+#[test]
+fn files_have_as_many_names_as_they_are_given() {
+    same("links");
+}
+
+#[test]
+fn a_descriptor_of_a_path_and_flags_of_open_are_what_they_are() {
+    if let Some(beside) = same("paths") {
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn arguments_without_sense_are_refused_as_they_are_there() {
+    if let Some(beside) = same("arguments") {
+        assert!(beside.text.contains("openat2"));
+    }
+}
+
+#[test]
 fn files_are_read_and_written_without_a_descriptor_left() {
     if let Some(beside) = same("descriptors") {
         assert!(beside.text.contains("EMFILE"));

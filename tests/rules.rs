@@ -159,6 +159,17 @@ pub fn unfinished(source: &Source) -> Vec<Finding> {
     found
 }
 
+/// Rooms that the preload library is made of enter the kernel past the `syscall` it stands for.
+pub fn way_to_the_kernel(source: &Source) -> Vec<Finding> {
+    let rooms = ["src/transport/", "src/client/", "src/preload/"];
+    if !rooms.iter().any(|room| source.path.starts_with(room)) {
+        return Vec::new();
+    }
+    let marks = source.code.match_indices("libc::syscall");
+    let what = "`libc::syscall` is the preload library's own: enter by `kernel::enter()`";
+    marks.map(|(at, _)| finding(&source.path, line_of(&source.code, at), what)).collect()
+}
+
 /// No file over `most` lines of code.
 pub fn file_length(source: &Source, most: usize) -> Vec<Finding> {
     let lines = source.code_lines();

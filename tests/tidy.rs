@@ -108,6 +108,11 @@ fn nothing_is_left_for_later() {
 }
 
 #[test]
+fn nobody_comes_back_to_the_library_on_the_way_to_the_kernel() {
+    hold(rust_sources(), rules::way_to_the_kernel);
+}
+
+#[test]
 fn files_and_functions_stay_short() {
     let all = rust_sources();
     report(&all.iter().flat_map(|s| rules::file_length(s, FILE_LINES)).collect::<Vec<_>>());
@@ -207,6 +212,15 @@ mod each_rule_can_fail {
         let text = "fn a() { todo!() }\nfn b() { unimplemented!() }\n#[ignore]\n// FIXME XXX\n";
         assert_eq!(rules::unfinished(&source(text)).len(), 5);
         assert!(rules::unfinished(&source("let s = \"todo! FIXME\";")).is_empty());
+    }
+
+    #[test]
+    fn way_to_the_kernel() {
+        let calls = |path| Source::new(path, "//! x\nfn a() { libc::syscall(1) } // libc::syscall");
+        assert_eq!(rules::way_to_the_kernel(&calls("src/client/x.rs"))[0].line, 2);
+        assert!(rules::way_to_the_kernel(&calls("src/cli/x.rs")).is_empty());
+        let entered = Source::new("src/client/x.rs", "kernel::enter()(libc::SYS_read)");
+        assert!(rules::way_to_the_kernel(&entered).is_empty());
     }
 
     #[test]

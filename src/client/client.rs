@@ -300,6 +300,11 @@ impl Client {
         self.done(Request::Change { target: Target::Path(path), change })
     }
 
+    /// How many bytes of a file take memory or lie in the backing, if it may have holes.
+    pub fn data_bytes(&self, ino: Ino) -> Option<u64> {
+        self.0.data_bytes(ino)
+    }
+
     /// Makes a file `size` bytes long.
     pub fn truncate(&self, path: &[u8], size: u64) -> Result<()> {
         self.done(Request::Truncate { target: Target::Path(path), size })

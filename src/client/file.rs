@@ -14,6 +14,7 @@ use terral_format::message::{
     Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
 };
 use terral_format::names::Table;
+use terral_format::size::SizeWord;
 use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
@@ -146,6 +147,16 @@ impl File {
         self.done(Request::DropSetId(self.chunks.file))
     }
 
+    /// Before bytes are written beyond the end: what they leave out is a hole.
+    #[inline]
+    fn note_gap(&self, offset: u64) -> Result<()> {
+        let header = self.chunks.header(&self.connection)?;
+        if offset > SizeWord::load(&header.size).size() {
+            header.holes.store(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn count(
         &self,
         begin: Instant,
@@ -215,6 +226,7 @@ impl File {
             words.offset.store(at + length, Ordering::SeqCst);
         } else {
             let at = words.offset.fetch_add(length, Ordering::SeqCst);
+            self.note_gap(at)?;
             let written = check_range(at, length)
                 .and_then(|()| self.chunks.write(&self.connection, bytes, at));
             if let Err(error) = written {
@@ -242,6 +254,7 @@ impl File {
         self.words_for(access::WRITE)?;
         self.drop_set_id(bytes.len())?;
         check_range(offset, bytes.len() as u64)?;
+        self.note_gap(offset)?;
         self.chunks.write(&self.connection, bytes, offset)?;
         self.was_written(begin, bytes.len())?;
         Ok(bytes.len())
@@ -353,6 +366,19 @@ impl File {
         Ok(())
     }
 
+    /// What was said of how long its bytes will live, since somebody has opened it; 0: nothing.
+    pub fn hint(&self) -> u64 {
+        let header = self.chunks.header(&self.connection);
+        header.map_or(0, |header| header.hint.load(Ordering::Relaxed))
+    }
+
+    /// Says how long its bytes will live. A directory keeps no hint.
+    pub fn set_hint(&self, hint: u64) {
+        if let Ok(header) = self.chunks.header(&self.connection) {
+            header.hint.store(hint, Ordering::Relaxed);
+        }
+    }
+
     fn target(&self) -> Target<'static> {
         Target::File(self.chunks.file)
     }
@@ -377,6 +403,15 @@ impl File {
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.words_for(access::WRITE)?;
         self.done(Request::Truncate { target: self.target(), size })
+    }
+
+    /// Makes the file longer, as if the new bytes had been given memory.
+    pub fn grow(&self, size: u64) -> Result<()> {
+        let header = self.chunks.header(&self.connection)?;
+        let before = header.holes.load(Ordering::Relaxed);
+        self.truncate(size)?;
+        header.holes.store(before, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives the file, which may have none, a name.

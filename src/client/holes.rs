@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 
 use terral_format::Result;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::ids::Ino;
 use terral_format::pages::{self, PageState};
+use terral_format::size::SizeWord;
 use terral_format::tables::FileRecord;
 
 use crate::copy::Chunks;
@@ -43,6 +45,34 @@ impl Chunks {
             at = if absent { (at / CHUNK_BYTES + 1) * CHUNK_BYTES } else { (at / page + 1) * page };
         }
         Ok((want == Extent::Hole && offset < size).then_some(size))
+    }
+}
+
+impl Connection {
+    /// How many bytes of a file are data, counted by pages, if it may have holes.
+    pub(crate) fn data_bytes(&self, ino: Ino) -> Option<u64> {
+        let memory = &self.memory;
+        let slot = memory.look(|table| table.find(ino))?.slot?;
+        let header = memory.header(slot)?;
+        if header.holes.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let own = |record: &&FileRecord| record.ino.load(Ordering::SeqCst) == ino.0;
+        let record = memory.record(slot).filter(own)?;
+        let page = PAGE_BYTES as u64;
+        let all = SizeWord::load(&header.size).size().div_ceil(page);
+        let backed = record.backed_bytes.load(Ordering::SeqCst).div_ceil(page).min(all);
+        let mut data = backed;
+        map::each(memory, record, |index, entry| {
+            let first = index * (CHUNK_BYTES / page);
+            let within = |end: u64| end.saturating_sub(first).min(CHUNK_BYTES / page);
+            let (start, pages) = (entry.page().0, within(all).min(entry.pages().into()) as u32);
+            let is = |at: &u32| pages::state(memory.lanes(), *at) != PageState::Invalid;
+            // What the backing has of this chunk does not count any more.
+            data = data.saturating_sub(within(backed));
+            data += (start..start + pages).filter(is).count() as u64;
+        });
+        Some(data * page)
     }
 }
 

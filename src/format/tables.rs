@@ -120,8 +120,12 @@ pub struct FileHeader {
     pub accessed_ns: AtomicU64,
     /// Last write or change of size, nanoseconds since 1970: the file changed then, or later.
     pub changed_ns: AtomicU64,
+    /// Not 0: it may have holes.
+    pub holes: AtomicU64,
+    /// What `F_SET_RW_HINT` said.
+    pub hint: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 3],
+    pub reserved: AtomicU64,
 }
 const _: () = assert!(size_of::<FileHeader>() == 64);
 

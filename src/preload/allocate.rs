@@ -34,7 +34,7 @@ fn grow(managed: &Managed, end: off_t) -> Served<()> {
     if end - size > connect::with(|client| client.space())?.free_bytes {
         return Err(libc::ENOSPC);
     }
-    connect::serve(|| managed.file.truncate(end))
+    connect::serve(|| managed.file.grow(end))
 }
 
 /// Writes zeros over what is data between `at` and `end`.

@@ -5,6 +5,8 @@
 
 use terral_client::{Attributes, Kind};
 
+use crate::connect;
+
 /// Minor number of the made-up device; its major is 0, as that of every file system without disk.
 const DEVICE_MINOR: u32 = 0xe44a1;
 /// What programs should read and write at a time; cp uses the same.
@@ -24,9 +26,13 @@ pub fn mode(attributes: &Attributes) -> u32 {
     kind | (attributes.mode & 0o7777)
 }
 
-/// In units of 512 bytes; memory is taken by pages, and none by directories.
+/// In units of 512 bytes; memory is taken by pages that are no holes, and none by directories.
 fn blocks(attributes: &Attributes) -> u64 {
-    let bytes = if attributes.kind == Kind::File { attributes.size } else { 0 };
+    if attributes.kind != Kind::File || attributes.size == 0 {
+        return 0;
+    }
+    let held = connect::with(|client| Ok(client.data_bytes(attributes.ino)));
+    let bytes = held.ok().flatten().unwrap_or(attributes.size);
     bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / 512)
 }
 

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{off_t, size_t, ssize_t};
 use terral_client::{Extent, access};
 
-use crate::hook::{Last, by_fd, by_open_fd, by_path};
+use crate::hook::{Last, by_fd, by_open_fd, by_path, known};
 use crate::path::Name;
 use crate::real::{Served, alias, kernel, set_errno};
 use crate::state::Managed;
@@ -75,9 +75,15 @@ pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
         .map(|count| count as isize)
 }
 
+/// Where `count` bytes begin; EINVAL where there cannot be so many.
+fn start(offset: off_t, count: usize) -> Served<u64> {
+    let end = off_t::try_from(count).ok().and_then(|count| offset.checked_add(count));
+    end.and_then(|_| u64::try_from(offset).ok()).ok_or(libc::EINVAL)
+}
+
 /// Reads at `offset`.
 pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<isize> {
-    let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+    let offset = start(offset, buffer.len())?;
     allow(managed, access::READ)?;
     memory::check_range(buffer)?;
     if buffer.is_empty() {
@@ -89,7 +95,7 @@ pub fn read_at(managed: &Managed, buffer: &mut [u8], offset: off_t) -> Served<is
 
 /// Writes at `offset`; appends instead if the file is open for that, as Linux does.
 pub fn write_at(managed: &Managed, bytes: &[u8], offset: off_t) -> Served<isize> {
-    let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+    let offset = start(offset, bytes.len())?;
     allow(managed, access::WRITE)?;
     memory::check_range(bytes)?;
     if bytes.is_empty() {
@@ -192,7 +198,7 @@ fn sought(managed: &Managed, offset: off_t, whence: c_int) -> Served<off_t> {
         libc::SEEK_HOLE => extent(managed, offset, Extent::Hole)? - offset,
         _ => return Err(libc::EINVAL),
     };
-    let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
+    let target = base.checked_add(offset).ok_or(libc::EINVAL)?;
     let position = u64::try_from(target).map_err(|_| libc::EINVAL)?;
     file.set_offset(position);
     Ok(target)
@@ -267,17 +273,25 @@ unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     by_open_fd!(fd, kernel!(SYS_syncfs, fd), |held| safe(&held).map(|()| 0))
 }
 
+/// All flags of `sync_file_range`.
+const SYNC_RANGE: c_int = 7;
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sync_file_range(fd: c_int, at: off_t, count: off_t, flags: u32) -> c_int {
     by_open_fd!(fd, kernel!(SYS_sync_file_range, fd, at, count, flags), |held| {
-        safe(&held).map(|()| 0)
+        let there = at >= 0 && count >= 0 && at.checked_add(count).is_some();
+        let range = if there { Ok(()) } else { Err(libc::EINVAL) };
+        let asked = known(flags as c_int, SYNC_RANGE).and(range);
+        asked.and_then(|()| safe(&held)).map(|()| 0)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_fadvise(fd: c_int, at: off_t, count: off_t, advice: c_int) -> c_int {
     if let Some(held) = state::managed(fd) {
-        return held.check_open().err().unwrap_or(0);
+        let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice);
+        let wrong = if count < 0 || !known { libc::EINVAL } else { 0 };
+        return held.check_open().err().unwrap_or(wrong);
     }
     let saved = crate::real::errno();
     let answer: c_int = kernel!(SYS_fadvise64, fd, at, count, advice);
@@ -291,7 +305,12 @@ unsafe extern "C" fn posix_fadvise(fd: c_int, at: off_t, count: off_t, advice: c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readahead(fd: c_int, at: off_t, count: size_t) -> ssize_t {
-    by_open_fd!(fd, kernel!(SYS_readahead, fd, at, count), |_held| Ok(0))
+    by_open_fd!(fd, kernel!(SYS_readahead, fd, at, count), |held| {
+        match allow(&held, access::READ) {
+            Err(libc::EISDIR) => Err(libc::EINVAL),
+            allowed => allowed.map(|()| 0),
+        }
+    })
 }
 
 alias! {

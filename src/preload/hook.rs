@@ -48,6 +48,12 @@ pub fn follow(name: &Name<'_>, last: Last) -> Result<Vec<u8>, c_int> {
     Ok(path)
 }
 
+/// EINVAL for flags that a call does not know.
+#[inline]
+pub fn known(flags: c_int, all: c_int) -> Result<(), c_int> {
+    if flags & !all == 0 { Ok(()) } else { Err(libc::EINVAL) }
+}
+
 /// What became of a path.
 pub enum Found<T> {
     /// It is the kernel's, with these arguments.
@@ -72,7 +78,7 @@ pub unsafe fn find<T>(
     let mut found = unsafe { resolve(dirfd, path, space) };
     // A path that was followed ends in `.` where the one given ended in `..`.
     let mut up = false;
-    for _ in 0..LINKS_MAX {
+    for _ in 0..=LINKS_MAX {
         match found {
             Where::Kernel(dirfd, path) => return Found::Kernel(dirfd, path),
             Where::Failed(errno) => return Found::Served(Err(errno)),
@@ -165,7 +171,7 @@ pub unsafe fn find_both<T>(
     let [first, second] = spaces;
     // SAFETY: the caller's promise.
     let mut found = unsafe { (resolve(one.0, one.1, first), resolve(other.0, other.1, second)) };
-    for _ in 0..LINKS_MAX {
+    for _ in 0..=LINKS_MAX {
         let (from, to) = match found {
             (Where::Kernel(from_at, from), Where::Kernel(to_at, to)) => {
                 return FoundBoth::Kernel((from_at, from), (to_at, to));

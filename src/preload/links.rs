@@ -9,7 +9,7 @@ use libc::{size_t, ssize_t};
 use terral_client::Kind;
 
 use crate::entrance::{either_inside, instead};
-use crate::hook::{FoundBoth, Last, by_path, find_both};
+use crate::hook::{FoundBoth, Last, by_path, find_both, known};
 use crate::metadata::of_name;
 use crate::path::{Name, PATH_BYTES, Space, standing_for};
 use crate::real::{Served, answer, kernel};
@@ -170,20 +170,28 @@ fn link_open(held: &Held, name: &Name<'_>) -> Served<c_int> {
     connect::serve(|| held.file.link(name.path)).map(|()| 0)
 }
 
+/// Flags of `linkat`.
+const LINK: c_int = libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH;
+
 fn link_at(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_int) -> c_int {
     let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Followed } else { Last::Itself };
     let stays = if last == Last::Followed { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
     // SAFETY: the callers pass strings or null, as their own contract demands.
     if let Some(held) = unsafe { metadata::without_name(from.0, from.1, flags | stays) } {
         return by_path!(to.0, to.1, Last::Name, |_at, _path| answer(Err(libc::EXDEV)), |name| {
+            known(flags, LINK)?;
             link_open(&held, &name)
         });
     }
     let mut spaces = [Space::new(), Space::new()];
     let (one, other) = ((from.0, from.1, last), (to.0, to.1, Last::Name));
     // SAFETY: as above.
-    let found =
-        unsafe { find_both(one, other, &mut spaces, |from, to| link_name(&from, last, &to)) };
+    let found = unsafe {
+        find_both(one, other, &mut spaces, |from, to| {
+            known(flags, LINK)?;
+            link_name(&from, last, &to)
+        })
+    };
     match found {
         FoundBoth::Kernel(from, to) => {
             let told = kernel!(SYS_linkat, from.0, from.1, to.0, to.1, flags);

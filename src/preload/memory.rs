@@ -71,8 +71,14 @@ pub fn not_null<T>(at: *const T) -> *const T {
 /// EFAULT for addresses that no program has, also of nothing there.
 #[inline]
 pub fn check_range(bytes: &[u8]) -> Served<()> {
+    check_place(bytes.as_ptr().addr(), bytes.len())
+}
+
+/// The same for `count` bytes from an address on.
+#[inline]
+pub fn check_place(at: usize, count: usize) -> Served<()> {
     const END: usize = 0x7fff_ffff_f000;
-    let there = bytes.as_ptr().addr().checked_add(bytes.len()).is_some_and(|end| end <= END);
+    let there = at.checked_add(count).is_some_and(|end| end <= END);
     if there || cfg!(not(target_arch = "x86_64")) { Ok(()) } else { Err(libc::EFAULT) }
 }
 

@@ -7,9 +7,9 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{gid_t, mode_t, uid_t};
 use terral_client::{Attributes, Change, Kind, acting, as_real};
 
-use crate::hook::{Last, by_fd, by_open_fd, by_path};
+use crate::hook::{Last, by_fd, by_open_fd, by_path, known};
 use crate::path::{Name, standing_for};
-use crate::real::{Served, alias, kernel};
+use crate::real::{Served, alias, answer, kernel};
 use crate::state::{self, Managed};
 use crate::{attributes, connect, fifos, memory};
 
@@ -53,6 +53,11 @@ fn is_itself(path: *const c_char, flags: c_int) -> bool {
     flags & libc::AT_EMPTY_PATH != 0 && memory::get(path) == Ok(0)
 }
 
+/// Flags of calls that set or check something of a name.
+pub const PLACE: c_int = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+/// Those of calls that look.
+const LOOK: c_int = PLACE | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_SYNC_TYPE;
+
 fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
     memory::put(attributes::stat(&found?), to).map(|()| 0)
 }
@@ -71,7 +76,7 @@ unsafe extern "C" fn fstatat(
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        return crate::real::answer(fill(of_file(&held), to));
+        return answer(known(flags, LOOK).and_then(|()| fill(of_file(&held), to)));
     }
     by_path!(
         dirfd,
@@ -81,7 +86,10 @@ unsafe extern "C" fn fstatat(
             let told = kernel!(SYS_newfstatat, at, path, to, flags);
             if is_itself(path, flags) { fifos::shown(at, to, told) } else { told }
         },
-        |name| fill(of_name(&name, Last::by(flags)), to)
+        |name| {
+            known(flags, LOOK)?;
+            fill(of_name(&name, Last::by(flags)), to)
+        }
     )
 }
 
@@ -97,8 +105,28 @@ pub unsafe extern "C" fn lstat(path: *const c_char, to: *mut libc::stat) -> c_in
     unsafe { fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ftok(path: *const c_char, project: c_int) -> libc::key_t {
+    // SAFETY: stat is plain data; all zero is a value of it.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller promises the path.
+    if unsafe { stat(path, &raw mut found) } != 0 {
+        return -1;
+    }
+    // As glibc has it.
+    let (device, inode) = (found.st_dev & 0xff, found.st_ino & 0xffff);
+    (project & 0xff) << 24 | (device as c_int) << 16 | inode as c_int
+}
+
 fn fill_extended(found: Served<Attributes>, to: *mut libc::statx) -> Served<c_int> {
     memory::put(attributes::statx(&found?), to).map(|()| 0)
+}
+
+/// What `statx` does not know.
+fn may_look(flags: c_int, mask: c_uint) -> Served<()> {
+    const RESERVED: c_uint = 1 << 31;
+    let both = flags & libc::AT_STATX_SYNC_TYPE == libc::AT_STATX_SYNC_TYPE;
+    if both || mask & RESERVED != 0 { Err(libc::EINVAL) } else { known(flags, LOOK) }
 }
 
 #[unsafe(no_mangle)]
@@ -111,7 +139,8 @@ unsafe extern "C" fn statx(
 ) -> c_int {
     // SAFETY: the caller promises path and struct.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        return crate::real::answer(fill_extended(of_file(&held), to));
+        let asked = may_look(flags, mask);
+        return answer(asked.and_then(|()| fill_extended(of_file(&held), to)));
     }
     by_path!(
         dirfd,
@@ -121,15 +150,21 @@ unsafe extern "C" fn statx(
             let told = kernel!(SYS_statx, at, path, flags, mask, to);
             if is_itself(path, flags) { fifos::shown_extended(at, to, told) } else { told }
         },
-        |name| fill_extended(of_name(&name, Last::by(flags)), to)
+        |name| {
+            may_look(flags, mask)?;
+            fill_extended(of_name(&name, Last::by(flags)), to)
+        }
     )
+}
+
+/// What `faccessat` does not know.
+fn may_ask(wanted: c_int, flags: c_int) -> Served<()> {
+    known(wanted, libc::R_OK | libc::W_OK | libc::X_OK)?;
+    known(flags, PLACE | libc::AT_EACCESS)
 }
 
 /// Whether this thread may do `wanted`, by mode bits alone.
 pub fn may(found: &Attributes, wanted: c_int) -> Served<c_int> {
-    if wanted & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
-        return Err(libc::EINVAL);
-    }
     let person = &acting().person;
     let mode = attributes::mode(found);
     let runs = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;
@@ -147,8 +182,11 @@ unsafe extern "C" fn faccessat(
     let effective = flags & libc::AT_EACCESS != 0;
     // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        let ask = || of_file(&held).and_then(|found| may(&found, wanted));
-        return crate::real::answer(if effective { ask() } else { as_real(ask) });
+        let ask = || {
+            may_ask(wanted, flags)?;
+            of_file(&held).and_then(|found| may(&found, wanted))
+        };
+        return answer(if effective { ask() } else { as_real(ask) });
     }
     by_path!(
         dirfd,
@@ -160,7 +198,10 @@ unsafe extern "C" fn faccessat(
             kernel!(SYS_faccessat2, at, path, wanted, flags)
         },
         |name| {
-            let ask = || of_name(&name, Last::by(flags)).and_then(|found| may(&found, wanted));
+            let ask = || {
+                may_ask(wanted, flags)?;
+                of_name(&name, Last::by(flags)).and_then(|found| may(&found, wanted))
+            };
             if effective { ask() } else { as_real(ask) }
         }
     )
@@ -214,7 +255,7 @@ unsafe extern "C" fn fchmodat(
     type Function = unsafe extern "C" fn(c_int, *const c_char, mode_t, c_int) -> c_int;
     // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        return crate::real::answer(change_file(&held, to_mode(mode)));
+        return answer(change_file(&held, to_mode(mode)));
     }
     by_path!(
         dirfd,
@@ -225,7 +266,7 @@ unsafe extern "C" fn fchmodat(
         } else {
             crate::real::libc_call!(c"fchmodat" as Function, -1, at, path, mode, flags)
         },
-        |name| match of_name(&name, Last::by(flags))?.kind {
+        |name| match known(flags, PLACE).and_then(|()| of_name(&name, Last::by(flags)))?.kind {
             // As Linux: a link's own mode is never looked at.
             Kind::Symlink => Err(libc::EOPNOTSUPP),
             _ => change_name(&name, Last::by(flags), to_mode(mode)),
@@ -263,14 +304,17 @@ unsafe extern "C" fn fchownat(
 ) -> c_int {
     // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
-        return crate::real::answer(change_file(&held, to_owner(user, group)));
+        return answer(change_file(&held, to_owner(user, group)));
     }
     by_path!(
         dirfd,
         path,
         Last::by(flags),
         |at, path| kernel!(SYS_fchownat, at, path, user, group, flags),
-        |name| change_name(&name, Last::by(flags), to_owner(user, group))
+        |name| {
+            known(flags, PLACE)?;
+            change_name(&name, Last::by(flags), to_owner(user, group))
+        }
     )
 }
 

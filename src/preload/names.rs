@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use terral_client::{Kind, RenameHow};
 
 use crate::entrance::{either_inside, instead};
-use crate::hook::{FoundBoth, Last, by_path, find_both};
+use crate::hook::{FoundBoth, Last, by_path, find_both, known};
 use crate::path::{Name, Space};
 use crate::real::{Served, alias, answer, kernel};
 use crate::{connect, metadata, open};
@@ -56,7 +56,8 @@ fn make_directory(name: &Name<'_>, mode: u32) -> Served<c_int> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
     by_path!(dirfd, path, Last::Name, |at, path| kernel!(SYS_unlinkat, at, path, flags), |name| {
-        match flags & libc::AT_REMOVEDIR {
+        known(flags, libc::AT_REMOVEDIR)?;
+        match flags {
             0 => unlink_name(&name),
             _ => remove_directory(&name),
         }

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use libc::{size_t, ssize_t};
 use terral_client::kernel;
 
-use crate::open::open_at;
+use crate::open::{self, open_at};
 use crate::real::answer;
 use crate::{connect, ids, memory, settings, sharing, state};
 
@@ -92,6 +92,7 @@ unsafe fn on_descriptors(call: &Call) -> Option<c_long> {
             SYS_copy_file_range => libc::copy_file_range: 0 1 2 3 4 5;
             SYS_sendfile => libc::sendfile: 0 1 2 3;
             SYS_splice => libc::splice: 0 1 2 3 4 5;
+            SYS_tee => libc::tee: 0 1 2 3;
             SYS_poll => libc::poll: 0 1 2;
             SYS_epoll_ctl => libc::epoll_ctl: 0 1 2 3;
             SYS_sendto => libc::sendto: 0 1 2 3 4 5;
@@ -166,20 +167,40 @@ unsafe fn on_names(call: &Call) -> Option<c_long> {
     }
 }
 
+/// Flags that make a file, which only then has a mode.
+const CREATING: c_int = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+/// Those of `resolve` that there are.
+const RESOLVE: u64 = 0x3f;
+
+/// Whether what is to be opened is below the prefix.
+fn is_ours(dirfd: usize, path: usize) -> bool {
+    // SAFETY: the caller of the call promises a string or null.
+    state::is_ours(dirfd as c_int) || unsafe { crate::entrance::is_ours(path as *const c_char) }
+}
+
 /// `struct open_how` of `openat2`.
 unsafe fn open_as(call: &Call) -> Option<c_long> {
     let [dirfd, path, how, bytes, ..] = call.arguments;
     let known = size_of::<libc::open_how>();
     // Longer ones, of a later Linux, are the kernel's to judge; it has no such path then.
     let asked = memory::get(how as *const libc::open_how).ok().filter(|_| bytes == known)?;
-    let (flags, mode) = (c_int::try_from(asked.flags).ok()?, asked.mode as u32);
+    let all = open::OPEN as u32 as u64;
+    let makes = asked.flags & CREATING as u64 != 0;
+    let mode = if makes { 0o7777 } else { 0 };
+    let only_path = asked.flags & libc::O_PATH as u64 != 0;
+    if asked.flags & !all != 0
+        || asked.resolve & !RESOLVE != 0
+        || asked.mode & !mode != 0
+        || (only_path && asked.flags & !(open::FOR_PATH as u64) != 0)
+    {
+        // What Linux refuses whatever the path is, and a later one may know: it has no such path.
+        return is_ours(dirfd, path).then(|| answer::<isize>(Err(libc::EINVAL)) as c_long);
+    }
+    let (flags, mode) = (asked.flags as c_int, asked.mode as u32);
     let magic = libc::RESOLVE_NO_MAGICLINKS;
     if asked.resolve & !magic != 0 {
         // As where Linux has no such call: programs then go step by step.
-        let path = path as *const c_char;
-        // SAFETY: the caller promises a string or null.
-        let ours = state::is_ours(dirfd as c_int) || unsafe { crate::entrance::is_ours(path) };
-        return ours.then(|| answer::<isize>(Err(libc::ENOSYS)) as c_long);
+        return is_ours(dirfd, path).then(|| answer::<isize>(Err(libc::ENOSYS)) as c_long);
     }
     Some(open_at(dirfd as c_int, path as *const c_char, flags, mode).into())
 }
@@ -201,7 +222,9 @@ unsafe fn bent(call: &Call) -> Option<c_long> {
             libc::SYS_faccessat => libc::faccessat(one as c_int, path, three as c_int, 0),
             libc::SYS_fchmodat => libc::fchmodat(one as c_int, path, three as u32, 0),
             libc::SYS_fchmodat2 => libc::fchmodat(one as c_int, path, three as u32, four as c_int),
-            libc::SYS_utimensat if two == 0 => libc::futimens(one as c_int, three as *const _),
+            libc::SYS_utimensat if two == 0 && four as c_int == 0 => {
+                libc::futimens(one as c_int, three as *const _)
+            }
             libc::SYS_utimensat => {
                 libc::utimensat(one as c_int, path, three as *const _, four as c_int)
             }

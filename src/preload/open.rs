@@ -64,13 +64,18 @@ unsafe extern "C" fn umask(mask: libc::mode_t) -> libc::mode_t {
 /// How often a FIFO may go just before it is opened.
 const ATTEMPTS: u32 = 100;
 /// Flags that the kernel's descriptor of a file is opened with, and keeps through `exec`.
-const CARRIED: c_int = libc::O_CLOEXEC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOFOLLOW;
+const CARRIED: c_int = libc::O_CLOEXEC
+    | libc::O_SYNC
+    | libc::O_DSYNC
+    | libc::O_NOFOLLOW
+    | libc::O_NONBLOCK
+    | libc::O_ASYNC;
 /// Flags that it is given, and may change; of the others [`state::Managed`] knows.
 pub const KEPT: c_int = libc::O_NONBLOCK | libc::O_NOATIME | libc::O_ASYNC;
 /// What 64-bit Linux says of every open file.
 const LARGE_FILE: c_int = 0o100_000;
 /// What an `O_PATH` open looks at; the other flags are nothing to it.
-const FOR_PATH: c_int =
+pub const FOR_PATH: c_int =
     libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | LARGE_FILE;
 
 /// How `open` flags ask.
@@ -82,7 +87,8 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         return Err(libc::EINVAL);
     }
     if create && directory {
-        return way_to(name).and(Err(libc::EISDIR));
+        let dots = name.dots && flags & libc::O_EXCL != 0;
+        return way_to(name).and(Err(if dots { libc::EEXIST } else { libc::EISDIR }));
     }
     let rights = if flags & libc::O_PATH != 0 {
         0
@@ -121,8 +127,23 @@ pub fn last(flags: c_int) -> Last {
     }
 }
 
+/// Those that `open` knows; it does not look at others.
+pub const OPEN: c_int = FOR_PATH
+    | libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_NOCTTY
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_ASYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME
+    | libc::O_TMPFILE;
+
 fn meaningful(flags: c_int) -> c_int {
-    if flags & libc::O_PATH != 0 { flags & FOR_PATH } else { flags }
+    flags & if flags & libc::O_PATH != 0 { FOR_PATH } else { OPEN }
 }
 
 /// What an open came to.
@@ -170,7 +191,7 @@ fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
 
 /// A descriptor of what was opened.
 fn hold(file: File, flags: c_int) -> Served<c_int> {
-    let (description, carried) = (file.description(), flags & (CARRIED | libc::O_NONBLOCK));
+    let (description, carried) = (file.description(), flags & CARRIED);
     let held = descriptor::hold(settings::instance(), description, file.nonce(), carried);
     let fd = match held {
         Ok(fd) => fd,
@@ -179,11 +200,12 @@ fn hold(file: File, flags: c_int) -> Served<c_int> {
             return Err(error.raw_os_error().unwrap_or(libc::EIO));
         }
     };
-    if flags & KEPT & !libc::O_NONBLOCK != 0 {
+    if flags & KEPT & !CARRIED != 0 {
         let _: c_int = kernel!(SYS_fcntl, fd, libc::F_SETFL, flags & KEPT);
     }
     let gone = libc::O_CREAT | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC | KEPT;
-    let managed = state::Managed::new(file, Some((flags & !gone) | LARGE_FILE));
+    let large = if flags & libc::O_PATH != 0 { 0 } else { LARGE_FILE };
+    let managed = state::Managed::new(file, Some((flags & !gone) | large));
     if let Err((errno, managed)) = state::install(fd, managed) {
         let _: c_int = kernel!(SYS_close, fd);
         close::tell(&managed.file);

@@ -284,7 +284,7 @@ unsafe fn resolve_slowly(
 
 /// Resolves an absolute path that this library has put together.
 pub fn resolve_bytes(mut path: Vec<u8>, space: &mut Space) -> Where<'_> {
-    for _ in 0..LINKS_MAX {
+    for _ in 0..=LINKS_MAX {
         if path.len() >= PATH_BYTES {
             return Where::Failed(libc::ENAMETOOLONG);
         }

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_long};
 
-use terral_client::Space;
+use terral_client::{Kind, Space};
 
 use crate::hook::{Last, by_fd, by_path};
 use crate::real::{Served, alias, kernel, libc_call};
@@ -97,35 +97,57 @@ unsafe extern "C" fn fstatvfs(fd: c_int, to: *mut libc::statvfs) -> c_int {
     })
 }
 
-/// Limits of names; no limit is −1 with errno left alone, which EINVAL is not.
-fn limit(which: c_int) -> c_long {
+/// Whether the answer depends on the file; the others glibc knows.
+fn is_of_the_file(which: c_int) -> bool {
+    matches!(
+        which,
+        libc::_PC_LINK_MAX
+            | libc::_PC_NAME_MAX
+            | libc::_PC_CHOWN_RESTRICTED
+            | libc::_PC_ASYNC_IO
+            | libc::_PC_FILESIZEBITS
+            | libc::_PC_REC_MIN_XFER_SIZE
+            | libc::_PC_REC_XFER_ALIGN
+            | libc::_PC_ALLOC_SIZE_MIN
+            | libc::_PC_2_SYMLINKS
+    )
+}
+
+/// As glibc has them of a tmpfs; no limit is −1 with errno left alone.
+fn limit(which: c_int, kind: Kind) -> c_long {
     match which {
+        libc::_PC_LINK_MAX => 127,
         libc::_PC_NAME_MAX => 255,
-        libc::_PC_PATH_MAX => 4096,
-        libc::_PC_LINK_MAX | libc::_PC_NO_TRUNC | libc::_PC_CHOWN_RESTRICTED => 1,
-        libc::_PC_PIPE_BUF => 4096,
-        _ => -1,
+        libc::_PC_FILESIZEBITS => 32,
+        libc::_PC_ASYNC_IO if kind != Kind::File => -1,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_ASYNC_IO | libc::_PC_2_SYMLINKS => 1,
+        _ => 4096,
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pathconf(path: *const c_char, which: c_int) -> c_long {
     type Function = unsafe extern "C" fn(*const c_char, c_int) -> c_long;
+    if !is_of_the_file(which) {
+        return libc_call!(c"pathconf" as Function, -1, path, which);
+    }
     by_path!(
         libc::AT_FDCWD,
         path,
         Last::Followed,
         |_at, path| libc_call!(c"pathconf" as Function, -1, path, which),
-        |name| metadata::of_name(&name, Last::Followed).map(|_| limit(which))
+        |name| metadata::of_name(&name, Last::Followed).map(|found| limit(which, found.kind))
     )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fpathconf(fd: c_int, which: c_int) -> c_long {
     type Function = unsafe extern "C" fn(c_int, c_int) -> c_long;
+    if !is_of_the_file(which) {
+        return libc_call!(c"fpathconf" as Function, -1, fd, which);
+    }
     by_fd!(fd, libc_call!(c"fpathconf" as Function, -1, fd, which), |held| {
-        let _ = &held;
-        Ok(limit(which))
+        metadata::of_file(&held).map(|found| limit(which, found.kind))
     })
 }
 

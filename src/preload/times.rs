@@ -1,7 +1,8 @@
 //! `utimensat` and its older kin.
 //!
-//! Invariants: times before 1970 become 1970, since the server counts from there. Not here: mode
-//! and owner (`metadata`).
+//! Invariants: times before 1970 become 1970, since the server counts from there, in 64 bits of
+//! nanoseconds; those after 2554 become the last of that year's. Not here: mode and owner
+//! (`metadata`).
 
 use std::ffi::{c_char, c_int};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use libc::{timespec, timeval};
 use terral_client::{Change, File, OpenHow, access};
 
-use crate::hook::{Last, by_path};
-use crate::metadata::{Target, change, without_name};
+use crate::hook::{Last, by_path, known};
+use crate::metadata::{PLACE, Target, change, of_name, without_name};
 use crate::real::{Served, answer, kernel};
 use crate::{connect, fifos, memory, state};
 
@@ -23,7 +24,10 @@ fn one(time: &timespec) -> Served<Option<u64>> {
     match time.tv_nsec {
         libc::UTIME_OMIT => Ok(None),
         libc::UTIME_NOW => Ok(Some(now())),
-        0..1_000_000_000 => Ok(Some(time.tv_sec.max(0) as u64 * NS + time.tv_nsec as u64)),
+        0..1_000_000_000 => {
+            let whole = (time.tv_sec.max(0) as u64).saturating_mul(NS);
+            Ok(Some(whole.saturating_add(time.tv_nsec as u64)))
+        }
         _ => Err(libc::EINVAL),
     }
 }
@@ -75,7 +79,14 @@ fn touch(target: &Target<'_>) -> Served<c_int> {
 
 /// Sets the times that the caller wants.
 fn set(target: &Target<'_>, times: &Times) -> Served<c_int> {
-    match change(target, wanted(times)?) {
+    let wanted = match (wanted(times), target) {
+        // Linux looks for the file first.
+        (Err(errno), Target::Name(name, last)) => {
+            return of_name(name, *last).and(Err(errno));
+        }
+        (wanted, _) => wanted?,
+    };
+    match change(target, wanted) {
         Err(libc::EPERM) if is_now(times) => touch(target),
         done => done,
     }
@@ -107,10 +118,9 @@ unsafe extern "C" fn utimensat(
     if is_nothing(&given) {
         return 0;
     }
-    if path.is_null()
-        && let Some(answer) = set_file(dirfd, &given)
-    {
-        return answer;
+    if path.is_null() {
+        // As glibc has it.
+        return answer(Err(libc::EINVAL));
     }
     // SAFETY: the caller promises the path.
     if let Some(held) = unsafe { without_name(dirfd, path, flags) } {
@@ -121,7 +131,10 @@ unsafe extern "C" fn utimensat(
         path,
         Last::by(flags),
         |at, path| kernel!(SYS_utimensat, at, path, times, flags),
-        |name| set(&Target::Name(name, Last::by(flags)), &given)
+        |name| {
+            known(flags, PLACE)?;
+            set(&Target::Name(name, Last::by(flags)), &given)
+        }
     )
 }
 

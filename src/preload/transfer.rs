@@ -1,4 +1,5 @@
-//! `copy_file_range`, `sendfile` and `splice`, where one side is managed: by reading and writing.
+//! `copy_file_range`, `sendfile`, `splice` and `tee`, where one side is managed: by reading and
+//! writing.
 //!
 //! Invariants: a source's offset moves by what was written, so that nothing is lost when the target
 //! takes less; at most 16 MiB a call, as all three may do less than they are asked for. Not here:
@@ -48,6 +49,12 @@ impl Side {
             (None, None) => kernel!(SYS_read, self.fd, room.as_mut_ptr(), room.len()),
         };
         usize::try_from(count).map_err(|_| errno())
+    }
+
+    /// Where a managed side begins, or one of the kernel's with an offset of the caller's.
+    fn start(&self) -> Option<off_t> {
+        let own = |held: &Held| held.file.offset() as off_t;
+        self.at.or_else(|| self.held.as_ref().map(own))
     }
 
     fn write(&self, bytes: &[u8], done: usize) -> Served<usize> {
@@ -123,6 +130,12 @@ fn check_regular(fd: c_int) -> Served<()> {
     }
 }
 
+/// Whether Linux would move `count` bytes from or to there (`rw_verify_area`).
+fn verify(at: off_t, count: usize) -> Served<()> {
+    let end = off_t::try_from(count).ok().and_then(|count| at.checked_add(count));
+    if at < 0 || end.is_none() { Err(libc::EINVAL) } else { Ok(()) }
+}
+
 /// What Linux looks at, in its order; gives how much there is to copy.
 fn may_copy(from: &Side, to: &Side, count: usize) -> Served<usize> {
     for side in [from, to] {
@@ -148,17 +161,29 @@ fn may_copy(from: &Side, to: &Side, count: usize) -> Served<usize> {
             return Err(libc::EBADF);
         }
     }
-    let (Some(source), Some(target)) = (&from.held, &to.held) else { return Ok(count) };
-    let start = |side: &Side, held: &Held| side.at.unwrap_or_else(|| held.file.offset() as off_t);
-    let (first, second) = (start(from, source), start(to, target));
-    if first < 0 || second < 0 {
+    // Negative ones are far beyond every end here.
+    let starts = [from, to].map(|side| side.start().map(|at| at as u64));
+    if starts.iter().flatten().any(|start| start.checked_add(count as u64).is_none()) {
+        return Err(libc::EOVERFLOW);
+    }
+    let mut count = count;
+    if let (Some(source), Some(start)) = (&from.held, from.start()) {
+        let left = (source.file.size() as i128 - i128::from(start)).max(0);
+        count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+    }
+    if to.held.is_some() && to.start() == Some(off_t::MAX) {
+        return Err(libc::EFBIG);
+    }
+    if let (Some(source), Some(target), [Some(first), Some(second)]) =
+        (&from.held, &to.held, starts)
+        && source.file.ino() == target.file.ino()
+        && second < first.saturating_add(count as u64)
+        && first < second.saturating_add(count as u64)
+    {
         return Err(libc::EINVAL);
     }
-    let (first, second) = (first as u64, second as u64);
-    let count = (count as u64).min(source.file.size().saturating_sub(first));
-    let meet = second < first + count && first < second + count;
-    let same = source.file.ino() == target.file.ino();
-    if same && meet { Err(libc::EINVAL) } else { Ok(count as usize) }
+    [from, to].into_iter().filter_map(Side::start).try_for_each(|at| verify(at, count))?;
+    Ok(count)
 }
 
 #[unsafe(no_mangle)]
@@ -174,13 +199,11 @@ unsafe extern "C" fn copy_file_range(
     if from.held.is_none() && to.held.is_none() {
         return kernel!(SYS_copy_file_range, from_fd, from_at, to_fd, to_at, count, flags);
     }
-    if let Err(errno) = check_offsets(&from, &to) {
-        return answer(Err(errno));
-    }
-    if flags != 0 {
-        return answer(Err(libc::EINVAL));
-    }
-    let copied = may_copy(&from, &to, count).and_then(|count| copy(&from, &to, count, false));
+    let known = || if flags == 0 { Ok(()) } else { Err(libc::EINVAL) };
+    let copied = check_offsets(&from, &to)
+        .and_then(|()| known())
+        .and_then(|()| may_copy(&from, &to, count))
+        .and_then(|count| copy(&from, &to, count, false));
     answer(copied.and_then(|done| {
         from.tell(from_at, done)?;
         to.tell(to_at, done)?;
@@ -199,6 +222,7 @@ fn may_send(from: &Side, to: &Side, count: usize) -> Served<()> {
         (None, _) => check_regular(from.fd)?,
         _ => {}
     }
+    verify(from.start().unwrap_or(0), count)?;
     let appends = match &to.held {
         Some(held) => {
             allow(held, access::WRITE)?;
@@ -236,20 +260,59 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: siz
 
 const F_GETPIPE_SZ: c_int = 1032;
 
-/// How much fits into or lies in a pipe, at least one byte; EINVAL for anything else.
-fn pipe_room(fd: c_int, filling: bool, flags: c_uint) -> Served<usize> {
-    let size: isize = kernel!(SYS_fcntl, fd, F_GETPIPE_SZ, 0);
-    if size < 0 {
-        return Err(libc::EINVAL);
-    }
+/// How much fits into or lies in a pipe of this size, at least one byte.
+fn pipe_room(fd: c_int, size: usize, filling: bool, flags: c_uint) -> Served<usize> {
     let mut unread: c_int = 0;
     let _: c_int = kernel!(SYS_ioctl, fd, libc::FIONREAD, &raw mut unread);
     let unread = unread.max(0) as usize;
-    let room = if filling { (size as usize).saturating_sub(unread) } else { unread };
+    let room = if filling { size.saturating_sub(unread) } else { unread };
     if room == 0 && flags & libc::SPLICE_F_NONBLOCK != 0 {
         return Err(libc::EAGAIN);
     }
     Ok(if room == 0 { libc::PIPE_BUF } else { room })
+}
+
+const SPLICE_FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+
+/// The pipe's side, what Linux finds wrong with the call, and how many bytes it can move.
+fn may_splice(from: &Side, to: &Side, offsets: [bool; 2], flags: c_uint) -> Served<usize> {
+    if flags & !SPLICE_FLAGS != 0 {
+        return Err(libc::EINVAL);
+    }
+    for (side, right, wrong) in
+        [(from, access::READ, libc::O_WRONLY), (to, access::WRITE, libc::O_RDONLY)]
+    {
+        match &side.held {
+            Some(held) if held.file.access() & right == 0 => return Err(libc::EBADF),
+            Some(_) => {}
+            None => {
+                let its: c_int = kernel!(SYS_fcntl, side.fd, libc::F_GETFL);
+                let other = its & (libc::O_ACCMODE | libc::O_PATH);
+                if its < 0 || other == wrong || other & libc::O_PATH != 0 {
+                    return Err(libc::EBADF);
+                }
+            }
+        }
+    }
+    let (held, pipe, filling) = match (&from.held, &to.held) {
+        (Some(held), None) => (held, to, true),
+        (None, Some(held)) => (held, from, false),
+        _ => return Err(libc::EINVAL),
+    };
+    let size: isize = kernel!(SYS_fcntl, pipe.fd, F_GETPIPE_SZ, 0);
+    match size {
+        _ if size < 0 => return Err(libc::EINVAL),
+        _ if offsets[usize::from(filling)] => return Err(libc::ESPIPE),
+        _ => {}
+    }
+    check_offsets(from, to)?;
+    let file = if filling { from } else { to };
+    let appends = !filling && held.file.access() & access::APPEND != 0;
+    if file.start().is_some_and(|at| at < 0) || appends || held.file.is_directory() {
+        return Err(libc::EINVAL);
+    }
+    pipe_room(pipe.fd, size as usize, filling, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -262,22 +325,28 @@ unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     let (from, to) = (Side::new(from_fd, from_at), Side::new(to_fd, to_at));
-    let (pipe, filling) = match (&from.held, &to.held) {
-        (None, None) => {
-            return kernel!(SYS_splice, from_fd, from_at, to_fd, to_at, count, flags);
-        }
-        (Some(_), Some(_)) => return answer(Err(libc::EINVAL)),
-        (Some(_), None) => (to_fd, true),
-        (None, Some(_)) => (from_fd, false),
-    };
-    let copied = check_offsets(&from, &to)
-        .and_then(|()| pipe_room(pipe, filling, flags))
+    if count == 0 || (from.held.is_none() && to.held.is_none()) {
+        return kernel!(SYS_splice, from_fd, from_at, to_fd, to_at, count, flags);
+    }
+    let copied = may_splice(&from, &to, [!from_at.is_null(), !to_at.is_null()], flags)
         .and_then(|room| copy(&from, &to, count.min(room), true));
     answer(copied.and_then(|done| {
         from.tell(from_at, done)?;
         to.tell(to_at, done)?;
         Ok(done as ssize_t)
     }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tee(from: c_int, to: c_int, count: size_t, flags: c_uint) -> ssize_t {
+    match (state::managed(from), state::managed(to)) {
+        (None, None) => kernel!(SYS_tee, from, to, count, flags),
+        // Only pipes have what a tee is for.
+        (one, other) => {
+            let open = [one, other].iter().flatten().try_for_each(|held| held.check_open());
+            answer(open.and(Err(libc::EINVAL)))
+        }
+    }
 }
 
 alias! {

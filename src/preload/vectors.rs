@@ -30,6 +30,9 @@ pub fn entries(vector: *const iovec, count: c_int) -> Served<Vec<iovec>> {
     if lengths.clone().any(|length| length > most) || whole.is_none() {
         return Err(libc::EINVAL);
     }
+    for entry in &entries {
+        memory::check_place(entry.iov_base.addr(), entry.iov_len)?;
+    }
     Ok(entries)
 }
 

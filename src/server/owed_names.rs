@@ -13,6 +13,8 @@ use crate::state::State;
 
 /// `EPERM`.
 const NOT_PERMITTED: i32 = 1;
+/// `EMLINK`.
+const TOO_MANY_LINKS: i32 = 31;
 
 /// Does one operation there.
 pub fn bring(
@@ -235,8 +237,9 @@ fn unlink_one(state: &mut State, backing: &dyn Backing, path: &[u8], ino: Ino) -
     Ok(())
 }
 
-/// Whether a name operation failed because of what somebody else has there, or because this user
-/// may not do it: trying again will not help, and the rest must not wait for it.
+/// Whether a name operation failed because of what somebody else has there, because this user may
+/// not do it, or because a file can have no more names there: trying again will not help, and the
+/// rest must not wait for it.
 pub fn is_final(error: &Error) -> bool {
     let theirs = [
         ErrorKind::NotEmpty,
@@ -249,7 +252,7 @@ pub fn is_final(error: &Error) -> bool {
         ErrorKind::Invalid,
         ErrorKind::Loop,
     ];
-    theirs.contains(&error.kind) || error.errno == NOT_PERMITTED
+    theirs.contains(&error.kind) || [NOT_PERMITTED, TOO_MANY_LINKS].contains(&error.errno)
 }
 
 /// Our own change of a file's look is not somebody else's.

@@ -102,7 +102,11 @@ impl State {
         self.commit()?;
         let held = self.recall_from(slot, kept);
         // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
-        let kept = size.min(size::reset(header.size(), size));
+        let before = size::reset(header.size(), size);
+        if size == 0 || size > before {
+            header.holes().store(size.min(1), Ordering::SeqCst);
+        }
+        let kept = size.min(before);
         memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
         header.wrote(crate::authn::now_ns());
         self.owe(ino);

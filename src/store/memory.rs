@@ -65,6 +65,16 @@ impl Header<'_> {
         &self.0[offset_of!(FileHeader, changed_ns) / 8]
     }
 
+    /// Not 0: it may have holes.
+    pub fn holes(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, holes) / 8]
+    }
+
+    /// What was said of how long its bytes will live.
+    pub fn hint(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, hint) / 8]
+    }
+
     /// Notes a write, or a change of size.
     pub fn wrote(&self, time_ns: u64) {
         self.modified_ns().store(time_ns, Ordering::SeqCst);
