@@ -154,6 +154,13 @@ fn arguments_without_sense_are_refused_as_they_are_there() {
 }
 
 #[test]
+fn a_program_is_called_as_if_it_ran_from_there() {
+    if let Some(beside) = same("itself") {
+        assert!(beside.text.contains("my program: /program"));
+    }
+}
+
+#[test]
 fn files_are_read_and_written_without_a_descriptor_left() {
     if let Some(beside) = same("descriptors") {
         assert!(beside.text.contains("EMFILE"));

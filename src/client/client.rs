@@ -11,6 +11,7 @@ use terral_format::message::{
     Spare, Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
+use terral_transport::program::{self, Copied};
 use terral_transport::{kept, nodes};
 
 use crate::file::File;
@@ -298,6 +299,24 @@ impl Client {
     /// Changes attributes.
     pub fn change(&self, path: &[u8], change: Change) -> Result<()> {
         self.done(Request::Change { target: Target::Path(path), change })
+    }
+
+    /// The path of the file that a program runs a copy of, from the link of `/proc` that leads
+    /// there; `None` if it is no copy of a file that is here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it has no name any more.
+    pub fn path_of_copy(&self, link: &[u8]) -> Result<Option<Vec<u8>>> {
+        let here = |copied: &Copied<'_>| copied.instance == self.0.id();
+        let Some(copied) = program::copied(link).filter(here) else { return Ok(None) };
+        let find = || self.0.memory.path_of(copied.ino);
+        if let Some(path) = find() {
+            return Ok(Some(path));
+        }
+        // A name that was moved without waiting is in the table once the server answers.
+        self.0.call(Request::Space)?;
+        let gone = || Error::new(ErrorKind::NotFound, format!("file {}", copied.ino));
+        find().map(Some).ok_or_else(gone)
     }
 
     /// How many bytes of a file take memory or lie in the backing, if it may have holes.

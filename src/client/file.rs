@@ -426,9 +426,9 @@ impl File {
         if self.is_directory() { Ok(()) } else { self.done(Request::Sync(self.chunks.file)) }
     }
 
-    /// The name for the copy of a program that is to be executed.
-    pub fn name_of_copy(&self) -> CString {
-        program::name_of_copy(self.connection.id(), self.ino())
+    /// The name for the copy of a program that is to be executed by this path.
+    pub fn name_of_copy(&self, path: &[u8]) -> CString {
+        program::name_of_copy(self.connection.id(), self.ino(), path)
     }
 
     /// To be called before the file is executed, with the descriptor of the copy that will run,

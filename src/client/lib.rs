@@ -62,4 +62,5 @@ pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::own_files;
 pub use terral_transport::permission::{acting, as_real, ids_changed};
+pub use terral_transport::program::copied;
 pub use terral_transport::requests::while_waiting;

@@ -146,7 +146,7 @@ pub fn changes_rights(path: *const c_char) -> bool {
 
 /// Copies a managed file into a memfd, and gives that; nobody may write into the file from before
 /// it is copied. ENOEXEC for a script, with its first line.
-fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
+fn copy_program(fd: c_int, given: &[u8], line: &mut [u8; 256]) -> Served<c_int> {
     let held = state::managed(fd).ok_or(libc::EBADF)?;
     let first = crate::data::read_at(&held, &mut line[..255], 0)?;
     line[first as usize] = 0;
@@ -155,7 +155,10 @@ fn copy_program(fd: c_int, line: &mut [u8; 256]) -> Served<c_int> {
         return Err(libc::ENOEXEC);
     }
     let told = |memory: c_int| connect::serve(|| held.file.execute(Some(memory as u32)));
-    copy_after(&held, &held.file.name_of_copy(), told)
+    // Who executes a descriptor says no name.
+    let path = given.starts_with(b"/proc/").then(|| held.path().unwrap_or_default());
+    let name = held.file.name_of_copy(path.as_deref().unwrap_or(given));
+    copy_after(&held, &name, told)
 }
 
 /// Copies a managed file into a memfd, which an exec closes, and gives that.
@@ -243,7 +246,7 @@ unsafe fn run_open(
     environment: Strings,
 ) -> Served<c_int> {
     let mut line = [0u8; 256];
-    match copy_program(fd, &mut line) {
+    match copy_program(fd, given, &mut line) {
         Ok(memory) => {
             let path = state::managed(fd).and_then(|held| held.path().ok());
             let shown = path.map(|path| settings::below_prefix(&path));

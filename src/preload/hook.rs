@@ -122,13 +122,21 @@ pub fn way_to(name: &Name<'_>) -> Result<(), c_int> {
     }
 }
 
+/// EBADF if there is nothing from which a path of the kernel's could begin.
+fn kernel_way(at: c_int, path: *const c_char) -> Result<(), c_int> {
+    // SAFETY: the callers pass a string, of which the first byte is there.
+    let begins_there = at != libc::AT_FDCWD && unsafe { *path } != b'/' as c_char;
+    let flags: c_int = if begins_there { kernel!(SYS_fcntl, at, libc::F_GETFD) } else { 0 };
+    if flags < 0 { Err(errno()) } else { Ok(()) }
+}
+
 /// What Linux finds wrong with a first path before it looks at the second: only with the way there
 /// if it is moved ([`Last::Name`]), else with all of it.
 #[cold]
 fn looked_up(first: Where<'_>, last: Last) -> Result<(), c_int> {
     let way = last == Last::Name;
     match first {
-        Where::Kernel(..) if way => Ok(()),
+        Where::Kernel(at, path) if way => kernel_way(at, path),
         Where::Kernel(at, path) => {
             let found: c_int = kernel!(SYS_faccessat, at, path, libc::F_OK);
             if found == 0 { Ok(()) } else { Err(errno()) }

@@ -36,6 +36,8 @@ mod entrance;
 
 mod hook;
 
+mod itself;
+
 mod ids;
 
 mod locks;

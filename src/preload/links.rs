@@ -14,7 +14,7 @@ use crate::metadata::of_name;
 use crate::path::{Name, PATH_BYTES, Space, standing_for};
 use crate::real::{Served, answer, kernel};
 use crate::state::Held;
-use crate::{connect, fifos, memory, metadata, settings};
+use crate::{connect, fifos, itself, memory, metadata, settings};
 
 /// Copies what a link says; what does not fit is cut off, as Linux has it.
 fn give(text: &[u8], buffer: *mut c_char, room: size_t) -> Served<ssize_t> {
@@ -60,6 +60,9 @@ unsafe extern "C" fn readlinkat(
     unsafe {
         if let Some((_, held)) = standing_for(path) {
             return answer(give(&told_of(&held), buffer, room));
+        }
+        if let Some(text) = itself::told(path) {
+            return answer(give(&text, buffer, room));
         }
         if let Some(held) = metadata::without_name(dirfd, path, libc::AT_EMPTY_PATH)
             && held.file.is_link()

@@ -13,7 +13,7 @@ use crate::hook::{Last, by_fd, by_path};
 use crate::path::PATH_BYTES;
 use crate::real::{Served, answer, errno, kernel, libc_call};
 use crate::state::Managed;
-use crate::{cwd, metadata, settings};
+use crate::{cwd, itself, metadata, settings};
 
 /// Stands in `directory` from now on, which is called `path`.
 fn enter(directory: File, path: &[u8]) -> Served<c_int> {
@@ -127,6 +127,12 @@ pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
+    // SAFETY: the caller promises a string.
+    if let Some(text) = unsafe { itself::told(path) } {
+        let text = [&text[..], b"\0"].concat();
+        // SAFETY: it ends with its zero; the caller promises the rest.
+        return unsafe { realpath(text.as_ptr().cast(), to) };
+    }
     by_path!(
         libc::AT_FDCWD,
         path,

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::{cwd, heap, settings, sharing, state, streams};
+use crate::{cwd, heap, itself, settings, sharing, state, streams};
 
 // SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
 #[used]
@@ -20,6 +20,7 @@ unsafe extern "C" fn start(
     if environment.is_null() || !settings::read(environment) {
         return;
     }
+    itself::take_name();
     heap::watch_forks();
     sharing::watch_forks();
     // SAFETY: ld.so passes the process's environment array, whose strings stay.
