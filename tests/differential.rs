@@ -56,6 +56,7 @@ const COMPARED: &[&str] = &[
     "sendfile",
     "set_id",
     "shared_maps",
+    "special_nodes",
     "symlinks",
     "tmpfile",
     "tmpfile_link",
@@ -74,7 +75,6 @@ const ON_PURPOSE: &[(&str, &str)] = &[
     ("keep_size", "memory is not reserved beyond the end of a file: EOPNOTSUPP"),
     ("seek_reads", "a stream that is sent to its end reads nothing before it is asked to"),
     ("removed_directory", "relative paths from a directory that was removed are ENOENT"),
-    ("special_nodes", "pipes and sockets are refused: EPERM"),
 ];
 
 /// Operations of one sequence.

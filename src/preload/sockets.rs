@@ -12,12 +12,12 @@ use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 
 use libc::{mmsghdr, msghdr, size_t, sockaddr, sockaddr_un, socklen_t, ssize_t};
-use terral_client::{Ino, Kind};
+use terral_client::{Attributes, Ino, Kind};
 
 use crate::hook::{Last, by_path};
 use crate::links::check_new;
-use crate::metadata::{may, of_name};
-use crate::path::Name;
+use crate::metadata::{may, of_file, of_name};
+use crate::path::{Name, standing_for};
 use crate::real::{Answer, Served, answer, errno, kernel, libc_call, set_errno};
 use crate::{connect, memory, open, settings, sharing};
 
@@ -194,28 +194,44 @@ unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t
 
 // Reaching others.
 
-/// The number of the socket that has a name, if this thread may send to it.
-fn reachable(name: &Name<'_>) -> Served<Ino> {
-    let found = of_name(name, Last::Followed)?;
+/// The address of a socket's object, if this thread may send to it.
+fn reachable(found: Served<Attributes>) -> Served<Address> {
+    let found = found?;
     may(&found, libc::W_OK)?;
-    if found.kind == Kind::Socket { Ok(found.ino) } else { Err(libc::ECONNREFUSED) }
+    if found.kind == Kind::Socket { Address::of_object(found.ino) } else { Err(libc::ECONNREFUSED) }
 }
 
-/// Does a call with an address that the kernel takes: the given one, or that of an object.
-fn reach<T: Answer>(given: Given, call: impl Fn(Given) -> T) -> T {
-    let Some(path) = path_of(given) else { return call(given) };
+/// The address of the object that a path leads to, or what a call gave that was the kernel's.
+fn object_at<T: Answer>(
+    given: Given,
+    path: &Path,
+    call: &impl Fn(Given) -> T,
+) -> Result<Address, T> {
+    // SAFETY: the path has its zero.
+    if let Some((_, held)) = unsafe { standing_for(path.as_ptr()) } {
+        return reachable(of_file(&held)).map_err(|errno| answer(Err(errno)));
+    }
     let mut object = None;
     let told = by_path!(
         libc::AT_FDCWD,
         path.as_ptr(),
         Last::Followed,
-        |_at, found| with_kernels((given, &path), found, &call),
+        |_at, found| with_kernels((given, path), found, call),
         |name| {
-            object = Some(Address::of_object(reachable(&name)?)?);
+            object = Some(reachable(of_name(&name, Last::Followed))?);
             Ok(T::failure())
         }
     );
-    let Some(object) = object else { return told };
+    object.ok_or(told)
+}
+
+/// Does a call with an address that the kernel takes: the given one, or that of an object.
+fn reach<T: Answer>(given: Given, call: impl Fn(Given) -> T) -> T {
+    let Some(path) = path_of(given) else { return call(given) };
+    let object = match object_at(given, &path, &call) {
+        Ok(object) => object,
+        Err(told) => return told,
+    };
     let told = call(object.given());
     if told.is_failure() && errno() == libc::ENOENT {
         // Nobody was ever bound to it, or its name went just now.

@@ -85,6 +85,9 @@ int may_go(const char *path);
 /* Whether truncating it would only change its time, in a run that does not compare that. */
 int truncates_empty(int base, const char *path);
 
+/* Whether a path leads to a FIFO, whose open may wait for another end. */
+int waits(int base, const char *path);
+
 int *some_slot(void);
 int open_slot(void);
 void fill(char *bytes, size_t count);

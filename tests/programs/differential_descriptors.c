@@ -63,6 +63,9 @@ static void open_one(void) {
     int base = chance(30) ? some_base() : AT_FDCWD;
     const char *path = to_open(flags);
     flags &= truncates_empty(base, path) ? ~O_TRUNC : ~0;
+    if (waits(base, path) && !(flags & O_PATH)) {
+        flags = (flags & ~O_ACCMODE) | O_WRONLY | O_NONBLOCK;
+    }
     if (base != AT_FDCWD) {
         put(slot, openat(base, path, flags, mode));
     } else if ((flags & ~O_CLOEXEC) == (O_WRONLY | O_CREAT | O_TRUNC)) {

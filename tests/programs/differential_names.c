@@ -219,7 +219,7 @@ const struct operation name_operations[] = {
     {"link", "links", 4, link_one},
     {"symlink", "symlinks", 4, link_symbolic},
     {"readlink", NULL, 2, read_link},
-    {"mknod", "nodes", 1, make_node},
+    {"mknod", "nodes", 3, make_node},
     {"deep", NULL, 1, go_deep},
     {NULL, NULL, 0, NULL},
 };

@@ -283,6 +283,15 @@ int truncates_empty(int base, const char *path) {
            status.st_size == 0;
 }
 
+int waits(int base, const char *path) {
+    struct stat status;
+    int fifo = fstatat(base, path, &status, 0) == 0 && S_ISFIFO(status.st_mode);
+    if (fifo) {
+        say(" waits");
+    }
+    return fifo;
+}
+
 int *some_slot(void) {
     uint32_t which = draw(SLOTS);
     say(" S%u", which);

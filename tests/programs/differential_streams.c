@@ -49,7 +49,7 @@ static void open_stream(void) {
     say(" F%u %s", which, mode);
     drop(which);
     const char *path = some_plain_path(0);
-    if (mode[0] != 'w' || !truncates_empty(AT_FDCWD, path)) {
+    if (!waits(AT_FDCWD, path) && (mode[0] != 'w' || !truncates_empty(AT_FDCWD, path))) {
         adopt(which, fopen(path, mode), mode);
     }
 }
@@ -61,7 +61,8 @@ static void open_descriptor(void) {
     say(" F%u %s %d", which, mode, flags);
     drop(which);
     /* Its own descriptor: POSIX leaves open what two handles on one offset do to each other. */
-    int fd = open(some_path(0), flags);
+    const char *path = some_path(0);
+    int fd = open(path, waits(AT_FDCWD, path) ? O_WRONLY | O_NONBLOCK : flags);
     FILE *stream = fdopen(fd, mode);
     int code = errno;
     if (stream == NULL && fd >= 0) {
@@ -79,7 +80,7 @@ static void open_again(void) {
     const char *mode = ONE_OF(modes);
     say(" F%u %s", which, mode);
     const char *path = some_plain_path(0);
-    if (mode[0] != 'w' || !truncates_empty(AT_FDCWD, path)) {
+    if (!waits(AT_FDCWD, path) && (mode[0] != 'w' || !truncates_empty(AT_FDCWD, path))) {
         adopt(which, freopen(path, mode, world.stream[which]), mode);
     }
 }

@@ -85,8 +85,12 @@ static void print_below(FILE *out, const char *root, const char *path) {
         char below[8192];
         snprintf(below, sizeof below, "%.7900s/%s", path, names[i]);
         struct stat status;
-        fprintf(out, "tree %.300s", below + strlen(root));
-        if (lstat(below, &status) != 0) {
+        /* Sockets are where programs see them, and nowhere else. */
+        int found = lstat(below, &status) == 0, code = errno;
+        const char *what = found && S_ISSOCK(status.st_mode) ? "socket" : "tree";
+        fprintf(out, "%s %.300s", what, below + strlen(root));
+        errno = code;
+        if (!found) {
             fprintf(out, " no stat: %s\n", strerrorname_np(errno));
         } else {
             print_entry(out, below, &status);

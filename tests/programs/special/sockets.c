@@ -197,7 +197,7 @@ static void strange_addresses(void) {
     /* Through links. */
     int linked = made(SOCK_STREAM), caller = made(SOCK_STREAM);
     TELL(bind_to(linked, "d/s"));
-    TELL(listen(linked, 1));
+    TELL(listen(linked, 5));
     TELL(symlink("d/s", "to-s"));
     TELL(symlink("d", "to-d"));
     TELL(connect_to(caller, "to-s"));
@@ -205,6 +205,11 @@ static void strange_addresses(void) {
     caller = made(SOCK_STREAM);
     TELL(connect_to(caller, "to-d/s"));
     TELL(bind_to(caller, "to-d/c"));
+    char by_descriptor[64];
+    int looked = open("d/s", O_PATH), second = made(SOCK_STREAM);
+    snprintf(by_descriptor, sizeof by_descriptor, "/proc/self/fd/%d", looked);
+    TELL(connect_to(second, by_descriptor));
+    TELL(close(looked) + close(second));
     show("d/c");
     say_names(caller);
     TELL(close(caller) + close(linked));
