@@ -35,16 +35,26 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Compiles one of the test's programs in C.
 pub fn compiled(name: &str, home: &Path) -> PathBuf {
-    compiled_by("gcc", name, home)
+    made_by("gcc", name, home, &[])
 }
 
 /// As [`compiled`], with this compiler.
 pub fn compiled_by(compiler: &str, name: &str, home: &Path) -> PathBuf {
+    made_by(compiler, name, home, &[])
+}
+
+/// As [`compiled`], with more of the compiler's options.
+pub fn compiled_as(name: &str, home: &Path, options: &[&str]) -> PathBuf {
+    made_by("gcc", name, home, options)
+}
+
+fn made_by(compiler: &str, name: &str, home: &Path, options: &[&str]) -> PathBuf {
     let source = program(&format!("{name}.c"));
     let to = home.join(source.file_stem().expect("a name"));
     let mut command = Command::new(compiler);
     command.args(["-O1", "-g", "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-    command.args(["-Wno-deprecated-declarations", "-Wno-nonnull", "-o"]).arg(&to).arg(source);
+    command.args(["-Wno-deprecated-declarations", "-Wno-nonnull"]).args(options);
+    command.arg("-o").arg(&to).arg(source);
     assert!(command.status().expect("runs").success(), "{compiler}: {name}.c does not compile");
     to
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use beside::{built, compiled, on_path, program, run};
+use beside::{built, compiled, compiled_as, on_path, program, run};
 
 #[test]
 fn system_calls_by_number_are_served() {
@@ -22,6 +22,80 @@ fn system_calls_by_number_are_served() {
     let beside = run(&format!("{0} && {0} signals", made.display()));
     beside.assert_same();
     beside.assert_served(1000);
+}
+
+/// Whether there is a compiler, and a kernel that catches calls.
+fn can_catch() -> bool {
+    let offered = terral_transport::dispatch::is_offered();
+    if !offered {
+        println!("skipped: this kernel has no Syscall User Dispatch");
+    }
+    offered && on_path("gcc")
+}
+
+#[test]
+fn system_calls_by_a_programs_own_instructions_are_served() {
+    if !can_catch() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled_as("numbers", home.path(), &["-DINLINE"]);
+    let beside = run(&format!("{0} && {0} signals", made.display()));
+    beside.assert_same();
+    beside.assert_served(1000);
+    assert_eq!(beside.summary["past"]["programs"], serde_json::json!([]));
+}
+
+#[test]
+fn a_library_that_is_loaded_later_is_served_in_all_threads() {
+    if !can_catch() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled("caught", home.path());
+    let library = compiled_as("caught_library", home.path(), &["-shared", "-fPIC"]);
+    let beside = run(&format!("{} {}", made.display(), library.display()));
+    beside.assert_same();
+    beside.assert_served(800);
+}
+
+#[test]
+fn code_that_a_program_writes_as_it_runs_is_served_on_demand() {
+    if !can_catch() {
+        return;
+    }
+    let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+    let made = compiled("caught", home.path()).display().to_string();
+    let options = ["--catch", "all", "--cwd", "--json"];
+    let (output, said) = terral(to.path(), &options, &[&made]);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(fs::read(to.path().join("file-12")).expect("arrived"), b"file-12");
+    assert!(!said.contains("written past"), "{said}");
+}
+
+#[test]
+fn what_is_not_caught_is_named_and_not_run_under_strict() {
+    if !can_catch() {
+        return;
+    }
+    let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+    let made = compiled("caught", home.path()).display().to_string();
+    let library = compiled_as("caught_library", home.path(), &["-shared", "-fPIC"]);
+    let library = library.display().to_string();
+    let numbers = compiled_as("numbers", home.path(), &["-DINLINE"]).display().to_string();
+    let command =
+        ["sh", "-c", &format!("cd {}; {made} {library} >/dev/null", home.path().display())];
+    let (output, said) = terral(to.path(), &["--catch", "never", "--json"], &command);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches(&library).count(), 1, "{said}");
+    let (output, said) = terral(to.path(), &["--catch", "never", "--strict"], &command);
+    assert_eq!(output.status.code(), Some(126), "{said}");
+    let (output, said) = terral(to.path(), &["--catch", "never", "--strict"], &[&numbers]);
+    assert_eq!(output.status.code(), Some(126), "{said}");
+    assert!(said.contains(&numbers), "{said}");
+    // Those that make none are started.
+    let (output, said) = terral(to.path(), &["--catch", "never", "--strict"], &["true"]);
+    assert_eq!(output.status.code(), Some(0), "{said}");
 }
 
 #[test]

@@ -147,6 +147,27 @@ fn pnetcdf_programs_read_what_they_wrote() {
 // Others.
 
 #[test]
+fn safetensors_reads_what_it_saved() {
+    if python_is_there("safetensors", &["pypi:safetensors", "numpy"]) {
+        let beside = run(&format!("{} {}", python(), ours("tensors.py")));
+        beside.assert_same();
+        beside.assert_served(150);
+        assert_eq!(beside.summary["past"]["programs"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn ruff_checks_and_formats_a_package() {
+    if python_is_there("ruff", &["pypi:bin/ruff"]) {
+        let ruff = packages().join("bin/ruff");
+        let beside = run(&format!("sh {} {}", ours("lint.sh"), ruff.display()));
+        beside.assert_same();
+        beside.assert_served(50);
+        assert_eq!(beside.summary["past"]["programs"], serde_json::json!([]));
+    }
+}
+
+#[test]
 fn hdf5_netcdf_and_torch_read_what_they_wrote() {
     let modules = ["h5py", "netCDF4", "torch", "numpy"];
     if python_is_there("arrays", &modules) {

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
+use terral_client::{dispatch, raw_calls};
 
+use crate::bypass;
 use crate::elf::{Elf, kind_of};
 use crate::libc_files::{Functions, Way};
 use crate::libraries::{Loaded, Search};
@@ -86,6 +88,19 @@ pub struct Coverage {
     pub falls_through: Vec<Group>,
     /// Calls of which nobody can tell beforehand what they do.
     pub unseen: Vec<Group>,
+    /// Objects that make system calls by instructions of their own.
+    pub raw: Vec<Raw>,
+}
+
+/// An object that makes system calls by instructions of its own.
+#[derive(Debug, Serialize)]
+pub struct Raw {
+    /// Its file name.
+    pub name: String,
+    /// Places where it does.
+    pub places: usize,
+    /// Whether they are caught.
+    pub caught: bool,
 }
 
 impl Coverage {
@@ -124,6 +139,14 @@ pub fn look(name: &OsStr, preload: &Path) -> Result<Coverage> {
             found.missing = missing;
             found.libraries = loaded.iter().skip(1).map(|one| one.path.clone()).collect();
             classify(&loaded, &preload, &mut found);
+            found.raw = loaded.iter().filter_map(raw).collect();
+            let ucx = loaded.iter().any(|one| file_name(&one.path).starts_with("libucm.so"));
+            if let (true, Some(why)) = (ucx, bypass::why_not_kept()) {
+                let call = Call { name: "mmap".into(), by: vec!["libucm".into()] };
+                let family = "mapping past the C library";
+                let calls = vec![call];
+                found.falls_through.push(Group { family, meaning: Some(why), calls });
+            }
         }
     }
     Ok(found)
@@ -161,6 +184,18 @@ fn whole(path: &Path, preload: &Elf) -> Result<Elf, String> {
         return Err(format!("{interpreter} loads it, the library is for glibc's linker"));
     }
     Ok(elf)
+}
+
+/// What an object does by itself, if it does.
+fn raw(one: &Loaded) -> Option<Raw> {
+    let name = file_name(&one.path);
+    if raw_calls::is_known(name.as_bytes()) {
+        return None;
+    }
+    let own = raw_calls::look(&std::fs::read(&one.path).ok()?)?;
+    let places = own.numbers.len();
+    let caught = !own.is_go && dispatch::is_offered();
+    (places > 0 || own.is_go).then_some(Raw { name, places, caught })
 }
 
 fn is_glibc(name: &str) -> bool {

@@ -9,30 +9,27 @@ use crate::units::{count, plural};
 
 /// Exit code: every call on files it can make by name is served.
 pub const SERVED: u8 = 0;
-/// Some fall through, or it would not start.
+/// Some fall through, none can be seen, or it would not start.
 pub const FALLS_THROUGH: u8 = 1;
-/// None can be seen.
-pub const CANNOT_BE_SEEN: u8 = 2;
 
 /// Calls that the verdict names; the table has them all.
 const NAMED: usize = 6;
 const WIDTH: usize = 96;
 
 const LIMITS: &str = "\
-Not visible from outside: system calls made by a program's own instructions, libraries that it opens
-later, programs that it starts; ask for each of these by itself. A call that is served may be
-refused: docs/semantics.md says which, and with which errno.
+Not visible from outside: code that a program writes as it runs (`terral run --catch all`), libraries
+that it opens later (a Python program's modules among them) and programs that it starts; ask for
+each of these by itself. A call that is served may be refused: docs/semantics.md says which, and with
+which errno.
 ";
 
 /// The exit code.
 pub fn code(found: &Coverage) -> u8 {
-    if found.cannot_be_seen.is_some() {
-        CANNOT_BE_SEEN
-    } else if found.falls_through.is_empty() && found.missing.is_empty() {
-        SERVED
-    } else {
-        FALLS_THROUGH
-    }
+    let works = found.cannot_be_seen.is_none()
+        && found.falls_through.is_empty()
+        && found.missing.is_empty()
+        && found.raw.iter().all(|raw| raw.caught);
+    if works { SERVED } else { FALLS_THROUGH }
 }
 
 /// One line.
@@ -54,6 +51,14 @@ pub fn verdict(found: &Coverage) -> String {
         let place = if own { "" } else { ", none its own" };
         let calls = count(calls.len() as u64);
         return format!("{name}: {calls} {fall} through{place}: {shown}{more}");
+    }
+    let past: Vec<&str> =
+        found.raw.iter().filter(|raw| !raw.caught).map(|raw| &*raw.name).collect();
+    if !past.is_empty() {
+        let past = past.join(", ");
+        return format!(
+            "{name}: system calls that are made past the C library fall through: {past}"
+        );
     }
     let unseen = names(&found.unseen).join(", ");
     if unseen.is_empty() {
@@ -99,6 +104,14 @@ pub fn text(found: &Coverage) -> String {
             }
         }
     }
+    if !found.raw.is_empty() {
+        text.push_str("\nSystem calls by instructions of their own:\n");
+    }
+    for raw in &found.raw {
+        let places = plural(raw.places as u64, "place", "places");
+        let caught = if raw.caught { "caught, and served" } else { "cannot be caught" };
+        let _ = writeln!(text, "  {}: {places}, {caught}", raw.name);
+    }
     if !found.served.is_empty() {
         text.push_str("\nServed:\n");
     }
@@ -127,7 +140,7 @@ fn list(text: &mut String, head: &str, words: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::{code, text, verdict};
-    use crate::coverage::{Call, Coverage, Group, Missing};
+    use crate::coverage::{Call, Coverage, Group, Missing, Raw};
 
     fn group(names: &[&str]) -> Group {
         let call = |name: &&str| Call { name: (*name).to_owned(), by: vec!["libx.so.1".into()] };
@@ -148,6 +161,13 @@ mod tests {
         found.falls_through[0].calls[0].by.push("lmp".into());
         assert_eq!(verdict(&found), "lmp: 2 calls fall through: aio_read, fts_open");
         assert_eq!(code(&found), 1);
+        let mut by_itself = Coverage { program: "/bin/ruff".into(), ..Coverage::default() };
+        by_itself.raw.push(Raw { name: "ruff".into(), places: 2, caught: true });
+        assert_eq!(code(&by_itself), 0);
+        assert!(text(&by_itself).contains("\n  ruff: 2 places, caught"));
+        by_itself.raw[0].caught = false;
+        assert_eq!(code(&by_itself), 1);
+        assert!(verdict(&by_itself).ends_with("fall through: ruff"));
         let whole = text(&found);
         assert!(
             whole.contains("\nFalls through:\n  read: fails\n    aio_read in libx.so.1, lmp\n")
@@ -159,6 +179,6 @@ mod tests {
         assert_eq!(code(&found), 1);
         found.cannot_be_seen = Some("static".into());
         assert_eq!(verdict(&found), "lmp: nothing can be served: static");
-        assert_eq!(code(&found), 2);
+        assert_eq!(code(&found), 1);
     }
 }

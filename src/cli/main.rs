@@ -24,9 +24,12 @@ mod stop;
 
 mod takeover;
 
+mod bypass;
 mod elf;
 mod libc_files;
 mod libraries;
+mod shim;
+
 mod program;
 
 mod coverage;

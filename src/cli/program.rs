@@ -1,5 +1,5 @@
-//! What is executed when a program is started by name: the file in `PATH`, and for scripts the
-//! interpreter behind `#!`.
+//! What is executed when a program is started by name: the file in `PATH`, for scripts the
+//! interpreter behind `#!`, for pyenv's shims what they start.
 //!
 //! Not here: what is in the program.
 
@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::elf::MAGIC;
 use crate::report::{code, failure};
+use crate::shim;
 
 /// Bytes of a script that the kernel looks at (`BINPRM_BUF_SIZE`).
 const HEAD_BYTES: usize = 256;
@@ -40,6 +41,10 @@ pub struct Executable {
 pub fn find(name: &OsStr) -> Result<Executable> {
     let mut scripts = Vec::new();
     let mut path = in_path(name)?;
+    let here = std::env::current_dir().unwrap_or_default();
+    if let Some(program) = shim::behind(&path, &here) {
+        scripts.push(std::mem::replace(&mut path, program));
+    }
     while let Some(interpreter) = interpreter(&path)? {
         let script = std::mem::replace(&mut path, in_path(&interpreter)?);
         scripts.push(script);

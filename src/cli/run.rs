@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use terral_client::{Client, Status, Totals};
 
+use crate::bypass;
 use crate::claim::Purpose;
 use crate::debt::is_owed;
 use crate::instances::{self, PREFIX};
@@ -64,9 +65,15 @@ pub struct Arguments {
     /// Start COMMAND in that place
     #[arg(long)]
     cwd: bool,
-    /// Start no program into which the library cannot be loaded (static, Go, set-user-id)
+    /// Start no program into which the library cannot be loaded (static, Go, set-user-id), and end
+    /// those that make system calls which cannot be caught
     #[arg(long)]
     strict: bool,
+    /// Of which processes to catch system calls that are made past the C library: those where an
+    /// object with such instructions was "found", "all" (programs that write code as they run), or
+    /// "never"
+    #[arg(long, value_name = "WHICH", default_value = "found", value_parser = CATCH)]
+    catch: String,
     /// Leave the server up when COMMAND has ended
     #[arg(long, conflicts_with = "no_wait")]
     keep: bool,
@@ -86,8 +93,12 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+/// Values of `--catch`; the first is what the library does by itself.
+const CATCH: [&str; 3] = ["found", "all", "never"];
+
 /// What a command runs in.
 struct Surroundings {
+    catch: String,
     instance: PathBuf,
     library: PathBuf,
     prefix: PathBuf,
@@ -215,7 +226,14 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
     };
     Ok((
         start,
-        Surroundings { instance, library, prefix, cwd: arguments.cwd, strict: arguments.strict },
+        Surroundings {
+            catch: arguments.catch.clone(),
+            instance,
+            library,
+            prefix,
+            cwd: arguments.cwd,
+            strict: arguments.strict,
+        },
         place,
         earlier,
     ))
@@ -230,10 +248,11 @@ fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -> Re
     child.args(arguments);
     child.env("LD_PRELOAD", list).env("TERRAL_INSTANCE", &around.instance);
     child.env("TERRAL_PREFIX", &around.prefix).env("TERRAL_DIR", &around.prefix);
-    child.envs(bypasses());
+    child.envs(bypass::variable());
     if around.strict {
         child.env("TERRAL_STRICT", "1");
     }
+    child.env("TERRAL_CATCH", &around.catch);
     if around.cwd {
         child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);
         child.current_dir(around.instance.join("shadow"));
@@ -255,16 +274,6 @@ fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -> Re
     let at = Instant::now();
     drop(waits);
     Ok(Ended { code: exit_code(status), seconds: (at - begin).as_secs_f64(), at, watch })
-}
-
-/// What keeps libraries from calling the kernel past the C library, where nobody has chosen: UCX
-/// writes over `mmap` in every MPICH program, for its cache of what a network card may reach. Its
-/// `reloc` mode, which would not, does not come to an end in UCX 1.13.
-fn bypasses() -> Option<(&'static str, &'static str)> {
-    let mode = "UCX_MEM_MMAP_HOOK_MODE";
-    let cards = std::fs::read_dir("/sys/class/infiniband");
-    let unneeded = cards.map_or(true, |mut cards| cards.next().is_none());
-    (unneeded && std::env::var_os(mode).is_none()).then_some((mode, "none"))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
@@ -428,6 +437,7 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     let client = Client::observe(instance)?;
     let before = client.status()?;
     let surroundings = Surroundings {
+        catch: arguments.catch.clone(),
         instance: instance.to_path_buf(),
         library: server::preload_library()?,
         prefix: checked_prefix(&arguments.prefix)?,

@@ -18,6 +18,7 @@ mod signals;
 
 mod memory;
 
+mod actions;
 mod masks;
 
 mod heap;
@@ -60,6 +61,7 @@ mod data;
 
 mod aio;
 mod allocate;
+mod backtrace;
 mod transfer;
 mod vectors;
 
@@ -93,13 +95,23 @@ mod exec;
 
 mod launch;
 
-mod libraries;
 mod spawn;
 
 mod trees;
 mod walk;
 
 mod numbers;
+
+#[cfg(target_arch = "x86_64")]
+mod objects;
+
+#[cfg(target_arch = "x86_64")]
+mod caught;
+
+#[cfg(target_arch = "x86_64")]
+mod threads;
+
+mod libraries;
 
 mod stdio;
 

@@ -1,12 +1,14 @@
-//! `dlopen` of a library under the prefix: a copy of it in memory is loaded.
+//! `dlopen` of a library under the prefix: a copy of it in memory is loaded. `dlsym`: what was loaded
+//! since is looked at before it is used (`caught`).
 //!
-//! Invariants: libc's own `dlopen` is jumped to, not called, since it looks at who calls it to find
-//! search paths. The same file, unchanged, is copied once, so that it is also loaded once. Not
+//! Invariants: libc's own functions are jumped to, not called, since they look at who calls them. The same file, unchanged, is copied once, so that it is also loaded once. Not
 //! here: what such a library itself needs, which the loader looks for by itself, and programs' own.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+use crate::caught;
 use crate::exec::copy_into_memory;
 use crate::hook::{Found, Last, find};
 use crate::path::{Space, link_of};
@@ -98,7 +100,11 @@ fn keep(path: *const c_char) -> Option<*const c_char> {
 
 /// libc's own `dlopen`.
 extern "C" fn real_dlopen() -> *mut c_void {
-    next(&REAL, c"dlopen")
+    let real = next(&REAL, c"dlopen");
+    // Last, as asking for it may be the first question for a name.
+    #[cfg(target_arch = "x86_64")]
+    caught::will_load();
+    real
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -117,5 +123,44 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
         "jmp rax",
         path = sym path_for_libc,
         real = sym real_dlopen,
+    )
+}
+
+#[cfg(target_arch = "x86_64")]
+static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+#[cfg(target_arch = "x86_64")]
+/// libc's own `dlsym`, which cannot be asked for itself.
+extern "C" fn real_dlsym() -> *mut c_void {
+    caught::was_loaded();
+    let known = REAL_DLSYM.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: the names have their zero, and the handle is valid.
+    let found =
+        unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+    if found.is_null() {
+        // SAFETY: takes nothing. No libc of this processor is without.
+        unsafe { libc::abort() };
+    }
+    REAL_DLSYM.store(found, Ordering::Release);
+    found
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        real = sym real_dlsym,
     )
 }

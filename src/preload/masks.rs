@@ -29,8 +29,8 @@ fn change(how: c_int, wanted: u64) -> Option<u64> {
     }
 }
 
-/// Gives an errno, or 0.
-fn set(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
+/// Changes what is blocked; of both sets 64 bits are looked at. Gives an errno, or 0.
+pub fn set(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
     let blocked = signals::kept_blocked();
     let mut asked = None;
     if !new.is_null() {

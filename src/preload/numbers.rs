@@ -12,7 +12,7 @@ use terral_client::kernel;
 
 use crate::open::{self, open_at};
 use crate::real::answer;
-use crate::{connect, ids, memory, settings, sharing, state};
+use crate::{actions, connect, ids, masks, memory, settings, sharing, state};
 
 // Functions by name, most of which are this library's own.
 unsafe extern "C" {
@@ -242,6 +242,15 @@ unsafe fn bent(call: &Call) -> Option<c_long> {
             libc::SYS_mremap => {
                 let (flags, to) = (four as c_int, call.arguments[4]);
                 return Some(libc::mremap(one as *mut c_void, two, three, flags, to) as c_long);
+            }
+            libc::SYS_rt_sigprocmask if four == size_of::<u64>() => {
+                match masks::set(one as c_int, two as *const _, three as *mut _) {
+                    0 => 0,
+                    errno => answer(Err(errno)),
+                }
+            }
+            libc::SYS_rt_sigaction if four == size_of::<u64>() => {
+                answer(actions::act(one as c_int, two, three)?)
             }
             libc::SYS_getcwd if one != 0 => {
                 let found = libc::getcwd(one as *mut c_char, two);

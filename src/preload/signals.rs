@@ -8,13 +8,13 @@
 //! then is told EDEADLK. Those of a bad address that a call was given end that call with EFAULT.
 //!
 //! Invariants: nothing here allocates or takes a lock; while [`deliver`] decides, nothing comes
-//! between. Not here: handlers installed by raw system calls.
+//! between. Not here: handlers installed by raw system calls that nobody catches.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 use libc::{sighandler_t, siginfo_t};
 use terral_client::fault;
@@ -47,6 +47,8 @@ const NOT_DEFERRED: u64 = 1 << 61;
 /// Each flag's bit.
 const FLAGS: [(c_int, u64); 3] =
     [(libc::SA_SIGINFO, WITH_INFO), (libc::SA_RESETHAND, ONCE), (libc::SA_NODEFER, NOT_DEFERRED)];
+/// SIGSYS comes to `caught`.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
 /// Signals that interrupt calls by `siginterrupt`, a bit each.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
@@ -107,7 +109,7 @@ pub fn keep_blocked(kept: u64) {
 }
 
 /// The kernel's part of a set.
-fn mask_of(set: &mut libc::sigset_t) -> &mut u64 {
+pub fn mask_of(set: &mut libc::sigset_t) -> &mut u64 {
     // SAFETY: a set begins with the 64 bits that the kernel knows, in a word of its own.
     unsafe { &mut *ptr::from_mut(set).cast::<u64>() }
 }
@@ -116,6 +118,20 @@ fn set_mask(mask: u64) {
     let how = libc::SIG_SETMASK;
     let _: c_int =
         kernel!(SYS_rt_sigprocmask, how, &raw const mask, ptr::null_mut::<u64>(), 8usize);
+}
+
+/// Blocks all that can be blocked for a while; gives what was blocked, for [`unblock`].
+pub fn block() -> u64 {
+    let (all, mut before) = (most(), 0u64);
+    let how = libc::SIG_BLOCK;
+    let _: c_int =
+        kernel!(SYS_rt_sigprocmask, how, &raw const all, &raw mut before, size_of::<u64>());
+    before
+}
+
+/// Blocks again what was blocked before.
+pub fn unblock(before: u64) {
+    set_mask(before);
 }
 
 /// What the kernel calls, with all signals blocked that can be.
@@ -184,9 +200,18 @@ unsafe fn run(found: u64, signal: c_int, info: *mut siginfo_t, context: *mut c_v
 /// What the kernel calls for [`fault::SIGNALS`], with those blocked that the program has asked for.
 unsafe extern "C" fn deliver_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel passes.
-    if unsafe { fault::recover(info, context) } {
-        return;
+    unsafe {
+        if !fault::recover(info, context) {
+            pass_on(signal, info, context);
+        }
     }
+}
+
+/// One of [`kept`] that is the program's, with those blocked that it has asked for.
+///
+/// # Safety
+/// All are what the kernel has passed to the handler.
+pub unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes what is known of the signal.
     let sent = unsafe { (*info).si_code } <= 0;
     let blocked = kept_blocked() & bit(signal) != 0;
@@ -203,14 +228,27 @@ unsafe extern "C" fn deliver_fault(signal: c_int, info: *mut siginfo_t, context:
     if found & ONCE != 0 {
         forget(asked, found);
     }
+    if signal == libc::SIGSYS {
+        match address_of(found) {
+            libc::SIG_DFL => {}
+            libc::SIG_IGN => return,
+            _ => {
+                // The kernel was given no mask, so that what is caught changes none.
+                // SAFETY: the kernel passes where the thread was.
+                let blocked =
+                    mask_of(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_sigmask });
+                set_mask(*blocked | (asked.mask.load(Ordering::SeqCst) & blockable()));
+            }
+        }
+    }
     if address_of(found) != 0 {
         // SAFETY: as above.
         unsafe { run(found, signal, info, context) };
         return;
     }
     set_default(signal);
-    // A fault comes again by itself.
-    if sent {
+    // A fault comes again by itself; not so a system call that a filter has refused.
+    if sent || signal == libc::SIGSYS {
         send(info);
     }
 }
@@ -237,6 +275,72 @@ fn watch_faults_now() {
             before.sa_flags = 0;
             real_action(signal, &for_fault(&before), ptr::null_mut());
         }
+    }
+}
+
+/// Where the kernel's handlers return to: libc's instructions for that.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Where a handler's return goes on, after [`catch_calls`].
+pub fn returning() -> usize {
+    RETURNING.load(Ordering::Relaxed)
+}
+
+/// From now on SIGSYS comes to `handler`, in whichever mask the thread is; what the program asks
+/// for, [`pass_on`] does.
+pub fn catch_calls(handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void)) {
+    let (mut before, number) = (default_action(), libc::SIGSYS);
+    real_action(number, ptr::null(), &mut before);
+    keep_action(&ASKED[number as usize], &before);
+    CAUGHT.store(true, Ordering::SeqCst);
+    let mut ours = default_action();
+    ours.sa_sigaction = handler as *const () as sighandler_t;
+    // No alternate stack: it may be small, and the program's own has room for the call.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
+    real_action(number, &ours, ptr::null_mut());
+    // The kernel's structure: handler, flags, restorer, mask.
+    let mut told = [0usize; 4];
+    let none = ptr::null::<usize>();
+    let _: c_int = kernel!(SYS_rt_sigaction, number, none, told.as_mut_ptr(), size_of::<u64>());
+    RETURNING.store(told[2], Ordering::Relaxed);
+    // It may have been blocked before this library saw masks.
+    let (how, one) = (libc::SIG_UNBLOCK, bit(number));
+    let _: c_int =
+        kernel!(SYS_rt_sigprocmask, how, &raw const one, ptr::null_mut::<u64>(), size_of::<u64>());
+}
+
+/// The default.
+pub fn default_action() -> libc::sigaction {
+    // SAFETY: all zero is the default action, and an empty set.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Keeps what a program asks for of a signal whose handler is ours.
+fn keep_action(asked: &Asked, action: &libc::sigaction) {
+    let mut mask = action.sa_mask;
+    asked.mask.store(*mask_of(&mut mask), Ordering::SeqCst);
+    asked.handler.store(word_of(action), Ordering::SeqCst);
+}
+
+/// The word of [`Asked`] for an action.
+fn word_of(action: &libc::sigaction) -> u64 {
+    let flags = FLAGS.iter().filter(|(flag, _)| action.sa_flags & flag != 0);
+    flags.fold(action.sa_sigaction as u64, |word, (_, bit)| word | bit)
+}
+
+/// `sigaction` of SIGSYS while calls are caught.
+fn act_on_caught(new: Option<&libc::sigaction>, old: Option<&mut libc::sigaction>) {
+    let asked = &ASKED[libc::SIGSYS as usize];
+    let (word, mask) = (asked.handler.load(Ordering::SeqCst), asked.mask.load(Ordering::SeqCst));
+    if let Some(new) = new {
+        keep_action(asked, new);
+    }
+    if let Some(old) = old {
+        *old = default_action();
+        old.sa_sigaction = address_of(word) as sighandler_t;
+        old.sa_flags =
+            FLAGS.iter().filter(|(_, bit)| word & bit != 0).fold(0, |all, one| all | one.0);
+        *mask_of(&mut old.sa_mask) = mask;
     }
 }
 
@@ -367,9 +471,18 @@ fn told(mut action: libc::sigaction, (handler, mask): (u64, u64)) -> libc::sigac
     action
 }
 
-fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::sigaction>) -> c_int {
+/// `sigaction`.
+pub fn act(
+    signal: c_int,
+    new: Option<&libc::sigaction>,
+    old: Option<&mut libc::sigaction>,
+) -> c_int {
     // SAFETY: all zero is a value of the struct.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    if signal == libc::SIGSYS && CAUGHT.load(Ordering::SeqCst) {
+        act_on_caught(new, old);
+        return 0;
+    }
     let asked = usize::try_from(signal).ok().and_then(|signal| ASKED.get(signal));
     let fault = fault::SIGNALS.contains(&signal);
     let ours = settings::active() && (fault || !FAULTS.contains(&signal));
@@ -393,10 +506,7 @@ fn act(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::siga
         }
         Some(new) => {
             let mut ours = *new;
-            let mut handler = new.sa_sigaction as u64;
-            for (flag, bit) in FLAGS {
-                handler |= if new.sa_flags & flag != 0 { bit } else { 0 };
-            }
+            let handler = word_of(new);
             let mut mask = *mask_of(&mut ours.sa_mask);
             if fault {
                 ours = for_fault(new);

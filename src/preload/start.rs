@@ -25,6 +25,8 @@ unsafe extern "C" fn start(
     sharing::watch_forks();
     // SAFETY: ld.so passes the process's environment array, whose strings stay.
     unsafe { cwd::inherit(environment) };
+    #[cfg(target_arch = "x86_64")]
+    crate::caught::start();
     // Standard streams are used without any call that this library sees first.
     if (0..3).any(state::is_ours) {
         streams::ready();

@@ -149,7 +149,43 @@ unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
     )
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mktemp(template: *mut c_char) -> *mut c_char {
+    type Function = unsafe extern "C" fn(*mut c_char) -> *mut c_char;
+    let found: c_int = by_path!(
+        libc::AT_FDCWD,
+        template.cast_const(),
+        Last::Name,
+        |_at, path| if path == template.cast_const() {
+            return libc_call!(c"mktemp" as Function, template, template);
+        } else {
+            let is_free = |path: *const c_char| {
+                // SAFETY: the structure is plain data; the path is a string.
+                let found = unsafe { libc::lstat(path, &mut std::mem::zeroed()) };
+                if found == 0 { answer(Err(libc::EEXIST)) } else { 0 }
+            };
+            // SAFETY: the caller promises a template that may be written.
+            unsafe { attempt_elsewhere(template, 0, path, is_free) }
+        },
+        |name| {
+            let is_free = |path: &[u8]| match connect::with(|client| client.stat(path)) {
+                Ok(_) => Err(libc::EEXIST),
+                Err(libc::ENOENT) => Ok(0),
+                Err(errno) => Err(errno),
+            };
+            // SAFETY: as above.
+            unsafe { attempt(template, 0, name.path, is_free) }
+        }
+    );
+    if found < 0 && !template.is_null() {
+        // SAFETY: as above; an empty name says that there is none.
+        unsafe { *template = 0 };
+    }
+    template
+}
+
 alias! {
+    __mktemp = mktemp as (template: *mut c_char) -> *mut c_char;
     mkstemp64 = mkstemp as (template: *mut c_char) -> c_int;
     mkostemp64 = mkostemp as (template: *mut c_char, flags: c_int) -> c_int;
     mkstemps64 = mkstemps as (template: *mut c_char, suffix: c_int) -> c_int;

@@ -4,7 +4,7 @@
 //! Invariants: such a program is noted once in the instance's `unserved`, for the summary, and
 //! named once to the terminal if it was given the prefix; under `--strict` it is not started. A
 //! program that cannot be read is taken to be served. Not here: what runs below such a program,
-//! which nobody sees.
+//! which nobody sees; objects that are loaded and not served (`caught`), which are noted here, too.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -117,7 +117,7 @@ fn why(path: &CStr) -> Option<(CString, &'static str)> {
 }
 
 /// Adds a line to the instance's list; whether it is new there.
-fn note(line: &str) -> bool {
+pub fn note(line: &str) -> bool {
     let path = [settings::instance().as_os_str().as_encoded_bytes(), b"/unserved\0"].concat();
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     let fd: c_int = kernel!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600);
@@ -149,9 +149,16 @@ unsafe fn is_given_prefix(arguments: *const *const c_char) -> bool {
     all.into_iter().any(|argument| settings::contains(argument.to_bytes(), settings::prefix()))
 }
 
-fn say(what: &str) {
+/// Tells the terminal.
+pub fn say(what: &str) {
     let line = format!("terral: {what}\n");
     let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());
+}
+
+/// Whether what cannot be served is not to run.
+pub fn is_strict() -> bool {
+    // SAFETY: the environment is a null-terminated array of strings.
+    unsafe { settings::find(settings::environment(), b"TERRAL_STRICT") }.is_some()
 }
 
 /// To be asked before a program is started; EACCES if that is refused.
@@ -239,8 +246,7 @@ unsafe fn judge(
     let file = if file.as_c_str() == path { shown.unwrap_or(file) } else { file };
     let file = file.to_string_lossy();
     let fresh = note(&format!("{file}: {why}"));
-    // SAFETY: the environment is a null-terminated array of strings.
-    if unsafe { settings::find(settings::environment(), b"TERRAL_STRICT") }.is_some() {
+    if is_strict() {
         say(&format!("{file}: {why}, which Terral cannot serve: not started (--strict)"));
         return Err(libc::EACCES);
     }

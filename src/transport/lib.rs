@@ -7,6 +7,12 @@
 pub mod kernel;
 mod system;
 
+pub mod decoder;
+
+pub mod raw_calls;
+
+pub mod dispatch;
+
 pub mod fault;
 pub mod kept;
 pub mod limit;

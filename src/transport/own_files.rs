@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use terral_format::{Error, Result};
 
-use crate::{kept, kernel};
+use crate::{dispatch, kept, kernel};
 
 /// Does `work`, which keeps no descriptor, again where there are some if it found none left.
 pub fn retry<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
@@ -50,15 +50,19 @@ unsafe extern "C" fn enter<T>(task: *mut c_void) {
 #[cold]
 pub fn again<T>(mut work: impl FnMut() -> T) -> Option<T> {
     let mut task = Task { work: &mut work, done: None };
-    let faults = crate::fault::SIGNALS.iter().fold(0, |set, signal| set | 1u64 << (signal - 1));
+    let faults = crate::fault::SIGNALS.iter().chain(&[libc::SIGSYS]);
+    let faults = faults.fold(0, |set, signal| set | 1u64 << (signal - 1));
     let (all, mut before) = (!faults, 0u64);
     let mask = |how: i32, new: *const u64, old: *mut u64| {
         // SAFETY: both sets are there or null.
         unsafe { kernel::enter()(libc::SYS_rt_sigprocmask, how, new, old, 8usize) };
     };
     mask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    // The instruction that makes the task is our own.
+    dispatch::switch_off();
     // SAFETY: the task is given its work, which it has done when this returns.
     unsafe { task::run(enter::<T>, (&raw mut task).cast()) };
+    dispatch::switch_on();
     mask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     task.done
 }

@@ -172,12 +172,14 @@ static void *thread(void *who) {
 }
 
 static volatile sig_atomic_t handled;
+/* Where it began: the tree is gone through meanwhile. */
+static long beginning;
 
 static void on_signal(int signal) {
     (void)signal;
     int saved = errno;
     struct stat stat;
-    CHECK(CALL(stat, "kept", &stat) == 0 && stat.st_size == 4);
+    CHECK(CALL(newfstatat, beginning, "kept", &stat, 0) == 0 && stat.st_size == 4);
     handled++;
     errno = saved;
 }
@@ -186,6 +188,8 @@ int main(int count, char **arguments) {
     (void)arguments;
     long fd = CALL(open, "kept", O_WRONLY | O_CREAT, 0600);
     CHECK(CALL(write, fd, "kept", 4) == 4 && CALL(close, fd) == 0);
+    beginning = CALL(open, ".", O_RDONLY | O_DIRECTORY, 0);
+    CHECK(beginning >= 0);
     if (count > 1) {
         struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
         sigfillset(&action.sa_mask);
