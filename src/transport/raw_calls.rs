@@ -190,9 +190,11 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// The instructions of some code that enter the kernel: where, and with what number if it is
-/// known. `None` in the end: not all could be decoded.
-fn calls_in(code: &[u8]) -> (Vec<(usize, Option<u32>)>, bool) {
+/// Where an instruction enters the kernel, and with what number if it is known.
+type Site = (usize, Option<u32>);
+
+/// Those of some code, and whether all of it could be decoded.
+fn calls_in(code: &[u8]) -> (Vec<Site>, bool) {
     let (mut found, mut targets, mut whole) = (Vec::new(), Vec::new(), true);
     // What eax has, and since where.
     let mut known: Option<(u32, usize)> = None;
