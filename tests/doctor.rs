@@ -91,7 +91,7 @@ fn what_cannot_work_is_said_not_to() {
         return;
     }
     let home = tempfile::tempdir().expect("directory");
-    let made = compiled_as("rw", home.path(), &["-static"]);
+    let made = compiled_as("numbers", home.path(), &["-static"]);
     let (code, said) = doctor(&made.display().to_string(), |_| ());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("static"), "{said}");
