@@ -1,9 +1,9 @@
-//! What keeps libraries from calling the kernel past the C library: variables of the environment, set
-//! where nobody has chosen.
+//! What keeps libraries from calling the kernel past the C library: variables of the environment,
+//! set where nobody has chosen.
 //!
-//! UCX writes over `mmap` in every MPICH program, for its cache of what a network card may reach. Its
-//! `reloc` mode, which would not, does not come to an end in UCX 1.13. Not here: instructions of
-//! libraries' own, which the preload library catches.
+//! UCX writes over `mmap` in every MPICH program, for its cache of what a network card may reach.
+//! Its `reloc` mode, which would not, does not come to an end in UCX 1.13. Not here: instructions
+//! of libraries' own, which the preload library catches.
 
 use std::ffi::OsString;
 

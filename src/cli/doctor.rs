@@ -22,8 +22,8 @@ Ends with 1 if something must be mended first.
 With PROGRAM: reads which functions of the C library it and its libraries ask for, without starting
 it, and says which of those that reach files are served, and which fall through to the kernel; and
 which of them make system calls by themselves, and whether those are caught. Ends with 0 if all are
-served, 1 if some fall through or none can be seen (static and Go programs, set-user-id ones); 125 to
-127 as `terral run`, if that would not start it.
+served, 1 if some fall through or none can be seen (static and Go programs, set-user-id ones); 125
+to 127 as `terral run`, if that would not start it.
 
 Examples:
   terral doctor

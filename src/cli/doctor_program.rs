@@ -17,10 +17,10 @@ const NAMED: usize = 6;
 const WIDTH: usize = 96;
 
 const LIMITS: &str = "\
-Not visible from outside: code that a program writes as it runs (`terral run --catch all`), libraries
-that it opens later (a Python program's modules among them) and programs that it starts; ask for
-each of these by itself. A call that is served may be refused: docs/semantics.md says which, and with
-which errno.
+Not visible from outside: code that a program writes as it runs (`terral run --catch all`),
+libraries that it opens later (a Python program's modules among them) and programs that it starts;
+ask for each of these by itself. A call that is served may be refused: docs/semantics.md says which,
+and with which errno.
 ";
 
 /// The exit code.

@@ -1,5 +1,5 @@
-//! What pyenv's shims start: each is a script that hands its name to pyenv, which finds the program of
-//! the version that is chosen.
+//! What pyenv's shims start: each is a script that hands its name to pyenv, which finds the
+//! program of the version that is chosen.
 //!
 //! Not here: other scripts, whose programs nobody can tell without running them.
 

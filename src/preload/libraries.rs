@@ -1,8 +1,9 @@
-//! `dlopen` of a library under the prefix: a copy of it in memory is loaded. `dlsym`: what was loaded
-//! since is looked at before it is used (`caught`).
+//! `dlopen` of a library under the prefix: a copy of it in memory is loaded. `dlsym`: what was
+//! loaded since is looked at before it is used (`caught`).
 //!
-//! Invariants: libc's own functions are jumped to, not called, since they look at who calls them. The same file, unchanged, is copied once, so that it is also loaded once. Not
-//! here: what such a library itself needs, which the loader looks for by itself, and programs' own.
+//! Invariants: libc's own functions are jumped to, not called, since they look at who calls them.
+//! The same file, unchanged, is copied once, so that it is also loaded once. Not here: what such
+//! a library itself needs, which the loader looks for by itself, and programs' own.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};

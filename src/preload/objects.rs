@@ -1,9 +1,9 @@
 //! The objects that are loaded, and which of them enter the kernel by instructions of their own.
 //!
-//! What was found in a file is remembered for all programs of the instance, in one word of its file
-//! `instructions`, so that a program's start does not read its own code. Invariants: a word is found
-//! again only for the same, unchanged file; whatever is in that file, a wrong word is as likely as
-//! two files with one hash of 62 bits. Not here: what follows from it (`caught`).
+//! What was found in a file is remembered for all programs of the instance, in one word of its
+//! file `instructions`, so that a program's start does not read its own code. Invariants: a word
+//! is found again only for the same, unchanged file; whatever is in that file, a wrong word is as
+//! likely as two files with one hash of 62 bits. Not here: what follows from it (`caught`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,7 +122,8 @@ fn read(path: &CStr, size: usize) -> Option<Verdict> {
     if start == -1 {
         return None;
     }
-    // SAFETY: just mapped. A file that is loaded is not cut off: the linker's own map would be, too.
+    // SAFETY: just mapped. A file that is loaded is not cut off: the linker's own map would be,
+    // too.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, size) };
     let looked = raw_calls::look(bytes);
     let _: c_int = kernel!(SYS_munmap, start, size);

@@ -1,6 +1,6 @@
 /* System calls past libc in a process that had none when it began: `caught LIBRARY` loads one that
    makes them, while threads run; `caught` alone writes the instructions itself, as a JIT does. Each
-   answer is printed. Then what else a thread may do by itself: handlers, masks, stacks, children. */
+   answer is printed. Then what else a thread may do by itself: handlers, masks, stacks. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/filter.h>
