@@ -161,6 +161,14 @@ fn a_program_is_called_as_if_it_ran_from_there() {
 }
 
 #[test]
+fn names_in_odd_places_are_found_or_refused_as_they_are_there() {
+    if let Some(beside) = same("places") {
+        assert!(beside.text.contains("EINVAL"));
+        beside.assert_same();
+    }
+}
+
+#[test]
 fn files_are_read_and_written_without_a_descriptor_left() {
     if let Some(beside) = same("descriptors") {
         assert!(beside.text.contains("EMFILE"));

@@ -28,8 +28,16 @@ struct Stream {
     mark: u64,
     fd: c_int,
     position: usize,
-    names: Vec<Listed>,
+    listing: Listing,
     entry: dirent64,
+}
+
+/// What is in a directory.
+#[derive(Default)]
+struct Listing {
+    /// Inode numbers of `.` and `..`; a removed directory has not even those.
+    dots: Option<[u64; 2]>,
+    names: Vec<Listed>,
 }
 
 /// The stream behind `directory` if it is ours.
@@ -45,13 +53,19 @@ unsafe fn ours<'a>(directory: *mut DIR) -> Option<&'a mut Stream> {
 }
 
 /// The names of an open directory; none if it was removed.
-fn list(held: &Managed) -> Served<Vec<Listed>> {
+fn list(held: &Managed) -> Served<Listing> {
     for _ in 0..ATTEMPTS {
         let path = match held.path() {
-            Err(libc::ENOENT) => return Ok(Vec::new()),
+            Err(libc::ENOENT) => return Ok(Listing::default()),
             path => path?,
         };
-        match connect::with(|client| client.list(&path)) {
+        let above = path.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap_or(b"");
+        let listed = connect::with(|client| {
+            let above = client.stat(above)?.ino.0;
+            let dots = Some([held.file.ino().0, above]);
+            Ok(Listing { dots, names: client.list(&path)? })
+        });
+        match listed {
             // Renamed between the two.
             Err(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => {}
             listed => return listed,
@@ -61,10 +75,10 @@ fn list(held: &Managed) -> Served<Vec<Listed>> {
 }
 
 fn stream(fd: c_int, held: &Managed) -> Served<*mut DIR> {
-    let names = list(held)?;
+    let listing = list(held)?;
     // SAFETY: dirent64 is plain data; all zero is a value of it.
     let entry = unsafe { std::mem::zeroed() };
-    let stream = Stream { mark: MARK, fd, position: 0, names, entry };
+    let stream = Stream { mark: MARK, fd, position: 0, listing, entry };
     Ok(Box::into_raw(Box::new(stream)).cast())
 }
 
@@ -103,12 +117,13 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
 impl Stream {
     /// Name, inode number and type of the entry at the position.
     fn here(&self) -> Option<(&[u8], u64, u8)> {
+        let [itself, above] = self.listing.dots?;
         let at = match self.position {
-            0 => return Some((b".", 1, libc::DT_DIR)),
-            1 => return Some((b"..", 1, libc::DT_DIR)),
+            0 => return Some((b".", itself, libc::DT_DIR)),
+            1 => return Some((b"..", above, libc::DT_DIR)),
             after => after - 2,
         };
-        let listed = self.names.get(at)?;
+        let listed = self.listing.names.get(at)?;
         let kind = match listed.kind {
             Kind::File => libc::DT_REG,
             Kind::Directory => libc::DT_DIR,
@@ -208,8 +223,8 @@ unsafe extern "C" fn rewinddir(directory: *mut DIR) {
     match unsafe { ours(directory) } {
         Some(stream) => {
             stream.position = 0;
-            if let Some(Ok(names)) = state::managed(stream.fd).map(|held| list(&held)) {
-                stream.names = names;
+            if let Some(Ok(listing)) = state::managed(stream.fd).map(|held| list(&held)) {
+                stream.listing = listing;
             }
         }
         None => libc_call!(c"rewinddir" as Function, (), directory),
@@ -245,7 +260,7 @@ fn fill(held: &Managed, room: &mut [u8]) -> Served<isize> {
         mark: 0,
         fd: -1,
         position: held.file.offset() as usize,
-        names: list(held)?,
+        listing: list(held)?,
         // SAFETY: dirent64 is plain data; all zero is a value of it.
         entry: unsafe { std::mem::zeroed() },
     };

@@ -15,7 +15,7 @@ use crate::{connect, memory, settings};
 /// How the kernel calls a program that is executed by its descriptor.
 const BY_DESCRIPTOR: &[u8] = b"/dev/fd/";
 
-fn read<'s>(path: *const c_char, space: &'s mut [u8; PATH_BYTES]) -> &'s [u8] {
+fn read(path: *const c_char, space: &mut [u8; PATH_BYTES]) -> &[u8] {
     let room = space.as_mut_ptr();
     let length: isize = kernel!(SYS_readlinkat, libc::AT_FDCWD, path, room, PATH_BYTES);
     &space[..length.max(0) as usize]

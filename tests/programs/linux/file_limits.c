@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +20,18 @@ static void count(int signal) {
 
 static void limit_to(rlim_t bytes) {
     struct rlimit limit = {bytes, RLIM_INFINITY};
-    MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    static int way;
+    /* Every way to set it counts. */
+    switch (way++ % 3) {
+    case 0:
+        MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        break;
+    case 1:
+        MUST(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, NULL) == 0);
+        break;
+    default:
+        MUST(syscall(SYS_setrlimit, RLIMIT_FSIZE, &limit) == 0);
+    }
     printf("limit %ld\n", (long)bytes);
 }
 
