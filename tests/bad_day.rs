@@ -49,7 +49,7 @@ fn random_work(
     model: &mut BTreeMap<String, Vec<u8>>,
 ) {
     let name = format!("{prefix}-{}", random.below(12));
-    match random.below(10) {
+    match random.below(11) {
         0 => {
             let gone = client.unlink(name.as_bytes());
             assert_eq!(gone.is_ok(), model.remove(&name).is_some(), "unlink {name}: {gone:?}");
@@ -84,6 +84,16 @@ fn random_work(
             file.append(&bytes).expect("appends");
             model.entry(name).or_default().extend(bytes);
             file.close();
+        }
+        6 => {
+            let to = format!("{prefix}-{}", random.below(12));
+            let done = client.rename(name.as_bytes(), to.as_bytes(), RenameHow::Exchange);
+            let both = model.contains_key(&name) && model.contains_key(&to);
+            assert_eq!(done.is_ok(), both, "exchange {name} {to}: {done:?}");
+            if both && name != to {
+                let found = [model.remove(&name), model.remove(&to)];
+                model.extend([to, name].into_iter().zip(found.into_iter().flatten()));
+            }
         }
         _ => {
             let file = open(client, &name);

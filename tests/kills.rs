@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use beside::{built, on_path, program, run, run_while};
+use beside::{built, compiled, on_path, program, run, run_while};
 use random::Random;
 use rustix::process::Signal;
 
@@ -38,9 +38,14 @@ fn same_though_servers_die(interpreter: &str, name: &str, rounds: u32, needed: &
     if !needed.iter().all(|program| on_path(program)) {
         return;
     }
-    let random = Random::new(name);
     let script = program("everyday").join(name);
-    let once = format!("mkdir $round && cd $round && {interpreter} {}", script.display());
+    again_though_servers_die(&format!("{interpreter} {}", script.display()), name, rounds);
+}
+
+/// The same of a command.
+fn again_though_servers_die(command: &str, name: &str, rounds: u32) {
+    let random = Random::new(name);
+    let once = format!("mkdir $round && cd $round && {command}");
     let script = format!("for round in $(seq {rounds}); do ({once}) || exit 1; done");
     let beside = run_while(&script, |run, over| kill_servers(random, run, over));
     beside.assert_same();
@@ -72,6 +77,15 @@ fn servers_die_under_sort_and_other_tools() {
 #[test]
 fn servers_die_under_python() {
     same_though_servers_die("/usr/bin/python3", "files.py", 8, &["python3"]);
+}
+
+#[test]
+fn servers_die_under_maps() {
+    if on_path("gcc") {
+        let home = tempfile::tempdir().expect("directory");
+        let maps = compiled("maps", home.path());
+        again_though_servers_die(&format!("{} .", maps.display()), "maps", 8);
+    }
 }
 
 #[test]

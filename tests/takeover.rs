@@ -192,6 +192,15 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
         // A file that does not fit into memory takes longer than most rounds last.
         let life_us = if round % 8 == 7 { 3_000_000 } else { 400_000 };
         std::thread::sleep(Duration::from_micros(random.below(life_us)));
+        if random.below(3) == 0
+            && let Some(server) = descendants::server(run.id())
+        {
+            // The program goes on with the next one.
+            descendants::send(server, Signal::KILL);
+            std::thread::sleep(Duration::from_micros(random.below(300_000)));
+            let ended = run.try_wait().expect("a child");
+            assert!(ended.is_none(), "round {round}: {ended:?}");
+        }
         let instance = instance_of(run.id());
         kill_all(&mut run, &mut random);
         taken += usize::from(instance.is_some());

@@ -99,32 +99,29 @@ unsafe fn read(managed: &Managed, asked: &Asked) -> Served<isize> {
     unsafe { vectors::read_all(managed, asked.vector, asked.count, asked.at) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn preadv2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_preadv2, fd, vector, count, at, 0usize, flags), |held| {
-        // SAFETY: the caller promises the vector.
-        Asked::new(vector, count, at, flags).and_then(|asked| unsafe { read(&held, &asked) })
-    })
+/// Calls of these names that are served so.
+macro_rules! flagged {
+    ($($name:ident by $number:ident as $serve:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            fd: c_int,
+            vector: *const iovec,
+            count: c_int,
+            at: off_t,
+            flags: c_int,
+        ) -> ssize_t {
+            by_fd!(fd, kernel!($number, fd, vector, count, at, 0usize, flags), |held| {
+                let asked = Asked::new(vector, count, at, flags);
+                // SAFETY: the caller promises the vector.
+                asked.and_then(|asked| unsafe { $serve(&held, &asked) })
+            })
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
-    by_fd!(fd, kernel!(SYS_pwritev2, fd, vector, count, at, 0usize, flags), |held| {
-        // SAFETY: the caller promises the vector.
-        Asked::new(vector, count, at, flags).and_then(|asked| unsafe { write(&held, &asked) })
-    })
+flagged! {
+    preadv2 by SYS_preadv2 as read;
+    pwritev2 by SYS_pwritev2 as write;
 }
 
 alias! {
