@@ -229,6 +229,15 @@ impl Acknowledged {
         Acknowledged { model, open, lost_its_name, hand: hand_of(log) }
     }
 
+    /// How often a log says that each kind of step was begun.
+    pub fn steps(log: &Path) -> String {
+        let text = fs::read_to_string(log).expect("a log");
+        let kinds = ["append", "replace", "store", "rename", "exchange", "remove", "nameless"];
+        let begun = |kind: &str| text.matches(&format!("begins {kind} ")).count();
+        let all = kinds.map(|kind| format!("{kind} {}", begun(kind))).join(", ");
+        format!("{all}, {} of them without a name", text.matches("\nnameless\n").count())
+    }
+
     /// Asserts that all is there; whether the open step was done. One that was begun is done.
     pub fn verify(&self, home: &Path) -> Option<bool> {
         let nameless = fs::remove_file(home.join(NAMELESS));

@@ -194,18 +194,30 @@ fn explore(flaw: Flaw, scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static) 
     model.check(move || scenario(Arc::new(Machine::new(flaw))));
 }
 
+/// A thread of the model. The first thread only sets up, joins and judges: loom explores what it
+/// does between spawn and join less than it does the spawned.
+fn run<T: 'static>(
+    machine: &Arc<Machine>,
+    part: impl FnOnce(&Machine) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let machine = machine.clone();
+    spawn(move || part(&machine))
+}
+
 /// Two processes want the same byte, one of them twice.
 fn excludes(flaw: Flaw) {
     explore(flaw, move |machine| {
         let (first, second) = (Process::new(&machine, 1, 1), Process::new(&machine, 2, 2));
-        let one = machine.clone();
-        let first = spawn(move || {
-            one.work(&first);
-            one.work(&first);
-            one.over.store(1, SeqCst);
+        let first = run(&machine, move |m| {
+            m.work(&first);
+            m.work(&first);
+            m.over.store(1, SeqCst);
         });
-        machine.work(&second);
-        machine.over.store(1, SeqCst);
+        let second = run(&machine, move |m| {
+            m.work(&second);
+            m.over.store(1, SeqCst);
+        });
+        second.join().expect("joins");
         first.join().expect("joins");
         assert!(machine.table().is_free(INO), "promise: all was given back");
     });
@@ -220,14 +232,17 @@ fn loses_nothing(flaw: Flaw) {
             _ => Process::new(&machine, 2, 2),
         };
         assert!(machine.try_lock(&first, 5, LockKind::Shared));
-        let one = machine.clone();
-        let other = spawn(move || {
-            assert!(one.try_lock(&second, 1, LockKind::Exclusive));
-            assert!(one.try_lock(&second, 5, LockKind::Shared));
+        let other = run(&machine, move |m| {
+            assert!(m.try_lock(&second, 1, LockKind::Exclusive));
+            assert!(m.try_lock(&second, 5, LockKind::Shared));
             second
         });
-        assert!(machine.try_lock(&first, 0, LockKind::Exclusive));
-        machine.give_back(&first, 5);
+        let one = run(&machine, move |m| {
+            assert!(m.try_lock(&first, 0, LockKind::Exclusive));
+            m.give_back(&first, 5);
+            first
+        });
+        let first = one.join().expect("joins");
         let second = other.join().expect("joins");
         assert!(machine.holds(&first, 0) && machine.holds(&second, 1), "promise: both hold");
         assert!(machine.holds(&second, 5), "promise: a lock is there until it is given back");
@@ -242,12 +257,14 @@ fn a_child_is_another(flaw: Flaw) {
         let child = Process::new(&machine, if flaw == Flaw::ChildKeepsOwner { 1 } else { 2 }, 2);
         machine.take(&parent, 0);
         machine.enter();
-        let one = machine.clone();
-        let child = spawn(move || one.work(&child));
-        loom::thread::yield_now();
-        machine.leave();
-        machine.give_back(&parent, 0);
-        machine.over.store(1, SeqCst);
+        let child = run(&machine, move |m| m.work(&child));
+        let parent = run(&machine, move |m| {
+            loom::thread::yield_now();
+            m.leave();
+            m.give_back(&parent, 0);
+            m.over.store(1, SeqCst);
+        });
+        parent.join().expect("joins");
         child.join().expect("joins");
     });
 }
@@ -258,15 +275,18 @@ fn the_dead_let_go(flaw: Flaw) {
         let (dead, waiter) = (Process::new(&machine, 1, 1), Process::new(&machine, 2, 2));
         assert!(machine.try_lock(&dead, 0, LockKind::Exclusive));
         machine.table().set_and_die(&dead.lock(3, LockKind::Exclusive), &dead.pool);
-        let one = machine.clone();
-        let server = spawn(move || {
-            one.session_ended(dead.owner, false, &[2]);
-            let newcomer = Process::new(&one, 3, 1);
-            assert!(one.try_lock(&newcomer, 7, LockKind::Exclusive));
-            assert!(one.holds(&newcomer, 7), "promise: a newcomer's lock is its own");
-            one.over.store(1, SeqCst);
+        let server = run(&machine, move |m| {
+            m.session_ended(dead.owner, false, &[2]);
+            let newcomer = Process::new(m, 3, 1);
+            assert!(m.try_lock(&newcomer, 7, LockKind::Exclusive));
+            assert!(m.holds(&newcomer, 7), "promise: a newcomer's lock is its own");
+            m.over.store(1, SeqCst);
         });
-        machine.take(&waiter, 0);
+        let waits = run(&machine, move |m| {
+            m.take(&waiter, 0);
+            waiter
+        });
+        let waiter = waits.join().expect("joins");
         server.join().expect("joins");
         assert!(machine.holds(&waiter, 0), "promise: who waited for the dead has the lock");
         assert!(!machine.holds(&waiter, 3), "promise: what was not published is not there");
@@ -280,14 +300,16 @@ fn exec_keeps(flaw: Flaw) {
         let other = Process::new(&machine, 2, 2);
         machine.take(&before, 0);
         machine.enter();
-        let one = machine.clone();
-        let waiter = spawn(move || one.work(&other));
-        machine.session_ended(before.owner, true, &[2]);
-        let after = Process { owner: before.owner, pool: Pool::default() };
-        loom::thread::yield_now();
-        machine.leave();
-        machine.give_back(&after, 0);
-        machine.over.store(1, SeqCst);
+        let waiter = run(&machine, move |m| m.work(&other));
+        let changed = run(&machine, move |m| {
+            m.session_ended(before.owner, true, &[2]);
+            let after = Process { owner: before.owner, pool: Pool::default() };
+            loom::thread::yield_now();
+            m.leave();
+            m.give_back(&after, 0);
+            m.over.store(1, SeqCst);
+        });
+        changed.join().expect("joins");
         waiter.join().expect("joins");
     });
 }

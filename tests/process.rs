@@ -115,9 +115,12 @@ impl Bench {
     }
 }
 
+/// What a test file calls a role, and who plays it on an instance.
+pub type Role = (&'static str, fn(&Path));
+
 /// Plays the role this process was started for, a server with so much memory or one of these; in
 /// the test run itself it does nothing.
-pub fn play(memory_mib: u64, roles: &[(&str, fn(&Path))]) {
+pub fn play(memory_mib: u64, roles: &[Role]) {
     let Some((role, instance)) = role() else { return };
     match roles.iter().find(|(name, _)| *name == role) {
         Some((_, plays)) => plays(&instance),

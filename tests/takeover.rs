@@ -160,6 +160,24 @@ fn recover_at_once(left: &str, random: &mut Random) {
     });
 }
 
+/// Kills a run with all that is its own after a while, and perhaps its server alone before. The
+/// instance, if it had a server.
+fn kill_within(run: &mut Child, life_us: u64, random: &mut Random) -> Option<String> {
+    std::thread::sleep(Duration::from_micros(random.below(life_us)));
+    if random.below(3) == 0
+        && let Some(server) = descendants::server(run.id())
+    {
+        // The program goes on with the next one.
+        descendants::send(server, Signal::KILL);
+        std::thread::sleep(Duration::from_micros(random.below(300_000)));
+        let ended = run.try_wait().expect("a child");
+        assert!(ended.is_none(), "without its server: {ended:?}");
+    }
+    let instance = instance_of(run.id());
+    kill_all(run, random);
+    instance
+}
+
 #[test]
 fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
     let kills = std::env::var("TERRAL_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
@@ -191,18 +209,7 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
         }
         // A file that does not fit into memory takes longer than most rounds last.
         let life_us = if round % 8 == 7 { 3_000_000 } else { 400_000 };
-        std::thread::sleep(Duration::from_micros(random.below(life_us)));
-        if random.below(3) == 0
-            && let Some(server) = descendants::server(run.id())
-        {
-            // The program goes on with the next one.
-            descendants::send(server, Signal::KILL);
-            std::thread::sleep(Duration::from_micros(random.below(300_000)));
-            let ended = run.try_wait().expect("a child");
-            assert!(ended.is_none(), "round {round}: {ended:?}");
-        }
-        let instance = instance_of(run.id());
-        kill_all(&mut run, &mut random);
+        let instance = kill_within(&mut run, life_us, &mut random);
         taken += usize::from(instance.is_some());
         if let Some(left) = instance.filter(|left| random.below(4) == 0 && is_left(left)) {
             recover_at_once(&left, &mut random);
@@ -213,15 +220,7 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
     let last = output(&mut worker("verifier"));
     let summary = summary(&last);
     assert!(taken > kills / 2, "servers were alive in {taken} rounds only");
-    let text = fs::read_to_string(&log).expect("a log");
-    let done = |step: &str| text.matches(&format!("begins {step} ")).count();
-    let steps = ["append", "replace", "store", "rename", "exchange", "remove", "nameless"];
-    let steps = steps.map(|step| format!("{step} {}", done(step))).join(", ");
-    println!(
-        "{kills} kills, {recovered} times recovered; {steps}; {} kept their names or \
-              ended nameless",
-        text.matches("nameless\n").count()
-    );
+    println!("{kills} kills, {recovered} times recovered; {}", Acknowledged::steps(&log));
     Acknowledged::read(&log).verify(&home.to());
     assert!(!home.to().join(".terral").exists());
     let held: u64 = fs::read_dir(home.to())
