@@ -265,6 +265,64 @@ fn files_that_change_places_are_no_conflict() {
     Case { before, work, meanwhile: nothing, check }.at_every_point();
 }
 
+/// Reads through a new server what a server left that was killed at the `nth` of these calls as it
+/// changed names, before the new one changes any. Whether it came to that; `None` as above.
+fn reads_right(call: &str, nth: u32, change: fn(&Client), found: &[(&str, u8)]) -> Option<bool> {
+    let home = tempfile::tempdir().expect("directory");
+    let memory = tempfile::tempdir_in("/dev/shm").expect("room");
+    let instance: PathBuf = memory.path().join("instance");
+    put(home.path(), "data", BEFORE);
+    put(home.path(), "other", b'c');
+    let mut server = process::start_server(&instance, Some(home.path()));
+    let client = Client::connect(&instance).expect("connects");
+    change(&client);
+    let _fault = Fault::kill_at(&server, call, nth)?;
+    client.finish().expect("finishes");
+    let begin = Instant::now();
+    while server.0.try_wait().expect("is a child").is_none() {
+        if begin.elapsed() > Duration::from_millis(500) {
+            return Some(false);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _server = process::start_server(&instance, None);
+    for (name, of) in found {
+        let file = open(&client, name);
+        let mut seen = bytes(0);
+        let read = file.read_at(&mut seen, 0);
+        assert_eq!(read.as_ref().ok(), Some(&seen.len()), "{call} {nth}: {name}: {read:?}");
+        assert!(seen == bytes(*of), "{call} {nth}: {name} has bytes of another file");
+        file.close();
+    }
+    Some(true)
+}
+
+#[test]
+fn what_only_the_directory_has_is_read_under_the_name_that_it_has_there() {
+    let exchange = |client: &Client| {
+        client.rename(b"data", b"other", RenameHow::Exchange).expect("exchanges");
+    };
+    let rename = |client: &Client| {
+        client.rename(b"data", b"moved", RenameHow::Replace).expect("renames");
+    };
+    let mut points = 0;
+    for call in ["renameat", "renameat2", "write", "pwrite64", "unlinkat", "syncfs"] {
+        for nth in 1..TIMES_MAX {
+            let found = [
+                reads_right(call, nth, exchange, &[("data", b'c'), ("other", BEFORE)]),
+                reads_right(call, nth, rename, &[("moved", BEFORE), ("other", b'c')]),
+            ];
+            let [Some(exchanged), Some(renamed)] = found else { return };
+            points += u32::from(exchanged) + u32::from(renamed);
+            if !exchanged && !renamed {
+                break;
+            }
+        }
+    }
+    println!("{points} points");
+    assert!(points > 2, "it was hardly ever killed");
+}
+
 #[test]
 fn what_somebody_else_wrote_before_is_kept_once() {
     let work = |client: &Client, directory: &Path| {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use terral_format::ids::{Ino, Lsn};
+use terral_format::ids::Ino;
 use terral_format::message::{Drain, Kind};
 use terral_format::names::flag;
 use terral_format::record::{Fingerprint, NameOperation, Record};
@@ -160,10 +160,10 @@ fn drain_names(
             }
         }
         match owed_names::bring(state, backing, ordinal, &operation) {
-            Ok(()) => name_done(state, ordinal),
+            Ok(()) => owed_names::done(state, ordinal),
             Err(error) if owed_names::is_final(&error) => {
                 state.debts.conflict(format!("not done there: {error}"));
-                name_done(state, ordinal);
+                owed_names::done(state, ordinal);
             }
             Err(error) => {
                 state.names.may_be_begun();
@@ -175,16 +175,6 @@ fn drain_names(
     state.debts.names_failure = None;
     state.debts.names_since = None;
     None
-}
-
-fn name_done(state: &mut State, ordinal: Lsn) {
-    state.record(Record::NamesDrained(ordinal));
-    if let Err(error) = state.commit() {
-        state.debts.names_failed(error.to_string());
-    }
-    state.debts.names_failure = None;
-    state.debts.unsynced = true;
-    state.debts.shown.settled = false;
 }
 
 /// What was closed before a rename goes to the backing before it: when that may be tried.

@@ -74,6 +74,42 @@ pub fn bring(
     }
 }
 
+/// An operation is done there.
+pub fn done(state: &mut State, ordinal: Lsn) {
+    state.record(Record::NamesDrained(ordinal));
+    if let Err(error) = state.commit() {
+        state.debts.names_failed(error.to_string());
+    }
+    state.debts.names_failure = None;
+    state.debts.unsynced = true;
+    state.debts.shown.settled = false;
+}
+
+impl State {
+    /// Notes that the next operation was done by a server that died before it could: files would be
+    /// sought there under names that they have no more.
+    pub(crate) fn find_renamed(&mut self) -> Result<()> {
+        let next = self.names.owed().front().filter(|_| self.names.is_resumed());
+        let (Some((lsn, operation)), Some(backing)) = (next.cloned(), self.backing.clone()) else {
+            return Ok(());
+        };
+        let look = |path: &[u8]| done_before(backing.stat(path));
+        let was_done = match &operation {
+            NameOperation::Rename { from, to, .. } => look(from)?.is_none() && look(to)?.is_some(),
+            NameOperation::Exchange { to, .. } => {
+                let begun = self.names.exchanging(lsn);
+                begun.is_some() && begun == look(to)?.map(|found| found.fingerprint.inode)
+            }
+            _ => false,
+        };
+        if was_done {
+            bring(self, backing.as_ref(), lsn, &operation)?;
+            done(self, lsn);
+        }
+        Ok(())
+    }
+}
+
 /// A rename is about to take a name: if somebody else has made a file there, that gets another.
 fn keep_theirs(
     state: &mut State,

@@ -248,6 +248,7 @@ impl State {
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let backing = self.backing.clone().ok_or_else(gone)?;
         self.find_published()?;
+        self.find_renamed()?;
         let inode = self.names.inode(ino).ok_or_else(gone)?;
         let new = inode.published.is_none() || inode.is(flag::REWRITTEN);
         let mut version = self.debts.get(ino).and_then(|debt| debt.version.clone());
