@@ -66,7 +66,7 @@ fn missing(client: &Client, name: &str) -> bool {
 
 fn content(client: &Client, name: &str) -> Vec<u8> {
     let file = client.open(name.as_bytes(), READ).expect("opens");
-    let mut bytes = vec![0; 4096];
+    let mut bytes = vec![0; 1 << 20];
     let count = file.read(&mut bytes).expect("reads");
     bytes.truncate(count);
     file.close();
@@ -275,6 +275,37 @@ fn a_closed_file_is_never_lost_to_who_is_just_opening_it() {
         }
     });
     assert_eq!(clients[0].status().expect("status").open, 0);
+}
+
+/// As much as a file that is closed is packed into at once, and once more.
+const RECORD: usize = 60_001;
+
+#[test]
+fn what_is_appended_as_others_close_is_all_there() {
+    let bench = Bench::new();
+    let clients = [connect(&bench.instance()), connect(&bench.instance())];
+    for round in 0..600 {
+        let name = format!("log-{round}");
+        std::thread::scope(|scope| {
+            for (letter, client) in (b'a'..).zip(&clients) {
+                let name = &name;
+                scope.spawn(move || {
+                    for _ in 0..8 {
+                        let file = open(client, name);
+                        file.append(&[letter; RECORD]).expect("appends");
+                        file.close();
+                    }
+                });
+            }
+        });
+        let log = content(&clients[0], &name);
+        assert_eq!(log.len(), 16 * RECORD);
+        for record in log.chunks(RECORD) {
+            let odd = record.iter().find(|byte| **byte != record[0]);
+            assert!(matches!((record[0], odd), (b'a' | b'b', None)), "round {round}: {odd:?}");
+        }
+        clients[1].unlink(name.as_bytes()).expect("removes");
+    }
 }
 
 #[test]

@@ -343,6 +343,16 @@ impl State {
         if idle && self.ram.size(slot) <= SMALL_BYTES && self.ram.entries(slot).len() < 2 {
             return self.linger(ino);
         }
+        // Who opens it without our knowing yet may have written beyond the size that we would see.
+        if self.bar(ino) {
+            self.shrink(ino, slot);
+            self.unbar();
+        }
+        if idle && self.ram.entries(slot).is_empty() { self.linger(ino) } else { Ok(()) }
+    }
+
+    /// What a file that nobody writes does not need of its chunks goes back.
+    fn shrink(&mut self, ino: Ino, slot: FileSlot) {
         let owed = self.debts.get(ino).is_some();
         let size = self.ram.size(slot);
         let past = size.div_ceil(CHUNK_BYTES);
@@ -362,7 +372,6 @@ impl State {
                 }
             }
         }
-        if idle && self.ram.entries(slot).is_empty() { self.linger(ino) } else { Ok(()) }
     }
 
     /// A file without name and openers: its bytes go.

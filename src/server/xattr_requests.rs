@@ -94,7 +94,7 @@ impl State {
     /// The value of one.
     pub fn xattr(&mut self, target: &Target<'_>, name: &[u8]) -> Result<Reply> {
         let inode = self.xattr_target(target, READ)?;
-        if inode.kind != Kind::Symlink {
+        if matches!(inode.kind, Kind::File | Kind::Directory) {
             check_name(name)?;
         }
         let value = self.xattrs.of(inode.ino).and_then(|values| values.get(name));

@@ -134,6 +134,7 @@ static void refused(void) {
     TELL(readlink("a", value, sizeof value));
     TELL(setxattr("a", "user.x", "y", 1, 0));
     TELL(getxattr("a", "user.x", value, sizeof value));
+    TELL(getxattr("a", "user.", value, sizeof value));
     TELL(listxattr("a", value, 0));
     TELL(rmdir("a"));
     TELL(mkdir("a", 0700));
