@@ -239,6 +239,9 @@ fn say_brought(name: &str, status: &Status, paid: bool) {
     for conflict in &drain.conflicts {
         say(format_args!("{name}: conflict: {conflict}"));
     }
+    for warning in &status.warnings {
+        say(format_args!("{name}: warning: {warning}"));
+    }
     for cause in causes(drain).into_iter().filter(|_| !paid) {
         say(format_args!("{name}: {cause}"));
     }

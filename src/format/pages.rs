@@ -223,6 +223,30 @@ fn held(word: u64, all: u64, owner: Owner) -> u64 {
     (0..LANES).filter(holds).fold(0, |lanes, lane| lanes | mask(lane, lane + 1))
 }
 
+/// Whether anybody writes to pages of `first..last`, as their states have it.
+pub fn is_written(words: &[AtomicU64], first: u32, last: u32) -> bool {
+    words_of(first, last).any(|(index, from, to)| {
+        let (word, all) = (words[index].load(Ordering::SeqCst), mask(from, to));
+        let plain = word & all == 0 || word & all & ALL_VALID == all & ALL_VALID;
+        !plain && (from..to).any(|lane| writer(lane_of(word, lane)).is_some())
+    })
+}
+
+/// Who writes to pages of `first..last`, as their states have it.
+pub fn writers(words: &[AtomicU64], first: u32, last: u32) -> Vec<Owner> {
+    let mut found = Vec::new();
+    for (index, from, to) in words_of(first, last) {
+        let word = words[index].load(Ordering::SeqCst) & mask(from, to);
+        let writers = (from..to).filter_map(|lane| writer(lane_of(word, lane)));
+        writers.for_each(|owner| {
+            if !found.contains(&owner) {
+                found.push(owner);
+            }
+        });
+    }
+    found
+}
+
 /// Before a copy out: notes in `seen` what pages `first..last` are.
 #[inline]
 pub fn observe(words: &[AtomicU64], first: u32, last: u32, seen: &mut [u64]) -> Met {

@@ -95,8 +95,11 @@ pub struct FileRecord {
     pub inline: [AtomicU64; INLINE_ENTRIES],
     /// 1 + the map page at the top of the other chunks' three-level map; 0 for none.
     pub root: AtomicU64,
+    /// The [`crate::size::SizeWord`] that the server has set last: its epoch is that of the header,
+    /// and the file is no shorter. 0: an older program made it.
+    pub given: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 3],
+    pub reserved: [AtomicU64; 2],
 }
 const _: () = assert!(size_of::<FileRecord>() == 64);
 
@@ -236,6 +239,11 @@ pub mod request {
     pub const TAKEN: u32 = 4;
     /// The answer is there.
     pub const ANSWERED: u32 = 5;
+
+    /// Whether a state is any of these.
+    pub fn is_sane(state: u32) -> bool {
+        state <= ANSWERED
+    }
 }
 
 /// One request in flight and, in the same place, its answer.

@@ -51,6 +51,8 @@ pub(crate) struct Pass {
     /// Of the file's size when the pass began.
     pub(crate) epoch: u16,
     pub(crate) finished: Option<(Fingerprint, u64)>,
+    /// Chunks with pages that were marked as being written.
+    pub(crate) written: Vec<u64>,
 }
 
 /// The epoch of a file's size, and what the backing has of the file then. A truncate, under the
@@ -210,6 +212,9 @@ fn copy_whole(
     let mut pass = Pass::default();
     let mut buffer = Vec::new();
     for (index, _) in ram::entries(memory, job.slot) {
+        if tier::is_written(memory, job.slot, index) {
+            pass.written.push(index);
+        }
         let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
         let mut version = locked(&version);
@@ -336,6 +341,9 @@ fn copy_in_place(
     let mut pass = Pass { epoch, ..Pass::default() };
     let (mut buffer, mut check) = (Vec::new(), Vec::new());
     for (index, _) in ram::entries(memory, job.slot) {
+        if tier::is_written(memory, job.slot, index) {
+            pass.written.push(index);
+        }
         let taken = tier::take(memory, job.slot, index, job.want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
         for (offset, piece) in snapshot.pieces(index) {
@@ -373,7 +381,7 @@ fn owe_beyond(memory: &Memory, slot: FileSlot, backing_bytes: u64) {
 }
 
 fn size_and_attributes(shared: &Shared, ino: Ino) -> Result<(u64, Attributes)> {
-    let attributes = shared.lock().attributes(ino);
+    let attributes = shared.lock().sound_attributes(ino);
     let attributes =
         attributes.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("file {ino}")))?;
     Ok((attributes.size, attributes))

@@ -205,6 +205,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
     let contested = inode.is(flag::CONTESTED);
     state.settle_stores(slot);
+    state.mend_size(slot);
     let stored = state.is_stored(ino);
     let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
     // Grown, or cut: in the middle of a pass, too, which has not had the file as it is now.
@@ -253,6 +254,11 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let outcome = pass.and_then(|pass| {
         state.debts.shown.bytes += pass.bytes;
         state.debts.progressed(ino);
+        let mut written = pass.written.iter();
+        if written.any(|index| state.mend_pages(job.slot, *index)) {
+            again_soon(state, job);
+            return Ok(());
+        }
         match &job.way {
             Way::Whole { .. } => conclude_whole(state, job, pass),
             Way::InPlace { expect, .. } => conclude_in_place(state, job, &pass, *expect),
@@ -344,7 +350,8 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         again_soon(state, job);
         return Ok(());
     }
-    let (Some(attributes), Some(path)) = (state.attributes(ino), state.names.path(ino)) else {
+    let (Some(attributes), Some(path)) = (state.sound_attributes(ino), state.names.path(ino))
+    else {
         return Ok(());
     };
     let expect = expected(state, ino)?;

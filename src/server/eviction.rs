@@ -130,6 +130,7 @@ impl State {
             return 0;
         }
         // What is being appended lies beyond the size, and nobody need be pinned for it.
+        self.mend_size(slot);
         let appending = memory.header(slot).ticket().load(Ordering::SeqCst) != 0;
         let (size, end) = (self.ram.size(slot), (index + 1) * CHUNK_BYTES);
         let needed = size.min(end);

@@ -30,6 +30,8 @@ mod mapping;
 
 mod reclaim;
 
+mod mending;
+
 mod eviction;
 
 mod packing;

@@ -40,7 +40,7 @@ impl State {
                 quarantined |= word.is_overtaken() || hazard::overtake(hazard_slot, word);
             }
             if quarantined {
-                size::bump(self.ram.memory().header(slot).size());
+                self.ram.memory().bump_size(slot);
                 return true;
             }
         }
@@ -57,6 +57,11 @@ impl State {
             std::thread::yield_now();
         }
         true
+    }
+
+    /// Who has entered a chunk to write there.
+    pub(crate) fn owners_in(&self, entry: MapEntry) -> Vec<Owner> {
+        self.pins_in(entry).into_iter().map(|(session, at, ..)| owner(session, at)).collect()
     }
 
     fn pins_in(&self, entry: MapEntry) -> Vec<(SessionSlot, usize, HazardWord, PageNumber)> {
@@ -92,6 +97,7 @@ impl State {
         }
         let slot = self.attach(ino)?;
         let file = FileRef { ino, slot };
+        self.mend_size(slot);
         let memory = self.ram.memory().clone();
         let header = memory.header(slot);
         let kept = size.min(SizeWord::load(header.size()).size());
@@ -102,7 +108,7 @@ impl State {
         self.commit()?;
         let held = self.recall_from(slot, kept);
         // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
-        let before = size::reset(header.size(), size);
+        let before = memory.reset_size(slot, size);
         if size == 0 || size > before {
             header.holes().store(size.min(1), Ordering::SeqCst);
         }
@@ -235,7 +241,7 @@ impl State {
     /// size goes; if it was not, the writers it stopped begin anew anyway.
     pub fn cut_to_size(&mut self, slot: FileSlot) -> Result<()> {
         let held = self.recall_from(slot, self.ram.size(slot));
-        let size = size::bump(self.ram.memory().header(slot).size());
+        let size = self.ram.memory().bump_size(slot);
         self.drop_beyond(slot, size, held)
     }
 
@@ -247,7 +253,7 @@ impl State {
             return Ok(());
         }
         let held = self.recall_from(slot, SizeWord::load(header.size()).size());
-        let size = size::revoke_ticket(header.size(), header.ticket(), owner);
+        let size = memory.revoke_ticket(slot, owner);
         self.drop_beyond(slot, size, held)
     }
 
@@ -255,6 +261,8 @@ impl State {
     /// if that is dead, or sleeps.
     pub fn unblock(&mut self, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
         self.open_file(file)?;
+        self.mend_ticket(file.slot);
+        self.mend_pages(file.slot, index);
         let alive = session_of(in_the_way)
             .and_then(|(session, _)| self.sessions.client(session))
             .is_some_and(|client| client.process.is_alive());
@@ -308,7 +316,7 @@ impl State {
     }
 
     /// Gives up what a dead process held of these pages; what it had begun to write in a hole goes.
-    fn abandon(&self, first: u32, last: u32, dead: Owner) {
+    pub(crate) fn abandon(&self, first: u32, last: u32, dead: Owner) {
         let memory = self.ram.memory();
         // A page that cannot be written for want of memory is no page yet: zeros.
         let _ = memory.zero_pages(first, last, |state| state == PageState::Claimed(dead));
@@ -339,6 +347,7 @@ impl State {
         let (Some(slot), 0, true) = (inode.slot, openers.writers, self.debts.may_move(ino)) else {
             return Ok(());
         };
+        self.mend_size(slot);
         let idle = openers.all == 0 && self.debts.get(ino).is_none();
         if idle && self.ram.size(slot) <= SMALL_BYTES && self.ram.entries(slot).len() < 2 {
             return self.linger(ino);

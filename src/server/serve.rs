@@ -110,7 +110,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
         let mut state = shared.lock();
         let clients = state.sessions.clients();
         let left = clients.flat_map(|(at, client)| {
-            client.session.take(true).into_iter().map(move |request| (at, request))
+            client.session.take(|_, _| false).into_iter().map(move |request| (at, request))
         });
         let left: Vec<(SessionSlot, Taken)> = left.collect();
         // Clients go on since the gate is open: who asks has deferred before what he says.
@@ -130,13 +130,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
         // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
         let mut state = shared.lock_for_requests();
-        let mut taken = Vec::new();
-        for session in rung {
-            let session = SessionSlot(session as u16);
-            let client = state.sessions.client(session);
-            let requests = client.map(|client| client.session.take(false)).unwrap_or_default();
-            taken.extend(requests.into_iter().map(|request| (session, request)));
-        }
+        let taken = take(&state, rung, &parked);
         if requests::rung_deferred(bell) {
             busy = true;
             if !matches!(state.apply_deferred(), Ok(false)) {
@@ -170,6 +164,26 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
             shared.work.notify_one();
         }
     }
+}
+
+/// What these sessions ask, but for what waits already.
+fn take(
+    state: &State,
+    rung: Vec<usize>,
+    parked: &[(SessionSlot, Taken)],
+) -> Vec<(SessionSlot, Taken)> {
+    let mut taken = Vec::new();
+    for session in rung {
+        let session = SessionSlot(session as u16);
+        let kept = |index, sequence| {
+            let is = |taken: &Taken| (taken.index, taken.sequence) == (index, sequence);
+            parked.iter().any(|(of, taken)| *of == session && is(taken))
+        };
+        let client = state.sessions.client(session);
+        let requests = client.map(|client| client.session.take(kept)).unwrap_or_default();
+        taken.extend(requests.into_iter().map(|request| (session, request)));
+    }
+    taken
 }
 
 fn is_finished(state: &State) -> bool {

@@ -17,5 +17,6 @@ mod room;
 
 pub mod inodes;
 pub mod ram;
+mod sizes;
 pub mod small;
 pub mod tier;

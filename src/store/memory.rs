@@ -101,6 +101,11 @@ impl<'a> Record<'a> {
         &self.0[offset_of!(FileRecord, root) / 8]
     }
 
+    /// What the server has set the size to last.
+    pub fn given(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, given) / 8]
+    }
+
     fn inline(&self, index: usize) -> &'a AtomicU64 {
         &self.0[offset_of!(FileRecord, inline) / 8 + index]
     }

@@ -153,13 +153,14 @@ impl Ram {
             return Err(Error::new(ErrorKind::Corrupt, context));
         }
         adopt_number(&mut self.slots, slot.0);
+        self.memory.adopt_size(slot);
         for page in self.map_pages_of(slot) {
             adopt_number(&mut self.map_pages, page);
         }
         let mut bytes = 0;
         if self.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
             // Whoever was overtaken in the recall that was not finished must not count.
-            terral_format::size::bump(self.memory.header(slot).size());
+            self.memory.bump_size(slot);
         }
         for (index, entry) in self.entries(slot) {
             self.generation = self.generation.max((entry.0 >> 40) as u32 + 1);
@@ -207,8 +208,7 @@ impl Ram {
         }
         let (record, header) = (self.memory.record(slot), self.memory.header(slot));
         header.ticket().store(0, Ordering::SeqCst);
-        let epoch = SizeWord::load(header.size()).epoch().wrapping_add(1);
-        header.size().store(SizeWord::new(start.size, epoch).0, Ordering::SeqCst);
+        self.memory.begin_size(slot, start.size);
         header.modified_ns().store(start.modified_ns, Ordering::SeqCst);
         header.accessed_ns().store(start.accessed_ns, Ordering::SeqCst);
         header.changed_ns().store(0, Ordering::SeqCst);

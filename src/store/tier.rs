@@ -39,6 +39,13 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
     u64::from(count) * PAGE_BYTES as u64
 }
 
+/// Whether pages of chunk `index` are marked as being written.
+pub fn is_written(memory: &Memory, slot: FileSlot, index: u64) -> bool {
+    let entry = memory.entry(slot, index);
+    let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+    !entry.is_absent() && pages::is_written(memory.lanes(), first, last)
+}
+
 /// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, it
 /// moved, or programs have it mapped for writing.
 ///

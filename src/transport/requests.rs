@@ -46,13 +46,17 @@ pub fn meanwhile(begin: Instant) {
 /// A mapped `session-N`.
 pub struct Session {
     region: Region,
+    /// As its page said when it was mapped.
+    number: usize,
     spin_ns: AtomicU32,
 }
 
 impl Session {
     /// The session in `region`.
     pub fn new(region: Region) -> Self {
-        Session { region, spin_ns: AtomicU32::new(SPIN_NS.1) }
+        let page: &SessionPage = region.view(0);
+        let number = page.session.load(Ordering::Relaxed) as usize;
+        Session { region, number, spin_ns: AtomicU32::new(SPIN_NS.1) }
     }
 
     /// Bytes a session's region must have.
@@ -74,9 +78,11 @@ impl Session {
         let (mut rounds, begin) = (0u32, Instant::now());
         loop {
             for (index, slot) in self.page().requests.iter().enumerate() {
-                let free = (request::FREE, request::FILLING);
-                let order = (Ordering::Acquire, Ordering::Relaxed);
-                if slot.state.compare_exchange(free.0, free.1, order.0, order.1).is_ok() {
+                let found = slot.state.load(Ordering::Relaxed);
+                let free = found == request::FREE || !request::is_sane(found);
+                let (next, order) = (request::FILLING, (Ordering::Acquire, Ordering::Relaxed));
+                let taken = || slot.state.compare_exchange(found, next, order.0, order.1);
+                if free && taken().is_ok() {
                     return Ok(index);
                 }
             }
@@ -99,7 +105,7 @@ impl Session {
         slot.length.store(message.len() as u32, Ordering::Relaxed);
         slot.sequence.fetch_add(1, Ordering::Relaxed);
         slot.state.store(state, Ordering::SeqCst);
-        ring(bell, self.page().session.load(Ordering::Relaxed) as usize);
+        ring(bell, self.number);
     }
 
     /// Sends `message` and waits for no answer, only for a free slot; `alive` as in
@@ -134,10 +140,17 @@ impl Session {
                 if state == request::ANSWERED {
                     break;
                 }
+                if !matches!(state, request::ASKED | request::TAKEN) {
+                    // A process that went wild: nobody will answer.
+                    let context = "a program wrote over a request in shared memory";
+                    return Err(Error::new(ErrorKind::Corrupt, context));
+                }
                 futex::wait(&slot.state, state, Some(LOOK));
                 if slot.state.load(Ordering::SeqCst) == request::ANSWERED {
                     break;
                 }
+                // Whoever was to wake the server may be dead, and the ring may be lost.
+                ring(bell, self.number);
                 nudge(bell);
                 meanwhile(begin);
                 // The slot stays the server's: if it comes back, it may still answer.
@@ -180,15 +193,16 @@ impl Session {
         }
     }
 
-    /// Server: takes the requests that wait, or all that a dead server left, in slot order.
-    pub fn take(&self, also_taken: bool) -> Vec<Taken> {
+    /// Server: takes the requests that wait, in slot order. Those that were taken and are not `kept`
+    /// (slot, sequence) wait too: a dead server left them, or their states are garbage.
+    pub fn take(&self, kept: impl Fn(u8, u64) -> bool) -> Vec<Taken> {
         let mut taken = Vec::new();
         for index in 0..REQUESTS {
             let slot = &self.page().requests[index];
             let state = slot.state.load(Ordering::SeqCst);
             let waits = match state {
                 request::ASKED | request::TOLD => true,
-                request::TAKEN => also_taken,
+                request::TAKEN => !kept(index as u8, slot.sequence.load(Ordering::Acquire)),
                 _ => false,
             };
             if !waits {
@@ -394,7 +408,7 @@ mod tests {
                     waiter.wait(bell, true);
                     for session in rung(bell) {
                         assert_eq!(session, 0);
-                        for taken in server.take(false) {
+                        for taken in server.take(|_, _| true) {
                             let mut reply = taken.message.clone();
                             reply.reverse();
                             server.answer(&taken, &reply).expect("fits");

@@ -1,0 +1,75 @@
+//! A process that went wild: writes what it likes into the memory that clients share with the
+//! server, as any of them could.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::Geometry;
+use terral_format::ids::Ino;
+
+/// Where the fields lie that are read here.
+const GEOMETRY_AT: u64 = 40;
+const INLINE_AT: u64 = 16;
+const TICKET_AT: u64 = 8;
+
+/// What it can reach.
+pub struct Vandal {
+    geometry: Geometry,
+    tables: File,
+    headers: File,
+    pages: File,
+}
+
+fn word(file: &File, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, at).expect("reads");
+    u64::from_ne_bytes(bytes)
+}
+
+impl Vandal {
+    /// One that has the memory of this instance.
+    pub fn new(instance: &Path) -> Self {
+        let open = |name| {
+            let mut how = OpenOptions::new();
+            how.read(true).write(true).open(instance.join(name)).expect("opens")
+        };
+        let tables = open("tables");
+        let [segments, files, map_pages, descriptions, inodes] =
+            [0, 1, 2, 3, 4].map(|at| word(&tables, GEOMETRY_AT + at * 8) as u32);
+        let geometry = Geometry { segments, files, map_pages, descriptions, inodes };
+        Vandal { geometry, tables, headers: open("headers"), pages: open("pages") }
+    }
+
+    fn slot(&self, ino: u64) -> u32 {
+        let is = |slot: &u32| word(&self.tables, self.geometry.record_at(*slot) as u64) == ino;
+        (0..10_000).find(is).expect("the file is open or has bytes in memory")
+    }
+
+    /// Writes over a file's size word; `change` makes the new one of the old.
+    pub fn size(&self, ino: Ino, change: impl Fn(u64) -> u64) {
+        let at = self.geometry.header_at(self.slot(ino.0)) as u64;
+        let new = change(word(&self.headers, at));
+        self.headers.write_all_at(&new.to_ne_bytes(), at).expect("writes");
+    }
+
+    /// Writes over a file's append ticket.
+    pub fn ticket(&self, ino: Ino, value: u64) {
+        let at = self.geometry.header_at(self.slot(ino.0)) as u64 + TICKET_AT;
+        self.headers.write_all_at(&value.to_ne_bytes(), at).expect("writes");
+    }
+
+    /// Writes over the state of a page of a file's first chunk; `change` makes the new one.
+    pub fn page(&self, ino: Ino, page: u32, change: impl Fn(u16) -> u16) {
+        let record = self.geometry.record_at(self.slot(ino.0)) as u64;
+        let entry = MapEntry(word(&self.tables, record + INLINE_AT));
+        assert!(!entry.is_absent() && page < entry.pages(), "no such page");
+        let at = u64::from(entry.page().0 + page) * 2;
+        let mut lane = [0; 2];
+        self.pages.read_exact_at(&mut lane, at).expect("reads");
+        let lane = change(u16::from_ne_bytes(lane));
+        self.pages.write_all_at(&lane.to_ne_bytes(), at).expect("writes");
+    }
+}
