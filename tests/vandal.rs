@@ -13,6 +13,7 @@ use terral_format::ids::Ino;
 /// Where the fields lie that are read here.
 const GEOMETRY_AT: u64 = 40;
 const INLINE_AT: u64 = 16;
+const BACKED_AT: u64 = 8;
 const TICKET_AT: u64 = 8;
 
 /// What it can reach.
@@ -71,5 +72,24 @@ impl Vandal {
         self.pages.read_exact_at(&mut lane, at).expect("reads");
         let lane = change(u16::from_ne_bytes(lane));
         self.pages.write_all_at(&lane.to_ne_bytes(), at).expect("writes");
+    }
+}
+
+/// A server's own words, which only it writes: to bring about what takes it long.
+impl Vandal {
+    /// What the backing has of a file, as the server says.
+    pub fn backed(&self, instance: &Path, ino: Ino, bytes: u64) {
+        let mut how = OpenOptions::new();
+        let tables = how.write(true).open(instance.join("tables")).expect("opens");
+        let at = self.geometry.record_at(self.slot(ino.0)) as u64 + BACKED_AT;
+        tables.write_all_at(&bytes.to_ne_bytes(), at).expect("writes");
+    }
+
+    /// Has a file lose its first chunk, as if it had been evicted.
+    pub fn evict(&self, instance: &Path, ino: Ino) {
+        let mut how = OpenOptions::new();
+        let tables = how.write(true).open(instance.join("tables")).expect("opens");
+        let at = self.geometry.record_at(self.slot(ino.0)) as u64 + INLINE_AT;
+        tables.write_all_at(&[0; 8], at).expect("writes");
     }
 }

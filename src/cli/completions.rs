@@ -28,7 +28,7 @@ enum Language {
 
 /// The instances of this user, in the words of each shell.
 const BASH_NAMES: &str = "compgen -W \"$(ls /dev/shm/terral-${EUID} 2>/dev/null)\" --";
-const ZSH_NAMES: &str = ":{compadd -- /dev/shm/terral-$EUID/*(N:t)}'";
+const ZSH_NAMES: &str = ":{compadd -- /dev/shm/terral-$EUID/*(N\\:t)}'";
 const FISH_NAMES: &str = " -r -f -a '(ls /dev/shm/terral-(id -u) 2>/dev/null)'";
 
 /// The command line without what is hidden, which clap_complete would offer.
@@ -99,6 +99,8 @@ mod tests {
             let text = String::from_utf8(text(*language, &crate::Terral::command())).unwrap();
             // `run`, `status`, `stop` and others have it.
             assert!(text.matches("/dev/shm/terral-").count() > 8, "{text}");
+            // A colon ends what zsh does there.
+            assert!(!text.contains("(N:t)"), "{text}");
         }
     }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use terral_client::{Client, Status};
-use terral_server::Options;
+use terral_client::Client;
+use terral_server::{Options, Outcome};
 
 use crate::claim::{Claim, Purpose};
 use crate::debt::debt;
@@ -128,7 +128,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
     terral_client::limit::raise(FILE_BYTES)?;
     let outcome = terral_server::serve(&options)?;
     drop(claim);
-    Ok(conclude(&options.instance, &outcome.status))
+    Ok(conclude(&options.instance, &outcome))
 }
 
 /// Makes or finds the instance of a server that a person starts, and says what will be.
@@ -217,11 +217,14 @@ pub fn ask(arguments: &Ask) -> Result<u8> {
     Ok(0)
 }
 
-fn conclude(instance: &Path, status: &Status) -> u8 {
+fn conclude(instance: &Path, outcome: &Outcome) -> u8 {
+    let status = &outcome.status;
     let drain = &status.drain;
     if drain.owed_files == 0 && drain.owed_bytes == 0 && drain.owed_names == 0 {
         let directory = status.backing.as_deref().map(Path::new);
-        let Some(why) = directory.and_then(staging::remains) else { return 0 };
+        let left = |error| format!("what was staged could not be removed: {error}");
+        let left = outcome.left.as_ref().map(left);
+        let Some(why) = directory.and_then(staging::remains).or(left) else { return 0 };
         say(why);
         return code::FAILED;
     }

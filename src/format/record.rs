@@ -508,6 +508,24 @@ pub enum NameOperation {
     },
 }
 
+impl NameOperation {
+    /// The names that it gives, takes or changes.
+    pub fn paths(&self) -> Vec<&[u8]> {
+        match self {
+            NameOperation::Rename { from, to, .. }
+            | NameOperation::Link { from, to, .. }
+            | NameOperation::Exchange { from, to, .. } => vec![from, to],
+            NameOperation::MakeDirectory { path, .. }
+            | NameOperation::Unlink { path, .. }
+            | NameOperation::MakeLink { path, .. }
+            | NameOperation::MakeFifo { path, .. }
+            | NameOperation::RemoveDirectory { path }
+            | NameOperation::Change { path, .. }
+            | NameOperation::SetXattr { path, .. } => vec![path],
+        }
+    }
+}
+
 /// An inode in a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InodeImage {

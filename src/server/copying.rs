@@ -3,12 +3,13 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
-use terral_format::record::{Fingerprint, Publishing, Record};
+use terral_format::record::{Fingerprint, NameOperation, Publishing, Record};
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found};
@@ -141,24 +142,56 @@ impl State {
     }
 
     /// Finds out which versions that were announced have got their names, by what has them: after a
-    /// restart, and after a failure.
+    /// restart, and after a failure. Where the backing cannot say, the file waits, and what is to
+    /// happen to its name; see [`State::is_unsure`].
+    pub(crate) fn find_published(&mut self) {
+        if self.debts.unsure_until().is_some_and(|until| until > Instant::now()) {
+            return;
+        }
+        let announced: Vec<Ino> = self.names.publishing().keys().copied().collect();
+        let mut unsure = false;
+        for ino in announced {
+            if let Err(error) = self.find_published_of(ino) {
+                unsure = true;
+                self.owe(ino);
+                self.debts.failed(ino, error.to_string());
+            }
+        }
+        self.debts.are_unsure(unsure);
+    }
+
+    /// The same for one file.
     ///
     /// # Errors
     /// If the backing cannot say.
-    pub fn find_published(&mut self) -> Result<()> {
-        while let Some((ino, version)) = self.names.publishing() {
-            let (Some(backing), version) = (self.backing.clone(), version.clone()) else { break };
-            let found = match backing.stat(&version.path) {
-                Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Some(found),
-                Err(error) if is_away(&error) => return Err(error),
-                _ => None,
-            };
-            match found {
-                Some(found) => self.was_published(&*backing, ino, &version, &found)?,
-                None => self.names.is_unpublished(ino),
-            }
+    pub(crate) fn find_published_of(&mut self, ino: Ino) -> Result<()> {
+        let Some(version) = self.names.publishing().get(&ino).cloned() else { return Ok(()) };
+        let Some(backing) = self.backing.clone() else { return Ok(()) };
+        let found = match backing.stat(&version.path) {
+            Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Some(found),
+            Err(error) if is_away(&error) => return Err(error),
+            _ => None,
+        };
+        match found {
+            Some(found) => self.was_published(&*backing, ino, &version, &found)?,
+            None => self.names.is_unpublished(ino),
         }
         Ok(())
+    }
+
+    /// Whether a name operation must wait until it is known what became of a version: that, or what
+    /// is above it or below, would change its name.
+    pub(crate) fn is_unsure(&self, operation: &NameOperation) -> bool {
+        let near = |one: &[u8], other: &[u8]| {
+            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let paths = operation.paths();
+        self.names.publishing().iter().any(|(ino, version)| {
+            let named = self.names.path(*ino).unwrap_or_default();
+            paths.iter().any(|path| {
+                [&version.path, &named].into_iter().any(|at| near(at, path) || near(path, at))
+            })
+        })
     }
 
     /// A version was put under its name, and that was not said any more.

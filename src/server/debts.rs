@@ -92,6 +92,8 @@ pub struct Debts {
     pub pressed: bool,
     /// Why name operations stand still, and until when.
     pub names_failure: Option<(String, Instant, Duration)>,
+    /// What became of some versions is not known: when that is looked at again, and the next pause.
+    unsure: Option<(Instant, Duration)>,
     /// The name operations' debt is this old.
     pub names_since: Option<Instant>,
     /// It was said that the backing takes no extended attributes.
@@ -279,6 +281,17 @@ impl Debts {
         let until = Instant::now() + pause;
         self.names_failure = Some((why, until, pause));
         until
+    }
+
+    /// Whether it is not known what became of some versions.
+    pub fn are_unsure(&mut self, unsure: bool) {
+        let pause = self.unsure.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
+        self.unsure = unsure.then(|| (Instant::now() + pause, pause));
+    }
+
+    /// When that is looked at again.
+    pub fn unsure_until(&self) -> Option<Instant> {
+        self.unsure.map(|(until, _)| until)
     }
 
     /// Somebody else's version of a file was kept.

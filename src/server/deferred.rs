@@ -16,8 +16,10 @@ use terral_store::ram::Start;
 
 use crate::authn::now_ns;
 use crate::operations::SET_GROUP;
+use crate::sessions::Client;
 use crate::state::State;
 use crate::storage::SMALL_ORDERS;
+use crate::waiting::Waiting;
 
 /// Most files in hand of one session.
 const SPARES_MAX: u32 = 256;
@@ -88,10 +90,38 @@ impl State {
 
     // Changes.
 
-    /// Applies what was deferred before now.
+    /// Applies what was deferred before now. True: there is more. What cannot be applied now, and
+    /// what depends on it, is in [`State::waiting`] then.
+    ///
+    /// # Errors
+    /// If the log cannot be written; all of it is applied once more then.
     pub fn apply_deferred(&mut self) -> Result<bool> {
         let limit = self.ram.memory().deferred().next_stamp();
         self.apply_collected(limit, false)
+    }
+
+    /// What [`State::apply_deferred`] does, for who was told that there is something. True: there
+    /// is more. What fails is tried again by and by.
+    pub(crate) fn apply_rung(&mut self) -> bool {
+        let applied = self.apply_deferred();
+        self.unapplied = applied.is_err();
+        applied.unwrap_or_default()
+    }
+
+    /// Tries again what could not be applied, and ends the sessions that stayed for that.
+    pub(crate) fn try_waiting(&mut self) -> Result<()> {
+        let due = self.waiting.count() > 0 && self.waiting.is_due();
+        if !due && !self.unapplied {
+            return Ok(());
+        }
+        self.unapplied = true;
+        self.apply_deferred()?;
+        self.unapplied = false;
+        let late = |(at, client): &(SessionSlot, &Client)| {
+            !self.waiting.has(*at) && !client.process.is_alive()
+        };
+        let late: Vec<_> = self.sessions.clients().filter(late).map(|(at, _)| at).collect();
+        late.into_iter().try_for_each(|session| self.end_session(session))
     }
 
     /// Closes the gate: applies all that was deferred, and nothing is until it is opened.
@@ -111,27 +141,43 @@ impl State {
     fn apply_collected(&mut self, limit: u64, revoke: bool) -> Result<bool> {
         let memory = self.ram.memory().clone();
         let (committed, more) = memory.deferred().collect(limit, revoke);
-        let (mut shadows, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
+        let (mut done, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
+        let before = std::mem::take(&mut self.waiting);
+        let mut waiting = Waiting::after(&before);
         for change in &committed {
             let mut buffer = [0; CHANGE_BYTES];
             let bytes = memory.deferred().read(change, &mut buffer);
             // What makes no sense, or is not this session's to do, did not happen.
-            let made = frame::decode::<Made<'_>>(bytes).ok();
-            shadows.push(made.as_ref().and_then(|made| changes::shadow_of(&made.change)));
-            if let Some(made) = made {
-                let user = SessionSlot(change.session);
-                if changes::uses_hand(&made.change) && !users.contains(&user) {
-                    users.push(user);
-                }
-                self.apply_one(change, &made)?;
+            let Ok(made) = frame::decode::<Made<'_>>(bytes) else {
+                done.push((change, None));
+                continue;
+            };
+            let user = SessionSlot(change.session);
+            let (late, who) = (waiting.precede(&made.change), (user, change.stamp));
+            if late || before.keeps(change.stamp) {
+                waiting.add(who, &made.change, before.why().filter(|_| !late).cloned());
+                continue;
+            }
+            if let Err(error) = self.apply_one(change, &made) {
+                waiting.add(who, &made.change, Some(error));
+                continue;
+            }
+            if matches!(made.change, Deferred::Close { .. }) {
+                waiting.hasten();
+            }
+            done.push((change, changes::shadow_of(&made.change)));
+            if changes::uses_hand(&made.change) && !users.contains(&user) {
+                users.push(user);
             }
         }
-        if !committed.is_empty() {
+        if waiting.count() > 0 {
+            self.waiting = waiting;
+        }
+        if !done.is_empty() {
             self.debts.names_changed();
             let refills: Vec<_> = users.into_iter().filter_map(|user| self.refill(user)).collect();
             self.commit()?;
-            let changes = committed.iter().zip(shadows);
-            changes.for_each(|(change, shadow)| memory.deferred().applied(change, shadow));
+            done.into_iter().for_each(|(change, shadow)| memory.deferred().applied(change, shadow));
             refills.iter().for_each(|refill| self.hand_over(refill));
             if self.log.reserve().is_err() || self.names.reserve().is_err() {
                 memory.gate().store(1, Ordering::SeqCst);
@@ -193,7 +239,9 @@ impl State {
                 let there = self.names.child_here(to_parent, to_name).unwrap_or(Ino(0));
                 if self.names.child_here(parent, name) == Some(ino) && there == over && ino != over
                 {
-                    self.keep_for_openers(over)?;
+                    let kept = self.keep_for_openers(over);
+                    self.keeping = None;
+                    kept?;
                     let (name, to_name) = (name.into(), to_name.into());
                     self.record(Record::Renamed { parent, name, to_parent, to_name, time_ns });
                 }

@@ -94,11 +94,8 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
 
 fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
     let now = Instant::now();
-    let mut wake = None;
-    if let Err(error) = state.find_published() {
-        // What a version became must be known before its name changes or another one is begun.
-        return Job::Wait(Some(state.debts.names_failed(error.to_string())));
-    }
+    state.find_published();
+    let mut wake = state.debts.unsure_until();
     if let Some(job) = drain_names(state, backing, now, &mut wake) {
         return job;
     }
@@ -159,6 +156,10 @@ fn drain_names(
                 return Some(Job::File(job));
             }
         }
+        if state.is_unsure(&operation) {
+            *wake = Some(state.debts.names_failed("a file of its path cannot be looked at".into()));
+            return None;
+        }
         match owed_names::bring(state, backing, ordinal, &operation) {
             Ok(()) => owed_names::done(state, ordinal),
             Err(error) if owed_names::is_final(&error) => {
@@ -193,6 +194,11 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         state.debts.paid(ino);
         return None;
     };
+    if state.names.publishing().contains_key(&ino) {
+        // What the version became must be known before another one is begun.
+        state.debts.not_before(ino, state.debts.unsure_until().unwrap_or_else(Instant::now));
+        return None;
+    }
     let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
         Err(error) => {
@@ -508,7 +514,8 @@ impl State {
     /// What the backing is owed, and what it got.
     pub fn drain_status(&mut self) -> Drain {
         let mut drain = self.debts.status();
-        drain.owed_names = self.names.owed().len() as u64;
+        drain.owed_names = (self.names.owed().len() + self.waiting.count()) as u64;
+        drain.failures.extend(self.waiting.why().map(|why| why.to_string()));
         // A name that came since the last look is not settled.
         drain.settled &= drain.owed_names == 0;
         if self.backing.is_none() {

@@ -431,7 +431,8 @@ fn adopt(state: &mut State) -> Result<()> {
     state.close_unheld(None)?;
     state.commit()?;
     // Where that cannot be found out now, the drain does first.
-    let _ = state.find_published().and_then(|()| state.find_renamed());
+    state.find_published();
+    let _ = state.find_renamed();
     state.find_debts();
     state.find_running();
     state.open_gate();

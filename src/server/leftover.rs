@@ -15,7 +15,6 @@ use std::time::Duration;
 use terral_format::geometry::PAGE_BYTES;
 use terral_format::message::Kind;
 use terral_format::names::{Inode, flag};
-use terral_format::record::NameOperation;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_store::backing::Backing;
 use terral_transport::lock;
@@ -135,24 +134,9 @@ pub fn examine(options: &Options) -> Result<Left> {
 
 fn owed(state: &State) -> BTreeSet<Vec<u8>> {
     let files = state.debts.iter().filter_map(|(ino, _)| state.names.path(ino));
-    let names = state.names.owed().iter().flat_map(|(_, operation)| paths(operation));
+    let names = state.names.owed().iter().flat_map(|(_, operation)| operation.paths());
+    let names = names.map(<[u8]>::to_vec);
     files.chain(names).collect()
-}
-
-/// The names that an operation gives, takes or changes.
-fn paths(operation: &NameOperation) -> Vec<Vec<u8>> {
-    match operation {
-        NameOperation::Rename { from, to, .. }
-        | NameOperation::Link { from, to, .. }
-        | NameOperation::Exchange { from, to, .. } => vec![from.clone(), to.clone()],
-        NameOperation::MakeDirectory { path, .. }
-        | NameOperation::Unlink { path, .. }
-        | NameOperation::MakeLink { path, .. }
-        | NameOperation::MakeFifo { path, .. }
-        | NameOperation::RemoveDirectory { path }
-        | NameOperation::Change { path, .. }
-        | NameOperation::SetXattr { path, .. } => vec![path.clone()],
-    }
 }
 
 /// The first name found under which the permanent directory has not what is remembered of it, of

@@ -16,6 +16,8 @@ mod locks;
 mod sessions;
 mod xattrs;
 
+mod waiting;
+
 mod hands;
 mod lingering;
 mod starting;

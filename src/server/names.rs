@@ -271,8 +271,8 @@ impl Names {
     }
 
     /// A whole version of which it is not known whether it has got its name.
-    pub fn publishing(&self) -> Option<(Ino, &Publishing)> {
-        self.publishing.first_key_value().map(|(ino, version)| (*ino, version))
+    pub fn publishing(&self) -> &BTreeMap<Ino, Publishing> {
+        &self.publishing
     }
 
     /// It has not.

@@ -315,6 +315,13 @@ impl State {
         suspects.into_iter().try_for_each(|slot| self.close_if_unheld(slot, false))
     }
 
+    /// Ends the descriptions that only a dead session can have, and those that nobody holds.
+    pub(crate) fn close_all_of(&mut self, session: SessionSlot) -> Result<()> {
+        let own = self.descriptions.iter().filter(|(_, open)| open.session == session);
+        let own: Vec<DescriptionSlot> = own.map(|(slot, _)| slot).collect();
+        own.into_iter().try_for_each(|slot| self.close_if_unheld(slot, true))
+    }
+
     /// Makes a directory.
     pub fn make_directory(&mut self, path: &[u8], mode: u32) -> Result<()> {
         if path.is_empty() {

@@ -281,13 +281,24 @@ impl State {
 
     // The end of clients and files.
 
-    /// A client is dead: gives up what it was doing.
+    /// A client is dead: gives up what it was doing. It stays while a change that it has deferred
+    /// cannot be applied, as it has the authority for that.
     pub fn end_session(&mut self, session: SessionSlot) -> Result<()> {
         if self.sessions.client(session).is_none() {
             return Ok(());
         }
         self.apply_deferred()?;
         self.ram.memory().deferred().drop_claims(session.0);
+        if self.waiting.has(session) {
+            // What it has open may be what is waited for.
+            self.close_all_of(session)?;
+            self.commit()?;
+            self.waiting.hasten();
+            self.apply_deferred()?;
+            if self.waiting.has(session) {
+                return Ok(());
+            }
+        }
         let Some(client) = self.sessions.client(session) else { return Ok(()) };
         let totals = crate::sessions::counted(&client.session.page().counters);
         let near = client.near;

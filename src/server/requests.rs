@@ -92,8 +92,14 @@ impl State {
             return Ok((self.dispatch(session, request)?, changes));
         }
         self.debts.names_changed();
-        self.close_gate()?;
-        let done = self.dispatch(session, request);
+        let done = match self.close_gate() {
+            // What waits may be about the very names.
+            Ok(()) => match self.waiting.why().cloned() {
+                Some(error) => Err(error),
+                None => self.dispatch(session, request),
+            },
+            Err(error) => Err(error),
+        };
         self.open_gate();
         Ok((done?, changes))
     }
@@ -165,10 +171,12 @@ impl State {
             let rights = Rights { operations: Operations(0), expires_s: now_s };
             self.sessions.publish(session, rights);
         }
-        self.close_gate()?;
-        self.sessions.end_expired(now_s);
+        let closed = self.close_gate();
+        if closed.is_ok() {
+            self.sessions.end_expired(now_s);
+        }
         self.open_gate();
-        self.commit()
+        closed.and_then(|()| self.commit())
     }
 
     fn dispatch(&mut self, session: SessionSlot, request: Request<'_>) -> Result<Reply> {

@@ -27,6 +27,8 @@ use crate::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 pub struct Outcome {
     /// The last word.
     pub status: Status,
+    /// Why what was staged in the permanent directory could not all be removed, if so.
+    pub left: Option<Error>,
 }
 
 /// Serves until told to leave, or until all is finished and nobody is left.
@@ -87,17 +89,19 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     // Clients that are still there defer nothing any more.
     state.close_gate()?;
     state.find_changes();
-    let status = state.status();
-    let owes =
-        state.backing.is_some() && (!state.debts.is_empty() || !state.names.owed().is_empty());
+    let (status, mut left) = (state.status(), None);
+    let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
+    let owes = state.backing.is_some() && (owes || state.waiting.count() > 0);
     if !owes {
         if let Some(backing) = &state.backing {
             // Leftovers there are no reason to keep anything here.
-            let _ = backing.clean(state.began.instance);
+            if let Err(error) = backing.clean(state.began.instance) {
+                left = Some(error);
+            }
         }
         instance::end(&options.instance, state.began.instance)?;
     }
-    Ok(Outcome { status })
+    Ok(Outcome { status, left })
 }
 
 // Requests.
@@ -114,9 +118,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
         });
         let left: Vec<(SessionSlot, Taken)> = left.collect();
         // Clients go on since the gate is open: who asks has deferred before what he says.
-        if state.apply_deferred().is_err() {
-            requests::ring_deferred(shared.bell(), true);
-        }
+        state.apply_rung();
         for (session, request) in left {
             answer_one(&mut state, session, request, &mut parked);
         }
@@ -133,7 +135,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
         let taken = take(&state, rung, &parked);
         if requests::rung_deferred(bell) {
             busy = true;
-            if !matches!(state.apply_deferred(), Ok(false)) {
+            if state.apply_rung() {
                 requests::ring_deferred(bell, true);
             }
         }
@@ -189,6 +191,7 @@ fn take(
 fn is_finished(state: &State) -> bool {
     let paid = state.backing.is_none() || state.debts.shown.settled;
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
+    let idle = idle && state.waiting.count() == 0;
     let alone = state.sessions.clients().next().is_none() && !state.attended;
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }

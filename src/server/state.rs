@@ -32,6 +32,7 @@ use crate::locks::Waits;
 use crate::names::Names;
 use crate::sessions::Sessions;
 use crate::starting::Starting;
+use crate::waiting::Waiting;
 use crate::xattrs::Xattrs;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
@@ -60,6 +61,10 @@ pub struct State {
     pub detached: Vec<FileSlot>,
     /// Closed files that keep their memory for a moment.
     pub lingering: Lingering,
+    /// Deferred changes that are tried again.
+    pub waiting: Waiting,
+    /// The log could not be written with what was deferred; that is tried again.
+    pub unapplied: bool,
     /// What sessions have in hand.
     pub hands: Hands,
     /// Places of small files that are free once the log says so.
@@ -152,6 +157,8 @@ impl State {
             detached: Vec::new(),
             freed: Vec::new(),
             lingering: Lingering::default(),
+            waiting: Waiting::default(),
+            unapplied: false,
             hands: Hands::default(),
             sessions: Sessions::default(),
             waits: Waits::default(),

@@ -247,7 +247,7 @@ impl State {
     fn read_backing(&mut self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let backing = self.backing.clone().ok_or_else(gone)?;
-        self.find_published()?;
+        self.find_published_of(ino)?;
         self.find_renamed()?;
         let inode = self.names.inode(ino).ok_or_else(gone)?;
         let new = inode.published.is_none() || inode.is(flag::REWRITTEN);

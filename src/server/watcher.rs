@@ -79,7 +79,8 @@ impl Watcher<'_> {
             state.debts.names_failed(error.to_string());
         }
         let somebody = state.sessions.clients().next().is_some() || !state.lingering.is_empty();
-        (somebody || state.descriptions.count_kernel() > 0).then_some(PROBE)
+        let waits = state.waiting.count() > 0 || state.unapplied;
+        (somebody || waits || state.descriptions.count_kernel() > 0).then_some(PROBE)
     }
 
     /// Programs that he started may have used nothing yet: they are waited for one by one.
@@ -107,12 +108,19 @@ impl Watcher<'_> {
         if let Err(error) = state.end_session(session) {
             state.debts.names_failed(error.to_string());
         }
+        if let Some(client) = state.sessions.client(session) {
+            // It is looked at again by and by.
+            self.watch.remove(client.process.as_fd());
+        }
         self.shared.wake(state);
     }
 
     fn probe(&self) {
         let mut state = self.shared.lock();
         state.warn_if_cramped(false);
+        if let Err(error) = state.try_waiting() {
+            state.debts.names_failed(error.to_string());
+        }
         let settled = state.close_unheld(None).and_then(|()| state.settle_lingering());
         let probed = settled.and_then(|()| state.commit());
         if let Err(error) = probed {

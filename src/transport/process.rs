@@ -186,6 +186,13 @@ impl WaitSet {
         check(done.into(), || "epoll".into()).map(drop)
     }
 
+    /// Takes a descriptor out again, if it is in.
+    pub fn remove(&self, descriptor: BorrowedFd<'_>) {
+        let (set, removed) = (self.0.as_raw_fd(), descriptor.as_raw_fd());
+        // SAFETY: no memory is passed.
+        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, removed, std::ptr::null_mut()) };
+    }
+
     /// Tokens of readable descriptors; empty after `limit`. Waits for ever without one.
     pub fn wait(&self, limit: Option<Duration>) -> Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];

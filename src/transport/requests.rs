@@ -193,8 +193,8 @@ impl Session {
         }
     }
 
-    /// Server: takes the requests that wait, in slot order. Those that were taken and are not `kept`
-    /// (slot, sequence) wait too: a dead server left them, or their states are garbage.
+    /// Server: takes the requests that wait, in slot order. Those that were taken and are not
+    /// `kept` (slot, sequence) wait too: a dead server left them, or their states are garbage.
     pub fn take(&self, kept: impl Fn(u8, u64) -> bool) -> Vec<Taken> {
         let mut taken = Vec::new();
         for index in 0..REQUESTS {
