@@ -95,7 +95,8 @@ fn what_is_not_there_yet_is_said_once_for_each_cause() {
 #[test]
 fn a_quiet_run_that_goes_well_says_nothing() {
     let to = tempfile::tempdir().expect("directory");
-    let output = run(to.path(), &["--quiet"], "echo x > $TERRAL_DIR/x").output().expect("terral");
+    let new = to.path().join("new");
+    let output = run(&new, &["--quiet"], "echo x > $TERRAL_DIR/x").output().expect("terral");
     assert!(output.status.success());
     assert_eq!(said(&output), "");
     let Some(full) = mount::Mount::tmpfs(1) else { return };

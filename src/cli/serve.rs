@@ -87,7 +87,7 @@ pub fn permanent_directory(path: &Path) -> Result<PathBuf> {
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             std::fs::create_dir_all(path).with_context(|| format!("--to {shown}"))?;
-            say(format_args!("made {shown}"));
+            note(format_args!("made {shown}"));
         }
         Err(error) => return Err(error).with_context(|| format!("--to {shown}")),
     }

@@ -20,7 +20,7 @@ use crate::instances;
 use crate::machine;
 use crate::origin::Origin;
 use crate::recover::{self, Done};
-use crate::report::say;
+use crate::report::{note, say};
 use crate::search::{Candidate, Found, Place, Search, Wanted};
 use crate::server::{Server, Start};
 use crate::signals::Signals;
@@ -65,7 +65,7 @@ pub fn find(wanted: &Wanted<'_>, signals: &Signals) -> Result<(Place, Vec<Earlie
             Found::Busy(path) => {
                 let (name, holder) = (instances::name_of(&path), search.holder(&path));
                 if waiting_for.as_ref() != Some(&path) {
-                    say(format_args!("{name}: {holder} is bringing it; waiting for that"));
+                    note(format_args!("{name}: {holder} is bringing it; waiting for that"));
                     waiting_for = Some(path);
                 }
                 search.go_on(|| format!("{name}: {holder} is still bringing it"))?;
@@ -149,7 +149,7 @@ impl Search<'_> {
         let programs = plural(programs.into(), "process", "processes");
         let what = || format!("{name}: {programs} of an earlier run still use it");
         if first {
-            say(format_args!("{}; waiting until they end", what()));
+            note(format_args!("{}; waiting until they end", what()));
         }
         self.go_on(what)
     }
@@ -249,9 +249,13 @@ impl Search<'_> {
         let owed = found.owed.len() as u64;
         let files = plural(owed, "name is", "names are");
         let target = self.wanted.target.display();
-        say(format_args!(
+        note(format_args!(
             "{name}: taking over what an earlier run left in memory; {files} not in {target} yet"
         ));
+        if self.wanted.memory.is_some_and(|asked| asked > found.memory_bytes) {
+            let had = bytes(found.memory_bytes);
+            say(format_args!("{name}: keeps its bound of {had}; --memory asks for more, in vain"));
+        }
         earlier.push(Earlier {
             instance: name,
             taken_over: true,
@@ -264,7 +268,7 @@ impl Search<'_> {
 
     fn bring(&self, candidate: &Candidate, found: &Left, why: String) -> Result<Earlier> {
         let (name, target) = (candidate.name(), self.wanted.target.display());
-        say(format_args!("{name}: bringing what an earlier run left to {target} first: {why}"));
+        note(format_args!("{name}: bringing what an earlier run left to {target} first: {why}"));
         let done =
             recover::bring(self.start(candidate), &candidate.claim, self.signals, self.left());
         match done.with_context(|| name.clone())? {
