@@ -93,6 +93,27 @@ fn what_is_not_there_yet_is_said_once_for_each_cause() {
 }
 
 #[test]
+fn a_directory_that_is_no_instance_is_neither_used_as_one_nor_removed() {
+    let home = tempfile::tempdir().expect("directory");
+    let (to, foreign) = (home.path().join("to"), home.path().join("foreign"));
+    fs::create_dir_all(foreign.join("log")).expect("makes");
+    fs::write(foreign.join("shadow"), "theirs").expect("writes");
+    fs::write(foreign.join("log/old"), "theirs").expect("writes");
+    let path = foreign.to_str().expect("a path");
+    let refused = |mut command: Command, code: i32| {
+        let output = command.output().expect("terral");
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        let left = |name: &str| fs::read_to_string(foreign.join(name)).expect("is still there");
+        assert_eq!((left("shadow"), left("log/old")), ("theirs".into(), "theirs".into()));
+        assert_eq!(fs::read_dir(&foreign).expect("lists").count(), 2, "nothing was made there");
+    };
+    refused(run(&to, &["--instance", path], "true"), 125);
+    refused(terral(&["recover", "--forget", path]), 1);
+    refused(terral(&["recover", path]), 1);
+    refused(run(&to, &["--instance", path, "--keep"], "true"), 125);
+}
+
+#[test]
 fn a_quiet_run_that_goes_well_says_nothing() {
     let to = tempfile::tempdir().expect("directory");
     let new = to.path().join("new");

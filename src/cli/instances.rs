@@ -124,6 +124,22 @@ fn names(found: &[&Found]) -> String {
     found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a directory is an instance: whoever names one by its path may have mistaken it, and what
+/// is none is neither used nor removed.
+pub fn is_one(path: &Path) -> bool {
+    let is_file = |name| fs::symlink_metadata(path.join(name)).is_ok_and(|found| found.is_file());
+    ["lock", "log", "tables", "headers"].into_iter().all(is_file)
+}
+
+/// Whether a directory holds what is not Terral's, for all that is known: not one among the
+/// instances of this user, and not empty.
+pub fn is_foreign(path: &Path) -> bool {
+    let named = path.file_name().is_some();
+    let ours = named && path.parent().is_some_and(|above| above == base());
+    let some = || fs::read_dir(path).map_or(path.exists(), |mut names| names.next().is_some());
+    !ours && some() && !is_one(path)
+}
+
 /// Which server to ask.
 #[derive(Args)]
 pub struct Which {

@@ -114,7 +114,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
 
 /// Takes charge of an instance without a server.
 fn claimed(path: &Path) -> Result<Option<Claim>> {
-    if !path.join("log").exists() {
+    if !instances::is_one(path) {
         bail!("no such instance: `terral status` shows those there are");
     }
     let Some(claim) = Claim::take(path, Purpose::Bring)? else { return Ok(None) };

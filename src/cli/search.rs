@@ -197,6 +197,10 @@ impl<'a> Search<'a> {
                 for_what.display()
             );
         }
+        if instances::is_foreign(&instance) {
+            let shown = instance.display();
+            bail!("{shown}: exists, and is no instance of Terral's: give another name");
+        }
         instances::make(&instance)?;
         let Some(claim) = Claim::take(&instance, self.wanted.purpose)? else {
             bail!(
