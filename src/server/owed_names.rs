@@ -93,6 +93,9 @@ impl State {
         let (Some((lsn, operation)), Some(backing)) = (next.cloned(), self.backing.clone()) else {
             return Ok(());
         };
+        if self.is_unsure(&operation) {
+            return Ok(());
+        }
         let look = |path: &[u8]| done_before(backing.stat(path));
         let was_done = match &operation {
             NameOperation::Rename { from, to, .. } => look(from)?.is_none() && look(to)?.is_some(),
