@@ -19,12 +19,12 @@ use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
-    bench_extra, bench_git, bench_locks, bench_make, bench_memory, bench_names, bench_preload,
-    bench_tar, bench_tree,
+    bench_extra, bench_git, bench_locks, bench_make, bench_memory, bench_mpi, bench_names,
+    bench_preload, bench_sqlite, bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 13] = [
+const EXTRAS: [Extra; 15] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "slowdown", measure: bench_extra::slowdown },
@@ -37,6 +37,8 @@ const EXTRAS: [Extra; 13] = [
     Extra { name: "names-git", measure: bench_git::measure },
     Extra { name: "names-make", measure: bench_make::measure },
     Extra { name: "names-preload", measure: bench_preload::measure },
+    Extra { name: "sqlite-wal", measure: bench_sqlite::measure },
+    Extra { name: "mpi-collective", measure: bench_mpi::measure },
     Extra { name: "names-memory", measure: bench_memory::measure },
 ];
 

@@ -78,7 +78,9 @@ mod bench_tree;
 mod bench_session;
 
 mod bench_make;
+mod bench_mpi;
 mod bench_preload;
+mod bench_sqlite;
 mod bench_tar;
 
 mod bench_git;
