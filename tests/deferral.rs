@@ -18,6 +18,8 @@ enum Flaw {
     None,
     /// The client commits without a look at the gate.
     NoGate,
+    /// The client looks at the gate when it has looked whether the name is there.
+    GateLast,
     /// The server clears the word before it changes the table.
     ClearsFirst,
     /// The server takes whatever it finds, also what came while it looked.
@@ -30,6 +32,8 @@ enum Flaw {
     LooksBefore,
     /// Who creates does not look whether the directory goes.
     NoRemoval,
+    /// Who closes a file goes by having recalled its open, also if the server has taken it.
+    RecallsTooLate,
 }
 
 /// Two names and what they stand for (0: nothing), whether a file has its memory, whether a
@@ -88,14 +92,15 @@ impl Machine {
         let Some(claim) = self.table().claim(Key::name(NAME), session, ino, true) else {
             return false;
         };
+        let early = (self.flaw == Flaw::GateLast).then(|| self.look());
         let open = self.flaw == Flaw::NoGate || self.gate.load(SeqCst) == 0;
         let goes = self.table().is_claimed(Key::removal(DIRECTORY));
         let stays = !goes || self.flaw == Flaw::NoRemoval;
-        if self.look() != Some(0) || !open || !stays {
+        if early.unwrap_or_else(|| self.look()) != Some(0) || !open || !stays {
             self.table().withdraw(claim);
             return false;
         }
-        self.commit(claim, ino)
+        self.commit(claim.within([DIRECTORY; 2]), ino)
     }
 
     /// A client's unlink of what it created, deferred.
@@ -137,6 +142,14 @@ impl Machine {
         self.commit(claim, OPEN)
     }
 
+    /// A client opens the file, and gives it back: whether the server never heard of it.
+    fn open_and_recall(&self, count: u64) -> bool {
+        let claim = self.table().claim(Key::opening(FILE), 1, count, false).expect("two words");
+        let open = self.table().commit_open(claim, &(OPEN | count).to_ne_bytes());
+        let open = open.expect("nobody revokes");
+        self.table().recall(open) || self.flaw == Flaw::RecallsTooLate
+    }
+
     /// The server takes the memory of the file if nobody has it open.
     fn take_memory(&self) {
         self.closing.store(1, SeqCst);
@@ -150,7 +163,7 @@ impl Machine {
     /// A client removes the directory that the name is in, if it is empty, deferred.
     fn remove_directory(&self) -> bool {
         let claim = self.table().claim(Key::removal(DIRECTORY), 2, 5, true).expect("two words");
-        let comes = !self.table().names_are(Some(claim), |_| false);
+        let comes = !self.table().names_are(Some(claim), DIRECTORY, |_| false);
         if comes || self.name.load(SeqCst) != 0 {
             self.table().withdraw(claim);
             return false;
@@ -194,7 +207,9 @@ impl Machine {
                 self.table().applied(&change, shadow);
             }
             match what {
-                OPEN => assert_eq!(self.memory.load(SeqCst), 1, "promise: it has its memory"),
+                what if what & !0xff == OPEN => {
+                    assert_eq!(self.memory.load(SeqCst), 1, "promise: it has its memory")
+                }
                 UNLINK => self.name.store(0, SeqCst),
                 REMOVE => {}
                 what if what & MOVE != 0 => {
@@ -327,7 +342,7 @@ fn a_name_moves_in_one_step(flaw: Flaw, old_first: bool) {
         server.join().expect("joins");
         machine.apply(u64::MAX, true);
         let there = (machine.name.load(SeqCst), machine.other.load(SeqCst));
-        assert!(there == (0, 5) && !machine.table().is_any_pending(), "promise: it has moved");
+        assert!(there == (0, 5) && !machine.table().is_any_name_pending(), "promise: it has moved");
     });
 }
 
@@ -340,6 +355,23 @@ fn what_is_open_keeps_its_memory(flaw: Flaw) {
         client.join().expect("joins");
         server.join().expect("joins");
         machine.round();
+    });
+}
+
+/// An open that is given back at once was never there, or the server applies it: never both.
+fn what_is_recalled_is_not_applied(flaw: Flaw) {
+    explore(flaw, |machine| {
+        let other = machine.clone();
+        let server = spawn(move || other.round());
+        let recalled = [machine.open_and_recall(1), machine.open_and_recall(2)];
+        server.join().expect("joins");
+        machine.apply(u64::MAX, false);
+        let applied = machine.applied.lock().expect("no panic").clone();
+        for (count, recalled) in [(1, recalled[0]), (2, recalled[1])] {
+            let times = applied.iter().filter(|what| **what == OPEN | count).count();
+            assert_eq!(times, usize::from(!recalled), "promise: once, or recalled");
+        }
+        assert!(!machine.table().is_claimed(Key::opening(FILE)), "promise: nothing is left");
     });
 }
 
@@ -429,6 +461,17 @@ fn looked_at_before_the_claim_it_has_lost_its_memory() {
 }
 
 #[test]
+fn an_open_is_recalled_or_applied() {
+    what_is_recalled_is_not_applied(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn recalled_too_late_it_is_applied() {
+    what_is_recalled_is_not_applied(Flaw::RecallsTooLate);
+}
+
+#[test]
 fn a_directory_goes_only_when_nothing_comes() {
     only_what_is_empty_is_removed(Flaw::None);
 }
@@ -454,6 +497,12 @@ fn a_name_is_created_once() {
 #[should_panic(expected = "promise:")]
 fn without_a_look_at_the_gate_it_is_created_twice() {
     only_one_creates(Flaw::NoGate);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn with_a_look_at_the_gate_at_last_it_is_created_twice() {
+    only_one_creates(Flaw::GateLast);
 }
 
 #[test]

@@ -143,20 +143,24 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Special`] if it is a socket, and to be read or written.
     pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
-        let done = self.0.open_deferred(path, how).or_else(|| self.0.create_deferred(path, how));
+        let created = || self.0.create_deferred(path, how).map(|spare| (spare, None));
+        let done = self.0.open_deferred(path, how).or_else(created);
         if done.is_none() && !how.create && self.0.memory.lacks(path) {
             return Err(Error::new(ErrorKind::NotFound, shown(path)));
         }
-        let Spare { file, description, nonce } = match done {
+        let (spare, opened) = match done {
             Some(opened) => opened,
             None => match self.0.call(Request::Open { path, how })? {
-                Reply::Opened { description, nonce, file } => Spare { file, description, nonce },
+                Reply::Opened { description, nonce, file } => {
+                    (Spare { file, description, nonce }, None)
+                }
                 Reply::Node(ino) => return Ok(Opened::Fifo(ino)),
                 _ => return Err(unexpected()),
             },
         };
         self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
-        Ok(Opened::File(File::new(self.0.clone(), description, nonce, file)))
+        let Spare { file, description, nonce } = spare;
+        Ok(Opened::File(File::new(self.0.clone(), description, nonce, file, opened)))
     }
 
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.
@@ -173,7 +177,7 @@ impl Client {
             ino: Ino(words.ino.load(Ordering::SeqCst)),
             slot: terral_format::ids::FileSlot(words.file.load(Ordering::SeqCst) as u32),
         };
-        Ok(File::new(self.0.clone(), description, nonce, file))
+        Ok(File::new(self.0.clone(), description, nonce, file, None))
     }
 
     /// Makes a directory.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::capability::Operations;
 use terral_format::changes::{Deferred, Made};
-use terral_format::deferred::{CHANGE_BYTES, Claim, Key};
+use terral_format::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
 use terral_format::ids::{DescriptionSlot, FileSlot};
 use terral_format::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Spare};
 use terral_format::names::{Inode, flag, index_of};
@@ -39,11 +39,14 @@ pub(crate) struct Held<'c> {
     pub(crate) claim: Claim,
     /// The session's claims before this one.
     count: u64,
+    /// The server shall look soon.
+    pub(crate) soon: bool,
 }
 
 impl Held<'_> {
-    /// Whether the gate is open, and a change that needs these operations still allowed; looked at
-    /// after the claim.
+    /// Whether the gate is open, and a change that needs these operations still allowed. To be asked
+    /// after the claim, and before a look at what speaks against the change: a server that changes
+    /// names for somebody may be done with it, and have opened the gate, by the end of that look.
     pub(crate) fn is_open(&self, needs: Operations, now_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0
@@ -60,6 +63,26 @@ impl Held<'_> {
         self.commit_with(None, change)
     }
 
+    /// Commits an open that its file can be given back from; nobody is told but when there are many.
+    fn commit_open(self, change: Deferred<'_>) -> Option<Recallable> {
+        let (mut buffer, memory) = ([0; CHANGE_BYTES], &self.connection.memory);
+        let made = Made { authority: self.authority, change };
+        let bytes = frame::encode_into(&made, &mut buffer).ok();
+        let open = bytes.and_then(|bytes| memory.deferred().commit_open(self.claim, bytes));
+        if open.is_none() {
+            memory.deferred().withdraw(self.claim);
+            return None;
+        }
+        let left = self.own.in_hand.opens.fetch_add(1, Ordering::Relaxed) + 1;
+        let most = self.own.in_hand.most_opens.fetch_max(left, Ordering::Relaxed);
+        if self.soon && left > most {
+            requests::ring_deferred(memory.bell(), true);
+        } else {
+            requests::note_deferred(memory.bell());
+        }
+        open
+    }
+
     /// Commits what is about two keys; `other` is claimed, too.
     pub(crate) fn commit_with(self, other: Option<Claim>, change: Deferred<'_>) -> bool {
         let (mut buffer, table) = ([0; CHANGE_BYTES], self.connection.memory.deferred());
@@ -69,8 +92,7 @@ impl Held<'_> {
         let done = shaded.is_some_and(|bytes| table.commit(self.claim, bytes));
         if done {
             other.into_iter().for_each(|other| table.cast(other));
-            let many = self.count.is_multiple_of(MANY);
-            requests::ring_deferred(self.connection.memory.bell(), many);
+            requests::ring_deferred(self.connection.memory.bell(), self.soon);
         } else {
             table.withdraw(self.claim);
             other.into_iter().for_each(|other| table.withdraw(other));
@@ -85,7 +107,8 @@ impl Connection {
         let authority = own.authority(self).ok()?;
         let count = own.in_hand.claims.fetch_add(1, Ordering::Relaxed);
         let claim = self.memory.deferred().claim(key, own.index, count, alone)?;
-        Some(Held { connection: self, own, authority, claim, count })
+        let soon = count.is_multiple_of(MANY);
+        Some(Held { connection: self, own, authority, claim, count, soon })
     }
 
     /// Claims a second key for the same change.
@@ -169,7 +192,11 @@ impl Connection {
     }
 
     /// Opens what is there. `None`: ask.
-    pub(crate) fn open_deferred(&self, path: &[u8], how: OpenHow) -> Option<Spare> {
+    pub(crate) fn open_deferred(
+        &self,
+        path: &[u8],
+        how: OpenHow,
+    ) -> Option<(Spare, Option<Recallable>)> {
         if how.unnamed || how.exclusive {
             return None;
         }
@@ -179,11 +206,14 @@ impl Connection {
             return None;
         }
         let hand = &self.own().ok()?.page().hand.descriptions;
-        let number = take_one(hand)?;
+        let (number, few) = take_one(hand)?;
         let description = DescriptionSlot(number as u32);
         let spare = Spare { file: file_of(&inode), description, nonce: (number >> 32) as u32 };
         let opened = self.claim(Key::opening(index_of(inode.ino)), false);
-        let opened = opened.and_then(|held| self.open_claimed(held, &directory, name, how, spare));
+        let opened = opened.and_then(|held| {
+            let held = Held { soon: held.soon || few, ..held };
+            self.open_claimed(held, &directory, name, how, spare)
+        });
         if opened.is_none() {
             put_back(hand, number);
         }
@@ -197,7 +227,7 @@ impl Connection {
         name: &[u8],
         how: OpenHow,
         spare: Spare,
-    ) -> Option<Spare> {
+    ) -> Option<(Spare, Option<Recallable>)> {
         let (ino, Spare { file, description, nonce }) = (spare.file.ino, spare);
         let closing = self.memory.superblock().closing.load(Ordering::SeqCst) == ino.0;
         let (now, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
@@ -213,14 +243,42 @@ impl Connection {
         let values = values.into_iter().chain([(&words.access, access.into()), (&words.offset, 0)]);
         values.for_each(|(word, value)| word.store(value, Ordering::SeqCst));
         words.nonce.store(nonce.into(), Ordering::SeqCst);
-        if !held.commit(Deferred::Open { ino, description, nonce, access }) {
+        let (change, write) = (Deferred::Open { ino, description, nonce, access }, access::WRITE);
+        // What may write is owed from its open on.
+        let opened = match u64::from(access) & write != 0 {
+            true => held.commit(change).then_some(None),
+            false => held.commit_open(change).map(Some),
+        };
+        if opened.is_none() {
             words.nonce.store(0, Ordering::SeqCst);
-            return None;
         }
-        if how.truncate {
+        if how.truncate && opened.is_some() {
             self.memory.header(file.slot)?.wrote(now);
         }
-        Some(spare)
+        opened.map(|opened| (spare, opened))
+    }
+
+    /// Takes an open back that the server has not heard of, when its file is closed. False: say
+    /// that it is.
+    pub(crate) fn recall(
+        &self,
+        open: Recallable,
+        description: DescriptionSlot,
+        nonce: u32,
+    ) -> bool {
+        let Ok(own) = self.own() else { return false };
+        let Some(words) = self.memory.description(description.0) else { return false };
+        // A forked child has a session of its own.
+        if own.index != open.session() {
+            return false;
+        }
+        own.in_hand.opens.fetch_sub(1, Ordering::Relaxed);
+        // What others may have ends otherwise.
+        if !words.end(nonce) || !self.memory.deferred().recall(open) {
+            return false;
+        }
+        put_back(&own.page().hand.descriptions, u64::from(description.0) | u64::from(nonce) << 32);
+        true
     }
 
     /// What has a name, if it can be opened so without anything being done to it before.

@@ -63,6 +63,14 @@ impl Connection {
         })
     }
 
+    /// Claims a name; what is to be done with it changes `other`, too.
+    fn claim_name(&self, place: &Place<'_>, other: &Place<'_>) -> Option<Held<'_>> {
+        let mut held = self.claim(key_of(place), true)?;
+        let within = [place, other].map(|(directory, _)| index_of(directory.ino));
+        held.claim = held.claim.within(within);
+        Some(held)
+    }
+
     /// What has this name now, to be asked after the claim of it.
     fn look_again(&self, (directory, name): &Place<'_>) -> Known {
         let found = self.memory.look(|table| {
@@ -82,9 +90,9 @@ impl Connection {
         time_ns: u64,
     ) -> bool {
         let goes = Key::removal(index_of(place.0.ino));
-        !self.memory.deferred().is_claimed(goes)
+        held.is_open(needs, time_ns)
+            && !self.memory.deferred().is_claimed(goes)
             && matches!(self.look_again(place), Known::Not(ErrorKind::NotFound))
-            && held.is_open(needs, time_ns)
     }
 
     /// Creates a file of which nothing is known, for writing. `None`: ask.
@@ -95,7 +103,7 @@ impl Connection {
             return None;
         }
         let place = self.place(path)?;
-        let held = self.claim(key_of(&place), true)?;
+        let held = self.claim_name(&place, &place)?;
         let (time_ns, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
         let needs = Operations::CREATE.and(Operations(rights));
         let may = self.may_come(&held, &place, needs, time_ns) && self.may_defer(kernel);
@@ -118,9 +126,10 @@ impl Connection {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
         let Ok(own) = self.own() else { return false };
         let hand = &own.page().hand.inos;
-        let Some(number) = take_one(hand) else { return false };
-        let held = self.claim(key_of(&place), true);
-        let done = held.is_some_and(|held| {
+        let Some((number, few)) = take_one(hand) else { return false };
+        let held = self.claim_name(&place, &place);
+        let done = held.is_some_and(|mut held| {
+            held.soon |= few;
             let time_ns = now_ns();
             if !self.may_come(&held, &place, Operations::CREATE, time_ns) {
                 held.withdraw();
@@ -139,7 +148,7 @@ impl Connection {
     /// Removes a file's name. False: ask.
     pub(crate) fn unlink_deferred(&self, path: &[u8]) -> bool {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
-        let Some(held) = self.claim(key_of(&place), true) else { return false };
+        let Some(held) = self.claim_name(&place, &place) else { return false };
         let time_ns = now_ns();
         let may = held.is_open(Operations::REMOVE, time_ns);
         let ino = match self.look_again(&place) {
@@ -156,9 +165,11 @@ impl Connection {
     /// Removes an empty directory. False: ask.
     pub(crate) fn remove_directory_deferred(&self, path: &[u8]) -> bool {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
-        let Some(held) = self.claim(key_of(&place), true) else { return false };
+        let Some(held) = self.claim_name(&place, &place) else { return false };
+        let time_ns = now_ns();
+        let open = held.is_open(Operations::REMOVE, time_ns);
         let goes = match self.look_again(&place) {
-            Known::Here(inode) if inode.is_directory() => Some(inode),
+            Known::Here(inode) if inode.is_directory() && open => Some(inode),
             _ => None,
         };
         let key = |inode: &Inode| Key::removal(index_of(inode.ino));
@@ -168,9 +179,7 @@ impl Connection {
             held.withdraw();
             return false;
         };
-        let time_ns = now_ns();
-        let may = self.is_empty(&inode, held.claim) && held.is_open(Operations::REMOVE, time_ns);
-        if !may {
+        if !self.is_empty(&inode, held.claim) {
             self.memory.deferred().withdraw(other);
             held.withdraw();
             return false;
@@ -183,7 +192,11 @@ impl Connection {
     /// Whether nothing is in a directory, or comes there; asked after the claim of its removal.
     fn is_empty(&self, directory: &Inode, mine: Claim) -> bool {
         let adds = |bytes: &[u8]| pending::adds(bytes, directory.ino);
-        if !self.memory.deferred().names_are(Some(mine), |bytes| !adds(bytes)) {
+        if !self
+            .memory
+            .deferred()
+            .names_are(Some(mine), index_of(directory.ino), |bytes| !adds(bytes))
+        {
             return false;
         }
         let gone = self.memory.look(|table| {
@@ -201,20 +214,21 @@ impl Connection {
             return false;
         }
         let (Some(from), Some(to)) = (self.place(from), self.place(to)) else { return false };
-        let (old, new) = (key_of(&from), key_of(&to));
-        if old == new {
+        let old = key_of(&from);
+        if old == key_of(&to) {
             return false;
         }
-        let Some(held) = self.claim(new, true) else { return false };
+        let Some(held) = self.claim_name(&to, &from) else { return false };
         let Some(other) = self.claim_too(&held, old) else {
             held.withdraw();
             return false;
         };
+        let (time_ns, needs) = (now_ns(), Operations::CREATE.and(Operations::REMOVE));
+        let open = held.is_open(needs, time_ns);
         let (inode, there) = (self.look_again(&from), self.look_again(&to));
         let goes = Key::removal(index_of(to.0.ino));
         let movable = self.movable(&inode, &there, how, from.0.ino == to.0.ino);
-        let (time_ns, needs) = (now_ns(), Operations::CREATE.and(Operations::REMOVE));
-        let may = !self.memory.deferred().is_claimed(goes) && held.is_open(needs, time_ns);
+        let may = open && !self.memory.deferred().is_claimed(goes);
         let Some((ino, over)) = movable.filter(|_| may) else {
             self.memory.deferred().withdraw(other);
             held.withdraw();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use terral_format::deferred::Key;
+use terral_format::deferred::{Key, Recallable};
 use terral_format::geometry::FILE_BYTES_MAX;
 use terral_format::ids::{DescriptionSlot, Ino};
 use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
@@ -35,6 +35,8 @@ pub struct File {
     description: DescriptionSlot,
     nonce: u32,
     chunks: Arc<Chunks>,
+    /// How the open can be recalled, if the server need not have heard of it.
+    opened: Option<Recallable>,
 }
 
 /// Most paths of directories are no longer.
@@ -66,8 +68,9 @@ impl File {
         description: DescriptionSlot,
         nonce: u32,
         file: FileRef,
+        opened: Option<Recallable>,
     ) -> Self {
-        File { connection, description, nonce, chunks: Arc::new(Chunks::new(file)) }
+        File { connection, description, nonce, chunks: Arc::new(Chunks::new(file)), opened }
     }
 
     /// Index of the description.
@@ -292,7 +295,7 @@ impl File {
         let memory = &self.connection.memory;
         let asked = || self.connection.call(Request::Stat(self.target())).is_ok();
         // Those of directories are looked at one by one.
-        if !self.is_directory() && memory.deferred().is_any_pending() && !asked() {
+        if !self.is_directory() && memory.deferred().is_any_name_pending() && !asked() {
             return None;
         }
         let find = || memory.path_of(self.ino());
@@ -317,7 +320,7 @@ impl File {
         let file = self.chunks.file;
         match self.connection.call(Request::Reopen { file, how })? {
             Reply::Opened { description, nonce, file } => {
-                Ok(Ok(File::new(self.connection.clone(), description, nonce, file)))
+                Ok(Ok(File::new(self.connection.clone(), description, nonce, file, None)))
             }
             Reply::Node(ino) => Ok(Err(ino)),
             _ => Err(unexpected()),
@@ -532,7 +535,9 @@ impl File {
     /// [`access::KERNEL`], after `close(2)`), or that the description is not needed any more.
     pub fn close(&self) {
         let (description, nonce) = (self.description, self.nonce);
-        if self.connection.close_deferred(description, nonce) {
+        let recalled =
+            self.opened.is_some_and(|open| self.connection.recall(open, description, nonce));
+        if recalled || self.connection.close_deferred(description, nonce) {
             return;
         }
         // A server that is gone has nothing left to close.

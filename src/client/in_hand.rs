@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::message::{FileRef, Spare};
 
-/// Takes one of the numbers that the server has put into the session page.
-pub(crate) fn take_one(places: &[AtomicU64]) -> Option<u64> {
-    places.iter().find_map(|place| {
+/// Takes one of the numbers that the server has put into the session page, from the first place
+/// on; and whether half of them are gone, so that the server shall look soon.
+pub(crate) fn take_one(places: &[AtomicU64]) -> Option<(u64, bool)> {
+    places.iter().enumerate().find_map(|(at, place)| {
         let there = place.load(Ordering::Relaxed) != 0;
-        there.then(|| place.swap(0, Ordering::AcqRel)).filter(|number| *number != 0)
+        let number =
+            there.then(|| place.swap(0, Ordering::AcqRel)).filter(|number| *number != 0)?;
+        Some((number, at == places.len() / 2))
     })
 }
 
@@ -45,6 +48,9 @@ pub(crate) struct InHand {
     pub(crate) asking: AtomicBool,
     /// Claims made.
     pub(crate) claims: AtomicU64,
+    /// Opens that may be recalled, about, and the most that there were.
+    pub(crate) opens: AtomicU64,
+    pub(crate) most_opens: AtomicU64,
 }
 
 impl Default for InHand {
@@ -60,6 +66,8 @@ impl Default for InHand {
             may_defer: AtomicBool::new(false),
             asking: AtomicBool::new(false),
             claims: AtomicU64::new(0),
+            opens: AtomicU64::new(0),
+            most_opens: AtomicU64::new(0),
         }
     }
 }

@@ -53,7 +53,6 @@ pub use terral_format::message::{
 pub use terral_format::person::Person;
 pub use terral_format::tables::access;
 pub use terral_format::{Error, ErrorKind, Result};
-pub use terral_transport::descriptor;
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;
 pub use terral_transport::kept;
@@ -66,3 +65,4 @@ pub use terral_transport::permission::{acting, as_real, ids_changed};
 pub use terral_transport::program::copied;
 pub use terral_transport::raw_calls;
 pub use terral_transport::requests::while_waiting;
+pub use terral_transport::{descriptor, plain};

@@ -84,7 +84,8 @@ impl Memory {
 
     /// Whether changes of names in a directory were deferred, or cannot be read just now.
     fn is_touched(&self, directory: Ino) -> bool {
-        !self.deferred().names_are(None, |bytes| !pending::touches(bytes, directory))
+        let touched = |bytes: &[u8]| pending::touches(bytes, directory);
+        !self.deferred().names_are(None, index_of(directory), |bytes| !touched(bytes))
     }
 
     /// Follows a path, relative and normal, through the table; not through symbolic links.

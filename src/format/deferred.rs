@@ -13,11 +13,14 @@
 //!   is committed: one compare-and-swap decides about both. They have the session and the count of
 //!   their claims in common, and the server clears the shadow just before the change.
 //! * Before the server changes names for somebody who waits, it closes the gate and revokes what is
-//!   claimed and not committed; who claims looks at the gate before he commits. So one of the two
-//!   sees the other (Dekker). A revoked word is its claimer's, who may still be writing, until he
+//!   claimed and not committed; who claims looks at the gate next, and then at what there is. So one
+//!   of the two sees the other (Dekker). A revoked word is its claimer's, who may still be writing, until he
 //!   lets it go.
 //! * A word that is committed stays until its change is in the log: a server that died in between
 //!   applies it again, which changes nothing.
+//! * An *open* may be recalled by its client until the server has taken it: one compare-and-swap on
+//!   the change's stamp, which never comes again, decides between the two. What was recalled is its
+//!   client's, who clears the word.
 //!
 //! Not here: what the changes are ([`crate::changes::Deferred`]), who may defer, and the table.
 
@@ -50,6 +53,14 @@ const COUNT_SHIFT: u32 = 6;
 const COUNT: u64 = 0x3ff;
 const SESSION_SHIFT: u32 = 16;
 const TAG_SHIFT: u32 = 32;
+/// Beside a change's length: the directories that it is about.
+const ABOUT_SHIFT: u32 = 32;
+/// The domain of opens: the only changes that can be recalled.
+const OPENING: u64 = 3;
+
+// In the stamp of an open that was committed: nobody but the one who put it there goes on with it.
+const TAKEN: u64 = 1 << 63;
+const RECALLED: u64 = 1 << 62;
 
 /// What a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +87,7 @@ impl Key {
 
     /// That the inode in this slot of the table is opened: whoever takes its memory looks.
     pub fn opening(index: u32) -> Self {
-        Key { tag: index, domain: 3 }
+        Key { tag: index, domain: OPENING }
     }
 
     /// That the directory in this slot goes: whoever puts something into it looks.
@@ -106,6 +117,39 @@ impl Key {
 pub struct Claim {
     at: usize,
     word: u64,
+    about: u32,
+}
+
+/// Two directories, as what was changed in them says: their slots' low bits.
+fn both(directories: [u32; 2]) -> u32 {
+    directories[0] & 0xffff | directories[1] << 16
+}
+
+/// As of [`both`]: it may be any.
+const ANY: u32 = u32::MAX;
+
+impl Claim {
+    /// For a change of names in these directories, by their slots in the table, and in no others:
+    /// who looks for changes in another one passes it over.
+    #[must_use]
+    pub fn within(self, directories: [u32; 2]) -> Self {
+        Claim { about: both(directories), ..self }
+    }
+}
+
+/// An open that was committed, and that its client may recall until the server has taken it.
+#[derive(Clone, Copy, Debug)]
+pub struct Recallable {
+    at: usize,
+    word: u64,
+    stamp: u64,
+}
+
+impl Recallable {
+    /// Whose it is.
+    pub fn session(&self) -> u16 {
+        (self.word >> SESSION_SHIFT) as u16
+    }
 }
 
 /// What a reader finds of a key.
@@ -133,6 +177,11 @@ pub struct Committed {
 /// Whether readers take notice of a word: it is committed, or the shadow of what may be.
 fn is_shown(word: u64) -> bool {
     word & STATE == COMMITTED || word & SHADOW != 0
+}
+
+/// Whether a word is an open that was committed.
+fn is_recallable(word: u64) -> bool {
+    word & STATE == COMMITTED && (word >> DOMAIN_SHIFT) & DOMAIN == OPENING
 }
 
 /// Whether two words are of one change: session and count are the same.
@@ -167,10 +216,11 @@ impl<'a> DeferredTable<'a> {
         words.any(|word| is_shown(word) && key.is_of(word))
     }
 
-    /// Whether any change was.
-    pub fn is_any_pending(&self) -> bool {
+    /// Whether any change of a name was.
+    pub fn is_any_name_pending(&self) -> bool {
+        let name = |word: u64| is_shown(word) && (word >> DOMAIN_SHIFT) & DOMAIN == 0;
         let mut words = self.0[FIRST_WORD..][..CHANGES].iter();
-        words.any(|word| is_shown(word.load(Ordering::SeqCst)))
+        words.any(|word| name(word.load(Ordering::SeqCst)))
     }
 
     /// Whether somebody has claimed `key`, committed or not.
@@ -239,10 +289,16 @@ impl<'a> DeferredTable<'a> {
         (same && self.0[FIRST_WORD + at].load(Ordering::SeqCst) == word).then_some((stamp, length))
     }
 
-    /// Has `look` see every change of names that was committed, but for shadows; it gives false to
-    /// end that. False: it did, or one cannot be read just now. And with a claim of one's own, if
-    /// somebody else has claimed one and not committed.
-    pub fn names_are(&self, mine: Option<Claim>, mut look: impl FnMut(&[u8]) -> bool) -> bool {
+    /// Has `look` see every change of names in the directory in this slot of the table that was
+    /// committed, but for shadows, and maybe of others; it gives false to end that. False: it did,
+    /// or one cannot be read just now. And with a claim of one's own, if somebody else has claimed
+    /// one and not committed.
+    pub fn names_are(
+        &self,
+        mine: Option<Claim>,
+        directory: u32,
+        mut look: impl FnMut(&[u8]) -> bool,
+    ) -> bool {
         let mut buffer = [0; CHANGE_BYTES];
         (0..CHANGES).all(|at| {
             let word = self.0[FIRST_WORD + at].load(Ordering::SeqCst);
@@ -252,6 +308,13 @@ impl<'a> DeferredTable<'a> {
             }
             if word & STATE != COMMITTED {
                 return mine.is_none();
+            }
+            // Should this be a later change's already: that one came after the caller's claim, and
+            // what was here is in the table.
+            let about = (self.change(at)[1].load(Ordering::Relaxed) >> ABOUT_SHIFT) as u32;
+            let one = |slot: u32| (slot ^ directory) & 0xffff == 0;
+            if about != ANY && !one(about) && !one(about >> 16) {
+                return true;
             }
             let read = self.peek(at, word, &mut buffer);
             read.is_some_and(|(_, length)| look(&buffer[..length]))
@@ -269,7 +332,7 @@ impl<'a> DeferredTable<'a> {
         let within = (0..LINE).find(take)?;
         // Whatever the claimer looks at now, it looks at after the claim.
         fence(Ordering::SeqCst);
-        let claim = Claim { at: key.line() + within, word };
+        let claim = Claim { at: key.line() + within, word, about: ANY };
         let others = || line.iter().enumerate().filter(|(at, _)| *at != within);
         let met = |word: &AtomicU64| {
             let word = word.load(Ordering::SeqCst);
@@ -297,17 +360,20 @@ impl<'a> DeferredTable<'a> {
         }
     }
 
-    fn write(&self, claim: Claim, bytes: &[u8]) {
+    /// Gives its stamp.
+    fn write(&self, claim: Claim, bytes: &[u8]) -> u64 {
         let change = self.change(claim.at);
         let stamp = self.0[STAMP_WORD].fetch_add(1, Ordering::SeqCst);
         change[0].store(stamp, Ordering::Relaxed);
         fence(Ordering::Release);
-        change[1].store(bytes.len() as u64, Ordering::Relaxed);
+        let about = u64::from(claim.about) << ABOUT_SHIFT;
+        change[1].store(bytes.len() as u64 | about, Ordering::Relaxed);
         for (word, bytes) in change[2..].iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
         }
+        stamp
     }
 
     /// Makes a claim the shadow of another with the same session and count, whose change will be
@@ -332,6 +398,25 @@ impl<'a> DeferredTable<'a> {
     pub fn commit(&self, claim: Claim, bytes: &[u8]) -> bool {
         self.write(claim, bytes);
         self.decide(claim, claim.word & !STATE | COMMITTED)
+    }
+
+    /// Commits an open as [`DeferredTable::commit`] does; it can be recalled.
+    #[must_use]
+    pub fn commit_open(&self, claim: Claim, bytes: &[u8]) -> Option<Recallable> {
+        let (stamp, word) = (self.write(claim, bytes), claim.word & !STATE | COMMITTED);
+        self.decide(claim, word).then_some(Recallable { at: claim.at, word, stamp })
+    }
+
+    /// Takes back an open that the server has not taken: it never was. False: it is the server's.
+    pub fn recall(&self, open: Recallable) -> bool {
+        let (order, recalled) = ((Ordering::SeqCst, Ordering::Relaxed), open.stamp | RECALLED);
+        let stamp = &self.change(open.at)[0];
+        let own = stamp.compare_exchange(open.stamp, recalled, order.0, order.1).is_ok();
+        if own {
+            // Nobody else touches a word that was recalled.
+            self.0[FIRST_WORD + open.at].store(0, Ordering::SeqCst);
+        }
+        own
     }
 
     fn decide(&self, claim: Claim, then: u64) -> bool {
@@ -370,9 +455,15 @@ impl<'a> DeferredTable<'a> {
             if word & STATE != COMMITTED || word & SHADOW != 0 {
                 continue;
             }
-            let stamp = self.change(at)[0].load(Ordering::Relaxed);
+            let stamp = self.change(at)[0].load(Ordering::Acquire) & !TAKEN;
+            if stamp & RECALLED != 0 {
+                continue;
+            }
             if stamp >= limit {
                 more = true;
+                continue;
+            }
+            if is_recallable(word) && !self.take(at, word, stamp) {
                 continue;
             }
             let session = (word >> SESSION_SHIFT) as u16;
@@ -380,6 +471,22 @@ impl<'a> DeferredTable<'a> {
         }
         found.sort_unstable_by_key(|change| change.stamp);
         (found, more)
+    }
+
+    /// Takes an open that was found committed. False: its client has recalled it meanwhile, and the
+    /// place may have another change.
+    fn take(&self, at: usize, word: u64, stamp: u64) -> bool {
+        let (place, order) = (&self.change(at)[0], Ordering::SeqCst);
+        match place.compare_exchange(stamp, stamp | TAKEN, order, order) {
+            Ok(_) => {}
+            // By a server before this one.
+            Err(now) if now == stamp | TAKEN => {}
+            Err(_) => return false,
+        }
+        // A stamp is written before its word is committed: what has the same one before and after
+        // is the change of this word. Another one's, taken too early, just cannot be recalled.
+        let same = self.0[FIRST_WORD + at].load(order) == word;
+        same && place.load(order) == stamp | TAKEN
     }
 
     /// What a committed change says, into `buffer`.
@@ -390,7 +497,7 @@ impl<'a> DeferredTable<'a> {
 
     fn copy_out(&self, at: usize, into: &mut [u8; CHANGE_BYTES]) -> usize {
         let change = self.change(at);
-        let length = (change[1].load(Ordering::Relaxed) as usize).min(CHANGE_BYTES);
+        let length = (change[1].load(Ordering::Relaxed) as u32 as usize).min(CHANGE_BYTES);
         for (word, bytes) in change[2..].iter().zip(into[..length].chunks_mut(8)) {
             let whole = word.load(Ordering::Relaxed).to_ne_bytes();
             bytes.copy_from_slice(&whole[..bytes.len()]);
@@ -443,11 +550,13 @@ impl<'a> DeferredTable<'a> {
         }
     }
 
-    /// A session has ended: what it claimed and did not commit is nobody's.
+    /// A session has ended: what it claimed and did not commit, or recalled, is nobody's.
     pub fn drop_claims(&self, session: u16) {
-        for place in &self.0[FIRST_WORD..][..CHANGES] {
+        for (at, place) in self.0[FIRST_WORD..][..CHANGES].iter().enumerate() {
             let word = place.load(Ordering::SeqCst);
-            let claimed = matches!(word & STATE, CLAIMED | REVOKED);
+            let claimed = matches!(word & STATE, CLAIMED | REVOKED)
+                || (is_recallable(word)
+                    && self.change(at)[0].load(Ordering::SeqCst) & RECALLED != 0);
             if claimed && (word >> SESSION_SHIFT) as u16 == session {
                 let _ = place.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
             }
@@ -475,7 +584,7 @@ mod tests {
         let late = table.claim(other, 3, 2, false).expect("free");
         assert!(table.commit(late, b"later"));
         assert!(table.commit(claim, b"first was claimed first"));
-        assert!(table.is_pending(key) && table.is_pending(other) && table.is_any_pending());
+        assert!(table.is_pending(key) && table.is_pending(other) && table.is_any_name_pending());
         let last = table.latest(key, |_| None, &mut buffer);
         assert_eq!(last, Pending::Change(b"first was claimed first"));
         assert!(table.claim(key, 4, 1, true).is_some(), "after what is committed");
@@ -487,7 +596,7 @@ mod tests {
             found.iter().map(|change| table.read(change, &mut buffer).to_vec()).collect();
         assert_eq!(read, [&b"later"[..], b"first was claimed first"]);
         found.iter().for_each(|change| table.applied(change, None));
-        assert!(!table.is_any_pending());
+        assert!(!table.is_any_name_pending());
     }
 
     #[test]
@@ -525,7 +634,55 @@ mod tests {
         let (found, _) = table.collect(u64::MAX, true);
         assert_eq!(found.len(), 1);
         table.applied(&found[0], Some(from));
-        assert!(!table.is_any_pending());
+        assert!(!table.is_any_name_pending());
+    }
+
+    #[test]
+    fn an_open_is_recalled_or_taken() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let open = |count| {
+            let claim = table.claim(Key::opening(4), 2, count, false).expect("free");
+            table.commit_open(claim, b"open").expect("nobody revokes")
+        };
+        assert!(table.recall(open(1)) && table.collect(u64::MAX, false).0.is_empty());
+        assert!(!table.is_claimed(Key::opening(4)));
+        let (left, taken) = (open(2), open(3));
+        assert_eq!(table.collect(table.next_stamp() - 1, false).0.len(), 1, "what came first");
+        assert!(!table.recall(left) && table.recall(taken));
+        let again = table.collect(u64::MAX, false).0;
+        assert_eq!(again.len(), 1, "one that died before it was applied has taken it");
+        table.applied(&again[0], None);
+        assert!(!table.is_claimed(Key::opening(4)));
+        let died = open(4);
+        table.change(died.at)[0].fetch_or(super::RECALLED, super::Ordering::SeqCst);
+        assert!(table.collect(u64::MAX, true).0.is_empty());
+        table.drop_claims(2);
+        assert!(!table.is_claimed(Key::opening(4)));
+    }
+
+    #[test]
+    fn changes_in_other_directories_are_passed_over() {
+        let words = words();
+        let table = DeferredTable::new(&words);
+        let changes: [(u32, Option<[u32; 2]>, &[u8]); 3] =
+            [(1, Some([5, 5]), b"5"), (2, Some([6, 5 + (1 << 16)]), b"6"), (3, None, b"any")];
+        for (name, within, bytes) in changes {
+            let claim = table.claim(Key::name(name), 0, u64::from(name), true).expect("free");
+            assert!(table.commit(within.map_or(claim, |within| claim.within(within)), bytes));
+        }
+        let seen = |directory| {
+            let mut seen = Vec::new();
+            assert!(table.names_are(None, directory, |bytes| {
+                seen.push(String::from_utf8_lossy(bytes).into_owned());
+                true
+            }));
+            seen.sort();
+            seen
+        };
+        assert_eq!(seen(5), ["5", "6", "any"]);
+        assert_eq!(seen(6), ["6", "any"]);
+        assert_eq!(seen(7), ["any"]);
     }
 
     #[test]

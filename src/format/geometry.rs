@@ -35,9 +35,9 @@ pub const SESSIONS: usize = 1023;
 /// Hazard slots of a session: threads of one process that may be copying at the same moment.
 pub const HAZARDS: usize = 16;
 /// Descriptions that a session may have in hand.
-pub const HAND_DESCRIPTIONS: usize = 96;
+pub const HAND_DESCRIPTIONS: usize = 64;
 /// Inode numbers that a session may have in hand.
-pub const HAND_INOS: usize = 32;
+pub const HAND_INOS: usize = 64;
 /// Requests a session may have in flight.
 pub const REQUESTS: usize = 4;
 /// Bytes of one request's or reply's message: two paths of `PATH_MAX` and their envelope.

@@ -195,6 +195,12 @@ impl Description {
         let (alone, order) = (u64::from(nonce), (Ordering::SeqCst, Ordering::Relaxed));
         let _ = self.nonce.compare_exchange(alone, alone | SHARED, order.0, order.1);
     }
+
+    /// Ends it for its handles, unless it is [`SHARED`], or not the one any more: then false.
+    pub fn end(&self, nonce: u32) -> bool {
+        let order = (Ordering::SeqCst, Ordering::Relaxed);
+        self.nonce.compare_exchange(nonce.into(), 0, order.0, order.1).is_ok()
+    }
 }
 const _: () = assert!(size_of::<Description>() == 64);
 

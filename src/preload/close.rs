@@ -32,6 +32,7 @@ pub fn close_fd(fd: c_int) -> c_int {
     let held = state::take(fd);
     if let Some(held) = &held {
         locks::release(&held.file);
+        held.standing.leave();
     }
     let closed: c_int = kernel!(SYS_close, fd);
     let after = if closed < 0 { errno() } else { before };
@@ -121,6 +122,7 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     {
         locks::release(&target.file);
     }
+    target.iter().for_each(|target| target.standing.leave());
     let copy: c_int = kernel!(SYS_dup3, from, to, flags);
     if copy < 0 {
         if let Some(target) = target {

@@ -61,8 +61,18 @@ fn controlled(fd: c_int, managed: &Managed, command: c_int, argument: c_long) ->
             if value < 0 { Err(crate::real::errno()) } else { Ok(value) }
         }
         libc::F_GETFL => Ok(status_flags(fd, managed)),
-        F_DUPFD_QUERY => passed(fd, command, argument),
-        _ => managed.check_open().and_then(|()| controlled_open(fd, managed, command, argument)),
+        F_DUPFD_QUERY => {
+            managed.standing.name(fd, &managed.file);
+            let other = argument as c_int;
+            state::managed(other).iter().for_each(|held| held.standing.name(other, &held.file));
+            passed(fd, command, argument)
+        }
+        libc::F_SETFL => managed.check_open().and_then(|()| set_flags(fd, managed, argument)),
+        _ => {
+            // Plain ones have all that the kernel keeps for one in common.
+            managed.standing.name(fd, &managed.file);
+            managed.check_open().and_then(|()| controlled_open(fd, managed, command, argument))
+        }
     }
 }
 
@@ -134,6 +144,28 @@ fn hint(managed: &Managed, command: c_int, at: *mut u64) -> Served<c_int> {
     Ok(0)
 }
 
+fn set_flags(fd: c_int, managed: &Managed, argument: c_long) -> Served<c_int> {
+    let kept = argument as c_int & KEPT;
+    if kept != 0 {
+        managed.standing.name(fd, &managed.file);
+    }
+    // Plain ones have their flags in common, and none.
+    if !managed.standing.is_plain() {
+        let set: c_int = kernel!(SYS_fcntl, fd, libc::F_SETFL, kept);
+        if set < 0 {
+            return Err(crate::real::errno());
+        }
+    } else if kept != 0 {
+        return Err(libc::EMFILE);
+    }
+    for (asked, flag) in
+        [(libc::O_APPEND, access::APPEND), (libc::O_DIRECT, access::DIRECT)]
+    {
+        managed.file.set_flag(flag, argument as c_int & asked != 0);
+    }
+    Ok(0)
+}
+
 fn controlled_open(
     fd: c_int,
     managed: &Managed,
@@ -141,18 +173,6 @@ fn controlled_open(
     argument: c_long,
 ) -> Served<c_int> {
     match command {
-        libc::F_SETFL => {
-            let kept: c_int = kernel!(SYS_fcntl, fd, command, argument as c_int & KEPT);
-            if kept < 0 {
-                return Err(crate::real::errno());
-            }
-            for (asked, flag) in
-                [(libc::O_APPEND, access::APPEND), (libc::O_DIRECT, access::DIRECT)]
-            {
-                managed.file.set_flag(flag, argument as c_int & asked != 0);
-            }
-            Ok(0)
-        }
         libc::F_GETLK
         | libc::F_SETLK
         | libc::F_SETLKW

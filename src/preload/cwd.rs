@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use terral_client::{File, OpenHow, kept};
 
 use crate::real::kernel;
+use crate::standing::Standing;
 use crate::{connect, settings, state};
 
 const PATH_BYTES: usize = 4096;
@@ -77,7 +78,7 @@ pub fn with_path<T>(call: impl FnOnce(&[u8]) -> T) -> Option<Result<T, c_int>> {
 }
 
 fn keep(directory: File) -> Result<(), c_int> {
-    state::set_working(state::Managed::new(directory, None))?;
+    state::set_working(state::Managed::new(directory, None, Standing::new(false)))?;
     WHICH.store(OPEN, Ordering::Release);
     Ok(())
 }

@@ -25,6 +25,7 @@ mod heap;
 
 mod connect;
 
+mod standing;
 mod state;
 
 mod sharing;

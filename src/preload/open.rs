@@ -6,11 +6,12 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use terral_client::{File, Ino, OpenHow, Opened, access, descriptor, own_files};
+use terral_client::{File, Ino, OpenHow, Opened, access, descriptor, own_files, plain};
 
 use crate::hook::{Last, by_path, way_to};
 use crate::path::{Name, standing_for};
 use crate::real::{Served, alias, answer, kernel, set_errno};
+use crate::standing::Standing;
 use crate::{close, connect, fifos, settings, state};
 
 const UNREAD: u32 = u32::MAX;
@@ -192,8 +193,15 @@ fn not_followed(name: &Name<'_>, flags: c_int) -> c_int {
 /// A descriptor of what was opened.
 fn hold(file: File, flags: c_int) -> Served<c_int> {
     let (description, carried) = (file.description(), flags & CARRIED);
-    let held = descriptor::hold(settings::instance(), description, file.nonce(), carried);
-    let fd = match held {
+    let instance = settings::instance();
+    let plain = if flags & (CARRIED & !libc::O_CLOEXEC | KEPT) == 0 {
+        plain::copy(instance, flags & libc::O_CLOEXEC != 0)
+    } else {
+        None
+    };
+    let standing = Standing::new(plain.is_some());
+    let held = || descriptor::hold(instance, description, file.nonce(), carried);
+    let fd = match plain.map_or_else(held, Ok) {
         Ok(fd) => fd,
         Err(error) => {
             close::tell(&file);
@@ -205,7 +213,7 @@ fn hold(file: File, flags: c_int) -> Served<c_int> {
     }
     let gone = libc::O_CREAT | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC | KEPT;
     let large = if flags & libc::O_PATH != 0 { 0 } else { LARGE_FILE };
-    let managed = state::Managed::new(file, Some((flags & !gone) | large));
+    let managed = state::Managed::new(file, Some((flags & !gone) | large), standing);
     if let Err((errno, managed)) = state::install(fd, managed) {
         let _: c_int = kernel!(SYS_close, fd);
         close::tell(&managed.file);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use terral_client::{File, access, descriptor};
 
+use crate::standing::Standing;
 use crate::{connect, settings, streams};
 
 /// Numbers that can be managed; higher ones always go to the kernel.
@@ -26,47 +27,33 @@ const FREE: u32 = 0;
 const CHANGING: u32 = u32::MAX;
 
 /// What is behind a managed number.
+#[derive(Clone)]
 pub struct Managed {
     /// The open file.
     pub file: File,
     /// The flags it was opened with, if that was in this process: those the kernel's descriptor
     /// does not keep.
     pub flags: Option<c_int>,
-    /// The descriptor is locked: see [`Managed::share`].
-    shared: AtomicBool,
-}
-
-impl Clone for Managed {
-    fn clone(&self) -> Self {
-        let shared = AtomicBool::new(self.shared.load(Ordering::Acquire));
-        Managed { file: self.file.clone(), flags: self.flags, shared }
-    }
+    /// How the kernel's descriptor stands for it.
+    pub standing: Standing,
 }
 
 impl Managed {
     /// A file that only one descriptor of this process stands for.
-    pub fn new(file: File, flags: Option<c_int>) -> Self {
-        Managed { file, flags, shared: AtomicBool::new(false) }
+    pub fn new(file: File, flags: Option<c_int>, standing: Standing) -> Self {
+        Managed { file, flags, standing }
     }
 
-    /// Whether the kernel's descriptor `fd` is one of this file.
+    /// Whether the kernel's descriptor `fd` may be one of this file.
     pub fn is_at(&self, fd: c_int) -> bool {
-        matches!(descriptor::identify(fd), Ok(Some(found))
-            if (found.description(), found.nonce()) == (self.file.description(), self.file.nonce()))
+        self.standing.is_at(fd, &self.file)
     }
 
     /// To be called before anybody else can have the descriptor `fd`, which stands for this file:
     /// from then on the kernel knows whether one is left. Where it can keep no lock, the file ends
     /// with the first who closes it.
     pub fn share(&self, fd: c_int) {
-        // Another thread may have closed it, and the number be another file's.
-        if !self.shared.load(Ordering::Acquire)
-            && self.is_at(fd)
-            && descriptor::share(fd, self.file.description()).is_ok()
-        {
-            self.file.set_shared();
-            self.shared.store(true, Ordering::Release);
-        }
+        self.standing.share(fd, &self.file);
     }
 
     /// Its path below the prefix; ENOENT if it has no name any more.
@@ -235,7 +222,7 @@ fn identify(fd: c_int) -> Option<Held> {
         return None;
     }
     let file = connect::with(|client| client.adopt(found.description(), found.nonce())).ok()?;
-    let managed = Managed::new(file, None);
+    let managed = Managed::new(file, None, Standing::new(false));
     // Who had it before may have been forked in the middle of opening it.
     managed.share(fd);
     install(fd, managed).ok()?;

@@ -23,7 +23,7 @@ use crate::{kept, kernel, lock};
 
 /// Longest path of an `open/K` directory, its terminating zero included: the instance's socket must
 /// fit the 108 bytes of unix(7).
-const PATH_BYTES: usize = 128;
+pub(crate) const PATH_BYTES: usize = 128;
 
 /// What the kernel says of a descriptor that may be managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,6 @@ fn directory<'a>(
     number: u32,
     space: &'a mut [u8; PATH_BYTES],
 ) -> io::Result<&'a CStr> {
-    let mut end = 0;
     let mut digits = [0u8; 10];
     let mut first = digits.len();
     let mut rest = number;
@@ -158,8 +157,18 @@ fn directory<'a>(
             break;
         }
     }
+    path(instance, &[b"/open/", &digits[first..], b"\0"], space)
+}
+
+/// `instance` and what comes after it, its zero included, in `space`.
+pub(crate) fn path<'a>(
+    instance: &Path,
+    rest: &[&[u8]],
+    space: &'a mut [u8; PATH_BYTES],
+) -> io::Result<&'a CStr> {
+    let mut end = 0;
     kept::reach(instance, |instance| {
-        for part in [instance.as_os_str().as_bytes(), b"/open/", &digits[first..], b"\0"] {
+        for part in [instance.as_os_str().as_bytes()].iter().chain(rest) {
             let room = space.get_mut(end..end + part.len());
             let too_long = || io::Error::from_raw_os_error(libc::ENAMETOOLONG);
             room.ok_or_else(too_long)?.copy_from_slice(part);

@@ -34,6 +34,7 @@ pub mod futex;
 pub mod maps;
 pub mod nodes;
 pub mod permission;
+pub mod plain;
 pub mod process;
 pub mod program;
 pub mod requests;

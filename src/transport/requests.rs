@@ -175,20 +175,22 @@ impl Session {
         loop {
             for _ in 0..32 {
                 if slot.state.load(Ordering::Acquire) == request::ANSWERED {
-                    let longer = limit.saturating_mul(2).min(SPIN_NS.1);
-                    self.spin_ns.store(longer, Ordering::Relaxed);
+                    // Not by a yield that took longer than that.
+                    let pays = begin.elapsed() < Duration::from_nanos(limit.into());
+                    let next = if pays { limit.saturating_mul(2) } else { limit / 2 };
+                    self.spin_ns.store(next.clamp(SPIN_NS.0, SPIN_NS.1), Ordering::Relaxed);
                     return true;
                 }
                 std::hint::spin_loop();
             }
             let spent = begin.elapsed();
-            if spent > YIELD_AFTER {
-                // More spin than there are cores: the other side may be waiting for this one.
-                std::thread::yield_now();
-            }
             if spent > Duration::from_nanos(limit.into()) {
                 self.spin_ns.store((limit / 2).max(SPIN_NS.0), Ordering::Relaxed);
                 return false;
+            }
+            if spent > YIELD_AFTER {
+                // More spin than there are cores: the other side may be waiting for this one.
+                std::thread::yield_now();
             }
         }
     }
@@ -289,6 +291,13 @@ pub fn ring_deferred(bell: &Doorbell, soon: bool) {
     wake_server(bell, soon);
 }
 
+/// Says the same, and wakes nobody: whoever rings next sees to it.
+pub fn note_deferred(bell: &Doorbell) {
+    if bell.deferred.load(Ordering::SeqCst) == 0 {
+        bell.deferred.store(1, Ordering::SeqCst);
+    }
+}
+
 /// Server: whether changes were deferred since the last call.
 pub fn rung_deferred(bell: &Doorbell) -> bool {
     bell.deferred.load(Ordering::SeqCst) != 0 && bell.deferred.swap(0, Ordering::SeqCst) != 0
@@ -369,12 +378,15 @@ impl Waiter {
         while may_spin() && begin.elapsed() < self.spin {
             for _ in 0..64 {
                 if bell.rings.load(Ordering::SeqCst) != self.seen {
-                    self.spin = (self.spin * 2).min(SERVER_SPIN.1);
+                    // Not by a yield that took longer than that: who sleeps is woken at once.
+                    let pays = begin.elapsed() < self.spin;
+                    let next = if pays { self.spin * 2 } else { self.spin / 2 };
+                    self.spin = next.clamp(SERVER_SPIN.0, SERVER_SPIN.1);
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if begin.elapsed() > YIELD_AFTER {
+            if self.spin > SERVER_SPIN.0 && begin.elapsed() > YIELD_AFTER {
                 std::thread::yield_now();
             }
         }
