@@ -189,7 +189,7 @@ pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> R
     let (before, begin) = (signals.count(), Instant::now());
     let mut warned = false;
     let mut progress = Progress::new();
-    let mut pause = Duration::from_millis(1);
+    let mut pause = Duration::from_micros(100);
     let mut told = None;
     loop {
         let status = status_when_told(client, Client::finish, &mut told)?;

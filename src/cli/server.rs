@@ -117,8 +117,7 @@ impl Start {
                 let _ = child.wait();
                 bail!("{}: the server does not come up", self.instance.display());
             }
-            let step = if waited < Duration::from_millis(20) { 200 } else { 1000 };
-            std::thread::sleep(Duration::from_micros(step));
+            std::thread::sleep(pause(waited));
         }
     }
 
@@ -131,6 +130,12 @@ impl Start {
         }
         bail!("server: {why}")
     }
+}
+
+/// How long to sleep before the next look, by who has waited so long for a server's begin or end:
+/// they take a few milliseconds of a run that has nothing to do.
+fn pause(waited: Duration) -> Duration {
+    Duration::from_micros(if waited < Duration::from_millis(20) { 100 } else { 1000 })
 }
 
 impl Server {
@@ -165,8 +170,9 @@ impl Server {
                 Err(error) if error.kind == ErrorKind::Unreachable => {}
                 told => told?,
             }
+            let begin = Instant::now();
             while self.restarts() == starts && !self.watcher.is_finished() {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(pause(begin.elapsed()));
             }
             if self.watcher.is_finished() {
                 break;
