@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use terral_format::deferred::{Key, Recallable};
 use terral_format::geometry::FILE_BYTES_MAX;
@@ -25,6 +25,7 @@ use crate::copy::Chunks;
 use crate::holes::Extent;
 use crate::locks::{LockTurn, LockWait};
 use crate::session::{Connection, unexpected};
+use crate::timing::Timed;
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
 /// description opened with [`access::KERNEL`] ends with its last kernel descriptor, any other by
@@ -55,6 +56,12 @@ impl Deref for ShortPath {
         &self.bytes[self.start..]
     }
 }
+
+/// Which counters: calls, bytes, and nanoseconds.
+type Calls = fn(&Counters) -> (&AtomicU64, &AtomicU64, &AtomicU64);
+
+const READS: Calls = |c| (&c.reads, &c.read_bytes, &c.read_ns);
+const WRITES: Calls = |c| (&c.writes, &c.written_bytes, &c.write_ns);
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
@@ -160,20 +167,21 @@ impl File {
         Ok(())
     }
 
-    fn count(
-        &self,
-        begin: Instant,
-        bytes: usize,
-        of: fn(&Counters) -> (&AtomicU64, &AtomicU64, &AtomicU64),
-    ) -> Result<()> {
+    /// A read or write of so many bytes begins.
+    fn begin(&self, of: Calls, bytes: usize) -> Result<Timed> {
+        let (calls, ..) = of(&self.connection.own()?.page().counters);
+        Ok(Timed::begin(bytes, calls.load(Ordering::Relaxed)))
+    }
+
+    fn count(&self, of: Calls, timed: &Timed, bytes: usize) -> Result<()> {
         let (calls, sum, time_ns) = of(&self.connection.own()?.page().counters);
         calls.fetch_add(1, Ordering::Relaxed);
         sum.fetch_add(bytes as u64, Ordering::Relaxed);
-        time_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        time_ns.fetch_add(timed.ns(), Ordering::Relaxed);
         Ok(())
     }
 
-    fn was_read(&self, begin: Instant, bytes: usize) -> Result<()> {
+    fn was_read(&self, timed: &Timed, bytes: usize) -> Result<()> {
         let header = self.chunks.header(&self.connection)?;
         // As `relatime` has it: the first read after a write counts, and one a day.
         let accessed = header.accessed_ns.load(Ordering::Relaxed);
@@ -182,20 +190,20 @@ impl File {
         if old || accessed <= header.modified_ns.load(Ordering::Relaxed) {
             header.accessed_ns.store(now, Ordering::Relaxed);
         }
-        self.count(begin, bytes, |c| (&c.reads, &c.read_bytes, &c.read_ns))
+        self.count(READS, timed, bytes)
     }
 
-    fn was_written(&self, begin: Instant, bytes: usize) -> Result<()> {
+    fn was_written(&self, timed: &Timed, bytes: usize) -> Result<()> {
         if bytes > 0 {
             self.chunks.header(&self.connection)?.wrote(now_ns());
         }
-        self.count(begin, bytes, |c| (&c.writes, &c.written_bytes, &c.write_ns))
+        self.count(WRITES, timed, bytes)
     }
 
     /// Reads at the shared offset. Fewer bytes than asked for only at the end of the file.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
-        let begin = Instant::now();
         let words = self.words_for(access::READ)?;
+        let timed = self.begin(READS, buffer.len())?;
         let mut offset = words.offset.load(Ordering::SeqCst);
         let count = loop {
             let size = self.chunks.size(&self.connection)?;
@@ -214,14 +222,14 @@ impl File {
             let _ = words.offset.compare_exchange(next, offset, order, order);
         }
         let count = read?;
-        self.was_read(begin, count)?;
+        self.was_read(&timed, count)?;
         Ok(count)
     }
 
     /// Writes all of `bytes` at the shared offset, or at the end if the description appends.
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
-        let begin = Instant::now();
         let words = self.words_for(access::WRITE)?;
+        let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         let length = bytes.len() as u64;
         if words.access.load(Ordering::Relaxed) & access::APPEND != 0 {
@@ -238,38 +246,38 @@ impl File {
                 return Err(error);
             }
         }
-        self.was_written(begin, bytes.len())?;
+        self.was_written(&timed, bytes.len())?;
         Ok(bytes.len())
     }
 
     /// Reads at `offset`. Fewer bytes than asked for only at the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let begin = Instant::now();
         self.words_for(access::READ)?;
+        let timed = self.begin(READS, buffer.len())?;
         let count = self.chunks.read(&self.connection, buffer, offset)?;
-        self.was_read(begin, count)?;
+        self.was_read(&timed, count)?;
         Ok(count)
     }
 
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        let begin = Instant::now();
         self.words_for(access::WRITE)?;
+        let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         check_range(offset, bytes.len() as u64)?;
         self.note_gap(offset)?;
         self.chunks.write(&self.connection, bytes, offset)?;
-        self.was_written(begin, bytes.len())?;
+        self.was_written(&timed, bytes.len())?;
         Ok(bytes.len())
     }
 
     /// Appends all of `bytes`, in one piece also among other appenders.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        let begin = Instant::now();
         self.words_for(access::WRITE)?;
+        let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         self.chunks.append(&self.connection, bytes)?;
-        self.was_written(begin, bytes.len())?;
+        self.was_written(&timed, bytes.len())?;
         Ok(bytes.len())
     }
 
@@ -339,14 +347,14 @@ impl File {
     /// # Errors
     /// [`ErrorKind::NoSpace`] if the file does not fit into memory.
     pub fn map(&self, how: MapHow) -> Result<usize> {
-        let begin = Instant::now();
         self.words_for(access::READ)?;
+        let timed = self.begin(READS, usize::MAX)?;
         let at = self.chunks.map(&self.connection, how)?;
         if how.stores() {
             // Nobody can tell when; later it might undo a time that was set.
             self.chunks.header(&self.connection)?.wrote(now_ns());
         }
-        self.was_read(begin, 0)?;
+        self.was_read(&timed, 0)?;
         Ok(at)
     }
 

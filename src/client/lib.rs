@@ -24,6 +24,7 @@ mod chunk;
 mod copy;
 
 mod holes;
+mod timing;
 
 mod maps;
 

@@ -158,9 +158,7 @@ fn set_flags(fd: c_int, managed: &Managed, argument: c_long) -> Served<c_int> {
     } else if kept != 0 {
         return Err(libc::EMFILE);
     }
-    for (asked, flag) in
-        [(libc::O_APPEND, access::APPEND), (libc::O_DIRECT, access::DIRECT)]
-    {
+    for (asked, flag) in [(libc::O_APPEND, access::APPEND), (libc::O_DIRECT, access::DIRECT)] {
         managed.file.set_flag(flag, argument as c_int & asked != 0);
     }
     Ok(0)
