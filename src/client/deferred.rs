@@ -44,9 +44,9 @@ pub(crate) struct Held<'c> {
 }
 
 impl Held<'_> {
-    /// Whether the gate is open, and a change that needs these operations still allowed. To be asked
-    /// after the claim, and before a look at what speaks against the change: a server that changes
-    /// names for somebody may be done with it, and have opened the gate, by the end of that look.
+    /// Whether the gate is open, and a change that needs these operations still allowed. To be
+    /// asked after the claim, and before a look at what speaks against the change: a server that
+    /// changes names for somebody may be done, and have opened the gate, by the end of that look.
     pub(crate) fn is_open(&self, needs: Operations, now_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0
@@ -63,7 +63,7 @@ impl Held<'_> {
         self.commit_with(None, change)
     }
 
-    /// Commits an open that its file can be given back from; nobody is told but when there are many.
+    /// Commits an open that can be recalled; nobody is told but when there are many.
     fn commit_open(self, change: Deferred<'_>) -> Option<Recallable> {
         let (mut buffer, memory) = ([0; CHANGE_BYTES], &self.connection.memory);
         let made = Made { authority: self.authority, change };

@@ -27,8 +27,8 @@ extern "C" fn before_fork() {
 
 /// Other threads of the parent may have opened and closed some in between: the kernel copies first
 /// the descriptors and then the memory, so what a number stands for here may be what it came to
-/// stand for there. What is locked here is locked for the parent, too: they share it. One that still
-/// says nothing was opened while the fork was under way, and is the parent's alone.
+/// stand for there. What is locked here is locked for the parent, too: they share it. One that
+/// still says nothing was opened while the fork was under way, and is the parent's alone.
 extern "C" fn in_child() {
     for fd in state::managed_between(0, c_uint::MAX) {
         match state::known(fd) {
