@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File as LocalFile;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -162,16 +162,26 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
     }
     let width = entries.iter().filter_map(|entry| entry.2).map(|found| found.size).max();
     let width = width.unwrap_or(0).to_string().len();
+    let is_terminal = std::io::stdout().is_terminal();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for (name, kind, attributes) in &entries {
         if let Some(found) = attributes.as_ref().filter(|_| arguments.long) {
             write!(out, "{} ", long(found, width))?;
         }
-        out.write_all(name)?;
+        match is_terminal {
+            true => out.write_all(tame(name).as_bytes())?,
+            false => out.write_all(name)?,
+        }
         out.write_all(if *kind == Kind::Directory { b"/\n" } else { b"\n" })?;
     }
     out.flush()?;
     Ok(0)
+}
+
+/// A name for a terminal, which does nothing that a name says: a question mark stands for each
+/// control character, as with `ls`.
+fn tame(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).replace(char::is_control, "?")
 }
 
 /// Lists a directory as `above`, which is empty for the one that was asked for.
@@ -377,7 +387,13 @@ fn remove(client: &Client, path: &[u8], recursive: bool, removed: &mut u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::permissions;
+    use super::{permissions, tame};
+
+    #[test]
+    fn names_say_nothing_to_a_terminal() {
+        assert_eq!(tame("plain \u{e4}".as_bytes()), "plain \u{e4}");
+        assert_eq!(tame(b"a\x1b[2J\n\xc2\x9bb"), "a?[2J??b");
+    }
 
     #[test]
     fn permissions_as_ls_has_them() {
