@@ -2,8 +2,14 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::fs;
+use std::process::{Child, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// Nothing takes so long, unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A process and all it has started, directly or not.
 pub fn of(root: u32) -> Vec<i32> {
@@ -34,5 +40,37 @@ pub fn is_server(pid: i32) -> bool {
 pub fn send(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
+    }
+}
+
+/// What a process says until its end; one that hangs is killed with all it has started.
+pub fn ended(mut child: Child) -> Output {
+    let begin = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if begin.elapsed() > LONG {
+            of(child.id()).into_iter().for_each(|pid| send(pid, Signal::KILL));
+            let output = child.wait_with_output().expect("ends");
+            panic!("it hangs: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("ends")
+}
+
+/// Kills the server of a run again and again while its command runs, when each has lived for what
+/// `life_ms` says. One in four must live for more than a second: `terral run` gives up on a server
+/// that five times in a row does not.
+pub fn kill_servers(run: u32, over: &AtomicBool, mut life_ms: impl FnMut(u32) -> u64) {
+    for kill in 1.. {
+        std::thread::sleep(Duration::from_millis(life_ms(kill)));
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        let running = of(run);
+        let (servers, command): (Vec<i32>, Vec<i32>) =
+            running[1..].iter().partition(|pid| is_server(**pid));
+        if let (Some(server), false) = (servers.first(), command.is_empty()) {
+            send(*server, Signal::KILL);
+        }
     }
 }

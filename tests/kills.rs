@@ -8,30 +8,12 @@ mod descendants;
 mod random;
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use beside::{built, compiled, on_path, program, run, run_while};
+use descendants::kill_servers;
 use random::Random;
 use rustix::process::Signal;
-
-/// Kills the server of a run again and again while the command runs. One in four lives for more
-/// than a second: `terral run` gives up on a server that five times in a row does not.
-fn kill_servers(mut random: Random, run: u32, over: &AtomicBool) {
-    for kill in 1.. {
-        let life_ms = if kill % 4 == 0 { 1500 } else { 20 + random.below(300) };
-        std::thread::sleep(Duration::from_millis(life_ms));
-        if over.load(Ordering::SeqCst) {
-            return;
-        }
-        let running = descendants::of(run);
-        let (servers, command): (Vec<i32>, Vec<i32>) =
-            running[1..].iter().partition(|pid| descendants::is_server(**pid));
-        if let (Some(server), false) = (servers.first(), command.is_empty()) {
-            descendants::send(*server, Signal::KILL);
-        }
-    }
-}
 
 /// Runs a script so many times, each in a directory of its own, so that servers have time to die.
 fn same_though_servers_die(interpreter: &str, name: &str, rounds: u32, needed: &[&str]) {
@@ -44,10 +26,11 @@ fn same_though_servers_die(interpreter: &str, name: &str, rounds: u32, needed: &
 
 /// The same of a command.
 fn again_though_servers_die(command: &str, name: &str, rounds: u32) {
-    let random = Random::new(name);
+    let mut random = Random::new(name);
     let once = format!("mkdir $round && cd $round && {command}");
     let script = format!("for round in $(seq {rounds}); do ({once}) || exit 1; done");
-    let beside = run_while(&script, |run, over| kill_servers(random, run, over));
+    let mut life_ms = |kill| if kill % 4 == 0 { 1500 } else { 20 + random.below(300) };
+    let beside = run_while(&script, |run, over| kill_servers(run, over, &mut life_ms));
     beside.assert_same();
     beside.assert_served(10);
     let restarts = beside.summary["restarts"].as_u64();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use descendants::ended;
 use files::WRITE;
 use rustix::process::Signal;
 use terral_client::{Client, Drain};
@@ -211,22 +212,6 @@ fn start(to: &Path, command: &[&str]) -> Child {
     run.args(["run", "--json", "--wait-timeout", "40s", "--to"]).arg(to).arg("--").args(command);
     run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     run.spawn().expect("terral")
-}
-
-/// The end of a run, which must come.
-fn ended(mut run: Child) -> Output {
-    let begin = Instant::now();
-    while run.try_wait().expect("a child").is_none() {
-        if begin.elapsed() > Duration::from_secs(60) {
-            descendants::of(run.id()).into_iter().for_each(|pid| {
-                descendants::send(pid, Signal::KILL);
-            });
-            let output = run.wait_with_output().expect("ends");
-            panic!("it hangs: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    run.wait_with_output().expect("ends")
 }
 
 fn warnings(output: &Output) -> String {

@@ -5,21 +5,19 @@
 
 mod beside;
 mod descendants;
+mod launched;
 mod random;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use beside::{Beside, built, compiled, on_path, program, run, run_while, text_of};
+use beside::{Beside, compiled, on_path, program, run, run_while, text_of};
+use descendants::{ended, kill_servers};
+use launched::until;
 use random::Random;
 use rustix::process::Signal;
-
-/// Nothing here takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
 
 /// Runs a program of `programs/special` on tmpfs and under `terral run`, and asserts that it prints
 /// the same, and leaves the same but for sockets.
@@ -79,63 +77,24 @@ fn shells_and_python_talk_through_fifos_and_sockets() {
 
 // A server that is killed.
 
-/// Kills the server of a run again and again, at least this many times.
-fn kill_servers(mut random: Random, run: u32, over: &AtomicBool) {
-    for kill in 1.. {
-        let life_ms = if kill % 4 == 0 { 1200 } else { 20 + random.below(150) };
-        std::thread::sleep(Duration::from_millis(life_ms));
-        if over.load(Ordering::SeqCst) {
-            return;
-        }
-        let running = descendants::of(run);
-        let (servers, command): (Vec<i32>, Vec<i32>) =
-            running[1..].iter().partition(|pid| descendants::is_server(**pid));
-        if let (Some(server), false) = (servers.first(), command.is_empty()) {
-            descendants::send(*server, Signal::KILL);
-        }
-    }
-}
-
 #[test]
 fn servers_die_under_fifos_and_sockets() {
     if !on_path("python3") {
         return;
     }
-    let random = Random::new("special");
+    let mut random = Random::new("special");
     let script = format!("python3 {} 20", program("special/talk.py").display());
-    let beside = run_while(&script, |run, over| kill_servers(random, run, over));
+    let mut life_ms = |kill| if kill % 4 == 0 { 1200 } else { 20 + random.below(150) };
+    let beside = run_while(&script, |run, over| kill_servers(run, over, &mut life_ms));
     beside.assert_same();
     let restarts = beside.summary["restarts"].as_u64();
     assert!(restarts.is_some_and(|restarts| restarts >= 3), "{}", beside.summary);
 }
 
 fn terral(arguments: &[&str], to: &Path) -> Command {
-    let mut command = Command::new(built("terral"));
+    let mut command = launched::terral();
     command.args(arguments).arg("--to").arg(to).env_remove("TERRAL_INSTANCE");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// Waits for its end, not for ever.
-fn ended(mut child: Child) -> Output {
-    let begin = Instant::now();
-    while child.try_wait().expect("a child").is_none() {
-        if begin.elapsed() > LONG {
-            let tree = descendants::of(child.id());
-            tree.iter().for_each(|pid| descendants::send(*pid, Signal::KILL));
-            panic!("it hangs: {:?}", child.wait_with_output().expect("ends"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("ends")
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < LONG, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A run that made a FIFO and a socket, and was killed with its server and all its programs.
@@ -192,9 +151,8 @@ fn fifos_that_a_killed_run_has_made_are_recovered() {
     }
     let (to, home) = (tempfile::tempdir().expect("to"), tempfile::tempdir().expect("home"));
     let left = killed_run(to.path(), home.path());
-    let mut recover = Command::new(built("terral"));
-    recover.args(["recover", &left]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    text_of(&ended(recover.spawn().expect("starts")));
+    let recover = launched::terral().args(["recover", &left]).spawn();
+    text_of(&ended(recover.expect("starts")));
     let arrived = fs::symlink_metadata(to.path().join("d/p")).expect("arrived");
     assert!(arrived.file_type().is_fifo());
     assert!(!Path::new(&left).exists(), "its memory is not free");

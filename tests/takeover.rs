@@ -14,11 +14,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use acknowledged::{Acknowledged, work};
 use beside::{built, compiled};
-use launched::{LONG, said, terral, until};
+use descendants::ended;
+use launched::{said, terral, until};
 use random::Random;
 use rustix::process::Signal;
 
@@ -43,21 +44,6 @@ fn shell(to: &Path, script: &str) -> Command {
     let mut command = run_to(to);
     command.args(["--", "sh", "-c", script]);
     command
-}
-
-/// Waits for its end, not for ever.
-fn ended(mut child: Child) -> Output {
-    let begin = Instant::now();
-    while child.try_wait().expect("a child").is_none() {
-        if begin.elapsed() > LONG {
-            let tree = descendants::of(child.id());
-            tree.iter().for_each(|pid| descendants::send(*pid, Signal::KILL));
-            let output = child.wait_with_output().expect("ends");
-            panic!("it hangs: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("ends")
 }
 
 fn output(command: &mut Command) -> Output {
