@@ -114,6 +114,49 @@ fn a_directory_that_is_no_instance_is_neither_used_as_one_nor_removed() {
 }
 
 #[test]
+fn a_name_that_would_lead_elsewhere_is_refused() {
+    let to = tempfile::tempdir().expect("directory");
+    // None of these can be an instance of anybody's, wherever it is looked for.
+    for name in ["a/no-instance", "../no-instance", ".no-instance", "/no-instance/..", "a\x1bb"] {
+        let named = [
+            run(to.path(), &["--instance", name], "echo ran"),
+            terral(&["serve", "--memory", "64M", "--name", name]),
+            terral(&["recover", "--forget", name]),
+            terral(&["status", "--instance", name]),
+        ];
+        for mut command in named {
+            let output = command.output().expect("terral");
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+            let lines = said.lines().filter(|line| line.contains("invalid value")).count();
+            assert_eq!((lines, said.contains('\x1b')), (1, false), "{command:?}: {said}");
+            assert!(output.stdout.is_empty(), "nothing ran");
+        }
+    }
+    let variable = terral(&["status"]).env("TERRAL_INSTANCE", "..").output().expect("terral");
+    assert_eq!(variable.status.code(), Some(2), "{}", said(&variable));
+    assert_eq!(fs::read_dir(to.path()).expect("lists").count(), 0);
+}
+
+#[test]
+fn what_lies_in_an_instance_and_is_none_of_its_parts_stays_and_is_named() {
+    let home = tempfile::tempdir_in("/dev/shm").expect("room");
+    let (to, instance) = (home.path().join("to"), home.path().join("instance"));
+    let path = instance.to_str().expect("a path");
+    let script = format!("echo a > $TERRAL_DIR/a; mkdir {path}/mine; echo b > {path}/mine/b");
+    let ran = run(&to, &["--instance", path], &script).output().expect("terral");
+    assert_eq!(ran.status.code(), Some(1), "{}", said(&ran));
+    let named = format!("{path} stays: it has mine in it, which is not Terral's");
+    assert!(said(&ran).contains(&named), "{}", said(&ran));
+    assert_eq!(fs::read_to_string(to.join("a")).expect("arrived"), "a\n");
+    assert_eq!(fs::read_to_string(instance.join("mine/b")).expect("is there"), "b\n");
+    assert_eq!(fs::read_dir(&instance).expect("lists").count(), 1, "its memory is free");
+    fs::remove_dir_all(instance.join("mine")).expect("removes");
+    let ran = run(&to, &["--instance", path], "cat $TERRAL_DIR/a").output().expect("terral");
+    assert!(ran.status.success() && !instance.exists(), "{}", said(&ran));
+}
+
+#[test]
 fn a_quiet_run_that_goes_well_says_nothing() {
     let to = tempfile::tempdir().expect("directory");
     let new = to.path().join("new");

@@ -240,7 +240,7 @@ impl Drop for Bed {
         let Some(server) = self.server.take() else { return };
         // What it owes goes, too.
         let _ = server.dismiss(&self.client);
-        let _ = std::fs::remove_dir_all(&self.instance);
+        let _ = terral_server::end(&self.instance);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the directory above them is ours and closed to others. Not here: what is in them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use terral_client::Client;
 
 use crate::machine::SHARED_MEMORY;
@@ -58,6 +59,25 @@ pub fn fresh_name() -> String {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     format!("run-{}-{:04x}", std::process::id(), random & 0xffff)
+}
+
+/// What names an instance on the command line: one name, or an absolute path.
+pub fn parser() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(checked)
+}
+
+fn checked(text: OsString) -> Result<PathBuf, &'static str> {
+    let bytes = text.as_bytes();
+    if bytes.iter().any(u8::is_ascii_control) {
+        return Err("has control characters");
+    }
+    let climbs = || Path::new(&text).components().any(|part| part == Component::ParentDir);
+    let named = match bytes.first() {
+        Some(b'/') => !climbs() && Path::new(&text).file_name().is_some(),
+        Some(b'.') | None => false,
+        Some(_) => !bytes.contains(&b'/'),
+    };
+    named.then(|| PathBuf::from(&text)).ok_or("neither a name nor an absolute path of an instance")
 }
 
 /// Where an instance with this name, or at this path, is.
@@ -144,7 +164,7 @@ pub fn is_foreign(path: &Path) -> bool {
 #[derive(Args)]
 pub struct Which {
     /// Name or directory of the instance; not needed if only one server runs
-    #[arg(long, value_name = "NAME", env = "TERRAL_INSTANCE")]
+    #[arg(long, value_name = "NAME", env = "TERRAL_INSTANCE", value_parser = parser())]
     instance: Option<PathBuf>,
 }
 
@@ -249,7 +269,7 @@ mod tests {
     use std::ffi::OsStr;
     use std::path::Path;
 
-    use super::{base, locate, name_of, place_under};
+    use super::{base, checked, locate, name_of, place_under};
 
     fn placed(path: &str) -> Option<String> {
         let place = place_under(Path::new(path), Path::new("/terral")).ok()?;
@@ -272,6 +292,17 @@ mod tests {
         assert_eq!(placed("/terralx/a"), None);
         assert_eq!(placed("../a"), None);
         assert_eq!(placed("a/../../b"), None);
+    }
+
+    #[test]
+    fn an_instance_is_named_by_one_name_or_an_absolute_path() {
+        for name in ["default", "run-1-0a3f", "a.b", "-", "/x/y", "/x/./y", "/x/.y"] {
+            assert_eq!(checked(name.into()).unwrap(), Path::new(name));
+        }
+        for none in ["", ".", "..", ".lock", "../x", "a/b", "a/..", "./a", "/", "/x/..", "/../x"] {
+            assert!(checked(none.into()).is_err(), "{none}");
+        }
+        assert!(checked("a\x1b[2J".into()).is_err());
     }
 
     #[test]

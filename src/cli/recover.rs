@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Instances; all whose server is gone if none is named
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = instances::parser())]
     names: Vec<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     for path in &paths {
         let name = instances::name_of(path);
         let done = match arguments.forget {
-            true => forget(path, &name),
+            true => forget(path),
             false => recover(path, &signals, arguments.wait_timeout),
         };
         match done {
@@ -90,7 +90,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
                     Done::Brought(_, false) => worst = worst.max(code::OWED),
                     Done::Brought(status, true) => {
                         let directory = status.backing.as_deref().map(Path::new);
-                        if let Some(why) = directory.and_then(staging::remains) {
+                        if let Some(why) = staging::remains(directory, path) {
                             say(why);
                             worst = worst.max(code::FAILED);
                         }
@@ -193,12 +193,12 @@ pub fn bring(
     }
 }
 
-fn forget(path: &Path, name: &str) -> Result<Done> {
+fn forget(path: &Path) -> Result<Done> {
     let Some(_claim) = claimed(path)? else {
         let holder = claim::holder(path).map_or(0, |(pid, _)| pid);
         bail!("process {holder} is in charge of it");
     };
-    std::fs::remove_dir_all(path).with_context(|| name.to_owned())?;
+    terral_server::end(path)?;
     Ok(Done::Forgotten)
 }
 

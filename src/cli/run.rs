@@ -48,7 +48,7 @@ pub struct Arguments {
     to: Option<PathBuf>,
     /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
     /// With --to: the name of a new one, which may serve DIR beside another
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = instances::parser())]
     instance: Option<PathBuf>,
     /// Begin with nothing in memory; refused if an earlier run left there what DIR does not have
     #[arg(long, requires = "to")]
@@ -362,7 +362,7 @@ impl Run<'_> {
     /// COMMAND's status, unless all is well but for what is left where it does not belong.
     fn code(&self, status: &Status) -> u8 {
         let directory = status.backing.as_deref().map(Path::new);
-        match directory.and_then(staging::remains) {
+        match staging::remains(directory, &self.surroundings.instance) {
             Some(why) => {
                 say(why);
                 if self.ended.code == 0 { code::FAILED } else { self.ended.code }

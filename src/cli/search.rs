@@ -129,7 +129,7 @@ impl<'a> Search<'a> {
             match claim::standing(&path) {
                 // Killed before there was anything in it.
                 Standing::Left if !path.join("log").exists() => {
-                    let _ = std::fs::remove_dir_all(&path);
+                    let _ = terral_server::remove(&path);
                 }
                 Standing::Held if self.wanted.beside && !self.is_wanted(&path) => {}
                 Standing::Held => bail!(self.refusal(&path)),

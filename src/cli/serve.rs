@@ -49,7 +49,7 @@ pub struct Arguments {
     ready: Option<u64>,
     /// Name of the instance, for --instance of the other verbs [default: default]; with one, it may
     /// serve DIR beside another server
-    #[arg(long)]
+    #[arg(long, value_parser = instances::parser())]
     name: Option<PathBuf>,
     /// Begin with nothing in memory; refused if an earlier server left there what DIR does not have
     #[arg(long)]
@@ -222,9 +222,8 @@ fn conclude(instance: &Path, outcome: &Outcome) -> u8 {
     let drain = &status.drain;
     if drain.owed_files == 0 && drain.owed_bytes == 0 && drain.owed_names == 0 {
         let directory = status.backing.as_deref().map(Path::new);
-        let left = |error| format!("what was staged could not be removed: {error}");
-        let left = outcome.left.as_ref().map(left);
-        let Some(why) = directory.and_then(staging::remains).or(left) else { return 0 };
+        let left = || Some(format!("not all could be removed: {}", outcome.left.as_ref()?));
+        let Some(why) = staging::remains(directory, instance).or_else(left) else { return 0 };
         say(why);
         return code::FAILED;
     }

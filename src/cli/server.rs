@@ -268,7 +268,7 @@ fn end(status: ExitStatus) -> String {
 /// Removes an instance's directory in which no server ever came up.
 pub fn remove_unused(instance: &Path) {
     if !instance.join("log").exists() && !instances::is_foreign(instance) {
-        let _ = std::fs::remove_dir_all(instance);
+        let _ = terral_server::remove(instance);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a run may leave in the permanent directory: its staging directory, which the server removes
-//! when it owes nothing. That it could not is said.
+//! What a run may leave though nothing is owed: its staging directory in the permanent directory,
+//! and the directory of its instance, which the server removes. That it could not is said.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,7 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What of ours is still there, and why; nothing if only others are at work there.
-pub fn remains(directory: &Path) -> Option<String> {
+pub fn remains(directory: Option<&Path>, instance: &Path) -> Option<String> {
+    let over = !instance.join("log").exists();
+    let instance = || terral_server::remains(instance).filter(|_| over);
+    directory.and_then(staged).or_else(instance)
+}
+
+fn staged(directory: &Path) -> Option<String> {
     let user = rustix::process::geteuid().as_raw();
     let names = [".terral".to_owned(), format!(".terral-{user}")];
     names.iter().find_map(|name| {
@@ -47,22 +53,22 @@ fn is_version(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::remains;
+    use super::staged;
 
     #[test]
     fn only_what_is_nobodys_work_is_said() {
         let home = tempfile::tempdir().expect("directory");
         let staging = home.path().join(".terral");
-        assert_eq!(remains(home.path()), None);
+        assert_eq!(staged(home.path()), None);
         std::fs::create_dir(&staging).expect("makes");
         let other = format!("{:032x}-17", 5);
         std::fs::write(staging.join(&other), "").expect("writes");
         std::fs::write(staging.join(format!("{other}.at")), "").expect("writes");
-        assert_eq!(remains(home.path()), None);
+        assert_eq!(staged(home.path()), None);
         std::fs::write(staging.join("mine"), "").expect("writes");
-        assert!(remains(home.path()).is_some_and(|why| why.contains("mine")));
+        assert!(staged(home.path()).is_some_and(|why| why.contains("mine")));
         std::fs::remove_dir_all(&staging).expect("removes");
         std::fs::write(&staging, "").expect("writes");
-        assert!(remains(home.path()).is_some());
+        assert!(staged(home.path()).is_some());
     }
 }

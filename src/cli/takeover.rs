@@ -345,7 +345,7 @@ fn forget_paid(left: Vec<(Candidate, Left)>) -> Result<()> {
         }
     }
     for (candidate, _) in &left {
-        std::fs::remove_dir_all(&candidate.path).with_context(|| candidate.name())?;
+        terral_server::end(&candidate.path).with_context(|| candidate.name())?;
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! The instance: a directory in memory that outlives the server's process. Made at the first start,
 //! taken over at every later one.
 
-use std::ffi::OsStr;
-use std::fs::{DirEntry, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -51,8 +50,6 @@ impl Shared for Mapped {
 
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
-/// What the name of an instance begins with of which nothing is needed any more.
-const OVER: &str = ".over-";
 
 /// An instance this process serves.
 pub struct Instance {
@@ -141,30 +138,6 @@ pub fn server_pid(directory: &Path) -> Option<u32> {
 /// which takes a while for one that was preparing memory.
 pub fn is_dying(directory: &Path) -> bool {
     is_served(directory) && server_pid(directory).is_some_and(|pid| !process::is_running(pid))
-}
-
-/// Removes an instance that owes nothing. First it takes a name that says so: whoever is killed in
-/// the middle leaves rubbish, see [`tidy`], and its own name is free for another at once.
-pub(crate) fn end(directory: &Path, instance: InstanceId) -> Result<()> {
-    let over = directory.with_file_name(format!("{OVER}{:032x}", instance.0));
-    let renamed = std::fs::rename(directory, &over);
-    let rubbish = if renamed.is_ok() { &over } else { directory };
-    std::fs::remove_dir_all(rubbish).map_err(failed(rubbish))
-}
-
-/// Removes from a directory of instances what servers left that were killed as they removed theirs.
-pub fn tidy(home: &Path) {
-    let rubbish = |entry: &DirEntry| is_rubbish(&entry.file_name()) && !is_served(&entry.path());
-    let entries = std::fs::read_dir(home).into_iter().flatten().flatten();
-    for entry in entries.filter(rubbish) {
-        // Somebody else may be doing the same.
-        let _ = std::fs::remove_dir_all(entry.path());
-    }
-}
-
-/// Whether a directory of this name is an instance no more.
-pub fn is_rubbish(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(OVER.as_bytes())
 }
 
 fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {

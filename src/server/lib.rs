@@ -71,6 +71,7 @@ mod ready;
 mod instance;
 
 mod leftover;
+mod removal;
 
 mod door;
 
@@ -78,7 +79,8 @@ mod watcher;
 
 mod serve;
 
-pub use instance::{is_dying, is_rubbish, is_served, server_pid, tidy};
+pub use instance::{is_dying, is_served, server_pid};
 pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of};
 pub use options::Options;
+pub use removal::{end, is_rubbish, remains, remove, tidy};
 pub use serve::{Outcome, serve};

@@ -17,6 +17,7 @@ use crate::drain;
 use crate::instance::{self, Instance};
 use crate::options::Options;
 use crate::ready::{self, Ready};
+use crate::removal;
 use crate::requests::Outcome as Handled;
 use crate::shared::Shared;
 use crate::state::State;
@@ -27,7 +28,8 @@ use crate::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 pub struct Outcome {
     /// The last word.
     pub status: Status,
-    /// Why what was staged in the permanent directory could not all be removed, if so.
+    /// Why what was staged in the permanent directory, or the instance, could not all be removed,
+    /// if so.
     pub left: Option<Error>,
 }
 
@@ -99,7 +101,9 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
                 left = Some(error);
             }
         }
-        instance::end(&options.instance, state.began.instance)?;
+        if let Err(error) = removal::end(&options.instance) {
+            left = Some(error);
+        }
     }
     Ok(Outcome { status, left })
 }

@@ -24,10 +24,22 @@ pub fn name(instance: InstanceId, ino: Ino) -> String {
 pub fn ino_of(instance: InstanceId, path: &[u8]) -> Option<Ino> {
     let path = path.strip_suffix(DELETED).unwrap_or(path);
     let last = path.rsplit(|byte| *byte == b'/').next()?;
-    let digits = std::str::from_utf8(last).ok()?.strip_prefix("terral-")?;
-    let (of, number) = digits.split_once('-')?;
-    let ino = Ino(u64::from_str_radix(number, 16).ok()?);
-    (of.len() == 8 && last == name(instance, ino).as_bytes()).then_some(ino)
+    let (of, ino) = parse(last)?;
+    (of == instance.0 as u32).then_some(ino)
+}
+
+/// The number of the instance, and the inode, in a name as [`name`] makes them.
+fn parse(text: &[u8]) -> Option<(u32, Ino)> {
+    let digits = std::str::from_utf8(text).ok()?.strip_prefix("terral-")?;
+    let (of, ino) = digits.split_once('-')?;
+    let of = u32::from_str_radix(of, 16).ok()?;
+    let ino = Ino(u64::from_str_radix(ino, 16).ok()?);
+    (text == name(InstanceId(of.into()), ino).as_bytes()).then_some((of, ino))
+}
+
+/// Whether a name is one of an object, of whatever instance.
+pub fn is_name(text: &[u8]) -> bool {
+    parse(text).is_some()
 }
 
 /// The directory of the objects, as this process reaches it.
