@@ -12,7 +12,11 @@ use crate::{caught, settings, signals};
 type Function = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const c_void, Function, *mut c_void) -> c_int;
+type CreateC11 = unsafe extern "C" fn(*mut libc::pthread_t, Function, *mut c_void) -> c_int;
 type Mask = unsafe extern "C" fn(*const c_void, *mut libc::sigset_t) -> c_int;
+
+/// `thrd_error` of threads.h.
+const THRD_ERROR: c_int = 2;
 
 /// What a thread is to do.
 #[repr(C)]
@@ -32,7 +36,7 @@ struct Jump {
 
 /// Prepares a thread, and says what it is to do.
 unsafe extern "C" fn prepare(start: *mut Start, jump: *mut Jump) {
-    // SAFETY: `pthread_create` has made it for this thread.
+    // SAFETY: `start` has made it for this thread.
     let start = unsafe { *Box::from_raw(start) };
     caught::in_this_thread();
     if let Some(blocked) = start.blocked {
@@ -66,23 +70,20 @@ fn says_mask(attributes: *const c_void) -> bool {
     libc_call!(c"pthread_attr_getsigmask_np" as Mask, -1, attributes, &raw mut set) == 0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_create(
-    thread: *mut libc::pthread_t,
-    attributes: *const c_void,
+/// Has `create` make a thread that jumps to `function`, with what it needs done before. Zero is
+/// success, of all who make threads.
+fn start(
     function: Function,
     argument: *mut c_void,
+    says_mask: impl FnOnce() -> bool,
+    create: impl Fn(Function, *mut c_void) -> c_int,
 ) -> c_int {
-    let real = |function: Function, argument: *mut c_void| {
-        let missing = libc::EAGAIN;
-        libc_call!(c"pthread_create" as Create, missing, thread, attributes, function, argument)
-    };
     if !settings::active() {
-        return real(function, argument);
+        return create(function, argument);
     }
-    let blocked = (caught::is_on() && !says_mask(attributes)).then(signals::block);
+    let blocked = (caught::is_on() && !says_mask()).then(signals::block);
     let start = Box::into_raw(Box::new(Start { argument, function, blocked }));
-    let made = real(begin, start.cast());
+    let made = create(begin, start.cast());
     if let Some(blocked) = blocked {
         signals::unblock(blocked);
     }
@@ -91,4 +92,31 @@ unsafe extern "C" fn pthread_create(
         drop(unsafe { Box::from_raw(start) });
     }
     made
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const c_void,
+    function: Function,
+    argument: *mut c_void,
+) -> c_int {
+    let create = |function: Function, argument: *mut c_void| {
+        let missing = libc::EAGAIN;
+        libc_call!(c"pthread_create" as Create, missing, thread, attributes, function, argument)
+    };
+    start(function, argument, || says_mask(attributes), create)
+}
+
+/// C11's. Its function gives an `int`; as it is jumped to, that is between it and libc.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn thrd_create(
+    thread: *mut libc::pthread_t,
+    function: Function,
+    argument: *mut c_void,
+) -> c_int {
+    let create = |function: Function, argument: *mut c_void| {
+        libc_call!(c"thrd_create" as CreateC11, THRD_ERROR, thread, function, argument)
+    };
+    start(function, argument, || false, create)
 }

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <ucontext.h>
 
 #include "check.h"
@@ -64,6 +65,14 @@ static void *early(void *who) {
 static void *late(void *who) {
     file((int)(intptr_t)who);
     return who;
+}
+
+/* A thread of C11's, whose function gives an int, and one that ends itself. */
+static int standard(void *who) {
+    file((int)(intptr_t)who);
+    if ((intptr_t)who > 20)
+        thrd_exit(-(int)(intptr_t)who);
+    return -(int)(intptr_t)who;
 }
 
 static volatile sig_atomic_t codes[4], handled;
@@ -176,6 +185,13 @@ int main(int count, char **arguments) {
         void *told;
         CHECK(pthread_join(threads[i], &told) == 0);
         printf("thread %d: %ld\n", i, (long)(intptr_t)told);
+    }
+    for (intptr_t i = 0; i < 2; i++) {
+        thrd_t thread;
+        int told = 0;
+        CHECK(thrd_create(&thread, standard, (void *)(20 + i)) == thrd_success);
+        CHECK(thrd_join(thread, &told) == thrd_success);
+        printf("standard thread: %d\n", told);
     }
     SAY(openat, AT_FDCWD, "nothing", O_RDONLY, 0);
     SAY(mkdir, "directory", 0755);
