@@ -86,6 +86,18 @@ fn a_shim_of_pyenv_is_the_python_behind_it() {
 }
 
 #[test]
+fn r_is_the_program_behind_its_scripts() {
+    for program in ["R", "Rscript"] {
+        if on_path(program) {
+            let said = works(program);
+            assert!(said.contains("/bin/exec/R and "), "{said}");
+            // What only libR.so calls.
+            assert!(said.contains("patterns: glob"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_work_is_said_not_to() {
     if !on_path("gcc") {
         return;

@@ -197,6 +197,15 @@ fn java_uses_channels_maps_and_locks() {
 }
 
 #[test]
+fn r_reads_what_it_wrote() {
+    if there("R", &["/usr/bin/Rscript"]) {
+        let beside = run(&format!("Rscript --vanilla {}", ours("files.R")));
+        beside.assert_same();
+        beside.assert_served(30);
+    }
+}
+
+#[test]
 fn an_ordinary_user_makes_starts_and_stops_postgresql() {
     let setpriv = ["/usr/bin/setpriv", "/usr/lib/postgresql"];
     if !there("PostgreSQL", &setpriv) {

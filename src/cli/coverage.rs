@@ -18,6 +18,7 @@ use crate::libc_files::{Functions, Way};
 use crate::libraries::{Loaded, Search};
 use crate::program::{self, Executable};
 use crate::report::{code, failure};
+use crate::shim;
 
 /// Begins of the names of glibc's own libraries, whose calls to each other nobody sees.
 const GLIBC: [&str; 12] = [
@@ -208,7 +209,12 @@ fn file_name(path: &Path) -> String {
 
 /// The program and all libraries it needs, breadth first as they are loaded, without glibc's own.
 fn load(path: &Path, elf: Elf) -> (Vec<Loaded>, Vec<Missing>) {
-    let search = Search::new(elf.kind, std::env::var_os("LD_LIBRARY_PATH").as_deref());
+    let mut list = shim::library_path(path).unwrap_or_default().into_os_string();
+    if let Some(more) = std::env::var_os("LD_LIBRARY_PATH").filter(|more| !more.is_empty()) {
+        list.push(if list.is_empty() { "" } else { ":" });
+        list.push(more);
+    }
+    let search = Search::new(elf.kind, Some(&list));
     let (mut known, mut missing) = (HashSet::new(), Vec::new());
     let mut loaded = vec![Loaded { path: path.to_path_buf(), elf, loader: None }];
     let mut at = 0;

@@ -78,7 +78,7 @@ pub fn text(found: &Coverage) -> String {
     if let Some(program) = &found.run_by {
         let _ = writeln!(
             text,
-            "  a script, run by {}; the programs it starts are not looked at",
+            "  {} is what runs; the programs it starts are not looked at",
             program.display()
         );
     }

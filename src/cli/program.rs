@@ -1,5 +1,5 @@
 //! What is executed when a program is started by name: the file in `PATH`, for scripts the
-//! interpreter behind `#!`, for pyenv's shims what they start.
+//! interpreter behind `#!`, for pyenv's shims and R's script what they start.
 //!
 //! Not here: what is in the program.
 

@@ -1,5 +1,5 @@
-//! What pyenv's shims start: each is a script that hands its name to pyenv, which finds the
-//! program of the version that is chosen.
+//! What starts another program, and is known well enough to tell which: pyenv's shims, scripts that
+//! hand their name to pyenv, which finds the program of the version that is chosen; and R's.
 //!
 //! Not here: other scripts, whose programs nobody can tell without running them.
 
@@ -57,8 +57,37 @@ fn in_system(root: &Path, name: &OsStr) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(name)).filter(|path| path.exists()))
 }
 
-/// The program that a shim would start from the working directory `here`.
-pub fn behind(script: &Path, here: &Path) -> Option<PathBuf> {
+/// R's script is shorter.
+const R_BYTES: u64 = 65_536;
+/// Where it says what its home is, and what it executes there.
+const R_HOME: &str = "R_HOME_DIR=";
+const R_PROGRAM: &str = "bin/exec/R";
+
+/// What R's script executes, and for Rscript what the script beside it does.
+fn behind_r(program: &Path) -> Option<PathBuf> {
+    let script = match program.file_name()?.to_str()? {
+        "R" => program.to_path_buf(),
+        "Rscript" => program.with_file_name("R"),
+        _ => return None,
+    };
+    let length = std::fs::metadata(&script).ok()?.len();
+    let text = (length < R_BYTES).then(|| std::fs::read_to_string(&script))?.ok()?;
+    let home = text.lines().find_map(|line| line.strip_prefix(R_HOME))?;
+    Some(Path::new(home).join(R_PROGRAM)).filter(|path| path.is_file())
+}
+
+/// Where R's script has the linker look for libraries, for the program that it executes.
+pub fn library_path(program: &Path) -> Option<PathBuf> {
+    let home = program.to_str()?.strip_suffix(R_PROGRAM)?;
+    Some(Path::new(home).join("lib"))
+}
+
+/// The program that `program` would start from the working directory `here`, if it is one of those.
+pub fn behind(program: &Path, here: &Path) -> Option<PathBuf> {
+    behind_pyenv(program, here).or_else(|| behind_r(program))
+}
+
+fn behind_pyenv(script: &Path, here: &Path) -> Option<PathBuf> {
     let (root, name) = (root(script)?, script.file_name()?);
     chosen(&root, here).split(':').find_map(|version| match version {
         SYSTEM => in_system(&root, name),
@@ -68,7 +97,7 @@ pub fn behind(script: &Path, here: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::behind;
+    use super::{behind, library_path};
     use std::fs;
     use std::path::Path;
 
@@ -95,5 +124,21 @@ mod tests {
         let other = home.path().join("other");
         fs::write(&other, "#!/bin/sh\nexec python3\n").unwrap();
         assert_eq!(behind(&other, home.path()), None);
+    }
+
+    #[test]
+    fn r_is_found_by_what_its_script_says() {
+        let home = tempfile::tempdir().unwrap();
+        let (bin, r) = (home.path().join("bin"), home.path().join("lib/R"));
+        fs::create_dir_all(r.join("bin/exec")).unwrap();
+        fs::create_dir(&bin).unwrap();
+        fs::write(r.join("bin/exec/R"), "").unwrap();
+        fs::write(bin.join("R"), format!("#!/bin/sh\nR_HOME_DIR={}\n", r.display())).unwrap();
+        for name in ["R", "Rscript"] {
+            assert_eq!(behind(&bin.join(name), home.path()), Some(r.join("bin/exec/R")));
+        }
+        assert_eq!(library_path(&r.join("bin/exec/R")), Some(r.join("lib")));
+        fs::write(bin.join("R"), "#!/bin/sh\n").unwrap();
+        assert_eq!(behind(&bin.join("R"), home.path()), None);
     }
 }
