@@ -32,6 +32,8 @@ enum Flaw {
     LooksBefore,
     /// Who creates does not look whether the directory goes.
     NoRemoval,
+    /// Who has opened a file at rest goes by the memory that it had before the claim.
+    FindsBefore,
     /// Who closes a file goes by having recalled its open, also if the server has taken it.
     RecallsTooLate,
 }
@@ -46,6 +48,8 @@ struct Machine {
     other: AtomicU64,
     memory: AtomicU64,
     closing: AtomicU64,
+    /// How many the server knows to have the file open.
+    openers: AtomicU64,
     applied: std::sync::Mutex<Vec<u64>>,
 }
 
@@ -59,6 +63,7 @@ const MOVE: u64 = 1 << 8;
 const UNLINK: u64 = 2 << 8;
 const OPEN: u64 = 3 << 8;
 const REMOVE: u64 = 4 << 8;
+const OPEN_AT_REST: u64 = 5 << 8;
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(bytes.try_into().expect("a number"))
@@ -79,6 +84,7 @@ impl Machine {
             other: AtomicU64::new(0),
             memory: AtomicU64::new(1),
             closing: AtomicU64::new(0),
+            openers: AtomicU64::new(0),
             applied: std::sync::Mutex::default(),
         }
     }
@@ -142,6 +148,21 @@ impl Machine {
         self.commit(claim, OPEN)
     }
 
+    /// A client opens the file, whether it has its memory or is at rest, and uses the memory if it
+    /// finds some then; what it does not find it would ask for.
+    fn open_at_rest(&self) {
+        let before = self.memory.load(SeqCst);
+        let claim = self.table().claim(Key::opening(FILE), 1, 4, false).expect("two words");
+        if self.closing.load(SeqCst) != 0 || !self.commit(claim, OPEN_AT_REST) {
+            self.table().withdraw(claim);
+            return;
+        }
+        let found = if self.flaw == Flaw::FindsBefore { before } else { self.memory.load(SeqCst) };
+        if found != 0 {
+            assert_eq!(self.memory.load(SeqCst), found, "promise: it keeps what was found");
+        }
+    }
+
     /// A client opens the file, and gives it back: whether the server never heard of it.
     fn open_and_recall(&self, count: u64) -> bool {
         let claim = self.table().claim(Key::opening(FILE), 1, count, false).expect("two words");
@@ -154,7 +175,7 @@ impl Machine {
     fn take_memory(&self) {
         self.closing.store(1, SeqCst);
         let opened = self.flaw != Flaw::NoBar && self.table().revoke(Key::opening(FILE));
-        if !opened {
+        if !opened && self.openers.load(SeqCst) == 0 {
             self.memory.store(0, SeqCst);
         }
         self.closing.store(0, SeqCst);
@@ -210,6 +231,7 @@ impl Machine {
                 what if what & !0xff == OPEN => {
                     assert_eq!(self.memory.load(SeqCst), 1, "promise: it has its memory")
                 }
+                OPEN_AT_REST => self.openers.store(1, SeqCst),
                 UNLINK => self.name.store(0, SeqCst),
                 REMOVE => {}
                 what if what & MOVE != 0 => {
@@ -358,6 +380,26 @@ fn what_is_open_keeps_its_memory(flaw: Flaw) {
     });
 }
 
+/// Whoever has opened a file at rest keeps the memory that he finds, as the server gives it some
+/// for another and takes it again.
+fn what_was_at_rest_keeps_the_memory_that_is_found(flaw: Flaw) {
+    explore(flaw, |machine| {
+        let (one, other) = (machine.clone(), machine.clone());
+        let client = spawn(move || one.open_at_rest());
+        let server = spawn(move || {
+            other.take_memory();
+            other.round();
+            // Not the number that it had: nobody may use what is another's by then.
+            if other.memory.load(SeqCst) == 0 {
+                other.memory.store(2, SeqCst);
+            }
+            other.take_memory();
+        });
+        client.join().expect("joins");
+        server.join().expect("joins");
+    });
+}
+
 /// An open that is given back at once was never there, or the server applies it: never both.
 fn what_is_recalled_is_not_applied(flaw: Flaw) {
     explore(flaw, |machine| {
@@ -458,6 +500,17 @@ fn without_a_look_at_who_opens_it_loses_its_memory() {
 #[should_panic(expected = "promise:")]
 fn looked_at_before_the_claim_it_has_lost_its_memory() {
     what_is_open_keeps_its_memory(Flaw::LooksBefore);
+}
+
+#[test]
+fn a_file_that_was_opened_at_rest_keeps_the_memory_that_it_is_given() {
+    what_was_at_rest_keeps_the_memory_that_is_found(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "promise:")]
+fn found_before_the_claim_its_memory_is_another_ones() {
+    what_was_at_rest_keeps_the_memory_that_is_found(Flaw::FindsBefore);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use files::{WRITE, open};
 use process::Bench;
 use rustix::process::Signal;
-use terral_client::{Client, ErrorKind, Kind, OpenHow, RenameHow, access};
+use terral_client::{Client, ErrorKind, File, Kind, OpenHow, RenameHow, access};
 
 const READ: OpenHow = OpenHow { access: access::READ as u8, create: false, ..WRITE };
 const NEW: OpenHow = OpenHow { exclusive: true, ..WRITE };
@@ -275,6 +275,150 @@ fn a_closed_file_is_never_lost_to_who_is_just_opening_it() {
         }
     });
     assert_eq!(clients[0].status().expect("status").open, 0);
+}
+
+/// Makes files with their names as content, in a directory of their own, and waits until all of
+/// them have been closed for so long that they have lost their records.
+fn at_rest(client: &Client, directory: &str, count: usize) -> Vec<String> {
+    client.make_directory(directory.as_bytes(), 0o755).expect("makes");
+    let names: Vec<String> = (0..count).map(|at| format!("{directory}/f{at}")).collect();
+    for name in &names {
+        let file = open(client, name);
+        file.write(name.as_bytes()).expect("writes");
+        file.close();
+    }
+    wait_for_rest(client, &names);
+    names
+}
+
+fn wait_for_rest(client: &Client, names: &[String]) {
+    let rests =
+        |name: &String| client.safety(name.as_bytes()).is_ok_and(|safety| safety.memory_bytes == 0);
+    let begin = Instant::now();
+    while !names.iter().all(rests) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "they do not come to rest");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn read_on(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 10];
+    let count = file.read(&mut bytes).expect("reads");
+    bytes.truncate(count);
+    bytes
+}
+
+#[test]
+fn any_number_of_files_at_rest_is_opened_while_the_server_is_stopped() {
+    let bench = Bench::new();
+    let client = connect(&bench.instance());
+    // More than may linger at a time.
+    let names = at_rest(&client, "d", 10_000);
+    bench.while_stopped(|| {
+        for name in names.iter().chain(&names) {
+            let file = client.open(name.as_bytes(), READ).expect("opens");
+            let size = name.len() as u64;
+            assert_eq!((file.attributes().expect("known").size, file.size()), (size, size));
+            file.close();
+        }
+    });
+    assert_eq!(client.status().expect("status").open, 0);
+    let safety = client.safety(names[0].as_bytes()).expect("is there");
+    assert_eq!(safety.memory_bytes, 0, "the server never heard of it");
+    for name in names.iter().step_by(500) {
+        assert_eq!(content(&client, name), name.as_bytes());
+    }
+}
+
+#[test]
+fn what_was_opened_at_rest_is_read_whatever_becomes_of_its_name_and_of_the_server() {
+    let mut bench = Bench::new();
+    let (one, other) = (connect(&bench.instance()), connect(&bench.instance()));
+    let names = at_rest(&one, "d", 6);
+    let opened: Vec<File> =
+        names.iter().map(|name| one.open(name.as_bytes(), READ).expect("opens")).collect();
+    other.unlink(names[0].as_bytes()).expect("removes");
+    moves(&other, &names[1], &names[2]);
+    let file = open(&other, &names[3]);
+    file.write_at(b"D", 0).expect("writes");
+    file.close();
+    // Has them hear of everything, and take what memory they can.
+    other.status().expect("status");
+    std::thread::sleep(Duration::from_millis(1500));
+    bench.restart();
+    let inherited = other.adopt(opened[4].description(), opened[4].nonce()).expect("is open");
+    assert_eq!(read_on(&inherited), names[4].as_bytes(), "another process reads it");
+    opened[4].set_offset(0);
+    for (at, (file, name)) in opened.iter().zip(&names).enumerate() {
+        let expected = if at == 3 { name.replacen('d', "D", 1) } else { name.clone() };
+        assert_eq!(read_on(file), expected.as_bytes(), "{name}");
+    }
+    opened.iter().for_each(File::close);
+    wait_for_rest(&one, &names[2..]);
+    assert_eq!(one.status().expect("status").open, 0);
+}
+
+#[test]
+fn who_reads_what_was_at_rest_while_others_come_and_go_gets_all_of_it() {
+    let bench = Bench::new();
+    let clients = [connect(&bench.instance()), connect(&bench.instance())];
+    let names = at_rest(&clients[0], "d", 40);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for (client, pause) in clients.iter().zip([0, 7]) {
+            let names = &names;
+            scope.spawn(move || {
+                for round in 0..u64::MAX {
+                    for (at, name) in names.iter().enumerate() {
+                        // Some are opened only, some read at once, some a moment later.
+                        let file = client.open(name.as_bytes(), READ).expect("opens");
+                        match (at as u64 + round) % 4 {
+                            0 => {}
+                            1 => assert_eq!(read_on(&file), name.as_bytes()),
+                            _ => {
+                                std::thread::sleep(Duration::from_micros(pause * 10 + at as u64));
+                                assert_eq!(read_on(&file), name.as_bytes());
+                            }
+                        }
+                        file.close();
+                    }
+                    if begin.elapsed() > Duration::from_secs(5) {
+                        break;
+                    }
+                    // About as long as they linger, so that they lose their records meanwhile.
+                    std::thread::sleep(Duration::from_millis(960 + round * (11 + pause)));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_only_the_permanent_directory_has_is_opened_without_the_server_and_kept_for_who_has_it() {
+    let (home, backing) = (process::Home::new(), tempfile::tempdir().expect("room"));
+    for name in ["a", "b"] {
+        std::fs::write(backing.path().join(name), name.repeat(5000)).expect("writes");
+    }
+    let server = process::start_server(&home.instance(), Some(backing.path()));
+    let (one, other) = (connect(&home.instance()), connect(&home.instance()));
+    one.list(b"").expect("lists");
+    for name in [b"a", b"b"] {
+        one.stat(name).expect("is there");
+    }
+    server.signal(Signal::STOP);
+    let opened = [b"a", b"b"].map(|name| one.open(name, READ).expect("opens"));
+    server.signal(Signal::CONT);
+    other.unlink(b"a").expect("removes");
+    let begin = Instant::now();
+    while backing.path().join("a").exists() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it is not removed there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (file, name) in opened.iter().zip(["a", "b"]) {
+        let mut bytes = vec![0; 10_000];
+        assert_eq!(file.read(&mut bytes).expect("reads"), 5000);
+        assert_eq!(bytes[..5000], *name.repeat(5000).as_bytes());
+    }
 }
 
 /// As much as a file that is closed is packed into at once, and once more.

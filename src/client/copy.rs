@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
-use terral_format::ids::Owner;
+use terral_format::ids::{FileSlot, Ino, Owner};
 use terral_format::message::{FileRef, Request};
 use terral_format::size::{self, SizeWord};
 use terral_format::tables::{FileHeader, FileRecord};
@@ -34,7 +34,10 @@ static APPENDING: AtomicU16 = AtomicU16::new(0);
 
 /// An open file's place in shared memory, and how its writer is getting on.
 pub(crate) struct Chunks {
-    pub(crate) file: FileRef,
+    pub(crate) ino: Ino,
+    /// Of a file that was at rest when it was opened: [`FileSlot::RESTING`], until somebody needs
+    /// its record.
+    slot: AtomicU32,
     granted_to: std::sync::atomic::AtomicU64,
     ahead: AtomicU32,
     stage: AtomicU32,
@@ -63,27 +66,76 @@ enum Attempt {
     TicketLost,
 }
 
-fn stale(file: FileRef) -> Error {
-    Error::new(ErrorKind::BadHandle, format!("file {}", file.ino))
+fn stale(ino: Ino) -> Error {
+    Error::new(ErrorKind::BadHandle, format!("file {ino}"))
 }
 
 impl Chunks {
     pub(crate) fn new(file: FileRef) -> Self {
-        Chunks { file, granted_to: 0.into(), ahead: AtomicU32::new(1), stage: AtomicU32::new(1) }
+        let FileRef { ino, slot } = file;
+        let (slot, ahead, stage) = (slot.0.into(), AtomicU32::new(1), AtomicU32::new(1));
+        Chunks { ino, slot, granted_to: 0.into(), ahead, stage }
+    }
+
+    pub(crate) fn slot(&self) -> FileSlot {
+        FileSlot(self.slot.load(Ordering::Relaxed))
+    }
+
+    /// The file as requests say it: not at rest any more.
+    pub(crate) fn file(&self, connection: &Connection) -> Result<FileRef> {
+        let (ino, slot) = (self.ino, self.slot());
+        let slot = if slot == FileSlot::RESTING { self.rouse(connection)? } else { slot };
+        Ok(FileRef { ino, slot })
+    }
+
+    /// Finds the record of a file that was at rest, or has the server give it one. It stays as long
+    /// as the file is open: the open was committed before.
+    #[cold]
+    fn rouse(&self, connection: &Connection) -> Result<FileSlot> {
+        let ino = self.ino;
+        if self.slot() != FileSlot::RESTING {
+            return Err(stale(ino));
+        }
+        let own = |record: &FileRecord| record.ino.load(Ordering::SeqCst) == ino.0;
+        let find = || {
+            let slot = connection.memory.look(|table| table.find(ino))?.slot?;
+            connection.memory.record(slot).filter(|record| own(record)).map(|_| slot)
+        };
+        let file = FileRef { ino, slot: FileSlot::RESTING };
+        let request = Request::Stage { file, first: 0, count: 1 };
+        let asked = || connection.call(request).map(|_| find());
+        // The server may be just changing the table again.
+        let found = match find() {
+            Some(slot) => Some(slot),
+            None => asked()?.map_or_else(asked, |slot| Ok(Some(slot)))?,
+        };
+        let slot = found.ok_or_else(|| stale(ino))?;
+        self.slot.store(slot.0, Ordering::Relaxed);
+        Ok(slot)
     }
 
     pub(crate) fn header<'c>(&self, connection: &'c Connection) -> Result<&'c FileHeader> {
-        connection.memory.header(self.file.slot).ok_or_else(|| stale(self.file))
+        if let Some(header) = connection.memory.header(self.slot()) {
+            return Ok(header);
+        }
+        connection.memory.header(self.rouse(connection)?).ok_or_else(|| stale(self.ino))
     }
 
     /// The record, if it still is this file's.
     pub(crate) fn record<'c>(&self, connection: &'c Connection) -> Result<&'c FileRecord> {
-        let record = connection.memory.record(self.file.slot);
-        let own = record.filter(|record| record.ino.load(Ordering::SeqCst) == self.file.ino.0);
-        own.ok_or_else(|| stale(self.file))
+        let record = match connection.memory.record(self.slot()) {
+            Some(record) => Some(record),
+            None => connection.memory.record(self.rouse(connection)?),
+        };
+        let own = record.filter(|record| record.ino.load(Ordering::SeqCst) == self.ino.0);
+        own.ok_or_else(|| stale(self.ino))
     }
 
     pub(crate) fn size(&self, connection: &Connection) -> Result<u64> {
+        let resting = self.slot() == FileSlot::RESTING;
+        if let Some(now) = resting.then(|| connection.memory.attributes_of(self.ino)).flatten() {
+            return Ok(now.size);
+        }
         Ok(SizeWord::load(&self.header(connection)?.size).size())
     }
 
@@ -153,7 +205,7 @@ impl Chunks {
     }
 
     fn unblock(&self, connection: &Connection, index: u64, owner: Owner) -> Result<()> {
-        let (file, owner) = (self.file, owner.0);
+        let (file, owner) = (self.file(connection)?, owner.0);
         connection.call(Request::Unblock { file, index, owner }).map(drop)
     }
 
@@ -215,7 +267,8 @@ impl Chunks {
         let count = self.ahead.load(Ordering::Relaxed);
         let straight = index == self.granted_to.load(Ordering::Relaxed);
         let count = if straight { count } else { 1 };
-        connection.call(Request::Grant { file: self.file, first: index, count, pages })?;
+        let file = self.file(connection)?;
+        connection.call(Request::Grant { file, first: index, count, pages })?;
         self.granted_to.store(index + u64::from(count), Ordering::Relaxed);
         self.ahead.store((count * 2).min(AHEAD_MAX), Ordering::Relaxed);
         Ok(())
@@ -229,7 +282,7 @@ impl Chunks {
         if !near || !map::entry(&connection.memory, self.record(connection)?, granted).is_absent() {
             return Ok(());
         }
-        let (file, pages) = (self.file, CHUNK_PAGES);
+        let (file, pages) = (self.file(connection)?, CHUNK_PAGES);
         connection.tell(Request::Grant { file, first: granted, count: ahead, pages })?;
         self.granted_to.store(granted + u64::from(ahead), Ordering::Relaxed);
         self.ahead.store((ahead * 2).min(AHEAD_MAX), Ordering::Relaxed);
@@ -394,7 +447,7 @@ impl Chunks {
 
     fn stage(&self, connection: &Connection, first: u64) -> Result<()> {
         let count = self.stage.load(Ordering::Relaxed);
-        connection.call(Request::Stage { file: self.file, first, count })?;
+        connection.call(Request::Stage { file: self.file(connection)?, first, count })?;
         self.stage.store((count * 2).min(STAGE_MAX), Ordering::Relaxed);
         Ok(())
     }

@@ -293,7 +293,10 @@ impl Connection {
         let cuts = how.truncate && (!writes || set_id);
         let runs = (writes || how.truncate) && inode.is(flag::EXECUTED);
         let fits = match inode.kind {
-            Kind::File => !how.directory && self.is_in_memory(&inode, how.truncate),
+            Kind::File => {
+                let rests = inode.slot.is_none() && !writes;
+                !how.directory && (rests || self.is_in_memory(&inode, how.truncate))
+            }
             Kind::Directory => !writes && !how.create && !inode.is(flag::SPARE),
             Kind::Symlink | Kind::Fifo | Kind::Socket => false,
         };
@@ -322,5 +325,6 @@ impl Connection {
 }
 
 fn file_of(inode: &Inode) -> FileRef {
-    FileRef { ino: inode.ino, slot: inode.slot.unwrap_or(FileSlot(u32::MAX)) }
+    let none = if inode.kind == Kind::File { FileSlot::RESTING } else { FileSlot::NONE };
+    FileRef { ino: inode.ino, slot: inode.slot.unwrap_or(none) }
 }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use terral_format::deferred::{Key, Recallable};
 use terral_format::geometry::FILE_BYTES_MAX;
-use terral_format::ids::{DescriptionSlot, Ino};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
 use terral_format::message::{
     Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
@@ -92,12 +92,12 @@ impl File {
 
     /// Inode number.
     pub fn ino(&self) -> Ino {
-        self.chunks.file.ino
+        self.chunks.ino
     }
 
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        self.chunks.file.slot.0 == u32::MAX && !self.is_link()
+        self.chunks.slot() == FileSlot::NONE && !self.is_link()
     }
 
     /// Whether it is a symbolic link itself.
@@ -154,7 +154,7 @@ impl File {
         if !gives_rights(mode.into()) || acting().person.is_root() || bytes == 0 {
             return Ok(());
         }
-        self.done(Request::DropSetId(self.chunks.file))
+        self.done(Request::DropSetId(self.file()?))
     }
 
     /// Before bytes are written beyond the end: what they leave out is a hole.
@@ -301,7 +301,8 @@ impl File {
     /// Where it is now, relative to the root, by its first name; `None` if it has none any more.
     pub fn path(&self) -> Option<Vec<u8>> {
         let memory = &self.connection.memory;
-        let asked = || self.connection.call(Request::Stat(self.target())).is_ok();
+        let asked =
+            || self.target().is_ok_and(|of| self.connection.call(Request::Stat(of)).is_ok());
         // Those of directories are looked at one by one.
         if !self.is_directory() && memory.deferred().is_any_name_pending() && !asked() {
             return None;
@@ -325,7 +326,7 @@ impl File {
     /// looked at is given as its number, see [`crate::Opened`].
     pub(crate) fn open_again(&self, how: OpenHow) -> Result<std::result::Result<File, Ino>> {
         self.words()?;
-        let file = self.chunks.file;
+        let file = self.file()?;
         match self.connection.call(Request::Reopen { file, how })? {
             Reply::Opened { description, nonce, file } => {
                 Ok(Ok(File::new(self.connection.clone(), description, nonce, file, None)))
@@ -364,7 +365,7 @@ impl File {
         if let Some(attributes) = self.connection.memory.attributes_of(self.ino()) {
             return Ok(attributes);
         }
-        match self.connection.call(Request::Stat(self.target()))? {
+        match self.connection.call(Request::Stat(self.target()?))? {
             Reply::Attributes(attributes) => Ok(attributes),
             _ => Err(unexpected()),
         }
@@ -390,8 +391,12 @@ impl File {
         }
     }
 
-    fn target(&self) -> Target<'static> {
-        Target::File(self.chunks.file)
+    fn file(&self) -> Result<FileRef> {
+        self.chunks.file(&self.connection)
+    }
+
+    fn target(&self) -> Result<Target<'static>> {
+        self.file().map(Target::File)
     }
 
     fn done(&self, request: Request<'_>) -> Result<()> {
@@ -404,16 +409,16 @@ impl File {
     /// Changes attributes.
     pub fn change(&self, change: Change) -> Result<()> {
         self.words()?;
-        if !self.is_directory() && self.connection.change_deferred(self.chunks.file, change) {
+        if !self.is_directory() && self.connection.change_deferred(self.file()?, change) {
             return Ok(());
         }
-        self.done(Request::Change { target: self.target(), change })
+        self.done(Request::Change { target: self.target()?, change })
     }
 
     /// Makes the file `size` bytes long.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.words_for(access::WRITE)?;
-        self.done(Request::Truncate { target: self.target(), size })
+        self.done(Request::Truncate { target: self.target()?, size })
     }
 
     /// Makes the file longer, as if the new bytes had been given memory.
@@ -428,13 +433,13 @@ impl File {
     /// Gives the file, which may have none, a name.
     pub fn link(&self, path: &[u8]) -> Result<()> {
         self.words()?;
-        self.done(Request::Link { target: self.target(), path })
+        self.done(Request::Link { target: self.target()?, path })
     }
 
     /// Returns when the file is as safe as the durability of its container promises.
     pub fn sync(&self) -> Result<()> {
         self.words()?;
-        if self.is_directory() { Ok(()) } else { self.done(Request::Sync(self.chunks.file)) }
+        if self.is_directory() { Ok(()) } else { self.done(Request::Sync(self.file()?)) }
     }
 
     /// The name for the copy of a program that is to be executed by this path.
@@ -449,7 +454,7 @@ impl File {
     /// [`ErrorKind::TextBusy`] if somebody may write into it.
     pub fn execute(&self, copy: Option<u32>) -> Result<()> {
         self.words_for(access::READ)?;
-        self.done(Request::Execute { file: self.chunks.file, copy })
+        self.done(Request::Execute { file: self.file()?, copy })
     }
 
     /// Takes a lock, changes one that is held there, or gives it back. Waits, if asked to, while
@@ -524,19 +529,19 @@ impl File {
     /// An extended attribute; see [`crate::Client::xattr`].
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         self.words()?;
-        self.connection.xattr(self.target(), name)
+        self.connection.xattr(self.target()?, name)
     }
 
     /// Names of the extended attributes, in order.
     pub fn xattrs(&self) -> Result<Vec<Vec<u8>>> {
         self.words()?;
-        self.connection.xattrs(self.target())
+        self.connection.xattrs(self.target()?)
     }
 
     /// Sets an extended attribute, or removes it.
     pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Result<()> {
         self.words()?;
-        self.connection.set_xattr(self.target(), name, value, how)
+        self.connection.set_xattr(self.target()?, name, value, how)
     }
 
     /// Tells the server that a descriptor of the description is closed (for one opened with

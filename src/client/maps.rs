@@ -77,7 +77,7 @@ impl Chunks {
             let entry = map::entry(&connection.memory, self.record(connection)?, first);
             if !is_fit(entry, how) {
                 let count = (end.div_ceil(CHUNK_BYTES) - first).min(ASKED) as u32;
-                let (file, stores) = (self.file, how.stores());
+                let (file, stores) = (self.file(connection)?, how.stores());
                 self.ask_to_map(connection, Request::Map { file, first, count, stores })?;
                 continue;
             }

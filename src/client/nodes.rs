@@ -43,7 +43,7 @@ impl File {
 
 /// Something without a record in shared memory, by its number.
 fn by_number(ino: Ino) -> Target<'static> {
-    Target::File(FileRef { ino, slot: FileSlot(u32::MAX) })
+    Target::File(FileRef { ino, slot: FileSlot::NONE })
 }
 
 impl Connection {

@@ -55,6 +55,13 @@ id!(
     ContainerId(u64)
 );
 
+impl FileSlot {
+    /// What is no file, and has no record ever.
+    pub const NONE: FileSlot = FileSlot(u32::MAX);
+    /// A file that was opened at rest: closed for long, it had no record then. Who needs one asks.
+    pub const RESTING: FileSlot = FileSlot(u32::MAX - 1);
+}
+
 /// The root directory.
 pub const ROOT: Ino = Ino(1);
 

@@ -313,7 +313,8 @@ pub enum Request<'a> {
         /// Pages of the first that are needed now: a new file may get a small chunk for few.
         pages: u32,
     },
-    /// Bring chunks from the backing for reading.
+    /// Bring chunks from the backing for reading; a file at rest ([`FileSlot::RESTING`]) just gets
+    /// its record.
     Stage {
         /// Which file.
         file: FileRef,
@@ -748,7 +749,7 @@ pub enum Reply {
         description: DescriptionSlot,
         /// What descriptors of it carry.
         nonce: u32,
-        /// The file. For a directory, its ino with slot `u32::MAX`.
+        /// The file. For a directory, its ino with slot [`FileSlot::NONE`].
         file: FileRef,
     },
     /// Files in hand.

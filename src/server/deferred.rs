@@ -266,12 +266,14 @@ impl State {
         // One that was opened already is applied once more after a server died.
         let ours = self.hands.has(session, description, nonce);
         let Some(inode) = self.names.inode(ino).filter(|_| ours) else { return };
-        let file = inode.slot.filter(|_| inode.kind == Kind::File);
-        if file.is_none() && !inode.is_directory() {
+        let (file, writes) = (inode.kind == Kind::File, u64::from(how) & access::WRITE != 0);
+        // One at rest may only be read; it gets its record when that is needed.
+        let fits = if file { inode.slot.is_some() || !writes } else { inode.is_directory() };
+        if !fits {
             return;
         }
         self.record(Record::Opened { description, nonce, ino, access: how, session });
-        if let (Some(slot), true) = (file, u64::from(how) & access::WRITE != 0) {
+        if let (Some(slot), true) = (inode.slot, file && writes) {
             self.owe(ino);
             self.install_first(session, FileRef { ino, slot });
         }

@@ -1,7 +1,7 @@
 //! From paths to inodes. A name not yet known is looked for in the backing, and adopted.
 
 use terral_format::geometry::{NAME_MAX, PATH_MAX};
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::message::{FileRef, Kind, Name, Target};
 use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
@@ -139,7 +139,7 @@ impl State {
     pub fn target(&mut self, target: &Target<'_>) -> Result<Ino> {
         match target {
             Target::Path(path) => self.resolve(path),
-            Target::File(file) if file.slot.0 == u32::MAX => {
+            Target::File(file) if file.slot == FileSlot::NONE => {
                 let inode = self.names.inode(file.ino).filter(|inode| inode.kind != Kind::File);
                 let stale = || Error::new(ErrorKind::BadHandle, format!("inode {}", file.ino));
                 inode.map(|_| file.ino).ok_or_else(stale)

@@ -119,7 +119,7 @@ impl State {
         }
         let slot = match inode.kind {
             Kind::File => self.attach(ino)?,
-            _ => FileSlot(u32::MAX),
+            _ => FileSlot::NONE,
         };
         let file = FileRef { ino, slot };
         if how.truncate {

@@ -9,7 +9,7 @@ use terral_format::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES,
 };
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
-use terral_format::message::{Attributes, FileRef};
+use terral_format::message::{Attributes, FileRef, Kind};
 use terral_format::names::{Inode, flag};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
@@ -59,6 +59,18 @@ impl State {
         }
         self.record(Record::Attached { ino, slot });
         Ok(slot)
+    }
+
+    /// Gives a file that somebody has open its record.
+    fn rouse(&mut self, ino: Ino) -> Result<()> {
+        let closed = || Error::new(ErrorKind::BadHandle, format!("file {ino}"));
+        if self.names.openers(ino).all == 0 {
+            return Err(closed());
+        }
+        let file = self.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+        file.ok_or_else(closed)?;
+        self.log.reserve()?;
+        self.attach(ino).map(drop)
     }
 
     /// Takes the record of a closed file without chunks back, once the log says so; not if somebody
@@ -188,8 +200,12 @@ impl State {
         index * CHUNK_BYTES < backed
     }
 
-    /// Brings chunks `first..first + count` of a file from the backing.
+    /// Brings chunks `first..first + count` of a file from the backing; one that was opened at rest
+    /// just gets its record.
     pub fn stage(&mut self, file: FileRef, first: u64, count: u32) -> Result<()> {
+        if file.slot == FileSlot::RESTING {
+            return self.rouse(file.ino);
+        }
         self.open_file(file)?;
         if first > FILE_BYTES_MAX / CHUNK_BYTES {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
@@ -213,7 +229,14 @@ impl State {
     pub fn keep_for_openers(&mut self, ino: Ino) -> Result<()> {
         let Some(inode) = self.names.inode(ino) else { return Ok(()) };
         let open = self.names.openers(ino).all > 0 && inode.links < 2;
-        let (Some(slot), true) = (inode.slot, open) else { return Ok(()) };
+        let slot = match inode.slot {
+            // What else it has does not go with its name.
+            None if open && inode.kind == Kind::File && inode.backed_bytes > 0 => {
+                Some(self.attach(ino)?)
+            }
+            slot => slot,
+        };
+        let (Some(slot), true) = (slot, open) else { return Ok(()) };
         let file = FileRef { ino, slot };
         let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
         let bound = u64::from(self.began.geometry.arena_pages()) * PAGE_BYTES as u64;
