@@ -61,16 +61,14 @@ impl State {
         Ok(slot)
     }
 
-    /// Gives a file that somebody has open its record.
+    /// Gives a file that somebody has opened at rest its record. His open may wait, as all that is
+    /// about a file whose name cannot go just now does.
     fn rouse(&mut self, ino: Ino) -> Result<()> {
-        let closed = || Error::new(ErrorKind::BadHandle, format!("file {ino}"));
-        if self.names.openers(ino).all == 0 {
-            return Err(closed());
-        }
-        let file = self.names.inode(ino).filter(|inode| inode.kind == Kind::File);
-        file.ok_or_else(closed)?;
+        let missing = || Error::new(ErrorKind::BadHandle, format!("file {ino}"));
+        self.names.inode(ino).filter(|inode| inode.kind == Kind::File).ok_or_else(missing)?;
         self.log.reserve()?;
-        self.attach(ino).map(drop)
+        self.attach(ino)?;
+        if self.names.openers(ino).all == 0 { self.linger(ino) } else { Ok(()) }
     }
 
     /// Takes the record of a closed file without chunks back, once the log says so; not if somebody
