@@ -10,7 +10,7 @@ use terral_format::message::Request;
 use terral_format::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::{now_s, random};
+use crate::world::World;
 
 /// Most capabilities one session may present.
 const PRESENTED_MAX: usize = 4096;
@@ -87,9 +87,9 @@ impl Authz {
     }
 
     /// A capability for everything in the root container, for whom the credential names.
-    pub fn issue(&self, credential: &Credential) -> Result<Capability> {
+    pub fn issue(&self, world: &dyn World, credential: &Credential) -> Result<Capability> {
         let expires_s = credential.issued_s.saturating_add(credential.lifetime_s);
-        if now_s() >= expires_s {
+        if world.wall_s() >= expires_s {
             return Err(Error::new(ErrorKind::Unauthorized, "credential: expired"));
         }
         let grant = Grant {
@@ -98,7 +98,7 @@ impl Authz {
             principal: credential.principal,
             epoch: self.epoch,
             expires_s,
-            serial: u64::from_le_bytes(random()?),
+            serial: world.random()? as u64,
         };
         Capability::issue(&self.key, grant)
     }
@@ -107,8 +107,8 @@ impl Authz {
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if it is forged, expired or of a revoked epoch.
-    pub fn verify(&self, capability: &Capability, person: Arc<Person>) -> Result<Good> {
-        let rights = capability.verify(&self.key, now_s())?;
+    pub fn verify(&self, now_s: u64, capability: &Capability, person: Arc<Person>) -> Result<Good> {
+        let rights = capability.verify(&self.key, now_s)?;
         let grant = &capability.grant;
         if grant.container != ROOT_CONTAINER || grant.epoch != self.epoch {
             return Err(Error::new(
@@ -139,6 +139,7 @@ impl Authz {
     /// [`ErrorKind::Denied`] if the capability does not allow it.
     pub fn check(
         &self,
+        now_s: u64,
         presented: &Presented,
         handle: u32,
         request: &Request<'_>,
@@ -148,7 +149,7 @@ impl Authz {
             Some(verified) if verified.good.epoch == self.epoch => verified,
             _ => return refuse("capability: none was presented"),
         };
-        if verified.ended || now_s() >= verified.good.rights.expires_s {
+        if verified.ended || now_s >= verified.good.rights.expires_s {
             return refuse("capability: expired");
         }
         if verified.good.rights.operations.contain(request.needs()) {
@@ -177,23 +178,46 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Authz, Good, Presented};
+    use crate::world::{Tick, World};
+    use terral_format::Result;
     use terral_format::capability::{
         Capability, Caveat, Credential, Key, Operations, Principal, Rights,
     };
     use terral_format::message::Request;
     use terral_format::person::Person;
 
+    const NOW_S: u64 = 1_000_000;
+
+    /// Time stands still, and chance is none.
+    struct Still;
+
+    impl World for Still {
+        fn now(&self) -> Tick {
+            Tick(0)
+        }
+
+        fn wall_ns(&self) -> u64 {
+            NOW_S * 1_000_000_000
+        }
+
+        fn random(&self) -> Result<u128> {
+            Ok(4)
+        }
+
+        fn give_way(&self) {}
+    }
+
     fn credential() -> Credential {
         Credential {
             secret: [0; 32],
             principal: Principal::User(1),
-            issued_s: crate::authn::now_s(),
+            issued_s: NOW_S,
             lifetime_s: 60,
         }
     }
 
     fn present(authz: &Authz, presented: &mut Presented, capability: &Capability) -> Option<u32> {
-        let good = authz.verify(capability, Default::default()).ok()?;
+        let good = authz.verify(NOW_S, capability, Default::default()).ok()?;
         let handle = authz.handle(presented).ok()?;
         presented.insert(handle, good);
         Some(handle)
@@ -203,17 +227,17 @@ mod tests {
     fn a_forged_stale_or_narrow_capability_is_refused() {
         let (authz, other) = (Authz::new(Key([1; 32])), Authz::new(Key([2; 32])));
         let mut presented = Presented::default();
-        let own = authz.issue(&credential()).expect("issues");
+        let own = authz.issue(&Still, &credential()).expect("issues");
         let handle = present(&authz, &mut presented, &own).expect("is good");
-        assert!(authz.check(&presented, handle, &Request::Unlink(b"x")).is_ok());
-        assert!(authz.check(&presented, handle + 1, &Request::Unlink(b"x")).is_err());
-        assert!(authz.check(&presented, 0, &Request::Status).is_err());
+        assert!(authz.check(NOW_S, &presented, handle, &Request::Unlink(b"x")).is_ok());
+        assert!(authz.check(NOW_S, &presented, handle + 1, &Request::Unlink(b"x")).is_err());
+        assert!(authz.check(NOW_S, &presented, 0, &Request::Status).is_err());
 
-        let forged: Capability = other.issue(&credential()).expect("issues");
+        let forged: Capability = other.issue(&Still, &credential()).expect("issues");
         assert!(present(&authz, &mut presented, &forged).is_none());
         let narrow = own.attenuate(Caveat::Only(Operations::READ)).expect("narrows");
         let handle = present(&authz, &mut presented, &narrow).expect("is good");
-        assert!(authz.check(&presented, handle, &Request::Unlink(b"x")).is_err());
+        assert!(authz.check(NOW_S, &presented, handle, &Request::Unlink(b"x")).is_err());
         assert!(authz.covers(&presented, handle, Operations::REMOVE).is_none());
         assert!(authz.covers(&presented, handle, Operations::READ).is_some());
         let expired = own.attenuate(Caveat::Until(1)).expect("narrows");
@@ -229,7 +253,7 @@ mod tests {
             person: Arc::new(Person { user: 7, ..Person::default() }),
         };
         presented.insert(1, until(10));
-        assert!(authz.check(&presented, 1, &Request::Unlink(b"x")).is_err());
+        assert!(authz.check(NOW_S, &presented, 1, &Request::Unlink(b"x")).is_err());
         let who = authz.covers(&presented, 1, Operations::REMOVE).expect("committed in time");
         assert_eq!(who.user, 7);
         assert_eq!((presented.find(&until(10)), presented.find(&until(11))), (Some(1), None));

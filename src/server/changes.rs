@@ -12,7 +12,6 @@ use terral_format::message::{Attributes, Change, Kind};
 use terral_format::names::{Inode, flag, index_of};
 use terral_format::record::{Fingerprint, NameOperation};
 
-use crate::authn;
 use crate::names::{Names, is_known};
 
 /// A name: where, and what it is called.
@@ -75,7 +74,7 @@ impl Names {
 
     /// What root's server makes there is root's: somebody else's is given to him.
     fn owe_owner(&mut self, path: Vec<u8>, new: &Attributes) {
-        let own = (authn::user(), authn::group());
+        let own = self.own;
         if own.0 != 0 || own == (new.uid, new.gid) {
             return;
         }
@@ -111,8 +110,8 @@ impl Names {
             kind: Kind::File,
             mode: 0,
             links: 0,
-            uid: authn::user(),
-            gid: authn::group(),
+            uid: self.own.0,
+            gid: self.own.1,
             size: 0,
             accessed_ns: 0,
             modified_ns: 0,

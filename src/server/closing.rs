@@ -2,7 +2,6 @@
 //! just opening them without the server's knowing yet.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use terral_format::Result;
 use terral_format::deferred::Key;
@@ -12,6 +11,7 @@ use terral_format::names::index_of;
 
 use crate::lingering::LINGER;
 use crate::state::State;
+use crate::world::Tick;
 
 /// What those that were closed just now may keep: this part of the memory, and no more than so many
 /// bytes.
@@ -22,7 +22,8 @@ impl State {
     pub(crate) fn linger(&mut self, ino: Ino) -> Result<()> {
         let slot = self.names.inode(ino).and_then(|inode| inode.slot);
         let entries = slot.map(|slot| self.ram.entries(slot)).unwrap_or_default();
-        self.lingering.closed(ino, entries.iter().map(|(_, entry)| entry.pages()).sum());
+        let pages = entries.iter().map(|(_, entry)| entry.pages()).sum();
+        self.lingering.closed(ino, pages, self.world.now());
         self.settle_lingering()
     }
 
@@ -30,15 +31,15 @@ impl State {
     pub(crate) fn settle_lingering(&mut self) -> Result<()> {
         let all = u64::from(self.began.geometry.arena_pages());
         let most = (all / MEMORY_MAX.0).min(MEMORY_MAX.1 / PAGE_BYTES as u64);
-        self.settle_beyond(most, Instant::now())
+        self.settle_beyond(most, self.world.now())
     }
 
     /// Takes the memory of all of them.
     pub(crate) fn settle_all_lingering(&mut self) -> Result<()> {
-        self.settle_beyond(u64::MAX, Instant::now() + LINGER)
+        self.settle_beyond(u64::MAX, self.world.now() + LINGER)
     }
 
-    fn settle_beyond(&mut self, most_pages: u64, now: Instant) -> Result<()> {
+    fn settle_beyond(&mut self, most_pages: u64, now: Tick) -> Result<()> {
         while let Some(ino) = self.lingering.next(most_pages, now) {
             self.take_memory(ino)?;
         }

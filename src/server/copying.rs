@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
@@ -145,7 +144,7 @@ impl State {
     /// restart, and after a failure. Where the backing cannot say, the file waits, and what is to
     /// happen to its name; see [`State::is_unsure`].
     pub(crate) fn find_published(&mut self) {
-        if self.debts.unsure_until().is_some_and(|until| until > Instant::now()) {
+        if self.debts.unsure_until().is_some_and(|until| until > self.world.now()) {
             return;
         }
         let announced: Vec<Ino> = self.names.publishing().keys().copied().collect();
@@ -154,10 +153,10 @@ impl State {
             if let Err(error) = self.find_published_of(ino) {
                 unsure = true;
                 self.owe(ino);
-                self.debts.failed(ino, error.to_string());
+                self.debts.failed(ino, error.to_string(), self.world.now());
             }
         }
-        self.debts.are_unsure(unsure);
+        self.debts.are_unsure(unsure, self.world.now());
     }
 
     /// The same for one file.

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use terral_format::Result;
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::Drain;
 use terral_store::backing::{Backing, Staged};
+
+use crate::world::Tick;
 
 /// A new debt waits so long, and while clients go on changing names up to the longer one: what is
 /// removed, renamed or written again meanwhile costs the backing nothing, and the drain does not
@@ -55,9 +57,9 @@ impl Version {
 /// What the backing is owed of one file.
 pub struct Debt {
     /// Since when.
-    pub since: Instant,
+    pub since: Tick,
     /// Not before then.
-    next_pass: Instant,
+    next_pass: Tick,
     /// It was never looked at.
     young: bool,
     /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
@@ -75,13 +77,13 @@ pub struct Debt {
 pub struct Debts {
     files: FxHashMap<Ino, Debt>,
     /// Those that were never looked at, in order, among others that are so no more.
-    young: VecDeque<(Instant, Ino)>,
+    young: VecDeque<(Tick, Ino)>,
     /// So many there were when the others were last dropped.
     were_young: usize,
     /// The others that are not being drained, by when they may be.
-    queue: BTreeSet<(Instant, Ino)>,
+    queue: BTreeSet<(Tick, Ino)>,
     /// When clients last changed names.
-    changed: Option<Instant>,
+    changed: Option<Tick>,
     /// Sums for display.
     pub shown: Drain,
     /// Something was brought to the backing that it has not yet said is safe.
@@ -91,11 +93,11 @@ pub struct Debts {
     /// Somebody waits for the memory that a paid debt frees.
     pub pressed: bool,
     /// Why name operations stand still, and until when.
-    pub names_failure: Option<(String, Instant, Duration)>,
+    pub names_failure: Option<(String, Tick, Duration)>,
     /// What became of some versions is not known: when that is looked at again, and the next pause.
-    unsure: Option<(Instant, Duration)>,
+    unsure: Option<(Tick, Duration)>,
     /// The name operations' debt is this old.
-    pub names_since: Option<Instant>,
+    pub names_since: Option<Tick>,
     /// It was said that the backing takes no extended attributes.
     pub no_xattrs: bool,
     recent: VecDeque<String>,
@@ -104,7 +106,7 @@ pub struct Debts {
 impl Debts {
     /// The backing is owed something of this file from now on, if it was not before. Gives the
     /// debt.
-    pub fn owe(&mut self, ino: Ino) -> &mut Debt {
+    pub fn owe(&mut self, ino: Ino, now: Tick) -> &mut Debt {
         self.shown.settled = false;
         if self.young.len() > 2 * self.were_young + YOUNG_MIN {
             let mut young = std::mem::take(&mut self.young);
@@ -113,11 +115,10 @@ impl Debts {
         }
         let young = &mut self.young;
         self.files.entry(ino).or_insert_with(|| {
-            let since = Instant::now();
-            young.push_back((since, ino));
+            young.push_back((now, ino));
             Debt {
-                since,
-                next_pass: since + LINGER.0,
+                since: now,
+                next_pass: now + LINGER.0,
                 young: true,
                 draining: false,
                 version: None,
@@ -128,12 +129,12 @@ impl Debts {
     }
 
     /// Clients changed names just now.
-    pub fn names_changed(&mut self) {
-        self.changed = Some(Instant::now());
+    pub fn names_changed(&mut self, now: Tick) {
+        self.changed = Some(now);
     }
 
     /// When a new debt may be paid.
-    fn patience(&self, since: Instant) -> Instant {
+    fn patience(&self, since: Tick) -> Tick {
         if self.sync_wanted || self.pressed {
             return since;
         }
@@ -142,7 +143,7 @@ impl Debts {
     }
 
     /// A file's debt may be paid from `at` on.
-    pub fn not_before(&mut self, ino: Ino, at: Instant) {
+    pub fn not_before(&mut self, ino: Ino, at: Tick) {
         let Some(debt) = self.files.get_mut(&ino) else { return };
         if !std::mem::take(&mut debt.young) {
             self.queue.remove(&(debt.next_pass, ino));
@@ -152,7 +153,7 @@ impl Debts {
         self.forget_old();
     }
 
-    fn is_young(&self, (since, ino): &(Instant, Ino)) -> bool {
+    fn is_young(&self, (since, ino): &(Tick, Ino)) -> bool {
         self.files.get(ino).is_some_and(|debt| debt.young && debt.since == *since)
     }
 
@@ -164,8 +165,7 @@ impl Debts {
     }
 
     /// All debts may be paid now.
-    pub fn hasten(&mut self) {
-        let now = Instant::now();
+    pub fn hasten(&mut self, now: Tick) {
         let young = self.young.iter().filter(|debt| self.is_young(debt));
         let later = self.queue.range((now, Ino(u64::MAX))..).chain(young);
         let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
@@ -174,13 +174,13 @@ impl Debts {
 
     /// When the name operations that are owed may be done: with the first file, whose directory
     /// they may make.
-    pub fn names_due(&self, now: Instant) -> Instant {
+    pub fn names_due(&self, now: Tick) -> Tick {
         let due = self.patience(self.names_since.unwrap_or(now));
         self.first_due().map_or(due, |first| first.min(due))
     }
 
     /// When the first file's debt may be paid.
-    pub fn first_due(&self) -> Option<Instant> {
+    pub fn first_due(&self) -> Option<Tick> {
         let young = self.young.front().map(|(since, _)| self.patience(*since));
         self.queue.first().map(|(at, _)| *at).into_iter().chain(young).min()
     }
@@ -216,7 +216,7 @@ impl Debts {
     }
 
     /// When a file's debt may be paid.
-    pub fn due(&self, ino: Ino) -> Option<Instant> {
+    pub fn due(&self, ino: Ino) -> Option<Tick> {
         self.files.get(&ino).map(|debt| debt.next_pass)
     }
 
@@ -227,7 +227,7 @@ impl Debts {
 
     /// The debt that may be paid now; without one, `wake` becomes no later than when there is.
     /// Whoever takes it says when its turn is next.
-    pub fn next_due(&mut self, now: Instant, wake: &mut Option<Instant>) -> Option<Ino> {
+    pub fn next_due(&mut self, now: Tick, wake: &mut Option<Tick>) -> Option<Ino> {
         let due = self.first_due()?;
         if due > now {
             *wake = Some(wake.map_or(due, |wake| wake.min(due)));
@@ -244,9 +244,9 @@ impl Debts {
     }
 
     /// Something went wrong with a file: it is tried again after a pause that grows.
-    pub fn failed(&mut self, ino: Ino, why: String) {
+    pub fn failed(&mut self, ino: Ino, why: String, now: Tick) {
         if let Some(debt) = self.files.get_mut(&ino) {
-            let next = Instant::now() + debt.pause;
+            let next = now + debt.pause;
             debt.pause = (debt.pause * 2).min(PAUSE.1);
             debt.failure = Some(why);
             self.not_before(ino, next);
@@ -254,16 +254,16 @@ impl Debts {
     }
 
     /// There is so much to bring of a file that it need not wait for its turn.
-    pub fn hurry(&mut self, ino: Ino) {
+    pub fn hurry(&mut self, ino: Ino, now: Tick) {
         if self.files.get(&ino).is_some_and(|debt| debt.failure.is_none() && !debt.draining) {
-            self.not_before(ino, Instant::now());
+            self.not_before(ino, now);
         }
     }
 
     /// The same for one that was not looked at yet.
-    pub fn hurry_new(&mut self, ino: Ino) {
+    pub fn hurry_new(&mut self, ino: Ino, now: Tick) {
         if self.files.get(&ino).is_some_and(|debt| debt.young) {
-            self.hurry(ino);
+            self.hurry(ino, now);
         }
     }
 
@@ -276,21 +276,21 @@ impl Debts {
     }
 
     /// A name operation failed. Gives when it may be tried again.
-    pub fn names_failed(&mut self, why: String) -> Instant {
+    pub fn names_failed(&mut self, why: String, now: Tick) -> Tick {
         let pause = self.names_failure.as_ref().map_or(PAUSE.0, |(.., p)| (*p * 2).min(PAUSE.1));
-        let until = Instant::now() + pause;
+        let until = now + pause;
         self.names_failure = Some((why, until, pause));
         until
     }
 
     /// Whether it is not known what became of some versions.
-    pub fn are_unsure(&mut self, unsure: bool) {
+    pub fn are_unsure(&mut self, unsure: bool, now: Tick) {
         let pause = self.unsure.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
-        self.unsure = unsure.then(|| (Instant::now() + pause, pause));
+        self.unsure = unsure.then(|| (now + pause, pause));
     }
 
     /// When that is looked at again.
-    pub fn unsure_until(&self) -> Option<Instant> {
+    pub fn unsure_until(&self) -> Option<Tick> {
         self.unsure.map(|(until, _)| until)
     }
 
@@ -303,11 +303,11 @@ impl Debts {
     }
 
     /// Everything for display but bytes and names owed.
-    pub fn status(&self) -> Drain {
+    pub fn status(&self, now: Tick) -> Drain {
         let mut drain = self.shown.clone();
         drain.owed_files = self.files.len() as u64;
         let ages = self.files.values().map(|debt| debt.since).chain(self.names_since);
-        drain.oldest_ms = ages.min().map_or(0, |since| since.elapsed().as_millis() as u64);
+        drain.oldest_ms = ages.min().map_or(0, |since| now.since(since).as_millis() as u64);
         let failures = self.files.values().filter_map(|debt| debt.failure.clone());
         let names = self.names_failure.iter().map(|(why, ..)| why.clone());
         let short = |why: String| why.chars().take(SHOWN_CHARACTERS).collect();

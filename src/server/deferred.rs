@@ -14,7 +14,6 @@ use terral_format::tables::access;
 use terral_format::{changes, frame};
 use terral_store::ram::Start;
 
-use crate::authn::now_ns;
 use crate::operations::SET_GROUP;
 use crate::sessions::Client;
 use crate::state::State;
@@ -43,9 +42,9 @@ impl State {
     }
 
     fn spare(&mut self, session: SessionSlot, kernel: bool) -> Result<Spare> {
-        let (ino, now) = (self.names.next_ino(), now_ns());
+        let (ino, now) = (self.names.next_ino(), self.world.wall_ns());
         let memory = self.ram.memory();
-        let description = self.descriptions.reserve(&self.instance, memory)?;
+        let description = self.descriptions.reserve(&*self.machine, memory)?;
         let start = Start { modified_ns: now, accessed_ns: now, ..Start::default() };
         let slot = match self.ram.attach(ino, start) {
             Ok(slot) => slot,
@@ -110,7 +109,7 @@ impl State {
 
     /// Tries again what could not be applied, and ends the sessions that stayed for that.
     pub(crate) fn try_waiting(&mut self) -> Result<()> {
-        let due = self.waiting.count() > 0 && self.waiting.is_due();
+        let due = self.waiting.count() > 0 && self.waiting.is_due(self.world.now());
         if !due && !self.unapplied {
             return Ok(());
         }
@@ -143,7 +142,7 @@ impl State {
         let (committed, more) = memory.deferred().collect(limit, revoke);
         let (mut done, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
         let before = std::mem::take(&mut self.waiting);
-        let mut waiting = Waiting::after(&before);
+        let mut waiting = Waiting::after(&before, self.world.now());
         for change in &committed {
             let mut buffer = [0; CHANGE_BYTES];
             let bytes = memory.deferred().read(change, &mut buffer);
@@ -154,7 +153,7 @@ impl State {
             };
             let user = SessionSlot(change.session);
             let (late, who) = (waiting.precede(&made.change), (user, change.stamp));
-            if late || before.keeps(change.stamp) {
+            if late || before.keeps(change.stamp, self.world.now()) {
                 waiting.add(who, &made.change, before.why().filter(|_| !late).cloned());
                 continue;
             }
@@ -163,7 +162,7 @@ impl State {
                 continue;
             }
             if matches!(made.change, Deferred::Close { .. }) {
-                waiting.hasten();
+                waiting.hasten(self.world.now());
             }
             done.push((change, changes::shadow_of(&made.change)));
             if changes::uses_hand(&made.change) && !users.contains(&user) {
@@ -174,7 +173,7 @@ impl State {
             self.waiting = waiting;
         }
         if !done.is_empty() {
-            self.debts.names_changed();
+            self.debts.names_changed(self.world.now());
             let refills: Vec<_> = users.into_iter().filter_map(|user| self.refill(user)).collect();
             self.commit()?;
             done.into_iter().for_each(|(change, shadow)| memory.deferred().applied(change, shadow));

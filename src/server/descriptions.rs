@@ -5,11 +5,6 @@
 //! kernel says so, through a lock that its descriptors hold then (see
 //! `terral_transport::descriptor`). Any other ends with its session.
 
-use std::fs::{self, File};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-
 use rustc_hash::FxHashSet;
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
@@ -17,7 +12,8 @@ use terral_format::record::Record;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
-use terral_transport::lock;
+
+use crate::machine::Machine;
 
 /// One description.
 #[derive(Clone, Copy, Debug)]
@@ -40,46 +36,12 @@ pub struct Descriptions {
     free: Vec<u32>,
     next: u32,
     limit: u32,
-    /// Lock directories that are open for probing, by number: 64 descriptions each.
-    directories: Vec<Option<File>>,
-}
-
-/// The directory whose descriptors stand for this description.
-pub fn lock_directory(instance: &Path, description: DescriptionSlot) -> PathBuf {
-    instance.join("open").join((description.0 / DESCRIPTIONS_PER_DIRECTORY).to_string())
 }
 
 impl Descriptions {
     /// None yet, at most `limit`. Description 0 is never used.
     pub fn new(limit: u32) -> Self {
-        Descriptions {
-            open: Vec::new(),
-            count: 0,
-            free: Vec::new(),
-            next: 1,
-            limit,
-            directories: Vec::new(),
-        }
-    }
-
-    /// Whether any kernel descriptor of this description is left, in any process, if it was shared.
-    pub fn is_held(&mut self, instance: &Path, description: DescriptionSlot) -> Result<bool> {
-        let failed = |e: &std::io::Error| {
-            Error::system(e, lock_directory(instance, description).display().to_string())
-        };
-        let number = (description.0 / DESCRIPTIONS_PER_DIRECTORY) as usize;
-        if self.directories.len() <= number {
-            self.directories.resize_with(number + 1, || None);
-        }
-        let directory = match &mut self.directories[number] {
-            Some(known) => known,
-            place => {
-                let path = lock_directory(instance, description);
-                place.insert(File::open(path).map_err(|e| failed(&e))?)
-            }
-        };
-        let byte = (description.0 % DESCRIPTIONS_PER_DIRECTORY) as u8;
-        lock::probe(directory.as_fd(), byte).map_err(|e| failed(&e))
+        Descriptions { open: Vec::new(), count: 0, free: Vec::new(), next: 1, limit }
     }
 
     /// Whether there are plenty to lend.
@@ -87,11 +49,11 @@ impl Descriptions {
         self.free.len() as u32 + (self.limit - self.next.min(self.limit)) > self.limit / 2
     }
 
-    /// A number for a new description; its lock directory and its place in `memory` exist.
+    /// A number for a new description; it can be held, and its place in `memory` exists.
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`] if the table is full, [`ErrorKind::NoSpace`] if memory is.
-    pub fn reserve(&mut self, instance: &Path, memory: &Memory) -> Result<DescriptionSlot> {
+    pub fn reserve(&mut self, machine: &dyn Machine, memory: &Memory) -> Result<DescriptionSlot> {
         if let Some(slot) = self.free.pop() {
             return Ok(DescriptionSlot(slot));
         }
@@ -100,7 +62,7 @@ impl Descriptions {
         }
         let slot = DescriptionSlot(self.next);
         if self.next == 1 || self.next.is_multiple_of(DESCRIPTIONS_PER_DIRECTORY) {
-            make_directory(&lock_directory(instance, slot), 0o555)?;
+            machine.make_holdable(slot)?;
         }
         memory.prepare_description(slot)?;
         self.next += 1;
@@ -173,12 +135,4 @@ impl Descriptions {
     pub fn count(&self) -> u64 {
         self.count
     }
-}
-
-/// Makes a directory with exactly `mode`, unless it is there.
-pub fn make_directory(path: &Path, mode: u32) -> Result<()> {
-    let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(path).map_err(|e| failed(&e))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(&e))
 }

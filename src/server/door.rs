@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use terral_format::capability::Capability;
+use terral_format::capability::{Capability, Credential};
 use terral_format::frame;
 use terral_format::geometry::SESSIONS;
 use terral_format::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
@@ -22,7 +23,7 @@ use terral_transport::requests;
 use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
 use crate::authn;
-use crate::sessions::session_path;
+use crate::host::make_page;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -46,6 +47,7 @@ struct Caller {
 pub struct Door<'s> {
     shared: &'s Shared,
     watch: &'s WaitSet,
+    instance: &'s Path,
     listener: Listener,
     /// By token: in the order in which they came.
     callers: BTreeMap<u64, Caller>,
@@ -57,11 +59,12 @@ impl<'s> Door<'s> {
     pub fn open(
         shared: &'s Shared,
         watch: &'s WaitSet,
+        instance: &'s Path,
         listener: Listener,
         token: u64,
     ) -> Result<Self> {
         watch.add(listener.as_fd(), token)?;
-        Ok(Door { shared, watch, listener, callers: BTreeMap::new(), next: CALLERS })
+        Ok(Door { shared, watch, instance, listener, callers: BTreeMap::new(), next: CALLERS })
     }
 
     /// Whether a token is that of somebody who is, or was, at the door.
@@ -170,9 +173,13 @@ impl<'s> Door<'s> {
         }
     }
 
+    fn identify(&self, peer: Peer) -> Result<Credential> {
+        authn::identify(&*self.shared.world, &*self.shared.machine, peer)
+    }
+
     fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Reply> {
-        let credential = authn::identify(peer)?;
-        authn::permit_acting(&Process::open(peer.pid)?, &person)?;
+        let credential = self.identify(peer)?;
+        authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &person)?;
         let mut state = self.shared.lock_for_requests();
         let (reply, more) = state.question(&credential, person, request)?;
         if more {
@@ -191,21 +198,20 @@ impl<'s> Door<'s> {
         had: Option<Capability>,
     ) -> Result<(Welcome, File)> {
         let process = Process::open(peer.pid)?;
-        authn::permit_acting(&process, &person)?;
+        authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let started_ticks = process::started_ticks(peer.pid)?;
         let mut state = self.shared.lock();
         state.log.reserve()?;
         state.bound_sessions(peer.pid, started_ticks)?;
         let capability = match had {
             Some(capability) => capability,
-            None => state.authz.issue(&authn::identify(peer)?)?,
+            None => state.authz.issue(&*state.world, &self.identify(peer)?)?,
         };
-        state.authz.verify(&capability, Arc::default())?;
-        let instance = state.instance.clone();
-        let (session, page) = state.sessions.create(&instance, process)?;
-        if let Some(client) = state.sessions.client(session) {
-            self.watch.add(client.process.as_fd(), session.0.into())?;
-        }
+        state.authz.verify(state.world.wall_s(), &capability, Arc::default())?;
+        let session = state.sessions.free_slot()?;
+        let (mapped, page) = make_page(self.instance, session)?;
+        self.watch.add(process.as_fd(), session.0.into())?;
+        state.sessions.attach(session, Box::new(process), mapped);
         state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
         let authority = state.present(session, &capability, person)?;
         state.commit()?;
@@ -229,7 +235,7 @@ impl State {
             return self.bound_all();
         }
         for session in own {
-            if !process::has_mapped(pid, &session_path(&self.instance, session)) {
+            if !self.machine.has_page(pid, session) {
                 self.end_session(session)?;
             }
         }
@@ -237,7 +243,7 @@ impl State {
         if left < SESSIONS_PER_PROCESS {
             return self.bound_all();
         }
-        let who = process::shown(pid);
+        let who = self.machine.shown(pid);
         let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
         self.warn(what.clone());
         Err(Error::new(ErrorKind::TooMany, what))
@@ -253,7 +259,7 @@ impl State {
         if all < SESSIONS {
             return Ok(());
         }
-        let who = process::shown(pid);
+        let who = self.machine.shown(pid);
         let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
         self.warn(what.clone());
         Err(Error::new(ErrorKind::TooMany, what))

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::ids::Ino;
 use terral_format::message::{Drain, Kind};
@@ -23,6 +23,7 @@ use crate::names::is_known;
 use crate::owed_names;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::world::Tick;
 
 /// A file that stays open is looked at this often.
 const OPEN_PASS: Duration = Duration::from_millis(500);
@@ -36,7 +37,7 @@ enum Job {
     Sync,
     /// There is more to do, but requests come first.
     GiveWay,
-    Wait(Option<Instant>),
+    Wait(Option<Tick>),
 }
 
 /// The drain's thread.
@@ -52,9 +53,11 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                 let owed = state.owed_bytes(job.slot);
                 state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
                 drop(state);
-                let (begin, pass) = (Instant::now(), copy(shared, backing, &job));
+                let begin = shared.world.now();
+                let pass = copy(shared, backing, &job);
                 state = shared.lock();
-                state.debts.shown.busy_ms += begin.elapsed().as_millis() as u64;
+                let took = shared.world.now().since(begin);
+                state.debts.shown.busy_ms += took.as_millis() as u64;
                 conclude(&mut state, &job, pass);
                 shared.nudge();
             }
@@ -71,7 +74,7 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
                         state.debts.sync_wanted &= !still;
                     }
                     Err(error) => {
-                        state.debts.names_failed(error.to_string());
+                        state.debts.names_failed(error.to_string(), shared.world.now());
                     }
                 }
                 shared.nudge();
@@ -84,7 +87,7 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
             Job::Wait(until) => {
                 state.drain_looks = until;
                 state = shared.wait_for_work(state, until);
-                state.drain_looks = Some(Instant::now());
+                state.drain_looks = Some(shared.world.now());
             }
         }
     }
@@ -93,7 +96,7 @@ pub fn run(shared: &Shared, backing: &dyn Backing) {
 // Choosing.
 
 fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
-    let now = Instant::now();
+    let now = state.world.now();
     state.find_published();
     let mut wake = state.debts.unsure_until();
     if let Some(job) = drain_names(state, backing, now, &mut wake) {
@@ -119,8 +122,8 @@ fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
 fn drain_names(
     state: &mut State,
     backing: &dyn Backing,
-    now: Instant,
-    wake: &mut Option<Instant>,
+    now: Tick,
+    wake: &mut Option<Tick>,
 ) -> Option<Job> {
     if let Some((_, until, _)) = &state.debts.names_failure
         && *until > now
@@ -142,7 +145,7 @@ fn drain_names(
         if Some(ordinal) > last {
             break;
         }
-        if now.elapsed() > SLICE {
+        if state.world.now().since(now) > SLICE {
             return Some(Job::GiveWay);
         }
         if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
@@ -157,7 +160,9 @@ fn drain_names(
             }
         }
         if state.is_unsure(&operation) {
-            *wake = Some(state.debts.names_failed("a file of its path cannot be looked at".into()));
+            *wake = Some(
+                state.debts.names_failed("a file of its path cannot be looked at".into(), now),
+            );
             return None;
         }
         match owed_names::bring(state, backing, ordinal, &operation) {
@@ -168,7 +173,7 @@ fn drain_names(
             }
             Err(error) => {
                 state.names.may_be_begun();
-                *wake = Some(state.debts.names_failed(error.to_string()));
+                *wake = Some(state.debts.names_failed(error.to_string(), now));
                 return None;
             }
         }
@@ -179,7 +184,7 @@ fn drain_names(
 }
 
 /// What was closed before a rename goes to the backing before it: when that may be tried.
-fn data_before_rename(state: &State, ino: Ino) -> Option<Instant> {
+fn data_before_rename(state: &State, ino: Ino) -> Option<Tick> {
     let inode = state.names.inode(ino)?;
     // What was there may have been another file, whose place this one took and has left again.
     let waits = !state.names.is_written(ino) && is_known(&inode);
@@ -196,13 +201,13 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     };
     if state.names.publishing().contains_key(&ino) {
         // What the version became must be known before another one is begun.
-        state.debts.not_before(ino, state.debts.unsure_until().unwrap_or_else(Instant::now));
+        state.debts.not_before(ino, state.debts.unsure_until().unwrap_or(state.world.now()));
         return None;
     }
     let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
         Err(error) => {
-            state.debts.failed(ino, error.to_string());
+            state.debts.failed(ino, error.to_string(), state.world.now());
             return None;
         }
     };
@@ -226,7 +231,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         None => !new || inode.backed_bytes == 0,
     };
     if stays_open && !grown && complete && !state.has_dirty(slot) {
-        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
+        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
         return None;
     }
     let old = state.names.backing_path(&path);
@@ -255,7 +260,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         debt.draining = false;
     }
     let pause = if closed { Duration::ZERO } else { OPEN_PASS };
-    state.debts.not_before(ino, Instant::now() + pause);
+    state.debts.not_before(ino, state.world.now() + pause);
     state.debts.unsynced = true;
     let outcome = pass.and_then(|pass| {
         state.debts.shown.bytes += pass.bytes;
@@ -275,10 +280,10 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         Err(error) if is_theirs(job, &error) => {
             // Somebody else changed the backing's copy, or took it away: bring ours there whole.
             state.record(Record::Contested { ino });
-            state.debts.not_before(ino, Instant::now());
+            state.debts.not_before(ino, state.world.now());
         }
         Err(error) if owed_names::lacks_directory(&error) && restored(state, ino) => {
-            state.debts.not_before(ino, Instant::now());
+            state.debts.not_before(ino, state.world.now());
         }
         Err(error) => {
             let path = state.names.path(ino).unwrap_or_default();
@@ -287,7 +292,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
             // Not only somewhere in it: names of versions have every short name in them.
             let named = what.contains(&format!("{shown}:"));
             let what = if named { what } else { format!("{shown}: {what}") };
-            state.debts.failed(ino, what);
+            state.debts.failed(ino, what, state.world.now());
         }
     }
     let settled = state.commit().and_then(|()| {
@@ -303,7 +308,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         state.commit()
     });
     if let Err(error) = settled {
-        state.debts.failed(ino, error.to_string());
+        state.debts.failed(ino, error.to_string(), state.world.now());
     }
 }
 
@@ -328,7 +333,7 @@ fn is_quiet(state: &State, job: &FileJob) -> bool {
 fn again_soon(state: &mut State, job: &FileJob) {
     let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
     if soon {
-        state.debts.not_before(job.ino, Instant::now());
+        state.debts.not_before(job.ino, state.world.now());
     }
 }
 
@@ -346,7 +351,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     }
     // Names go first: the directory must exist, and our name must be the one the backing will have.
     if !state.names.owed().is_empty() {
-        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
+        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
         return Ok(());
     }
     // A pass that ended while names were owed has not read its copy back.
@@ -450,8 +455,8 @@ fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u
     state.debts.paid(ino);
     let open = state.is_written(ino);
     if open && !state.finishing {
-        state.debts.owe(ino);
-        state.debts.not_before(ino, Instant::now() + OPEN_PASS);
+        state.debts.owe(ino, state.world.now());
+        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
     }
 }
 
@@ -466,7 +471,7 @@ impl State {
     pub fn owe(&mut self, ino: Ino) {
         let named = || self.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
         if self.backing.is_some() && named() {
-            self.debts.owe(ino);
+            self.debts.owe(ino, self.world.now());
         }
     }
 
@@ -480,7 +485,7 @@ impl State {
     /// Whether the drain must be woken: it would look again too late.
     pub fn must_wake_drain(&self) -> bool {
         let asked = self.finishing || self.debts.sync_wanted;
-        let now = Instant::now();
+        let now = self.world.now();
         let names = (!self.names.owed().is_empty()).then(|| self.debts.names_due(now));
         let sync = (asked && !self.debts.shown.settled).then_some(now);
         let due = [names, sync, self.debts.first_due()].into_iter().flatten().min();
@@ -490,7 +495,7 @@ impl State {
     /// Everything written so far shall go, also of files that stay open.
     pub fn hurry(&mut self) {
         self.debts.sync_wanted = true;
-        self.debts.hasten();
+        self.debts.hasten(self.world.now());
     }
 
     /// After a restart: what is owed follows from inodes, headers and page states.
@@ -513,7 +518,7 @@ impl State {
 
     /// What the backing is owed, and what it got.
     pub fn drain_status(&mut self) -> Drain {
-        let mut drain = self.debts.status();
+        let mut drain = self.debts.status(self.world.now());
         drain.owed_names = (self.names.owed().len() + self.waiting.count()) as u64;
         drain.failures.extend(self.waiting.why().map(|why| why.to_string()));
         // A name that came since the last look is not settled.

@@ -6,7 +6,6 @@
 //! waits for room (`requests`).
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
@@ -31,6 +30,7 @@ impl State {
     /// # Errors
     /// Those of `take`; [`ErrorKind::NoSpace`] if nothing can be evicted now.
     pub(crate) fn with_room<T>(&mut self, take: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        self.grow_again();
         match take(self) {
             Err(error) if error.kind == ErrorKind::NoSpace => {
                 self.make_room()?;
@@ -40,16 +40,26 @@ impl State {
         }
     }
 
+    /// Segments may be made again a while after one has found no memory.
+    pub(crate) fn grow_again(&mut self) {
+        if self.grows_again.is_some_and(|at| at <= self.world.now()) {
+            self.grows_again = None;
+            self.ram.allocator().stop_growing(false);
+        }
+    }
+
     /// Frees chunks whose bytes are safe in the backing, least recently used files first.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there are none, or were none just now.
     fn make_room(&mut self) -> Result<()> {
         let none = || Error::new(ErrorKind::NoSpace, "memory tier");
-        if self.sought.is_some_and(|(at, took)| at.elapsed() < took * PAUSES) && self.can_drain() {
+        if self.sought.is_some_and(|(at, took)| self.world.now().since(at) < took * PAUSES)
+            && self.can_drain()
+        {
             return Err(none());
         }
-        let (begin, before) = (Instant::now(), self.ram.used_bytes());
+        let (begin, before) = (self.world.now(), self.ram.used_bytes());
         self.settle_all_lingering()?;
         self.leave_quarantine();
         let mut freed = before - self.ram.used_bytes();
@@ -61,7 +71,8 @@ impl State {
                 break;
             }
         }
-        self.sought = (freed < EVICT_BYTES).then(|| (Instant::now(), begin.elapsed()));
+        let now = self.world.now();
+        self.sought = (freed < EVICT_BYTES).then(|| (now, now.since(begin)));
         if freed > 0 { Ok(()) } else { Err(none()) }
     }
 

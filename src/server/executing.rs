@@ -11,7 +11,6 @@ use terral_format::message::FileRef;
 use terral_format::names::flag;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::program::running;
 
 use crate::lookup::shown;
 use crate::state::State;
@@ -39,7 +38,8 @@ impl State {
         let (Some(copy), Some(client)) = (copy, self.sessions.client(session)) else {
             return Ok(());
         };
-        self.starting.add(self.began.instance, ino, (client.process.pid(), copy));
+        let pid = client.process.pid();
+        self.starting.add(&*self.machine, ino, (pid, copy));
         self.names.update(ino, |inode| inode.flags |= flag::EXECUTED);
         Ok(())
     }
@@ -50,8 +50,8 @@ impl State {
             return Ok(());
         }
         // First who is about to: then it runs, or does not.
-        let starts = self.starting.has(self.began.instance, ino);
-        if starts || running(self.began.instance).any(|running| running == ino) {
+        let starts = self.starting.has(&*self.machine, ino);
+        if starts || self.machine.running().contains(&ino) {
             return Err(self.busy(ino));
         }
         self.names.update(ino, |inode| inode.flags &= !flag::EXECUTED);
@@ -60,7 +60,7 @@ impl State {
 
     /// After another server has died: marks what programs run.
     pub(crate) fn find_running(&mut self) {
-        for ino in running(self.began.instance) {
+        for ino in self.machine.running() {
             self.names.update(ino, |inode| inode.flags |= flag::EXECUTED);
         }
     }

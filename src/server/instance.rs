@@ -6,47 +6,35 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use terral_format::capability::Key;
 use terral_format::deferred;
 use terral_format::geometry::Geometry;
-use terral_format::ids::{InstanceId, PageNumber, ROOT, SessionSlot};
+use terral_format::ids::{InstanceId, ROOT};
 use terral_format::message::{Attributes, Kind};
-use terral_format::names::flag;
 use terral_format::record::{Began, Record};
-use terral_format::tables::{MAGIC, Superblock};
+use terral_format::tables::Superblock;
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::arena::Segments;
 use terral_store::backing::Backing;
 use terral_store::backing::dir::Dir;
-use terral_store::existing::Shared;
 use terral_store::log::Log;
 use terral_store::memory::Memory;
 use terral_store::ram::Ram;
-use terral_store::small::Small;
+use terral_store::small::{PackedFile, Small};
 use terral_transport::lock;
 use terral_transport::nodes;
-use terral_transport::process::{self, Process};
+use terral_transport::permission::acting;
+use terral_transport::process;
 use terral_transport::region::Region;
 
-use crate::authn::{self, now_ns, random};
-use crate::descriptions::make_directory;
+use crate::host::{Clock, Host, make_directory};
+use crate::machine::Machine;
 use crate::options::Options;
+use crate::recovery::{self, shared};
 use crate::state::{Parts, State};
-
-/// A mapped region, as the store wants it.
-struct Mapped(Arc<Region>);
-
-impl Shared for Mapped {
-    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
-        self.0.words(offset, count)
-    }
-
-    fn prepare(&self, offset: usize, bytes: usize) -> Result<()> {
-        self.0.prepare(offset, bytes)
-    }
-}
+use crate::world::World;
 
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
@@ -91,7 +79,7 @@ pub fn open(options: &Options) -> Result<Instance> {
 fn is_lent(directory: &Path) -> bool {
     let above = directory.parent().and_then(|above| std::fs::metadata(above).ok());
     let closed = |above: std::fs::Metadata| above.uid() == 0 && above.mode() & 0o077 == 0;
-    authn::user() == 0 && above.is_some_and(closed)
+    process::user() == 0 && above.is_some_and(closed)
 }
 
 /// Opens what clients use of an instance to those of its clients that become other users.
@@ -147,12 +135,13 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
         .backing
         .as_ref()
         .map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+    let world = Clock::default();
     let began = Began {
-        instance: InstanceId(u128::from_le_bytes(random()?)),
+        instance: InstanceId(world.random()?),
         boot: process::boot_id()?,
         geometry,
         backing,
-        key: Key(random()?),
+        key: Key(world.secret()?),
     };
     for (name, bytes) in regions(&geometry) {
         region_file(&directory.join(name), Some(bytes))?;
@@ -221,7 +210,7 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
     let moved = moved(&mut began, options);
     clear_names(directory, &began.geometry)?;
     let mut instance = assemble(options, lock, log, began, &transactions)?;
-    adopt(&mut instance.state)?;
+    recovery::adopt(&mut instance.state)?;
     if moved {
         instance.state.rewrite_log();
     }
@@ -265,57 +254,50 @@ fn assemble(
     began: Began,
     transactions: &[Vec<Record>],
 ) -> Result<Instance> {
-    let directory = options.instance.clone();
+    let directory = &options.instance;
     let mut mapped = Vec::new();
     for (name, bytes) in regions(&began.geometry) {
         let path = directory.join(name);
         mapped.push(Arc::new(Region::map(&region_file(&path, None)?, bytes, true)?));
     }
-    let Ok([tables, headers, pages]) = <[Arc<Region>; 3]>::try_from(mapped) else {
+    let Ok(mapped) = <[Arc<Region>; 3]>::try_from(mapped) else {
         return Err(Error::new(ErrorKind::Malformed, "regions"));
     };
-    let shared = |region: &Arc<Region>| Box::new(Mapped(region.clone()));
-    let memory = Memory::new(
-        directory.clone(),
-        began.geometry,
-        shared(&tables),
-        shared(&headers),
-        shared(&pages),
-    );
-    memory.prepare_fixed()?;
-    let (backing, root) = backing_of(&began)?;
-    let seed = u64::from_le_bytes(random()?);
-    let ram = Ram::new(Arc::new(memory));
-    let small = Small::open(&directory.join("small"))?;
-    let parts = Parts { instance: directory, began, log, ram, small, backing, root, seed };
-    let mut state = State::new(parts);
-    for record in transactions.iter().flatten() {
-        state.apply(record);
-        state.names.check()?;
-    }
-    state.names.check()?;
-    state.names.replayed(state.hands.inos());
-    let packed = state.names.inodes().filter(|inode| inode.is(flag::PACKED));
-    state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
-
-    let superblock: &Superblock = tables.view(0);
-    superblock.describe(state.began.instance, state.began.geometry);
-    superblock.magic.store(MAGIC, Ordering::SeqCst);
-    state.starts = superblock.starts.fetch_add(1, Ordering::SeqCst) + 1;
+    let segments = Arc::new(Segments::new(directory.clone(), began.geometry.segments));
+    let machine = Host::new(directory.clone(), began.instance, segments.clone());
+    let world = Arc::new(Clock::default());
+    let (backing, root) = backing_of(&began, machine.user(), machine.group(), world.wall_ns())?;
+    let memory = Memory::new(began.geometry, shared(&mapped), segments);
+    let state = recovery::replay(
+        Parts {
+            seed: world.random()? as u64,
+            world,
+            machine: Arc::new(machine),
+            began,
+            log: Box::new(log),
+            ram: Ram::new(Arc::new(memory)),
+            small: Small::new(Box::new(PackedFile::open(&directory.join("small"))?)),
+            backing,
+            root,
+            person: acting().person.clone(),
+        },
+        transactions,
+        mapped[0].view(0),
+    )?;
+    let [tables, headers, _] = mapped;
     Ok(Instance { tables, headers, state, lock })
 }
 
 type Store = Option<Arc<dyn Backing>>;
 
-fn backing_of(began: &Began) -> Result<(Store, Attributes)> {
-    let now = now_ns();
+fn backing_of(began: &Began, user: u32, group: u32, now: u64) -> Result<(Store, Attributes)> {
     let mut root = Attributes {
         ino: ROOT,
         kind: Kind::Directory,
         mode: 0o755,
         links: 2,
-        uid: authn::user(),
-        gid: authn::group(),
+        uid: user,
+        gid: group,
         size: 4096,
         accessed_ns: now,
         modified_ns: now,
@@ -329,85 +311,4 @@ fn backing_of(began: &Began) -> Result<(Store, Attributes)> {
         root = Attributes { ino: ROOT, ..found.attributes };
     }
     Ok((Some(Arc::new(backing)), root))
-}
-
-fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
-    for session in dead {
-        if state.sessions.client(session).is_some() {
-            state.end_session(session)?;
-        } else {
-            let totals = Default::default();
-            state.record(Record::SessionEnded { session, totals });
-        }
-    }
-    state.reclaim_lock_blocks();
-    Ok(())
-}
-
-/// After a replay: takes over chunks and clients as they are in shared memory.
-fn adopt(state: &mut State) -> Result<()> {
-    let memory = state.ram.memory().clone();
-    let mut segments = 0;
-    while segments < memory.geometry.segments
-        && state.instance.join(format!("seg-{segments}")).exists()
-    {
-        segments += 1;
-    }
-    state.ram.adopt_segments(segments);
-    let mut attached: Vec<_> =
-        state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();
-    attached.sort_unstable();
-    let mut recalled = Vec::new();
-    for (ino, slot) in attached {
-        if state.ram.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
-            recalled.push((ino, slot));
-        }
-        if state.ram.adopt(slot, ino).is_err() {
-            // Removed, and its record given to another file, before the log was cut short.
-            state.names.update(ino, |inode| inode.slot = None);
-            continue;
-        }
-        let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
-        memory.record(slot).backed_bytes().store(backed, Ordering::SeqCst);
-    }
-    let known: Vec<_> =
-        state.sessions.known().map(|(at, known)| (at, known.pid, known.started_ticks)).collect();
-    let mut dead = Vec::new();
-    for (session, pid, ticks) in known {
-        let process = Process::reopen(pid, ticks).or_else(|| Process::gone(pid));
-        match process {
-            Some(process) => {
-                let alive = process.is_alive();
-                if state.sessions.adopt(&state.instance.clone(), session, process).is_err()
-                    || !alive
-                {
-                    dead.push(session);
-                }
-            }
-            None => dead.push(session),
-        }
-    }
-    let mut pinned: Vec<PageNumber> =
-        state.sessions.pins().into_iter().map(|(.., page)| page).collect();
-    pinned.extend(state.mapped_chunks());
-    state.ram.adopted(&pinned);
-    state.descriptions.replayed(state.hands.descriptions());
-    recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
-    for (_, slot) in recalled {
-        state.cut_to_size(slot)?;
-    }
-    state.close_gate()?;
-    for ino in state.orphans_left() {
-        state.bury(ino);
-    }
-    end_dead(state, dead)?;
-    state.close_unheld(None)?;
-    state.commit()?;
-    // Where that cannot be found out now, the drain does first.
-    state.find_published();
-    let _ = state.find_renamed();
-    state.find_debts();
-    state.find_running();
-    state.open_gate();
-    Ok(())
 }

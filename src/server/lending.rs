@@ -38,7 +38,7 @@ impl State {
         let descriptions = if self.descriptions.has_plenty() { descriptions } else { 0 };
         let memory = self.ram.memory().clone();
         let descriptions: Vec<_> = (0..descriptions)
-            .map_while(|_| self.descriptions.reserve(&self.instance, &memory).ok())
+            .map_while(|_| self.descriptions.reserve(&*self.machine, &memory).ok())
             .collect();
         let descriptions: Vec<_> =
             descriptions.into_iter().map(|slot| (slot, self.new_nonce())).collect();

@@ -4,6 +4,10 @@
 
 #![deny(unsafe_code)]
 
+mod world;
+
+mod machine;
+
 mod authn;
 mod authz;
 mod debts;
@@ -67,6 +71,10 @@ mod options;
 pub mod available;
 
 mod ready;
+
+mod recovery;
+
+mod host;
 
 mod instance;
 

@@ -7,7 +7,6 @@ use terral_format::names::flag;
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::{self, now_ns};
 use crate::lookup::shown;
 use crate::operations::not_permitted;
 use crate::state::State;
@@ -48,7 +47,7 @@ impl State {
             self.permit_replacing(ino, there, to)?;
             self.keep_for_openers(there)?;
         }
-        let (name, to_name, time_ns) = (name.into(), to_name.into(), now_ns());
+        let (name, to_name, time_ns) = (name.into(), to_name.into(), self.world.wall_ns());
         self.record(match how {
             RenameHow::Exchange => Record::Exchanged { parent, name, to_parent, to_name, time_ns },
             _ => Record::Renamed { parent, name, to_parent, to_name, time_ns },
@@ -102,7 +101,7 @@ impl State {
         }
         self.permit_linking(ino, path)?;
         self.permit_change_in(parent, path)?;
-        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), now_ns());
+        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.world.wall_ns());
         self.record(Record::Linked { ino, alias, parent, name, time_ns });
         if !inode.is(flag::NAMED) {
             self.owe(ino);
@@ -116,7 +115,7 @@ impl State {
         let Some(is) = self.attributes(ino) else { return Ok(()) };
         let safe =
             is.kind == Kind::File && !gives_rights(is.mode) && self.person.may(&is, READ_WRITE);
-        if safe || self.person.owns(&is) || !authn::protects_links() {
+        if safe || self.person.owns(&is) || !self.machine.protects_links() {
             return Ok(());
         }
         Err(not_permitted(path))

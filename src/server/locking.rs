@@ -1,8 +1,6 @@
 //! The locking role: what becomes of locks whose holders are no more, and of those who wait. Who
 //! holds what is in shared memory, and clients take and give back locks by themselves.
 
-use std::time::Instant;
-
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 use terral_format::lock_set;
 use terral_format::lock_table::{NoBlocks, Pool};
@@ -11,7 +9,6 @@ use terral_format::message::{LockAsk, Reply};
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::futex;
-use terral_transport::process::{self, Process};
 
 use crate::descriptions::Open;
 use crate::state::State;
@@ -30,7 +27,7 @@ impl State {
         }
         let context = || format!("file {}", lock.ino);
         if waiter != 0 {
-            let now = Instant::now();
+            let now = self.world.now();
             let memory = self.ram.memory().clone();
             let holders = |lock: &Lock| {
                 let (_, locks) = memory.locks().locks(lock.ino);
@@ -108,7 +105,7 @@ impl State {
     fn is_gone(&mut self, owner: LockOwner) -> Result<bool> {
         let (at, nonce) = match owner {
             LockOwner::Process { pid, .. } => {
-                let lives = lives(pid, owner);
+                let lives = self.lives(pid, owner);
                 if !lives {
                     self.end_sessions(|state, at| state.sessions.process(at) == Some(owner))?;
                 }
@@ -187,17 +184,16 @@ impl State {
         self.waits.ended(session);
         let Some(owner @ LockOwner::Process { pid, .. }) = process else { return };
         let files = self.ram.memory().locks().files_of(owner);
-        if !files.is_empty() && !lives(pid, owner) {
+        if !files.is_empty() && !self.lives(pid, owner) {
             files.into_iter().for_each(|ino| self.unlock(ino, |lock| lock.owner == owner));
         }
     }
-}
 
-/// Whether the process `pid` is `owner`, and lives.
-fn lives(pid: u32, owner: LockOwner) -> bool {
-    let is = |ticks| LockOwner::process(pid, ticks) == owner;
-    let same = process::started_ticks(pid).is_ok_and(is);
-    same && Process::open(pid).is_ok_and(|process| process.is_alive())
+    /// Whether the process `pid` is `owner`, and lives.
+    fn lives(&self, pid: u32, owner: LockOwner) -> bool {
+        let is = |ticks| LockOwner::process(pid, ticks) == owner;
+        self.machine.started_ticks(pid).is_some_and(is)
+    }
 }
 
 /// `ENOLCK`.

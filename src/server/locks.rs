@@ -4,11 +4,13 @@
 //! who wait say so again. No I/O, no clock.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::ids::SessionSlot;
 use terral_format::locks::{Lock, LockOwner};
 use terral_format::message::WAIT_REFRESH_MS;
+
+use crate::world::Tick;
 
 /// Who waits and has not said so again for so long waits no more.
 const WAITS: Duration = Duration::from_millis(3 * WAIT_REFRESH_MS);
@@ -18,7 +20,7 @@ struct Wait {
     session: SessionSlot,
     thread: u32,
     lock: Lock,
-    until: Instant,
+    until: Tick,
 }
 
 /// All threads that have waited for a while.
@@ -27,7 +29,7 @@ pub struct Waits(Vec<Wait>);
 
 impl Waits {
     /// A thread waits for `lock`, as of `now`.
-    pub fn wait(&mut self, session: SessionSlot, thread: u32, lock: Lock, now: Instant) {
+    pub fn wait(&mut self, session: SessionSlot, thread: u32, lock: Lock, now: Tick) {
         self.0.retain(|wait| wait.until > now);
         self.stop(session, thread);
         self.0.push(Wait { session, thread, lock, until: now + WAITS });
@@ -49,7 +51,7 @@ impl Waits {
     pub fn is_deadlock(
         &mut self,
         lock: &Lock,
-        now: Instant,
+        now: Tick,
         holders: impl Fn(&Lock) -> Vec<LockOwner>,
     ) -> bool {
         self.0.retain(|wait| wait.until > now);
@@ -74,7 +76,8 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use crate::world::Tick;
+    use std::time::Duration;
 
     use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
     use terral_format::lock_set;
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_circle_of_processes_is_a_deadlock_until_one_stops_waiting() {
-        let (mut waits, now) = (Waits::default(), Instant::now());
+        let (mut waits, now) = (Waits::default(), Tick(0));
         let held = [
             lock(2, 0, LockKind::Shared),
             lock(0, 0, LockKind::Exclusive),

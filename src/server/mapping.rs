@@ -13,7 +13,6 @@ use terral_format::ids::{FileSlot, Ino, PageNumber, SessionSlot};
 use terral_format::message::FileRef;
 use terral_format::pages::{self, PageState};
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::maps;
 
 use crate::state::State;
 
@@ -112,13 +111,11 @@ impl State {
     }
 
     fn is_mapped_at(&self, page: PageNumber) -> bool {
-        let segment = self.ram.memory().segment(page.0 / SEGMENT_PAGES);
-        segment.map_or(true, |segment| maps::is_mapped(&segment, page))
+        self.machine.is_mapped(page)
     }
 
     fn is_stored_to(&self, entry: MapEntry) -> bool {
-        let segment = self.ram.memory().segment(entry.page().0 / SEGMENT_PAGES);
-        segment.map_or(true, |segment| maps::is_stored_to(&segment, entry.page()))
+        self.machine.is_stored_to(entry.page())
     }
 
     /// Recalls a chunk that nobody has mapped.
@@ -141,13 +138,10 @@ impl State {
     /// Frees what is in quarantine and neither written to nor mapped any more.
     pub(crate) fn leave_quarantine(&mut self) {
         let pins = self.sessions.pins();
-        let memory = self.ram.memory().clone();
+        let machine = &self.machine;
         self.ram.leave_quarantine(|page, order| {
             let held = |pinned: PageNumber| (page.0..page.0 + (1 << order)).contains(&pinned.0);
-            let mapped = || {
-                let segment = memory.segment(page.0 / SEGMENT_PAGES);
-                segment.map_or(true, |segment| maps::is_mapped(&segment, page))
-            };
+            let mapped = || machine.is_mapped(page);
             pins.iter().any(|(.., pinned)| held(*pinned)) || (order == CHUNK_ORDER && mapped())
         });
     }

@@ -66,11 +66,13 @@ pub struct Names {
     /// Files in hand.
     pub(crate) spares: u64,
     has_backing: bool,
+    /// Whose is what nobody has made yet: user and group.
+    pub(crate) own: (u32, u32),
 }
 
 impl Names {
-    /// A root directory and nothing else.
-    pub fn new(memory: Arc<Memory>, root: &Attributes, has_backing: bool) -> Self {
+    /// A root directory and nothing else; `own`: user and group of the server.
+    pub fn new(memory: Arc<Memory>, root: &Attributes, has_backing: bool, own: (u32, u32)) -> Self {
         let mut inodes = Inodes::new(memory);
         let mut inode = Inode::new(root);
         if has_backing {
@@ -91,6 +93,7 @@ impl Names {
             counted: Ino(0),
             spares: 0,
             has_backing,
+            own,
         }
     }
 

@@ -11,7 +11,6 @@ use terral_format::record::Record;
 use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::now_ns;
 use crate::lookup::shown;
 use crate::names::is_known;
 use crate::state::State;
@@ -128,11 +127,11 @@ impl State {
         if how.truncate && self.ram.size(slot) > 0 {
             self.truncate(ino, 0)?;
         } else if how.truncate {
-            self.ram.memory().header(slot).wrote(now_ns());
+            self.ram.memory().header(slot).wrote(self.world.wall_ns());
             self.owe(ino);
         }
         let memory = self.ram.memory();
-        let description = self.descriptions.reserve(&self.instance, memory)?;
+        let description = self.descriptions.reserve(&*self.machine, memory)?;
         let nonce = self.new_nonce();
         self.write_description(description, nonce, file, access);
         self.record(Record::Opened { description, nonce, ino, access, session });
@@ -192,7 +191,7 @@ impl State {
         target: &[u8],
     ) -> Ino {
         let ino = self.names.next_ino();
-        self.make_as(ino, (parent, name), kind, (mode, target), now_ns());
+        self.make_as(ino, (parent, name), kind, (mode, target), self.world.wall_ns());
         ino
     }
 
@@ -256,7 +255,7 @@ impl State {
         // Whoever has it in hand may have created, shared and closed it already, and not be heard.
         let in_hand = self.names.inode(open.ino).is_some_and(|inode| inode.is(flag::SPARE));
         let held = if kernel && shared && !in_hand {
-            self.descriptions.is_held(&self.instance, description)?
+            self.machine.is_held(description)?
         } else {
             // Nobody but its opener can have it.
             !asked && self.sessions.client(open.session).is_some()
@@ -272,7 +271,7 @@ impl State {
             self.owe(open.ino);
             let size = self.attributes(open.ino).map_or(0, |attributes| attributes.size);
             if size >= LARGE_BYTES && !self.names.is_written(open.ino) {
-                self.debts.hurry(open.ino);
+                self.debts.hurry(open.ino, self.world.now());
             }
         }
         self.settle_closed(open.ino)
@@ -345,7 +344,7 @@ impl State {
         if !self.names_of(ino)?.is_empty() {
             return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
         }
-        self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
+        self.record(Record::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
         Ok(())
     }
 
@@ -359,7 +358,7 @@ impl State {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
         self.keep_for_openers(ino)?;
-        self.record(Record::Removed { parent, name: name.into(), time_ns: now_ns() });
+        self.record(Record::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
         Ok(())
     }
 
@@ -368,7 +367,7 @@ impl State {
         let ino = self.target(target)?;
         self.permit_attributes(ino, &change)?;
         let change = self.without_set_id(ino, change);
-        self.record(Record::Changed { ino, change, time_ns: change.made_ns(now_ns()) });
+        self.record(Record::Changed { ino, change, time_ns: change.made_ns(self.world.wall_ns()) });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.ram.memory().header(slot);
             if let Some(time) = change.modified_ns {
@@ -406,7 +405,7 @@ impl State {
     pub(crate) fn lose_set_id(&mut self, ino: Ino) {
         let change = self.without_set_id(ino, Change::default());
         if change.mode.is_some() && !self.person.is_root() {
-            self.record(Record::Changed { ino, change, time_ns: now_ns() });
+            self.record(Record::Changed { ino, change, time_ns: self.world.wall_ns() });
         }
     }
 
@@ -448,7 +447,7 @@ impl State {
             return Ok(());
         }
         // Who may write to it may say that it is used now (utimensat(2)). Files are opened.
-        if is.kind.is_node() && change.is_now(now_ns()) && self.person.may(&is, WRITE) {
+        if is.kind.is_node() && change.is_now(self.world.wall_ns()) && self.person.may(&is, WRITE) {
             return Ok(());
         }
         Err(not_permitted(&self.names.path(ino).unwrap_or_default()))

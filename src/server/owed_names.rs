@@ -78,7 +78,7 @@ pub fn bring(
 pub fn done(state: &mut State, ordinal: Lsn) {
     state.record(Record::NamesDrained(ordinal));
     if let Err(error) = state.commit() {
-        state.debts.names_failed(error.to_string());
+        state.debts.names_failed(error.to_string(), state.world.now());
     }
     state.debts.names_failure = None;
     state.debts.unsynced = true;

@@ -29,6 +29,8 @@ const SHARE: u64 = 4;
 const DELAY: Duration = Duration::from_millis(10);
 /// Where memory is short, it is looked at again after so long.
 const SHORT: Duration = Duration::from_secs(10);
+/// How long no segment is made after one found no memory.
+const STOPPED: Duration = Duration::from_secs(1);
 const SEGMENT: u64 = SEGMENT_BYTES as u64;
 
 /// What is to be ready.
@@ -121,7 +123,8 @@ pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: Bo
                     if error.kind != ErrorKind::NoSpace {
                         return;
                     }
-                    state.ram.allocator().stop_growing();
+                    state.grows_again = Some(shared.world.now() + STOPPED);
+                    state.ram.allocator().stop_growing(true);
                     state = wait(shared, state, None);
                 }
             }
@@ -131,6 +134,7 @@ pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: Bo
 
 /// One that nobody uses first, if need be a new one: in the others, writers are at work.
 fn next(state: &mut State, ready: &Ready) -> Option<u32> {
+    state.grow_again();
     if ready.lacks(state) {
         let unused = state.ram.allocator().unused_cold().or_else(|| state.ram.grow().ok());
         if unused.is_some() {
@@ -146,7 +150,7 @@ fn prepare(
     index: u32,
     stop: BorrowedFd<'_>,
 ) -> Result<Option<u64>> {
-    if shared.memory.room_bytes() <= 2 * SEGMENT {
+    if shared.memory.arena().room_bytes() <= 2 * SEGMENT {
         return Err(Error::new(ErrorKind::NoSpace, "memory"));
     }
     preparer.prepare(index, stop)

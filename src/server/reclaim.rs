@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
@@ -49,12 +49,12 @@ impl State {
 
     /// Waits until nobody copies into a recalled chunk, not for long. False: somebody still does.
     pub(crate) fn wait_in_place(&self, entry: MapEntry) -> bool {
-        let begin = Instant::now();
+        let begin = self.world.now();
         while !self.pins_in(entry).is_empty() {
-            if begin.elapsed() > OVERTAKE_AFTER {
+            if self.world.now().since(begin) > OVERTAKE_AFTER {
                 return false;
             }
-            std::thread::yield_now();
+            self.world.give_way();
         }
         true
     }
@@ -114,7 +114,7 @@ impl State {
         }
         let kept = size.min(before);
         memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
-        header.wrote(crate::authn::now_ns());
+        header.wrote(self.world.wall_ns());
         self.owe(ino);
         self.drop_beyond(slot, kept, held)
     }
@@ -293,7 +293,7 @@ impl State {
             // What it has open may be what is waited for.
             self.close_all_of(session)?;
             self.commit()?;
-            self.waiting.hasten();
+            self.waiting.hasten(self.world.now());
             self.apply_deferred()?;
             if self.waiting.has(session) {
                 return Ok(());
@@ -317,7 +317,7 @@ impl State {
         if let Some(segment) = near {
             self.ram.allocator().writer(segment, false);
         }
-        let _ = std::fs::remove_file(crate::sessions::session_path(&self.instance, session));
+        self.machine.remove_page(session);
         self.record(Record::SessionEnded { session, totals });
         self.reclaim_lock_blocks();
         self.close_unheld(Some(session))?;

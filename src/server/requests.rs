@@ -42,7 +42,7 @@ impl State {
         let parks = self.must_park(&reply, taken);
         self.keeping = None;
         if parks {
-            self.debts.hasten();
+            self.debts.hasten(self.world.now());
             return match self.commit() {
                 Ok(()) => Outcome::Park,
                 Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
@@ -80,7 +80,8 @@ impl State {
         // Whoever knows a description's nonce may end it, also when all else has run out.
         if !matches!(request, Request::Close { .. }) {
             let presented = self.presented_by(session)?;
-            self.person = self.authz.check(presented, envelope.authority, &request)?;
+            self.person =
+                self.authz.check(self.world.wall_s(), presented, envelope.authority, &request)?;
         }
         let changes = request.changes_names();
         if changes {
@@ -91,7 +92,7 @@ impl State {
         if !request.needs_gate() {
             return Ok((self.dispatch(session, request)?, changes));
         }
-        self.debts.names_changed();
+        self.debts.names_changed(self.world.now());
         let done = match self.close_gate() {
             // What waits may be about the very names.
             Ok(()) => match self.waiting.why().cloned() {
@@ -117,10 +118,11 @@ impl State {
         if !request.is_question() {
             return Err(Error::new(ErrorKind::Invalid, "a request that needs a session"));
         }
-        let capability = self.authz.issue(who)?;
+        let capability = self.authz.issue(&*self.world, who)?;
         let mut presented = Presented::default();
-        presented.insert(1, self.authz.verify(&capability, Arc::new(person))?);
-        self.person = self.authz.check(&presented, 1, &request)?;
+        let now_s = self.world.wall_s();
+        presented.insert(1, self.authz.verify(now_s, &capability, Arc::new(person))?);
+        self.person = self.authz.check(now_s, &presented, 1, &request)?;
         let more = self.apply_deferred()?;
         let reply = match self.dispatch(NOBODY, request) {
             Ok(reply) => reply,
@@ -147,9 +149,10 @@ impl State {
         person: Person,
     ) -> Result<u32> {
         let gone = || Error::new(ErrorKind::BadHandle, "session");
-        authn::permit_acting(&self.sessions.client(session).ok_or_else(gone)?.process, &person)?;
+        let client = self.sessions.client(session).ok_or_else(gone)?;
+        authn::permit_acting(&*self.machine, &*client.process, &person)?;
         self.log.reserve()?;
-        let good = self.authz.verify(capability, Arc::new(person))?;
+        let good = self.authz.verify(self.world.wall_s(), capability, Arc::new(person))?;
         let presented = self.presented_by(session)?;
         let handle = match presented.find(&good) {
             Some(handle) => handle,

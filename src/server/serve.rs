@@ -49,7 +49,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     let listener = Listener::bind(&options.instance.join("socket"))?;
     instance::lend(&options.instance)?;
     let watch = WaitSet::new()?;
-    let door = Door::open(&shared, &watch, listener, LISTENER)?;
+    let door = Door::open(&shared, &watch, &options.instance, listener, LISTENER)?;
     let (stopped, stop) = std::io::pipe().map_err(|e| Error::system(&e, "pipe"))?;
     watch.add(stopped.as_fd(), STOP)?;
     let launcher = options.launcher.and_then(|pid| Process::open(pid).ok());
@@ -58,7 +58,9 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     }
     shared.lock().attended = options.launcher.is_some();
     for (session, client) in shared.lock().sessions.clients() {
-        watch.add(client.process.as_fd(), session.0.into())?;
+        if let Some(process) = client.process.descriptor() {
+            watch.add(process, session.0.into())?;
+        }
     }
     std::thread::scope(|threads| {
         if let Some(backing) = &backing {
@@ -68,9 +70,10 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         let (shared_too, halt) = (&shared, stopped.as_fd());
         threads.spawn(move || ready::keep(shared_too, ready, preparer, halt));
         let launched = options.launcher.is_some();
-        let watcher = Watcher { shared: &shared, watch: &watch, door, launched, launcher };
+        let (shared, instance) = (&shared, &options.instance);
+        let watcher = Watcher { shared, instance, watch: &watch, door, launched, launcher };
         threads.spawn(move || watcher.run());
-        answer_requests(&shared, ready);
+        answer_requests(shared, ready);
         {
             // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
             let mut state = shared.lock();

@@ -1,12 +1,8 @@
 //! Client processes: who is connected, what their slots hold, and what they were answered last.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use rustix::fs::FallocateFlags;
 use terral_format::capability::Rights;
 use terral_format::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::hazard::{self, HazardWord};
@@ -15,18 +11,17 @@ use terral_format::locks::LockOwner;
 use terral_format::message::Totals;
 use terral_format::person::Person;
 use terral_format::record::Record;
-use terral_format::tables::{Counters, MAGIC};
+use terral_format::tables::Counters;
 use terral_format::{Error, ErrorKind, Result};
-use terral_transport::process::Process;
-use terral_transport::region::Region;
 use terral_transport::requests::Session;
 
 use crate::authz::{Good, Presented};
+use crate::machine::Process;
 
 /// One client process.
 pub struct Client {
     /// Its process.
-    pub process: Process,
+    pub process: Box<dyn Process>,
     /// Its session page, mapped.
     pub session: Session,
     /// The segment its chunks come from.
@@ -66,11 +61,6 @@ impl Default for Sessions {
         let (clients, known, ended) = Default::default();
         Sessions { clients, known, ended, expires_s: u64::MAX }
     }
-}
-
-/// The file of a session's page.
-pub fn session_path(instance: &Path, session: SessionSlot) -> PathBuf {
-    instance.join(format!("session-{session}"))
 }
 
 /// The owner number of hazard slot `slot` of `session`.
@@ -175,44 +165,18 @@ impl Sessions {
         slot.as_ref().filter(|(seen, _)| *seen == sequence).map(|(_, reply)| reply.as_slice())
     }
 
-    /// Makes a session page for a new client, before the log knows of it.
+    /// A number for a new client.
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`] if all sessions are in use.
-    pub fn create(&mut self, instance: &Path, process: Process) -> Result<(SessionSlot, File)> {
+    pub fn free_slot(&self) -> Result<SessionSlot> {
         let free = (0..SESSIONS as u16).map(SessionSlot).find(|at| !self.known.contains_key(at));
         let full = || Error::new(ErrorKind::TooMany, format!("{SESSIONS} client processes"));
-        let slot = free.ok_or_else(full)?;
-        let path = session_path(instance, slot);
-        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
-        let _ = std::fs::remove_file(&path);
-        let mut how = OpenOptions::new();
-        let how = how.read(true).write(true).create_new(true).mode(0o600);
-        let file = how.open(&path).map_err(|e| failed(&e))?;
-        // Both sides store there, whatever memory is left.
-        let made = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, Session::BYTES as u64);
-        if let Err(error) = made {
-            let _ = std::fs::remove_file(&path);
-            return Err(failed(&error.into()));
-        }
-        let session = Session::new(Region::map(&file, Session::BYTES, true)?);
-        session.page().magic.store(MAGIC, Ordering::SeqCst);
-        session.page().session.store(slot.0.into(), Ordering::SeqCst);
-        self.attach(slot, process, session);
-        Ok((slot, file))
+        free.ok_or_else(full)
     }
 
-    /// Takes over the page of a client that outlived its server.
-    pub fn adopt(&mut self, instance: &Path, slot: SessionSlot, process: Process) -> Result<()> {
-        let path = session_path(instance, slot);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.map_err(|e| Error::system(&e, path.display().to_string()))?;
-        let session = Session::new(Region::map(&file, Session::BYTES, true)?);
-        self.attach(slot, process, session);
-        Ok(())
-    }
-
-    fn attach(&mut self, slot: SessionSlot, process: Process, session: Session) {
+    /// A live client, by the page through which it asks.
+    pub fn attach(&mut self, slot: SessionSlot, process: Box<dyn Process>, session: Session) {
         let client = Client { process, session, near: None, writes_small: false, wanted: (0, 0) };
         self.clients.insert(slot, client);
     }

@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::tables::Doorbell;
 use terral_store::memory::Memory;
 use terral_transport::region::Region;
 use terral_transport::requests;
 
+use crate::machine::Machine;
 use crate::state::State;
+use crate::world::{Tick, World};
 
 /// What the threads share.
 pub struct Shared {
@@ -23,6 +25,10 @@ pub struct Shared {
     requested: AtomicBool,
     /// The shared memory, readable without the lock.
     pub memory: Arc<Memory>,
+    /// Time and chance.
+    pub world: Arc<dyn World>,
+    /// The machine that it serves.
+    pub machine: Arc<dyn Machine>,
     /// The server is about to leave.
     pub over: AtomicBool,
 }
@@ -32,6 +38,8 @@ impl Shared {
     pub fn new(state: State, headers: Arc<Region>) -> Self {
         Shared {
             memory: state.ram.memory().clone(),
+            world: state.world.clone(),
+            machine: state.machine.clone(),
             state: Mutex::new(state),
             work: Condvar::new(),
             prepare: Condvar::new(),
@@ -69,12 +77,12 @@ impl Shared {
     pub fn wait_for_work<'s>(
         &'s self,
         state: MutexGuard<'s, State>,
-        until: Option<Instant>,
+        until: Option<Tick>,
     ) -> MutexGuard<'s, State> {
         match until {
             None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
-                let limit = until.saturating_duration_since(Instant::now());
+                let limit = until.since(self.world.now());
                 let waited = self.work.wait_timeout(state, limit);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }

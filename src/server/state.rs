@@ -4,9 +4,8 @@
 //! in one transaction. What must not happen before the log says so (giving a removed file's chunks
 //! to another) waits for that in `orphans`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::Result;
 use terral_format::ids::{FileSlot, Ino, ROOT, SessionSlot};
@@ -18,10 +17,9 @@ use terral_format::record::{Began, Record};
 use terral_format::size::SizeWord;
 use terral_format::tables::access;
 use terral_store::backing::Backing;
-use terral_store::log::Log;
+use terral_store::log::Journal;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
-use terral_transport::permission::acting;
 
 use crate::authz::{Authz, Good};
 use crate::debts::Debts;
@@ -29,10 +27,12 @@ use crate::descriptions::{Descriptions, Open};
 use crate::hands::Hands;
 use crate::lingering::Lingering;
 use crate::locks::Waits;
+use crate::machine::Machine;
 use crate::names::Names;
 use crate::sessions::Sessions;
 use crate::starting::Starting;
 use crate::waiting::Waiting;
+use crate::world::{Tick, World};
 use crate::xattrs::Xattrs;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
@@ -45,12 +45,14 @@ const WARNINGS_MAX: usize = 16;
 
 /// Everything a server knows.
 pub struct State {
-    /// Its directory.
-    pub instance: PathBuf,
+    /// Time and chance.
+    pub world: Arc<dyn World>,
+    /// The machine that it serves.
+    pub machine: Arc<dyn Machine>,
     /// What it is, for ever.
     pub began: Began,
     /// The log.
-    pub log: Log,
+    pub log: Box<dyn Journal>,
     /// The namespace.
     pub names: Names,
     /// The memory tier.
@@ -90,7 +92,7 @@ pub struct State {
     /// Starts of this instance so far, this one included.
     pub starts: u64,
     /// When this process began to serve.
-    pub since: Instant,
+    pub since: Tick,
     /// No more work will come.
     pub finishing: bool,
     /// Leave as soon as possible.
@@ -104,7 +106,7 @@ pub struct State {
     /// Somebody opened a file for writing since this process began to serve.
     pub wrote: bool,
     /// When the drain looks again by itself; `None`: not before it is woken.
-    pub drain_looks: Option<Instant>,
+    pub drain_looks: Option<Tick>,
     /// Who prepares memory waits to be woken.
     pub preparer_sleeps: bool,
     /// This file's bytes are just being brought into memory, all of them.
@@ -112,7 +114,9 @@ pub struct State {
     /// Programs that are about to be executed.
     pub starting: Starting,
     /// When too little was found to evict, and how long that took.
-    pub sought: Option<(Instant, Duration)>,
+    pub sought: Option<(Tick, Duration)>,
+    /// No segments are made until then, as one found no memory.
+    pub grows_again: Option<Tick>,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -121,12 +125,14 @@ pub struct State {
 
 /// What a [`State`] is made of.
 pub struct Parts {
-    /// See [`State::instance`].
-    pub instance: PathBuf,
+    /// See [`State::world`].
+    pub world: Arc<dyn World>,
+    /// See [`State::machine`].
+    pub machine: Arc<dyn Machine>,
     /// See [`State::began`].
     pub began: Began,
     /// See [`State::log`].
-    pub log: Log,
+    pub log: Box<dyn Journal>,
     /// See [`State::ram`].
     pub ram: Ram,
     /// See [`State::small`].
@@ -137,6 +143,8 @@ pub struct Parts {
     pub root: Attributes,
     /// Seed of the nonces.
     pub seed: u64,
+    /// Whom the server acts as itself.
+    pub person: Person,
 }
 
 impl State {
@@ -144,12 +152,19 @@ impl State {
     pub fn new(parts: Parts) -> Self {
         parts.ram.memory().locks().reclaim(true, |_| true);
         State {
-            names: Names::new(parts.ram.memory().clone(), &parts.root, parts.backing.is_some()),
+            names: Names::new(
+                parts.ram.memory().clone(),
+                &parts.root,
+                parts.backing.is_some(),
+                (parts.machine.user(), parts.machine.group()),
+            ),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
-            person: Arc::new(acting().person.clone()),
+            person: Arc::new(parts.person),
             log_base: parts.log.bytes(),
-            instance: parts.instance,
+            since: parts.world.now(),
+            world: parts.world,
+            machine: parts.machine,
             began: parts.began,
             log: parts.log,
             ram: parts.ram,
@@ -167,7 +182,6 @@ impl State {
             backing: parts.backing,
             debts: Debts::default(),
             starts: 1,
-            since: Instant::now(),
             finishing: false,
             leaving: false,
             attended: false,
@@ -179,6 +193,7 @@ impl State {
             keeping: None,
             starting: Starting::default(),
             sought: None,
+            grows_again: None,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,
@@ -225,7 +240,7 @@ impl State {
         let snapshot = snapshot.chain(descriptions.snapshot()).chain(hands.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot()).chain(std::iter::once(last));
         // A log that cannot be made shorter now is as good as before.
-        let _ = log.rewrite(snapshot);
+        let _ = log.rewrite(&mut { snapshot });
         self.log_base = self.log.bytes();
     }
 
@@ -365,7 +380,7 @@ impl State {
         Status {
             pid: std::process::id(),
             starts: self.starts,
-            uptime_ms: self.since.elapsed().as_millis() as u64,
+            uptime_ms: self.world.now().since(self.since).as_millis() as u64,
             backing: self.backing.as_ref().map(|backing| backing.describe()),
             sessions: self.sessions.clients().count() as u32,
             files: self.names.count() - self.count_spares(),
@@ -382,9 +397,9 @@ impl State {
     /// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
     /// was refused some; else the place must be full, as a write to what is granted needs it too.
     pub fn warn_if_cramped(&mut self, refused: bool) {
-        let full = || self.ram.memory().room_bytes() < FULL_BYTES;
+        let full = || self.ram.memory().arena().room_bytes() < FULL_BYTES;
         if if refused { self.ram.is_cramped() } else { full() } {
-            let place = self.ram.memory().place().display().to_string();
+            let place = self.ram.memory().arena().place();
             self.warn(format!(
                 "{place} was full: other files there leave less than --memory allows, so programs \
                  wait or get ENOSPC"

@@ -131,7 +131,7 @@ impl State {
         }
         self.owe(file.ino);
         if first * CHUNK_BYTES >= LARGE_BYTES {
-            self.debts.hurry_new(file.ino);
+            self.debts.hurry_new(file.ino, self.world.now());
         }
         for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
             let pages = if index == first { pages } else { CHUNK_PAGES };
@@ -277,7 +277,7 @@ impl State {
             // Staged by a server process before us.
             let (found, resumed) = Version::open(backing.as_ref(), ino, self.began.instance)?;
             let found = Arc::new(Mutex::new(found));
-            self.debts.owe(ino).version = Some(found.clone());
+            self.debts.owe(ino, self.world.now()).version = Some(found.clone());
             version = Some(found);
             if !resumed {
                 return Err(gone());

@@ -4,11 +4,13 @@
 //!
 //! Not here: how they are applied (`deferred`), and who tries again (`watcher`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::Error;
 use terral_format::changes::Deferred;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+
+use crate::world::Tick;
 
 /// First and longest pause before they are tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -54,33 +56,33 @@ pub struct Waiting {
     stamps: Vec<u64>,
     why: Option<Error>,
     /// When they are tried again, and the pause before.
-    again: Option<(Instant, Duration)>,
+    again: Option<(Tick, Duration)>,
 }
 
 impl Waiting {
     /// Those that wait after another look: the pauses grow while there are any.
-    pub fn after(before: &Waiting) -> Self {
+    pub fn after(before: &Waiting, now: Tick) -> Self {
         let again = match before.again {
-            Some((until, pause)) if !before.is_due() => (until, pause),
-            Some((_, pause)) => (Instant::now() + pause, (pause * 2).min(PAUSE.1)),
-            None => (Instant::now() + PAUSE.0, PAUSE.0 * 2),
+            Some((until, pause)) if !before.is_due(now) => (until, pause),
+            Some((_, pause)) => (now + pause, (pause * 2).min(PAUSE.1)),
+            None => (now + PAUSE.0, PAUSE.0 * 2),
         };
         Waiting { again: Some(again), ..Waiting::default() }
     }
 
     /// Whether they may be tried again.
-    pub fn is_due(&self) -> bool {
-        self.again.is_none_or(|(until, _)| until <= Instant::now())
+    pub fn is_due(&self, now: Tick) -> bool {
+        self.again.is_none_or(|(until, _)| until <= now)
     }
 
     /// Something happened that may help.
-    pub fn hasten(&mut self) {
-        self.again = self.again.map(|_| (Instant::now(), PAUSE.0));
+    pub fn hasten(&mut self, now: Tick) {
+        self.again = self.again.map(|_| (now, PAUSE.0));
     }
 
     /// Whether the change with this stamp waits, and is not to be tried yet.
-    pub fn keeps(&self, stamp: u64) -> bool {
-        !self.stamps.is_empty() && self.stamps.contains(&stamp) && !self.is_due()
+    pub fn keeps(&self, stamp: u64, now: Tick) -> bool {
+        !self.stamps.is_empty() && self.stamps.contains(&stamp) && !self.is_due(now)
     }
 
     /// One more waits: it failed, or it comes after one that it depends on.

@@ -2,13 +2,13 @@
 //! and finishes when the launcher is gone.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use terral_format::ids::SessionSlot;
 use terral_transport::process::{self, Process, WaitSet};
 
-use crate::authn::now_s;
 use crate::door::Door;
 use crate::leftover::program_of;
 use crate::shared::Shared;
@@ -27,6 +27,8 @@ const PROBE: Duration = Duration::from_millis(500);
 pub struct Watcher<'s> {
     /// The server.
     pub shared: &'s Shared,
+    /// Its directory.
+    pub instance: &'s Path,
     /// All that is watched.
     pub watch: &'s WaitSet,
     /// Where clients come in.
@@ -75,8 +77,8 @@ impl Watcher<'_> {
     /// to this thread.
     fn probes(&self) -> Option<Duration> {
         let mut state = self.shared.lock();
-        if let Err(error) = state.recall_expired(now_s()) {
-            state.debts.names_failed(error.to_string());
+        if let Err(error) = state.recall_expired(self.shared.world.wall_s()) {
+            state.debts.names_failed(error.to_string(), self.shared.world.now());
         }
         let somebody = state.sessions.clients().next().is_some() || !state.lingering.is_empty();
         let waits = state.waiting.count() > 0 || state.unapplied;
@@ -87,8 +89,7 @@ impl Watcher<'_> {
     fn launcher_ended(&mut self) {
         // Dropping it takes it out of the set.
         self.launcher = None;
-        let instance = self.shared.lock().instance.clone();
-        self.launcher = program_of(&instance).filter(|program| {
+        self.launcher = program_of(self.instance).filter(|program| {
             let watched = self.watch.add(program.as_fd(), LAUNCHER);
             watched.is_ok()
         });
@@ -106,11 +107,11 @@ impl Watcher<'_> {
             return;
         }
         if let Err(error) = state.end_session(session) {
-            state.debts.names_failed(error.to_string());
+            state.debts.names_failed(error.to_string(), self.shared.world.now());
         }
         if let Some(client) = state.sessions.client(session) {
             // It is looked at again by and by.
-            self.watch.remove(client.process.as_fd());
+            client.process.descriptor().into_iter().for_each(|ended| self.watch.remove(ended));
         }
         self.shared.wake(state);
     }
@@ -119,12 +120,12 @@ impl Watcher<'_> {
         let mut state = self.shared.lock();
         state.warn_if_cramped(false);
         if let Err(error) = state.try_waiting() {
-            state.debts.names_failed(error.to_string());
+            state.debts.names_failed(error.to_string(), self.shared.world.now());
         }
         let settled = state.close_unheld(None).and_then(|()| state.settle_lingering());
         let probed = settled.and_then(|()| state.commit());
         if let Err(error) = probed {
-            state.debts.names_failed(error.to_string());
+            state.debts.names_failed(error.to_string(), self.shared.world.now());
         }
         self.shared.wake(state);
     }

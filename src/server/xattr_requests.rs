@@ -7,7 +7,6 @@ use terral_format::names::{Inode, flag};
 use terral_format::record::{NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authn::now_ns;
 use crate::lookup::shown;
 use crate::state::State;
 use crate::xattrs::Values;
@@ -149,7 +148,7 @@ impl State {
             return refuse(ErrorKind::NoSpace);
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        self.record(Record::Xattr { ino, name, value, time_ns: now_ns() });
+        self.record(Record::Xattr { ino, name, value, time_ns: self.world.wall_ns() });
         Ok(())
     }
 

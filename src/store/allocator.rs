@@ -5,13 +5,10 @@
 //! `pwrite` to one file by two processes is serialised on its inode.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use terral_format::geometry::{CHUNK_ORDER, CHUNK_PAGES, SEGMENT_PAGES};
 use terral_format::ids::PageNumber;
 
-/// How long no segment is made after one found no memory.
-const STOPPED: Duration = Duration::from_secs(1);
 const ORDERS: usize = CHUNK_ORDER as usize + 1;
 
 /// Free blocks of one segment, by order.
@@ -77,13 +74,13 @@ impl Segment {
 pub struct Allocator {
     segments: Vec<Segment>,
     limit: u32,
-    stopped: Option<Instant>,
+    stopped: bool,
 }
 
 impl Allocator {
     /// No segments yet, at most `limit`.
     pub fn new(limit: u32) -> Self {
-        Allocator { segments: Vec::new(), limit, stopped: None }
+        Allocator { segments: Vec::new(), limit, stopped: false }
     }
 
     /// Segments there are.
@@ -93,13 +90,12 @@ impl Allocator {
 
     /// Whether another segment may be made.
     pub fn may_grow(&self) -> bool {
-        let stopped = self.stopped.is_some_and(|at| at.elapsed() < STOPPED);
-        self.segments() < self.limit && !stopped
+        self.segments() < self.limit && !self.stopped
     }
 
-    /// No more segments for a while: what they would lie in is full.
-    pub fn stop_growing(&mut self) {
-        self.stopped = Some(Instant::now());
+    /// No more segments from now on, or as many as before: what they would lie in is full.
+    pub fn stop_growing(&mut self, stop: bool) {
+        self.stopped = stop;
     }
 
     /// One more segment, all free; its file exists.

@@ -432,7 +432,8 @@ fn end(counter: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::{Inodes, begin, end};
-    use crate::memory::{Memory, Private};
+    use crate::memory::Memory;
+    use crate::private::{Private, PrivateArena};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -444,8 +445,8 @@ mod tests {
     fn memory(inodes: u32) -> Arc<Memory> {
         let geometry = Geometry { segments: 1, files: 4, map_pages: 1, descriptions: 4, inodes };
         let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
-        let [tables, headers, pages] = bytes.map(Private::boxed);
-        Arc::new(Memory::new("/nowhere".into(), geometry, tables, headers, pages))
+        let arena = Arc::new(PrivateArena::default());
+        Arc::new(Memory::new(geometry, bytes.map(Private::boxed), arena))
     }
 
     fn inode(ino: Ino, kind: Kind) -> Inode {

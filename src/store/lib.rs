@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+pub mod arena;
 pub mod backing;
 pub mod existing;
 mod heap;
@@ -20,3 +21,6 @@ pub mod ram;
 mod sizes;
 pub mod small;
 pub mod tier;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod private;

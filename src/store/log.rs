@@ -2,7 +2,7 @@
 //!
 //! A transaction counts once its frame is whole. What a dying server left half-written is cut off
 //! at the next start. The log is rewritten from a snapshot when it has grown too long; the new file
-//! takes the old one's name in one step.
+//! takes the old one's name in one step. [`Journal`] is what a server needs of it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,6 +18,30 @@ pub const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Records of one transaction of a snapshot.
 const PART: usize = 1024;
+
+/// Where a server writes what it did, to be read by the one that follows it.
+pub trait Journal: Send {
+    /// Adds one transaction. When this returns, it survives the death of this process.
+    ///
+    /// # Errors
+    /// What the file system says; nothing was added then.
+    fn append(&mut self, records: &[Record]) -> Result<()>;
+
+    /// Makes sure that the next transactions, [`AHEAD_BYTES`] in all, find memory.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if they would not: nothing may be changed then.
+    fn reserve(&mut self) -> Result<()>;
+
+    /// Bytes of it.
+    fn bytes(&self) -> u64;
+
+    /// Replaces all of it by `snapshot`, in one step.
+    ///
+    /// # Errors
+    /// What the file system says; it is as it was then.
+    fn rewrite(&mut self, snapshot: &mut dyn Iterator<Item = Record>) -> Result<()>;
+}
 
 /// An open log.
 pub struct Log {
@@ -62,50 +86,9 @@ impl Log {
         Ok((Log { path: path.into(), file, length, reserved: 0, buffer: Vec::new() }, transactions))
     }
 
-    /// Adds one transaction. When this returns, it survives the death of this process.
-    pub fn append(&mut self, records: &[Record]) -> Result<()> {
-        self.buffer.clear();
-        frame::write(&mut self.buffer, &frame::encode(&records)?);
-        let written = self.file.write_all_at(&self.buffer, self.length);
-        written.map_err(|e| Error::system(&e, self.path.display().to_string()))?;
-        self.length += self.buffer.len() as u64;
-        Ok(())
-    }
-
-    /// Makes sure that the next transactions, [`AHEAD_BYTES`] in all, find memory.
-    ///
-    /// # Errors
-    /// [`terral_format::ErrorKind::NoSpace`] if they would not: nothing may be changed then.
-    pub fn reserve(&mut self) -> Result<()> {
-        if self.length + AHEAD_BYTES <= self.reserved {
-            return Ok(());
-        }
-        let (from, bytes) = (self.length, 2 * AHEAD_BYTES);
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, bytes)
-            .map_err(|e| Error::system(&e.into(), self.path.display().to_string()))?;
-        self.reserved = from + bytes;
-        Ok(())
-    }
-
-    /// Bytes of the log.
-    pub fn bytes(&self) -> u64 {
-        self.length
-    }
-
-    /// Replaces the log by one that holds `snapshot`, in transactions of bounded size.
-    pub fn rewrite(&mut self, snapshot: impl IntoIterator<Item = Record>) -> Result<()> {
-        let next = self.path.with_extension("next");
-        let written = self.write_next(snapshot, next.clone());
-        if written.is_err() {
-            // It takes memory that somebody lacks.
-            let _ = fs::remove_file(&next);
-        }
-        written
-    }
-
     fn write_next(
         &mut self,
-        snapshot: impl IntoIterator<Item = Record>,
+        snapshot: &mut dyn Iterator<Item = Record>,
         next: PathBuf,
     ) -> Result<()> {
         let mut log = Log {
@@ -131,6 +114,43 @@ impl Log {
     }
 }
 
+impl Journal for Log {
+    fn append(&mut self, records: &[Record]) -> Result<()> {
+        self.buffer.clear();
+        frame::write(&mut self.buffer, &frame::encode(&records)?);
+        let written = self.file.write_all_at(&self.buffer, self.length);
+        written.map_err(|e| Error::system(&e, self.path.display().to_string()))?;
+        self.length += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> Result<()> {
+        if self.length + AHEAD_BYTES <= self.reserved {
+            return Ok(());
+        }
+        let (from, bytes) = (self.length, 2 * AHEAD_BYTES);
+        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, bytes)
+            .map_err(|e| Error::system(&e.into(), self.path.display().to_string()))?;
+        self.reserved = from + bytes;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// In transactions of bounded size.
+    fn rewrite(&mut self, snapshot: &mut dyn Iterator<Item = Record>) -> Result<()> {
+        let next = self.path.with_extension("next");
+        let written = self.write_next(snapshot, next.clone());
+        if written.is_err() {
+            // It takes memory that somebody lacks.
+            let _ = fs::remove_file(&next);
+        }
+        written
+    }
+}
+
 fn new_file(path: &Path) -> Result<File> {
     let mut how = OpenOptions::new();
     let how = how.read(true).write(true).create(true).truncate(true).mode(0o600);
@@ -139,7 +159,7 @@ fn new_file(path: &Path) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::Log;
+    use super::{Journal, Log};
     use std::fs::OpenOptions;
     use std::io::Write;
     use terral_format::ids::{Ino, Lsn};
@@ -180,7 +200,7 @@ mod tests {
         let path = home.path().join("log");
         let mut log = Log::create(&path, &record(0)).expect("creates");
         let snapshot: Vec<_> = (0..3000).map(|n| Record::Rewritten { ino: Ino(n) }).collect();
-        log.rewrite(snapshot.clone()).expect("rewrites");
+        log.rewrite(&mut snapshot.clone().into_iter()).expect("rewrites");
         log.append(&record(1)).expect("appends");
         let (_, found) = Log::open(&path).expect("opens");
         let flat: Vec<_> = found.into_iter().flatten().collect();

@@ -4,18 +4,13 @@
 //! read without the server's lock. What clients can write (headers, page states) is checked by its
 //! users.
 
-use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use terral_format::deferred::{self, DeferredTable};
 use terral_format::entry::MapEntry;
-use terral_format::geometry::{
-    Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES,
-};
+use terral_format::geometry::{Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_PAGES};
 use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
 use terral_format::lock_table::{self, LockTable};
 use terral_format::names::Table;
@@ -23,6 +18,7 @@ use terral_format::pages::{self, PageState};
 use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::arena::Arena;
 use crate::existing::{Existing, Shared};
 
 /// The regions of one instance.
@@ -32,8 +28,7 @@ pub struct Memory {
     tables: Existing,
     headers: Existing,
     pages: Existing,
-    directory: PathBuf,
-    segments: RwLock<Vec<Option<Arc<File>>>>,
+    arena: Arc<dyn Arena>,
 }
 
 /// Words of a file's header, by name.
@@ -120,22 +115,18 @@ pub fn path_of(index: u64) -> Option<[usize; 3]> {
 }
 
 impl Memory {
-    /// The memory of the instance in `directory`.
+    /// The memory of one instance: tables, headers and page states, and the bytes of its chunks.
     pub fn new(
-        directory: PathBuf,
         geometry: Geometry,
-        tables: Box<dyn Shared>,
-        headers: Box<dyn Shared>,
-        pages: Box<dyn Shared>,
+        [tables, headers, pages]: [Box<dyn Shared>; 3],
+        arena: Arc<dyn Arena>,
     ) -> Self {
-        let segments = RwLock::new(vec![None; geometry.segments as usize]);
         Memory {
             tables: Existing::new(tables, geometry.tables_bytes()),
             headers: Existing::new(headers, geometry.headers_bytes()),
             pages: Existing::new(pages, geometry.pages_bytes()),
             geometry,
-            directory,
-            segments,
+            arena,
         }
     }
 
@@ -260,15 +251,14 @@ impl Memory {
 
     /// What it means that no memory is left there.
     fn full(&self, error: &Error) -> Error {
-        let place = self.place().display().to_string();
+        let place = self.arena.place();
         let context = format!("{place} is full: remove what others keep there, or enlarge it");
         Error { kind: ErrorKind::NoSpace, errno: error.errno, context }
     }
 
-    /// The file system of the arena, as people know it.
-    pub fn place(&self) -> &Path {
-        let shared = Path::new("/dev/shm");
-        if self.directory.starts_with(shared) { shared } else { &self.directory }
+    /// Where the bytes of chunks lie.
+    pub fn arena(&self) -> &dyn Arena {
+        &*self.arena
     }
 
     /// What the superblock says of a segment.
@@ -295,50 +285,16 @@ impl Memory {
         self.entry_word(slot, index).map_or(MapEntry::ABSENT, MapEntry::load)
     }
 
-    /// Makes the file of a segment, sparse and empty.
-    pub fn create_segment(&self, segment: u32) -> Result<()> {
-        let path = self.directory.join(format!("seg-{segment}"));
-        let failed = |e: &std::io::Error| Error::system(e, path.display().to_string());
-        let mut how = OpenOptions::new();
-        let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = how.open(&path).map_err(|e| failed(&e))?;
-        // For whom the lanes of its pages are, for them it is, too.
-        if let Ok(pages) = std::fs::metadata(self.directory.join("pages")) {
-            file.set_permissions(pages.permissions()).map_err(|e| failed(&e))?;
-        }
-        file.set_len(SEGMENT_BYTES as u64).map_err(|e| failed(&e))?;
-        Ok(())
-    }
-
-    /// The file of a segment.
-    pub fn segment(&self, segment: u32) -> Result<Arc<File>> {
-        let read = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(file)) = read.get(segment as usize) {
-            return Ok(file.clone());
-        }
-        drop(read);
-        let path = self.directory.join(format!("seg-{segment}"));
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = Arc::new(file.map_err(|e| Error::system(&e, path.display().to_string()))?);
-        let mut write = self.segments.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = write.get_mut(segment as usize) {
-            *place = Some(file.clone());
-        }
-        Ok(file)
-    }
-
     /// Reads arena bytes from the start of `page` plus `offset` on; they lie in one segment.
     pub fn read(&self, page: PageNumber, offset: u64, into: &mut [u8]) -> Result<()> {
         let at = u64::from(page.0 % SEGMENT_PAGES) * PAGE_BYTES as u64 + offset;
-        let file = self.segment(page.0 / SEGMENT_PAGES)?;
-        file.read_exact_at(into, at).map_err(|e| Error::system(&e, "memory tier"))
+        self.arena.read(page.0 / SEGMENT_PAGES, at, into)
     }
 
     /// Writes arena bytes as [`Memory::read`] reads them.
     pub fn write(&self, page: PageNumber, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = u64::from(page.0 % SEGMENT_PAGES) * PAGE_BYTES as u64 + offset;
-        let file = self.segment(page.0 / SEGMENT_PAGES)?;
-        file.write_all_at(bytes, at).map_err(|e| Error::system(&e, "memory tier"))
+        self.arena.write(page.0 / SEGMENT_PAGES, at, bytes)
     }
 
     /// Writes zeros into the chunk of `entry`, from byte `from` on.
@@ -358,35 +314,6 @@ impl Memory {
             }
             page += run + 1;
         }
-        Ok(())
-    }
-
-    /// Bytes the file system of the arena still has.
-    pub fn room_bytes(&self) -> u64 {
-        let room = rustix::fs::statvfs(&self.directory);
-        room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize))
-    }
-}
-
-/// Shared memory for tests: nobody else sees it.
-#[cfg(test)]
-pub struct Private(Vec<AtomicU64>);
-
-#[cfg(test)]
-impl Private {
-    /// `bytes` zeros.
-    pub fn boxed(bytes: usize) -> Box<dyn Shared> {
-        Box::new(Private((0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()))
-    }
-}
-
-#[cfg(test)]
-impl Shared for Private {
-    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
-        &self.0[offset / 8..offset / 8 + count]
-    }
-
-    fn prepare(&self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
 }

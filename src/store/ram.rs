@@ -123,7 +123,7 @@ impl Ram {
 
     /// Whether what others keep in its file system leaves the arena less than its bound.
     pub fn is_cramped(&self) -> bool {
-        let short = || self.memory.room_bytes() < SEGMENT_BYTES as u64 + ROOM_KEPT_BYTES;
+        let short = || self.memory.arena().room_bytes() < SEGMENT_BYTES as u64 + ROOM_KEPT_BYTES;
         self.allocator.segments() < self.memory.geometry.segments && short()
     }
 
@@ -318,11 +318,11 @@ impl Ram {
             .filter(|at| self.memory.segment_state(*at).load(Ordering::SeqCst) == segment::SPARSE)
             .count() as u64;
         let needed = (unborn + 1) * SEGMENT_BYTES as u64 + ROOM_KEPT_BYTES;
-        if self.memory.room_bytes() < needed {
+        if self.memory.arena().room_bytes() < needed {
             return Err(full());
         }
         self.memory.prepare_lanes(self.allocator.segments())?;
-        self.memory.create_segment(self.allocator.segments())?;
+        self.memory.arena().create(self.allocator.segments())?;
         Ok(self.allocator.grow())
     }
 
@@ -499,33 +499,25 @@ pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
 #[cfg(test)]
 mod tests {
     use super::{Move, Ram, Start};
-    use crate::memory::{Memory, Private};
+    use crate::memory::Memory;
+    use crate::private::{Private, PrivateArena};
     use std::sync::Arc;
     use terral_format::entry::MapEntry;
     use terral_format::geometry::{CHUNK_ORDER, Geometry, PAGE_BYTES};
     use terral_format::ids::{FileSlot, Ino, PageNumber};
     use terral_format::pages::{self, PageState};
 
-    fn ram(home: &tempfile::TempDir) -> Ram {
+    fn ram() -> Ram {
         let geometry =
             Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16, inodes: 16 };
-        Ram::new(Arc::new(Memory::new(
-            home.path().into(),
-            geometry,
-            Private::boxed(geometry.tables_bytes()),
-            Private::boxed(geometry.headers_bytes()),
-            Private::boxed(geometry.pages_bytes()),
-        )))
-    }
-
-    fn home() -> tempfile::TempDir {
-        tempfile::tempdir_in("/dev/shm").expect("directory")
+        let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
+        let arena = Arc::new(PrivateArena::default());
+        Ram::new(Arc::new(Memory::new(geometry, bytes.map(Private::boxed), arena)))
     }
 
     #[test]
     fn a_chunk_of_a_file_is_never_seen_with_another_files_bytes() {
-        let home = home();
-        let mut ram = ram(&home);
+        let mut ram = ram();
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
         let entry = ram.take_chunk(CHUNK_ORDER, None).expect("room");
         ram.install(slot, 700, entry).expect("map");
@@ -543,8 +535,7 @@ mod tests {
 
     #[test]
     fn a_quarantined_chunk_comes_back_only_when_nobody_holds_it() {
-        let home = home();
-        let mut ram = ram(&home);
+        let mut ram = ram();
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
         let entry = ram.take_chunk(CHUNK_ORDER, None).expect("room");
         ram.install(slot, 0, entry).expect("map");
@@ -559,8 +550,7 @@ mod tests {
 
     #[test]
     fn what_moves_is_the_same_and_owed_again_if_a_drain_is_at_it() {
-        let home = home();
-        let mut ram = ram(&home);
+        let mut ram = ram();
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
         ram.fill(slot, 0, &[9; 5000]).expect("room");
         for (order, at_rest, owed) in [(CHUNK_ORDER, true, 0), (1, false, 2), (3, true, 2)] {
@@ -578,8 +568,7 @@ mod tests {
 
     #[test]
     fn a_restart_finds_the_chunks_and_frees_what_no_entry_names() {
-        let home = home();
-        let mut ram = ram(&home);
+        let mut ram = ram();
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
         let kept = ram.take_chunk(3, None).expect("room");
         ram.install(slot, 3, kept).expect("map");

@@ -50,6 +50,26 @@ impl Region {
         Ok(Region { base: base.cast(), bytes, writable })
     }
 
+    /// Memory of this process alone, zeros at first.
+    ///
+    /// # Errors
+    /// If no address space is left.
+    pub fn anonymous(bytes: usize) -> Result<Self> {
+        // SAFETY: a new anonymous mapping.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        check(base as i64, || format!("map {bytes} bytes"))?;
+        Ok(Region { base: base.cast(), bytes, writable: true })
+    }
+
     /// Maps a whole file, which must have at least `least` bytes.
     ///
     /// # Errors
@@ -161,23 +181,12 @@ pub struct ForkMark(Region);
 impl ForkMark {
     /// A mark, not set.
     pub fn new() -> Result<Self> {
-        let bytes = 4096;
-        // SAFETY: a new anonymous mapping.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        check(base as i64, || "map a page".into())?;
+        let region = Region::anonymous(4096)?;
         // SAFETY: the mapping just made.
-        let told = unsafe { libc::madvise(base, bytes, libc::MADV_WIPEONFORK) };
+        let told =
+            unsafe { libc::madvise(region.base.cast(), region.bytes, libc::MADV_WIPEONFORK) };
         check(told.into(), || "MADV_WIPEONFORK".into())?;
-        Ok(ForkMark(Region { base: base.cast(), bytes, writable: true }))
+        Ok(ForkMark(region))
     }
 
     /// Whether this process set the mark itself.

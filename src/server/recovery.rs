@@ -1,0 +1,135 @@
+//! A server's state as it follows from its log and from what is in shared memory: at the first
+//! start, and at every later one. Not here: the files and regions themselves (`instance`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use terral_format::Result;
+use terral_format::ids::{PageNumber, SessionSlot};
+use terral_format::names::flag;
+use terral_format::record::Record;
+use terral_format::tables::{MAGIC, Superblock};
+use terral_store::existing::Shared;
+use terral_transport::region::Region;
+
+use crate::state::{Parts, State};
+
+/// A mapped region, as the store wants it.
+struct Mapped(Arc<Region>);
+
+impl Shared for Mapped {
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        self.0.words(offset, count)
+    }
+
+    fn prepare(&self, offset: usize, bytes: usize) -> Result<()> {
+        self.0.prepare(offset, bytes)
+    }
+}
+
+/// Tables, headers and page states, as the store wants them.
+pub fn shared(mapped: &[Arc<Region>; 3]) -> [Box<dyn Shared>; 3] {
+    mapped.each_ref().map(|region| Box::new(Mapped(region.clone())) as Box<dyn Shared>)
+}
+
+/// The state that the log's transactions lead to; clients find the instance described then.
+///
+/// # Errors
+/// [`terral_format::ErrorKind::NoSpace`] if memory is full.
+pub fn replay(parts: Parts, log: &[Vec<Record>], superblock: &Superblock) -> Result<State> {
+    parts.ram.memory().prepare_fixed()?;
+    let mut state = State::new(parts);
+    for record in log.iter().flatten() {
+        state.apply(record);
+        state.names.check()?;
+    }
+    state.names.check()?;
+    state.names.replayed(state.hands.inos());
+    let packed = state.names.inodes().filter(|inode| inode.is(flag::PACKED));
+    state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
+    superblock.describe(state.began.instance, state.began.geometry);
+    superblock.magic.store(MAGIC, Ordering::SeqCst);
+    state.starts = superblock.starts.fetch_add(1, Ordering::SeqCst) + 1;
+    Ok(state)
+}
+
+fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
+    for session in dead {
+        if state.sessions.client(session).is_some() {
+            state.end_session(session)?;
+        } else {
+            let totals = Default::default();
+            state.record(Record::SessionEnded { session, totals });
+        }
+    }
+    state.reclaim_lock_blocks();
+    Ok(())
+}
+
+/// Takes over the pages of clients. Gives those that are dead.
+fn adopt_clients(state: &mut State) -> Vec<SessionSlot> {
+    let known: Vec<_> =
+        state.sessions.known().map(|(at, known)| (at, known.pid, known.started_ticks)).collect();
+    let mut dead = Vec::new();
+    for (session, pid, ticks) in known {
+        let process = state.machine.process(pid, ticks);
+        let alive = process.as_ref().is_some_and(|process| process.is_alive());
+        let page = state.machine.page(session);
+        let adopted = process.zip(page.ok()).map(|(process, page)| {
+            state.sessions.attach(session, process, page);
+        });
+        if adopted.is_none() || !alive {
+            dead.push(session);
+        }
+    }
+    dead
+}
+
+/// After a replay: takes over chunks and clients as they are in shared memory.
+///
+/// # Errors
+/// If the log or memory cannot be written; nothing is lost then.
+pub fn adopt(state: &mut State) -> Result<()> {
+    let memory = state.ram.memory().clone();
+    state.ram.adopt_segments(memory.arena().count());
+    let mut attached: Vec<_> =
+        state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();
+    attached.sort_unstable();
+    let mut recalled = Vec::new();
+    for (ino, slot) in attached {
+        if state.ram.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
+            recalled.push((ino, slot));
+        }
+        if state.ram.adopt(slot, ino).is_err() {
+            // Removed, and its record given to another file, before the log was cut short.
+            state.names.update(ino, |inode| inode.slot = None);
+            continue;
+        }
+        let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
+        memory.record(slot).backed_bytes().store(backed, Ordering::SeqCst);
+    }
+    let dead = adopt_clients(state);
+    let mut pinned: Vec<PageNumber> =
+        state.sessions.pins().into_iter().map(|(.., page)| page).collect();
+    pinned.extend(state.mapped_chunks());
+    state.ram.adopted(&pinned);
+    state.descriptions.replayed(state.hands.descriptions());
+    recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
+    for (_, slot) in recalled {
+        state.cut_to_size(slot)?;
+    }
+    state.close_gate()?;
+    for ino in state.orphans_left() {
+        state.bury(ino);
+    }
+    end_dead(state, dead)?;
+    state.close_unheld(None)?;
+    state.commit()?;
+    // Where that cannot be found out now, the drain does first.
+    state.find_published();
+    let _ = state.find_renamed();
+    state.find_debts();
+    state.find_running();
+    state.open_gate();
+    Ok(())
+}
