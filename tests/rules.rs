@@ -44,6 +44,20 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The rooms whose work cannot be done without `unsafe`.
 const UNSAFE_ROOMS: &[&str] = &["transport", "preload", "c", "fuse", "python"];
 
+/// The files of the server that ask clocks, the kernel and files, and that wait.
+const SERVER_SHELL: &[&str] = &[
+    "available",
+    "door",
+    "host",
+    "instance",
+    "leftover",
+    "ready",
+    "removal",
+    "serve",
+    "shared",
+    "watcher",
+];
+
 const NAMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
 /// The arrows, from `cargo metadata`'s answer. Dev-dependencies are free; `tests` may import all.
@@ -168,6 +182,39 @@ pub fn way_to_the_kernel(source: &Source) -> Vec<Finding> {
     let marks = source.code.match_indices("libc::syscall");
     let what = "`libc::syscall` is the preload library's own: enter by `kernel::enter()`";
     marks.map(|(at, _)| finding(&source.path, line_of(&source.code, at), what)).collect()
+}
+
+/// What a server decides depends on what it is told, and on time and chance as `world` has them:
+/// only its shell, which locks, waits and asks the kernel, is beside that.
+pub fn server_in_its_shell(source: &Source) -> Vec<Finding> {
+    let Some(name) = source.path.strip_prefix("src/server/") else { return Vec::new() };
+    if SERVER_SHELL.iter().any(|shell| name.strip_suffix(".rs") == Some(shell)) {
+        return Vec::new();
+    }
+    let marks = [
+        ("Instant", "the clock is `World::now`"),
+        ("SystemTime", "the clock is `World::wall_ns`"),
+        ("getrandom", "chance is `World::random`"),
+        ("thread", "threads, and waiting, are the shell's"),
+        ("Condvar", "waiting is the shell's"),
+        ("File", "files are the shell's"),
+        ("fs", "files are the shell's"),
+        ("rustix", "asking the kernel is the shell's"),
+        ("process", "processes are `Machine`'s"),
+    ];
+    let mut found = Vec::new();
+    for (mark, what) in marks {
+        let is_import = |at: &usize| {
+            let rest = &source.code[at + mark.len()..];
+            let of = ["std::", "transport::"].iter().any(|of| source.code[..*at].ends_with(of));
+            ["Instant", "SystemTime", "getrandom", "Condvar", "rustix"].contains(&mark)
+                || (of && rest.starts_with([':', ';', ',', '}']))
+                || (mark == "File" && rest.starts_with("::o"))
+        };
+        let places = words(&source.code, mark).filter(is_import);
+        found.extend(places.map(|at| finding(&source.path, line_of(&source.code, at), what)));
+    }
+    found
 }
 
 /// No file over `most` lines of code.

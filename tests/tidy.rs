@@ -113,6 +113,11 @@ fn nobody_comes_back_to_the_library_on_the_way_to_the_kernel() {
 }
 
 #[test]
+fn what_a_server_decides_asks_no_clock_kernel_or_file() {
+    hold(rust_sources(), rules::server_in_its_shell);
+}
+
+#[test]
 fn files_and_functions_stay_short() {
     let all = rust_sources();
     report(&all.iter().flat_map(|s| rules::file_length(s, FILE_LINES)).collect::<Vec<_>>());
@@ -178,6 +183,26 @@ mod each_rule_can_fail {
     fn line_length() {
         let text = format!("//! ok\n{}\n{}\n", "ä".repeat(100), "x".repeat(101));
         assert_eq!(rules::line_length(&source(&text))[0].line, 3);
+    }
+
+    #[test]
+    fn server_in_its_shell() {
+        let of = |path, text: &str| rules::server_in_its_shell(&Source::new(path, text));
+        for bad in [
+            "use std::time::{Duration, Instant};",
+            "let now = std::time::SystemTime::now();",
+            "std::thread::yield_now();",
+            "use std::fs::File;",
+            "use terral_transport::process;",
+            "let f = File::open(path);",
+            "use rustix::fs::fsync;",
+        ] {
+            assert!(!of("src/server/names.rs", bad).is_empty(), "{bad}");
+            assert!(of("src/server/host.rs", bad).is_empty(), "{bad}");
+            assert!(of("src/client/names.rs", bad).is_empty(), "{bad}");
+        }
+        let good = "use std::time::Duration; fn process(&self) {} // the thread\nKind::File => 1,";
+        assert!(of("src/server/names.rs", good).is_empty());
     }
 
     #[test]

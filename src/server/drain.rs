@@ -1,14 +1,14 @@
 //! The drain: brings what changed to the backing, oldest debt first, names in their order.
 //!
-//! It runs in a thread of its own. Bytes are copied and verified without the server's lock; name
-//! operations and publishing, which must agree with the namespace, are done under it. A failure
-//! keeps the data and is tried again after a growing pause.
+//! It has turns, in a thread of its own (`serve`). Bytes are copied and verified without the
+//! server's lock; name operations and publishing, which must agree with the namespace, are done
+//! under it. A failure keeps the data and is tried again after a growing pause.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Lsn};
 use terral_format::message::{Drain, Kind};
 use terral_format::names::flag;
 use terral_format::record::{Fingerprint, NameOperation, Record};
@@ -40,56 +40,59 @@ enum Job {
     Wait(Option<Tick>),
 }
 
-/// The drain's thread.
-pub fn run(shared: &Shared, backing: &dyn Backing) {
-    terral_transport::process::be_nice(5);
-    let mut state = shared.lock();
-    loop {
-        if state.leaving {
-            return;
+/// What the drain has done, or does next.
+pub enum Turn {
+    /// There may be more to do.
+    Again,
+    /// There is, but requests come first.
+    GiveWay,
+    /// Nothing before that, or before it is woken.
+    Wait(Option<Tick>),
+}
+
+/// Does what is to be done next, if anything is.
+pub fn turn<'s>(
+    shared: &'s Shared,
+    backing: &dyn Backing,
+    mut state: MutexGuard<'s, State>,
+) -> (MutexGuard<'s, State>, Turn) {
+    let turn = match next_job(&mut state, backing) {
+        Job::File(job) => {
+            let owed = state.owed_bytes(job.slot);
+            state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
+            drop(state);
+            let begin = shared.world.now();
+            let pass = copy(shared, backing, &job);
+            state = shared.lock();
+            let took = shared.world.now().since(begin);
+            state.debts.shown.busy_ms += took.as_millis() as u64;
+            conclude(&mut state, &job, pass);
+            Turn::Again
         }
-        match next_job(&mut state, backing) {
-            Job::File(job) => {
-                let owed = state.owed_bytes(job.slot);
-                state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
-                drop(state);
-                let begin = shared.world.now();
-                let pass = copy(shared, backing, &job);
-                state = shared.lock();
-                let took = shared.world.now().since(begin);
-                state.debts.shown.busy_ms += took.as_millis() as u64;
-                conclude(&mut state, &job, pass);
-                shared.nudge();
-            }
-            Job::Sync => {
-                let before = state.names.ordinal();
-                drop(state);
-                let done = backing.sync();
-                state = shared.lock();
-                let still = state.debts.is_empty() && state.names.ordinal() == before;
-                match done {
-                    Ok(()) => {
-                        state.debts.shown.settled = still;
-                        state.debts.unsynced = !still;
-                        state.debts.sync_wanted &= !still;
-                    }
-                    Err(error) => {
-                        state.debts.names_failed(error.to_string(), shared.world.now());
-                    }
-                }
-                shared.nudge();
-            }
-            Job::GiveWay => {
-                drop(state);
-                shared.give_way();
-                state = shared.lock();
-            }
-            Job::Wait(until) => {
-                state.drain_looks = until;
-                state = shared.wait_for_work(state, until);
-                state.drain_looks = Some(shared.world.now());
-            }
+        Job::Sync => {
+            let before = state.names.ordinal();
+            drop(state);
+            let done = backing.sync();
+            state = shared.lock();
+            synced(&mut state, before, done);
+            Turn::Again
         }
+        Job::GiveWay => Turn::GiveWay,
+        Job::Wait(until) => Turn::Wait(until),
+    };
+    (state, turn)
+}
+
+/// The backing was asked to keep what it had when the namespace was as of `before`.
+fn synced(state: &mut State, before: Lsn, done: Result<()>) {
+    let still = state.debts.is_empty() && state.names.ordinal() == before;
+    match done {
+        Ok(()) => {
+            state.debts.shown.settled = still;
+            state.debts.unsynced = !still;
+            state.debts.sync_wanted &= !still;
+        }
+        Err(error) => _ = state.debts.names_failed(error.to_string(), state.world.now()),
     }
 }
 

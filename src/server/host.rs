@@ -162,6 +162,10 @@ impl Machine for Host {
         self.user
     }
 
+    fn pid(&self) -> u32 {
+        std::process::id()
+    }
+
     fn group(&self) -> u32 {
         self.group
     }

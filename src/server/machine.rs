@@ -27,6 +27,9 @@ pub trait Machine: Send + Sync {
     /// The user this server acts as, for ever.
     fn user(&self) -> u32;
 
+    /// The number of this process.
+    fn pid(&self) -> u32;
+
     /// The group this server acts as, for ever.
     fn group(&self) -> u32;
 

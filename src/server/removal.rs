@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::nodes;
 
-use crate::authn::random;
+use crate::host::Clock;
+use crate::world::World;
 
 /// What the name of an instance begins with of which nothing is needed any more.
 const OVER: &str = ".over-";
@@ -227,7 +228,7 @@ pub fn remove(directory: &Path) -> Result<()> {
 /// As [`remove`].
 pub fn end(directory: &Path) -> Result<()> {
     if remains(directory).is_none() {
-        let name = format!("{OVER}{:0OVER_DIGITS$x}", u128::from_le_bytes(random()?));
+        let name = format!("{OVER}{:0OVER_DIGITS$x}", Clock::default().random()?);
         let over = directory.with_file_name(name);
         if std::fs::rename(directory, &over).is_ok() {
             return remove(&over);

@@ -8,12 +8,13 @@ use terral_format::ids::SessionSlot;
 use terral_format::message::Status;
 use terral_format::tables::Superblock;
 use terral_format::{Error, Result};
+use terral_store::backing::Backing;
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
 use crate::door::Door;
-use crate::drain;
+use crate::drain::{self, Turn};
 use crate::instance::{self, Instance};
 use crate::options::Options;
 use crate::ready::{self, Ready};
@@ -65,7 +66,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     std::thread::scope(|threads| {
         if let Some(backing) = &backing {
             let shared = &shared;
-            threads.spawn(move || drain::run(shared, backing.as_ref()));
+            threads.spawn(move || keep_draining(shared, backing.as_ref()));
         }
         let (shared_too, halt) = (&shared, stopped.as_fd());
         threads.spawn(move || ready::keep(shared_too, ready, preparer, halt));
@@ -86,6 +87,28 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
     leave(&shared, options)
+}
+
+fn keep_draining(shared: &Shared, backing: &dyn Backing) {
+    process::be_nice(5);
+    let mut state = shared.lock();
+    while !state.leaving {
+        let turn;
+        (state, turn) = drain::turn(shared, backing, state);
+        match turn {
+            Turn::Again => shared.nudge(),
+            Turn::GiveWay => {
+                drop(state);
+                shared.give_way();
+                state = shared.lock();
+            }
+            Turn::Wait(until) => {
+                state.drain_looks = until;
+                state = shared.wait_for_work(state, until);
+                state.drain_looks = Some(shared.world.now());
+            }
+        }
+    }
 }
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.

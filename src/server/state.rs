@@ -378,7 +378,7 @@ impl State {
         let drain = self.drain_status();
         let page = terral_format::geometry::PAGE_BYTES as u64;
         Status {
-            pid: std::process::id(),
+            pid: self.machine.pid(),
             starts: self.starts,
             uptime_ms: self.world.now().since(self.since).as_millis() as u64,
             backing: self.backing.as_ref().map(|backing| backing.describe()),

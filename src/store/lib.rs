@@ -11,6 +11,11 @@ pub mod backing;
 pub mod existing;
 mod heap;
 pub mod log;
+pub mod small;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod private;
+
 pub mod memory;
 mod numbers;
 
@@ -19,8 +24,4 @@ mod room;
 pub mod inodes;
 pub mod ram;
 mod sizes;
-pub mod small;
 pub mod tier;
-
-#[cfg(any(test, feature = "conformance"))]
-pub mod private;
