@@ -48,6 +48,14 @@ fn the_time_of_change_moves_with_writes_truncates_and_fallocate() {
 }
 
 #[test]
+fn far_offsets_copies_to_itself_and_exchanges_are_answered_as_on_tmpfs() {
+    if let Some(beside) = same("ends") {
+        assert!(beside.text.contains("sendfile(fd, fd, NULL, count): 9"));
+        beside.assert_same();
+    }
+}
+
+#[test]
 fn private_pages_that_are_given_away_show_the_file_again() {
     same("maps");
 }

@@ -150,7 +150,10 @@ unsafe extern "C" fn terral_append(
 ) -> ssize_t {
     // SAFETY: the caller passes a file and a buffer of that length.
     let (open, buffer) = unsafe { (handle(file), bytes(buffer, length)) };
-    count(open.and_then(|open| open.file.append(buffer?)))
+    count(open.and_then(|open| {
+        let buffer = buffer?;
+        open.file.append(buffer).map(|_| buffer.len())
+    }))
 }
 
 /// Moves pieces one after the other until one is cut short. A failure counts only if nothing moved.

@@ -271,14 +271,14 @@ impl File {
         Ok(bytes.len())
     }
 
-    /// Appends all of `bytes`, in one piece also among other appenders.
-    pub fn append(&self, bytes: &[u8]) -> Result<usize> {
+    /// Appends all of `bytes`, in one piece also among other appenders; gives where they end.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.words_for(access::WRITE)?;
         let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
-        self.chunks.append(&self.connection, bytes)?;
+        let at = self.chunks.append(&self.connection, bytes)?;
         self.was_written(&timed, bytes.len())?;
-        Ok(bytes.len())
+        Ok(at + bytes.len() as u64)
     }
 
     /// The shared offset, bytes.

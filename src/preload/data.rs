@@ -32,7 +32,7 @@ pub fn allow(managed: &Managed, right: u64) -> Served<()> {
 /// `buffer` must have `count` writable bytes that nobody else has a reference to. Where memory is
 /// not there, only [`read_here`] and [`read_at`] may be given it.
 pub unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> &'a mut [u8] {
-    let buffer = memory::not_null(buffer).cast_mut();
+    let buffer = memory::or_nowhere(buffer, count).cast_mut();
     // SAFETY: the caller's promise; the bytes are only written, so what they hold does not matter.
     unsafe { std::slice::from_raw_parts_mut(buffer.cast(), count.min(CALL_BYTES_MAX)) }
 }
@@ -43,7 +43,7 @@ pub unsafe fn room<'a>(buffer: *mut c_void, count: usize) -> &'a mut [u8] {
 /// `buffer` must have `count` readable bytes. Where memory is not there, only [`write_here`] and
 /// [`write_at`] may be given it.
 pub unsafe fn bytes<'a>(buffer: *const c_void, count: usize) -> &'a [u8] {
-    let buffer = memory::not_null(buffer);
+    let buffer = memory::or_nowhere(buffer, count);
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(buffer.cast(), count.min(CALL_BYTES_MAX)) }
 }
@@ -56,8 +56,18 @@ pub fn read_here(managed: &Managed, buffer: &mut [u8]) -> Served<isize> {
     if buffer.is_empty() {
         return Ok(0);
     }
-    memory::as_far_into(buffer, |room| connect::serve(|| managed.file.read(room)))
-        .map(|count| count as isize)
+    let read = memory::as_far_into(buffer, |room| connect::serve(|| managed.file.read(room)))?;
+    if read == 0 {
+        check_here(managed, buffer.len())?;
+    }
+    Ok(read as isize)
+}
+
+/// EINVAL where `count` bytes from the shared offset on would lie beyond what an offset can say.
+/// Nothing is there, so who has read something need not ask.
+#[cold]
+pub fn check_here(managed: &Managed, count: usize) -> Served<()> {
+    start(managed.file.offset() as off_t, count).map(drop)
 }
 
 /// Writes at the shared offset, or appends.
@@ -71,12 +81,15 @@ pub fn write_here(managed: &Managed, bytes: &[u8]) -> Served<isize> {
     let appends = managed.file.access() & access::APPEND != 0;
     let at = || if appends { managed.file.size() } else { managed.file.offset() };
     let bytes = &bytes[..limits::allowed(bytes.len(), at)?];
-    memory::as_far(bytes, |bytes| connect::serve(|| managed.file.write(bytes)))
-        .map(|count| count as isize)
+    let written = memory::as_far(bytes, |bytes| connect::serve(|| managed.file.write(bytes)));
+    if written == Err(libc::EFBIG) {
+        check_here(managed, bytes.len())?;
+    }
+    written.map(|count| count as isize)
 }
 
 /// Where `count` bytes begin; EINVAL where there cannot be so many.
-fn start(offset: off_t, count: usize) -> Served<u64> {
+pub fn start(offset: off_t, count: usize) -> Served<u64> {
     let end = off_t::try_from(count).ok().and_then(|count| offset.checked_add(count));
     end.and_then(|_| u64::try_from(offset).ok()).ok_or(libc::EINVAL)
 }
@@ -106,7 +119,7 @@ pub fn write_at(managed: &Managed, bytes: &[u8], offset: off_t) -> Served<isize>
     let bytes = &bytes[..limits::allowed(bytes.len(), at)?];
     let written = memory::as_far(bytes, |bytes| {
         connect::serve(|| match appends {
-            true => managed.file.append(bytes),
+            true => managed.file.append(bytes).map(|_| bytes.len()),
             false => managed.file.write_at(bytes, offset),
         })
     });

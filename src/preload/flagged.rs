@@ -62,14 +62,14 @@ unsafe fn write_placed(managed: &Managed, asked: &Asked, append: bool) -> Served
     let bytes = vectors::gather(pieces, whole)?;
     let file = &managed.file;
     let start = asked.at.map_or_else(|| file.offset(), |at| at as u64);
-    let count = connect::serve(|| match append {
+    let end = connect::serve(|| match append {
         true => file.append(&bytes),
-        false => file.write_at(&bytes, start),
+        false => file.write_at(&bytes, start).map(|count| start + count as u64),
     })?;
     if asked.at.is_none() {
-        file.set_offset(if append { file.size() } else { start + count as u64 });
+        file.set_offset(end);
     }
-    Ok(count as isize)
+    Ok(bytes.len() as isize)
 }
 
 unsafe fn write(managed: &Managed, asked: &Asked) -> Served<isize> {

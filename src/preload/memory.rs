@@ -63,9 +63,21 @@ pub fn append<T: Copy>(list: &mut Vec<T>, at: *const T, count: usize) -> Served<
     Ok(())
 }
 
+/// Where the addresses of programs end (x86-64).
+const END: usize = 0x7fff_ffff_f000;
+
 /// The address of a buffer that no reference may have: null, which is as little there as 1.
 pub fn not_null<T>(at: *const T) -> *const T {
     if at.is_null() { std::ptr::without_provenance(1) } else { at }
+}
+
+/// The address of a buffer of `count` bytes, or, where no program has so many, one that
+/// [`check_range`] refuses, whatever is left of the count.
+pub fn or_nowhere<T>(at: *const T, count: usize) -> *const T {
+    match check_place(at.addr(), count) {
+        Ok(()) => not_null(at),
+        Err(_) => std::ptr::without_provenance(END + 8),
+    }
 }
 
 /// EFAULT for addresses that no program has, also of nothing there.
@@ -77,7 +89,6 @@ pub fn check_range(bytes: &[u8]) -> Served<()> {
 /// The same for `count` bytes from an address on.
 #[inline]
 pub fn check_place(at: usize, count: usize) -> Served<()> {
-    const END: usize = 0x7fff_ffff_f000;
     let there = at.checked_add(count).is_some_and(|end| end <= END);
     if there || cfg!(not(target_arch = "x86_64")) { Ok(()) } else { Err(libc::EFAULT) }
 }

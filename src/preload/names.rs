@@ -100,25 +100,62 @@ unsafe extern "C" fn mkdir(path: *const c_char, mode: libc::mode_t) -> c_int {
     unsafe { mkdirat(libc::AT_FDCWD, path, mode) }
 }
 
-fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
-    for name in [from, to].into_iter().filter(|name| name.dots) {
-        metadata::of_name(name, Last::Name)?;
+fn kind_of(path: &[u8]) -> Served<Kind> {
+    connect::with(|client| client.stat(path)).map(|found| found.kind)
+}
+
+/// Fails unless what is above a name can have names.
+fn check_above(name: &Name<'_>) -> Served<()> {
+    if name.dots {
+        return metadata::of_name(name, Last::Name).map(drop);
     }
-    if from.dots || to.dots || from.path.is_empty() || to.path.is_empty() {
-        return Err(libc::EBUSY);
+    let Some(slash) = name.path.iter().rposition(|byte| *byte == b'/') else { return Ok(()) };
+    match kind_of(&name.path[..slash])? {
+        Kind::Directory => Ok(()),
+        // To be followed.
+        Kind::Symlink => Err(libc::ELOOP),
+        _ => Err(libc::ENOTDIR),
     }
-    if from.directory || to.directory {
-        let found = connect::with(|client| client.stat(from.path))?;
-        if found.kind != Kind::Directory {
-            return Err(libc::ENOTDIR);
+}
+
+/// Fails as Linux does, in its order, where a name ends in a slash and what has it is no directory.
+fn check_slashes(from: &Name<'_>, to: &Name<'_>, how: RenameHow) -> Served<()> {
+    check_above(from)?;
+    check_above(to)?;
+    let moves_directory = kind_of(from.path)? == Kind::Directory;
+    let slash = match how {
+        RenameHow::Replace => from.directory || to.directory,
+        RenameHow::Keep => match kind_of(to.path) {
+            Ok(_) => return Err(libc::EEXIST),
+            Err(_) => from.directory || to.directory,
+        },
+        RenameHow::Exchange => {
+            if kind_of(to.path)? != Kind::Directory && to.directory {
+                return Err(libc::ENOTDIR);
+            }
+            from.directory
         }
-    }
+    };
+    if slash && !moves_directory { Err(libc::ENOTDIR) } else { Ok(()) }
+}
+
+fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
     let how = match flags {
         0 => RenameHow::Replace,
         libc::RENAME_NOREPLACE => RenameHow::Keep,
         libc::RENAME_EXCHANGE => RenameHow::Exchange,
         _ => return Err(libc::EINVAL),
     };
+    let stands = |name: &Name<'_>| name.dots || name.path.is_empty();
+    if stands(from) || stands(to) {
+        check_above(from)?;
+        check_above(to)?;
+        let exists = how == RenameHow::Keep && !stands(from);
+        return Err(if exists { libc::EEXIST } else { libc::EBUSY });
+    }
+    if from.directory || to.directory {
+        check_slashes(from, to, how)?;
+    }
     connect::with(|client| client.rename(from.path, to.path, how)).map(|()| 0)
 }
 

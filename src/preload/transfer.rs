@@ -107,7 +107,8 @@ fn copy(from: &Side, to: &Side, count: usize, once: bool) -> Served<usize> {
         match step {
             Ok((read, written)) => {
                 done += written;
-                if written < wanted || read == 0 || once {
+                // What was read may have been all there was, and be more by now.
+                if written < read || read == 0 || once {
                     break;
                 }
             }
@@ -245,17 +246,29 @@ fn may_send(from: &Side, to: &Side, count: usize) -> Served<()> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
-    let (source, target) = (Side::new(from, at), Side::new(to, std::ptr::null()));
+    let (mut source, target) = (Side::new(from, at), Side::new(to, std::ptr::null()));
     if source.held.is_none() && target.held.is_none() {
         return kernel!(SYS_sendfile, to, from, at, count);
+    }
+    if at.is_null() && shares_offset(&source, &target) {
+        // It is moved once, by what is written.
+        source.at = source.start();
     }
     let sent = check_offsets(&source, &target)
         .and_then(|()| may_send(&source, &target, count))
         .and_then(|()| copy(&source, &target, count, false));
     answer(sent.and_then(|done| {
-        source.tell(at, done)?;
+        if !at.is_null() {
+            source.tell(at, done)?;
+        }
         Ok(done as ssize_t)
     }))
+}
+
+/// Whether two descriptors are of one open file.
+fn shares_offset(one: &Side, other: &Side) -> bool {
+    let file = |side: &Side| side.held.as_ref().map(|held| held.file.description());
+    file(one).is_some() && file(one) == file(other)
 }
 
 const F_GETPIPE_SZ: c_int = 1032;

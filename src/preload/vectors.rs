@@ -60,8 +60,13 @@ pub unsafe fn read_all(
     at: Option<off_t>,
 ) -> Served<isize> {
     allow(managed, access::READ, count)?;
+    let entries = entries(vector, count)?;
+    let whole = entries.iter().map(|entry| entry.iov_len).sum();
+    if let Some(at) = at {
+        data::start(at, whole)?;
+    }
     let mut total = 0;
-    for entry in entries(vector, count)? {
+    for entry in entries {
         // SAFETY: the caller of readv promises each buffer.
         let room = unsafe { data::room(entry.iov_base, entry.iov_len) };
         let wanted = room.len() as isize;
@@ -77,6 +82,9 @@ pub unsafe fn read_all(
         if moved != Ok(wanted) {
             break;
         }
+    }
+    if total == 0 && at.is_none() && whole > 0 {
+        data::check_here(managed, whole)?;
     }
     Ok(total)
 }

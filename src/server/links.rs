@@ -14,14 +14,34 @@ use crate::state::State;
 /// `r` and `w` of permission bits.
 const READ_WRITE: u32 = 6;
 
+/// Whether a path leads through another.
+fn is_below(path: &[u8], other: &[u8]) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
 impl State {
-    /// Moves a name.
+    /// Moves a name. What is wrong with the names themselves comes first, as on Linux.
     pub fn rename(&mut self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
         let (parent, name) = self.resolve_parent(from)?;
         let (to_parent, to_name) = self.resolve_parent(to)?;
         let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing(from))?;
         let there = self.child_or_new(to_parent, to_name)?;
+        match (how, there) {
+            (RenameHow::Exchange, None) => return Err(missing(to)()),
+            (RenameHow::Keep, Some(_)) => return Err(Error::new(ErrorKind::Exists, shown(to))),
+            _ => {}
+        }
+        if is_below(to, from) {
+            return Err(Error::new(ErrorKind::Invalid, shown(to)));
+        }
+        if is_below(from, to) {
+            let kind = match how {
+                RenameHow::Exchange => ErrorKind::Invalid,
+                _ => ErrorKind::NotEmpty,
+            };
+            return Err(Error::new(kind, shown(to)));
+        }
         self.permit_moving(ino, parent, to_parent, from)?;
         match there {
             Some(there) if how == RenameHow::Exchange => {
@@ -30,20 +50,10 @@ impl State {
             Some(there) => self.permit_removal(to_parent, there, to)?,
             None => self.permit_change_in(to_parent, to)?,
         }
-        self.refuse_below_itself(ino, from, to)?;
-        if how == RenameHow::Exchange {
-            let there = there.ok_or_else(missing(to))?;
-            self.refuse_below_itself(there, to, from)?;
-            if there == ino {
-                return Ok(());
-            }
-        } else if let Some(there) = there {
-            if how == RenameHow::Keep {
-                return Err(Error::new(ErrorKind::Exists, shown(to)));
-            }
-            if there == ino {
-                return Ok(());
-            }
+        if there == Some(ino) {
+            return Ok(());
+        }
+        if let (Some(there), RenameHow::Replace) = (there, how) {
             self.permit_replacing(ino, there, to)?;
             self.keep_for_openers(there)?;
         }
@@ -64,14 +74,6 @@ impl State {
             }
             _ => Ok(()),
         }
-    }
-
-    fn refuse_below_itself(&self, moved: Ino, from: &[u8], to: &[u8]) -> Result<()> {
-        let directory = self.names.inode(moved).is_some_and(|inode| inode.is_directory());
-        if directory && to.strip_prefix(from).is_some_and(|rest| rest.first() == Some(&b'/')) {
-            return Err(Error::new(ErrorKind::Invalid, shown(to)));
-        }
-        Ok(())
     }
 
     /// What rename(2) lets one thing take the place of.
