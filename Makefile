@@ -106,6 +106,7 @@ NEEDED_FILES = /usr/include/x86_64-linux-gnu/mpich/mpi.h:libmpich-dev \
 	/usr/lib/python3/dist-packages/h5py:python3-h5py \
 	/usr/lib/python3/dist-packages/netCDF4:python3-netcdf4 \
 	/usr/lib/python3/dist-packages/torch:python3-torch \
+	/usr/include/hdf5/mpich/hdf5.h:libhdf5-mpich-dev \
 	/usr/include/pnetcdf.h:libpnetcdf-dev /usr/lib/postgresql:postgresql \
 	/usr/lib/python3.11/ensurepip:python3-venv \
 	/usr/lib/python3.11/test/test_os.py:libpython3.11-testsuite

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 15] = [
+const EXTRAS: [Extra; 16] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "slowdown", measure: bench_extra::slowdown },
@@ -39,6 +39,7 @@ const EXTRAS: [Extra; 15] = [
     Extra { name: "names-preload", measure: bench_preload::measure },
     Extra { name: "sqlite-wal", measure: bench_sqlite::measure },
     Extra { name: "mpi-collective", measure: bench_mpi::measure },
+    Extra { name: "mpi-hdf5", measure: bench_mpi::measure_hdf5 },
     Extra { name: "names-memory", measure: bench_memory::measure },
 ];
 

@@ -1,8 +1,12 @@
-//! Collective writes of MPI-IO as HDF5 makes them with small transfers: two ranks, 4 KiB of each a
-//! call, and holes between them, so that ROMIO reads, fills in and writes back what lies between,
-//! under a lock. Needs MPICH, not HDF5, whose MPI part does nothing else for this.
+//! Collective writes of two ranks, 4 KiB of each a call, through MPI-IO and through HDF5: what
+//! ROMIO makes of them are small writes under locks, and reads of what lies between.
+//!
+//! What is timed is what the programs time themselves, from the opening to the end of closing; the
+//! start of such a job is a figure of its own. Needs MPICH, and for HDF5 its library for MPICH.
 
-use anyhow::{Context, Result};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 
 use crate::bench_figure::Effort;
 use crate::bench_host::{Face, Host};
@@ -11,72 +15,88 @@ use crate::bench_session::Session;
 use crate::bypass;
 
 const LEAST: f64 = 1.0;
+/// Milliseconds that two ranks, and what starts them, may take longer to begin and to end.
+const START_MS: f64 = 10.0;
+const COLLECTIVE: &str = include_str!("bench_collective.c");
+const HDF5: &str = include_str!("bench_hdf5.c");
+const PIECES: &str = include_str!("bench_pieces.h");
+/// Says where Debian has HDF5 for MPICH.
+const PACKAGE: &str = "hdf5-mpich";
 
-/// `program FILE CALLS`: fails if a call does, or what is read back is wrong.
-const PROGRAM: &str = "\
-#include <mpi.h>
-#include <stdlib.h>
-#include <string.h>
-#define PIECE 4096
-int main(int argc, char **argv) {
-    MPI_File file;
-    MPI_Info info;
-    MPI_Datatype one, strided;
-    int rank, ranks, wrong = argc < 3, any, calls = argc < 3 ? 0 : atoi(argv[2]);
-    static char piece[PIECE];
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Info_create(&info);
-    MPI_Info_set(info, \"romio_cb_write\", \"enable\");
-    MPI_Info_set(info, \"romio_ds_write\", \"enable\");
-    wrong |= MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file);
-    MPI_Type_contiguous(PIECE, MPI_CHAR, &one);
-    MPI_Type_create_resized(one, 0, (MPI_Aint)PIECE * (ranks + 1), &strided);
-    MPI_Type_commit(&strided);
-    wrong |= MPI_File_set_view(file, (MPI_Offset)PIECE * rank, MPI_CHAR, strided, \"native\", info);
-    for (int at = 0; at < calls; at++) {
-        memset(piece, 'a' + (at + rank) % 26, PIECE);
-        wrong |= MPI_File_write_at_all(
-            file, (MPI_Offset)at * PIECE, piece, PIECE, MPI_CHAR, MPI_STATUS_IGNORE);
-    }
-    for (int at = 0; at < calls; at += 97) {
-        wrong |= MPI_File_read_at_all(
-            file, (MPI_Offset)at * PIECE, piece, PIECE, MPI_CHAR, MPI_STATUS_IGNORE);
-        for (int byte = 0; byte < PIECE; byte++) wrong |= piece[byte] != 'a' + (at + rank) % 26;
-    }
-    wrong |= MPI_File_close(&file);
-    MPI_Type_free(&strided);
-    MPI_Type_free(&one);
-    MPI_Info_free(&info);
-    MPI_Allreduce(&wrong, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
-    MPI_Finalize();
-    return any;
+/// A program for MPI that says how long it took.
+struct Job<'a> {
+    host: &'a Host,
+    session: Session<'a>,
+    made: String,
 }
-";
 
-/// Measures it.
-pub fn measure(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
-    let needs = "needs MPICH (Debian: mpich, libmpich-dev)";
-    let programs = ["mpicc.mpich", "mpiexec.mpich", "rm"];
-    let session = Session::new(host, &programs).context(needs)?;
-    let (source, made) = (host.aside("collective.c"), host.aside("collective"));
-    std::fs::write(&source, PROGRAM).with_context(|| source.display().to_string())?;
-    let (source, made) = (source.display().to_string(), made.display().to_string());
-    session.run_in(Face::Tmpfs, "mpicc.mpich", &["-O1", "-o", &made, &source])?;
-    let calls = effort.names / 2;
-    let path = |face: Face| session.path(face, "collective.out").display().to_string();
-    let times = session.rounds(effort, |face| {
-        let arguments = ["-n", "2", &made, &path(face), &calls.to_string()];
-        let mut command = session.command(face, "mpiexec.mpich", &arguments)?;
-        command.envs(bypass::variable());
-        let took = session.run(command)?;
-        if face.is_terral() {
-            session.check("collective.out")?;
+impl<'a> Job<'a> {
+    /// Compiles it, and starts a server.
+    fn new(host: &'a Host, name: &str, program: &str, flags: &[&str]) -> Result<Self> {
+        let needs = "needs MPICH (Debian: mpich, libmpich-dev)";
+        let session = Session::new(host, &["mpicc.mpich", "mpiexec.mpich", "rm"]).context(needs)?;
+        let (source, made) = (host.aside(&format!("{name}.c")), host.aside(name));
+        for (path, text) in [(&source, program), (&host.aside("bench_pieces.h"), PIECES)] {
+            std::fs::write(path, text).with_context(|| path.display().to_string())?;
         }
-        session.run_in(face, "rm", &[&path(face)])?;
-        Ok(took)
-    })?;
-    let name = format!("MPI-IO collective writes of 4 KiB with holes, 2 ranks, {calls} calls");
-    Ok(vec![times.quicker(&name, LEAST)])
+        let (source, made) = (source.display().to_string(), made.display().to_string());
+        let arguments =
+            [&["-O1", "-Wall", "-Wextra", "-Werror", "-o", &made, &source], flags].concat();
+        session.run_in(Face::Tmpfs, "mpicc.mpich", &arguments)?;
+        Ok(Job { host, session, made })
+    }
+
+    /// Runs it once; how long all took, and what the program says.
+    fn run(&self, face: Face, calls: u64, how: &str) -> Result<(f64, f64)> {
+        let path = self.session.path(face, "collective.out").display().to_string();
+        let says = self.host.aside("seconds");
+        let (calls, shown) = (calls.to_string(), says.display().to_string());
+        let arguments = ["-n", "2", &self.made, &path, &shown, &calls, how];
+        let mut command = self.session.command(face, "mpiexec.mpich", &arguments)?;
+        command.envs(bypass::variable());
+        let whole = self.session.run(command)?;
+        if face.is_terral() {
+            self.session.check("collective.out")?;
+        }
+        self.session.run_in(face, "rm", &[&path])?;
+        let said = std::fs::read_to_string(&says).with_context(|| shown.clone())?;
+        Ok((whole, said.trim().parse().with_context(|| format!("{shown}: {said}"))?))
+    }
+
+    fn rate(&self, effort: &Effort, calls: u64, how: &str, name: &str) -> Result<Fact> {
+        let times = self.session.rounds(effort, |face| Ok(self.run(face, calls, how)?.1))?;
+        Ok(times.quicker(&format!("{name}, 2 ranks, {calls} calls"), LEAST))
+    }
+}
+
+/// Measures MPI-IO's.
+pub fn measure(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+    let job = Job::new(host, "collective", COLLECTIVE, &[])?;
+    let calls = effort.names / 2;
+    let begun = job.session.rounds(effort, |face| Ok(job.run(face, 0, "together")?.0))?;
+    let name = "MPI-IO writes of 4 KiB with holes";
+    Ok(vec![
+        job.rate(effort, calls, "together", &format!("{name}, collective"))?,
+        job.rate(effort, calls, "apart", &format!("{name}, each rank under locks"))?,
+        begun.extra_ms("start and end of an MPI job that opens a file, 2 ranks", START_MS),
+    ])
+}
+
+/// What the compiler needs for HDF5.
+fn flags() -> Result<String> {
+    let needs = "needs HDF5 for MPICH (Debian: libhdf5-mpich-dev, pkg-config)";
+    let output = Command::new("pkg-config").args(["--cflags", "--libs", PACKAGE]).output();
+    let output = output.context(needs)?;
+    ensure!(output.status.success(), needs);
+    String::from_utf8(output.stdout).context(needs)
+}
+
+/// Measures HDF5's.
+pub fn measure_hdf5(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+    let flags = flags()?;
+    let job = Job::new(host, "hdf5", HDF5, &flags.split_whitespace().collect::<Vec<_>>())?;
+    let rate = |how: &str| {
+        job.rate(effort, effort.names / 2, how, &format!("HDF5 collective writes of 4 KiB, {how}"))
+    };
+    Ok(vec![rate("strided")?, rate("segmented")?])
 }
