@@ -12,7 +12,6 @@ use anyhow::Result;
 use serde::Serialize;
 use terral_client::{dispatch, raw_calls};
 
-use crate::bypass;
 use crate::elf::{Elf, kind_of};
 use crate::libc_files::{Functions, Way};
 use crate::libraries::{Loaded, Search};
@@ -141,13 +140,6 @@ pub fn look(name: &OsStr, preload: &Path) -> Result<Coverage> {
             found.libraries = loaded.iter().skip(1).map(|one| one.path.clone()).collect();
             classify(&loaded, &preload, &mut found);
             found.raw = loaded.iter().filter_map(raw).collect();
-            let ucx = loaded.iter().any(|one| file_name(&one.path).starts_with("libucm.so"));
-            if let (true, Some(why)) = (ucx, bypass::why_not_kept()) {
-                let call = Call { name: "mmap".into(), by: vec!["libucm".into()] };
-                let family = "mapping past the C library";
-                let calls = vec![call];
-                found.falls_through.push(Group { family, meaning: Some(why), calls });
-            }
         }
     }
     Ok(found)

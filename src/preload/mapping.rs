@@ -132,8 +132,13 @@ fn mapped(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
     shared(managed, how)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
+/// What `mmap` does, for who may not go through the name: UCX writes over the beginning of whatever
+/// function has it, and asks libc's `syscall` for what it used to do.
+///
+/// # Safety
+/// As for mmap(2).
+#[inline(never)]
+pub unsafe fn map(
     at: *mut c_void,
     length: size_t,
     protection: c_int,
@@ -154,6 +159,19 @@ unsafe extern "C" fn mmap(
     }
     let how = MapHow { at: at.addr(), length, protection, flags, offset: offset as u64 };
     mapped(&held, how).unwrap_or_else(failed)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { map(at, length, protection, flags, fd, offset) }
 }
 
 alias! {

@@ -12,7 +12,7 @@ use terral_client::kernel;
 
 use crate::open::{self, open_at};
 use crate::real::answer;
-use crate::{actions, connect, ids, masks, memory, settings, sharing, state};
+use crate::{actions, connect, ids, mapping, masks, memory, remap, settings, sharing, state};
 
 // Functions by name, most of which are this library's own.
 unsafe extern "C" {
@@ -236,12 +236,12 @@ unsafe fn bent(call: &Call) -> Option<c_long> {
             libc::SYS_mmap => {
                 let [.., fd, at] = call.arguments;
                 let (how, fd) = ((three as c_int, four as c_int), fd as c_int);
-                let mapped = libc::mmap(one as *mut c_void, two, how.0, how.1, fd, at as _);
+                let mapped = mapping::map(one as *mut c_void, two, how.0, how.1, fd, at as _);
                 return Some(mapped as c_long);
             }
             libc::SYS_mremap => {
-                let (flags, to) = (four as c_int, call.arguments[4]);
-                return Some(libc::mremap(one as *mut c_void, two, three, flags, to) as c_long);
+                let (flags, to) = (four as c_int, call.arguments[4] as *mut c_void);
+                return Some(remap::remap(one as *mut c_void, two, three, flags, to) as c_long);
             }
             libc::SYS_rt_sigprocmask if four == size_of::<u64>() => {
                 match masks::set(one as c_int, two as *const _, three as *mut _) {

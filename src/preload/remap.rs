@@ -61,9 +61,12 @@ fn maps_segment(address: usize) -> bool {
     found
 }
 
-// `mremap` is variadic; reading an argument nobody passed is harmless, and it is then not used.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(
+/// What `mremap` does, for who may not go through the name (see `mapping::map`).
+///
+/// # Safety
+/// As for mremap(2).
+#[inline(never)]
+pub unsafe fn remap(
     from: *mut c_void,
     old_bytes: size_t,
     new_bytes: size_t,
@@ -77,6 +80,19 @@ unsafe extern "C" fn mremap(
     }
     let moved: isize = kernel!(SYS_mremap, from, old_bytes, new_bytes, flags, to);
     moved as *mut c_void
+}
+
+// `mremap` is variadic; reading an argument nobody passed is harmless, and it is then not used.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mremap(
+    from: *mut c_void,
+    old_bytes: size_t,
+    new_bytes: size_t,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { remap(from, old_bytes, new_bytes, flags, to) }
 }
 
 #[unsafe(no_mangle)]

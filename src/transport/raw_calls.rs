@@ -9,8 +9,8 @@
 use crate::decoder::decode;
 
 /// Begins of names of objects whose own calls are not about files of programs: the C library and
-/// what belongs to it, OpenMP's (futexes), UCX's hooks, the sanitizers', and this library.
-const KNOWN: [&str; 16] = [
+/// what belongs to it, OpenMP's (futexes), the sanitizers', and this library.
+const KNOWN: [&str; 15] = [
     "libc.so",
     "libc-2.",
     "ld-linux",
@@ -19,7 +19,6 @@ const KNOWN: [&str; 16] = [
     "librt.so",
     "linux-vdso",
     "libgomp",
-    "libucm",
     "libasan",
     "libtsan",
     "liblsan",
