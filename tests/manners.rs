@@ -6,8 +6,10 @@ mod beside;
 mod launched;
 mod mount;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -285,5 +287,43 @@ fn trees_are_copied_in_listed_and_copied_out() {
         std::os::unix::fs::PermissionsExt::mode(&found.permissions())
     };
     assert_eq!(mode("copy/a"), mode("case/a"));
+    serve.says(&["stop"]);
+}
+
+#[test]
+fn names_do_nothing_to_a_terminal_and_are_whole_in_json() {
+    let to = tempfile::tempdir().expect("directory");
+    let serve = Serve::start(to.path());
+    let home = tempfile::tempdir().expect("directory");
+    let name = OsStr::from_bytes(b"a\x1b[2J\n%\xe9");
+    fs::write(home.path().join("local"), "words").expect("writes");
+    let told = |arguments: &[&str]| {
+        let mut command = serve.terral(arguments);
+        let output = command.arg(name).current_dir(home.path()).output().expect("terral");
+        (output.status.code(), String::from_utf8(output.stdout.clone()).expect("text"), output)
+    };
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    let is_tame = |text: &str| !text.chars().any(|one| one.is_control() && one != '\n');
+    let (text, bytes) = ("a\u{1b}[2J\n%\u{fffd}", "a%1B[2J%0A%25%E9");
+    let put = json(&told(&["put", "--json", "local"]).1);
+    assert_eq!((&put["path"], &put["path_bytes"]), (&text.into(), &bytes.into()));
+    let stat = told(&["stat"]).1;
+    assert!(stat.starts_with("a?[2J?%\u{fffd}\n  size") && is_tame(&stat), "{stat:?}");
+    serve.says(&["wait"]);
+    let safe = told(&["stat"]).1;
+    assert!(safe.contains("/a?[2J?%\u{fffd}, as it is now") && is_tame(&safe), "{safe:?}");
+    let stat = json(&told(&["stat", "--json"]).1);
+    assert_eq!((&stat["path"], &stat["path_bytes"]), (&text.into(), &bytes.into()));
+    let list = json(&serve.says(&["ls", "--json"]));
+    assert_eq!((&list[0]["name"], &list[0]["name_bytes"]), (&text.into(), &bytes.into()));
+    // A name that is text is there once.
+    serve.says(&["mkdir", "plain"]);
+    let list = json(&serve.says(&["ls", "--json"]));
+    assert_eq!((&list[1]["name"], list[1].get("name_bytes")), (&"plain".into(), None));
+    assert_eq!(told(&["rm"]).0, Some(0));
+    let (code, _, missing) = told(&["stat"]);
+    let missing = said(&missing);
+    assert_eq!((code, missing.lines().count()), (Some(1), 1), "{missing:?}");
+    assert!(missing.contains("a?[2J?%") && is_tame(&missing), "{missing:?}");
     serve.says(&["stop"]);
 }

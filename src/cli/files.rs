@@ -17,6 +17,7 @@ use terral_client::{Attributes, Client, Kind};
 use crate::copies::{Tree, copy_in, copy_out, make_directory, shown};
 use crate::instances::{Which, join, place};
 use crate::report::{self, code, say};
+use crate::shown::{add_name, tame_name};
 use crate::units::time;
 
 /// Lists a directory
@@ -34,7 +35,8 @@ pub struct Ls {
     /// With all directories below
     #[arg(short = 'R')]
     recursive: bool,
-    /// A list of objects
+    /// A list of objects; a name that is no UTF-8 is in `name_bytes` as well, with %XX for what is
+    /// not ASCII
     #[arg(long)]
     json: bool,
     /// As the program sees it, or relative to that place
@@ -153,9 +155,7 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
     }
     if arguments.json {
         let list = entries.iter().map(|(name, kind, attributes)| {
-            json!({
-                "name": String::from_utf8_lossy(name), "kind": kind, "attributes": attributes,
-            })
+            add_name(json!({ "kind": kind, "attributes": attributes }), "name", name)
         });
         report::json(&list.collect::<Vec<_>>())?;
         return Ok(0);
@@ -169,19 +169,13 @@ pub fn ls(arguments: &Ls) -> Result<u8> {
             write!(out, "{} ", long(found, width))?;
         }
         match is_terminal {
-            true => out.write_all(tame(name).as_bytes())?,
+            true => out.write_all(tame_name(name).as_bytes())?,
             false => out.write_all(name)?,
         }
         out.write_all(if *kind == Kind::Directory { b"/\n" } else { b"\n" })?;
     }
     out.flush()?;
     Ok(0)
-}
-
-/// A name for a terminal, which does nothing that a name says: a question mark stands for each
-/// control character, as with `ls`.
-fn tame(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).replace(char::is_control, "?")
 }
 
 /// Lists a directory as `above`, which is empty for the one that was asked for.
@@ -257,8 +251,8 @@ pub fn put(arguments: &Put) -> Result<u8> {
     };
     if arguments.json {
         let seconds = begin.elapsed().as_secs_f64();
-        let path = String::from_utf8_lossy(&path);
-        report::json(&json!({ "path": path, "bytes": bytes, "mode": mode, "seconds": seconds }))?;
+        let done = json!({ "bytes": bytes, "mode": mode, "seconds": seconds });
+        report::json(&add_name(done, "path", &path))?;
     }
     Ok(0)
 }
@@ -285,8 +279,8 @@ pub fn get(arguments: &Get) -> Result<u8> {
     let bytes = copy_out(&client, &path, &mut to).with_context(shown(&local))?;
     if arguments.json {
         let seconds = begin.elapsed().as_secs_f64();
-        let local = local.display().to_string();
-        report::json(&json!({ "local": local, "bytes": bytes, "seconds": seconds }))?;
+        let done = json!({ "bytes": bytes, "seconds": seconds });
+        report::json(&add_name(done, "local", local.as_os_str().as_bytes()))?;
     }
     Ok(0)
 }
@@ -387,13 +381,7 @@ fn remove(client: &Client, path: &[u8], recursive: bool, removed: &mut u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::{permissions, tame};
-
-    #[test]
-    fn names_say_nothing_to_a_terminal() {
-        assert_eq!(tame("plain \u{e4}".as_bytes()), "plain \u{e4}");
-        assert_eq!(tame(b"a\x1b[2J\n\xc2\x9bb"), "a?[2J??b");
-    }
+    use super::permissions;
 
     #[test]
     fn permissions_as_ls_has_them() {

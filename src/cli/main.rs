@@ -7,6 +7,8 @@ mod units;
 mod debt;
 
 mod machine;
+mod shown;
+
 mod report;
 
 mod claim;

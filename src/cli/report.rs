@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use terral_client::ErrorKind;
 
+use crate::shown::tame;
+
 /// Exit codes, as `terral --help` documents them.
 pub mod code {
     /// The verb could not do what was asked.
@@ -56,9 +58,10 @@ pub fn failure(code: u8, what: impl Into<String>) -> anyhow::Error {
     Failure { code, what: what.into() }.into()
 }
 
-/// Says one line on standard error. Nobody listening is no reason to stop.
+/// Says one line on standard error, whatever names are in it. Nobody listening is no reason to
+/// stop.
 pub fn say(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "terral: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "terral: {}", tame(&line.to_string()));
 }
 
 static QUIET: AtomicBool = AtomicBool::new(false);

@@ -11,6 +11,7 @@ use terral_client::{Kind, Safety, Status};
 use crate::debt::{owed, time_left};
 use crate::instances::{Which, place};
 use crate::report;
+use crate::shown::{add_name, tame, tame_name};
 use crate::units::{bytes, count, time};
 
 /// Shows a file's attributes, where its bytes are safe, and what is still owed
@@ -22,7 +23,8 @@ Example:
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// One object for each file
+    /// One object for each file; a path that is no UTF-8 is in `path_bytes` as well, with %XX for
+    /// what is not ASCII
     #[arg(long)]
     json: bool,
     /// As the program sees it, or relative to that place
@@ -39,12 +41,13 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         let status = client.status()?;
         if arguments.json {
             let left_ms = time_left(&status.drain).map(|left| left.as_millis() as u64);
-            report::json(&json!({
-                "path": String::from_utf8_lossy(&placed), "safety": safety,
-                "drain": status.drain, "drain_left_ms": left_ms, "backing": status.backing,
-            }))?;
+            let found = json!({
+                "safety": safety, "drain": status.drain, "drain_left_ms": left_ms,
+                "backing": status.backing,
+            });
+            report::json(&add_name(found, "path", &placed))?;
         } else {
-            let text = text(&String::from_utf8_lossy(&placed), &safety, &status);
+            let text = text(&tame_name(&placed), &safety, &status);
             std::io::stdout().lock().write_all(text.as_bytes())?;
         }
     }
@@ -90,7 +93,7 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
     rows.extend(safety.failure.iter().map(|failure| ("failing", failure.clone())));
     rows.push(("all owe", owed(&status.drain)));
     let rows: Vec<String> =
-        rows.iter().map(|(title, row)| format!("  {title:<9} {row}\n")).collect();
+        rows.iter().map(|(title, row)| format!("  {title:<9} {}\n", tame(row))).collect();
     format!("{}\n{}", if path.is_empty() { "." } else { path }, rows.concat())
 }
 
