@@ -133,12 +133,7 @@ impl Root {
 impl Place {
     /// `name` in the same directory, below the root.
     pub(super) fn beside(&self, name: &[u8]) -> Vec<u8> {
-        let mut path = self.within.clone();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        path
+        beside(&self.within, name)
     }
 
     /// What is there, links not followed; `None` if nothing.
@@ -163,6 +158,14 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (b"", path),
     }
+}
+
+/// The path of `name` in the directory `within`.
+pub(super) fn beside(within: &[u8], name: &[u8]) -> Vec<u8> {
+    if within.is_empty() {
+        return name.to_vec();
+    }
+    [within, name].join(&b'/')
 }
 
 /// Opens what is under a path of names below `root`. A link as the last one is `LOOP`, or itself

@@ -7,6 +7,14 @@ use terral_format::record::Fingerprint;
 
 use super::{Backing, Published, STAGING};
 
+mod attributes;
+
+mod links;
+
+mod renames;
+
+mod versions;
+
 const INSTANCE: InstanceId = InstanceId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 const OTHER: InstanceId = InstanceId(7);
 const TIME_NS: u64 = 1_234_567_890_123_456_789;
@@ -23,10 +31,10 @@ pub fn check<B: Backing>(make: impl Fn() -> B) {
     an_update_of_a_changed_file_is_refused(&make());
     an_update_of_a_file_that_was_replaced_meanwhile_does_not_count(&make());
     names_can_be_repeated(&make());
-    symbolic_links_are_themselves(&make());
-    any_target_can_be_linked_to(&make());
+    links::symbolic_links_are_themselves(&make());
+    links::any_target_can_be_linked_to(&make());
     fifos_are_names_without_bytes(&make());
-    a_symbolic_link_is_a_version_like_any(&make());
+    links::a_symbolic_link_is_a_version_like_any(&make());
     a_file_gets_further_names(&make());
     names_change_places(&make());
     attributes_are_kept(&make());
@@ -34,6 +42,16 @@ pub fn check<B: Backing>(make: impl Fn() -> B) {
     any_name_of_255_bytes_works(&make());
     reads_are_short_only_at_the_end(&make());
     cleaning_spares_others(&make());
+    versions::the_announcement_comes_before_the_name(&make());
+    versions::a_version_that_is_refused_stays_staged(&make());
+    versions::a_published_version_can_be_taken_back(&make());
+    versions::a_version_with_another_name_is_left_as_it_is(&make());
+    versions::what_is_new_in_a_version_reads_as_zeros(&make());
+    versions::readers_see_an_update_at_once_and_dropped_it_stays(&make());
+    versions::a_foreign_version_is_kept_once(&make());
+    attributes::extended_attributes_belong_to_the_file(&make());
+    attributes::a_change_is_of_the_file(&make());
+    renames::a_rename_replaces_only_its_like(&make());
     let backing = make();
     backing.sync().expect("sync");
     let space = backing.space().expect("space");
@@ -237,72 +255,6 @@ fn names_can_be_repeated(backing: &dyn Backing) {
     assert!(names(backing, b"").is_empty());
 }
 
-fn symbolic_links_are_themselves(backing: &dyn Backing) {
-    backing.make_directory(b"d", 0o755).expect("make");
-    put(backing, b"d/file", b"bytes", None);
-    for _ in 0..2 {
-        backing.make_link(b"link", b"d").expect("make, twice");
-        backing.make_link(b"d/link", b"file").expect("make");
-    }
-    for path in [&b"link"[..], b"d", b"d/file"] {
-        assert_eq!(kind(backing.make_link(path, b"other")), Some(ErrorKind::Exists));
-    }
-    assert_eq!(backing.read_link(b"link"), Ok(b"d".to_vec()));
-    let found = backing.stat(b"d/link").expect("stat");
-    assert_eq!((found.attributes.kind, found.attributes.size), (Kind::Symlink, 4));
-    assert_eq!(found.fingerprint.size, 4);
-    let listed = backing.list(b"").expect("list");
-    let kinds: Vec<_> = listed.iter().map(|name| (&name.name[..], name.kind)).collect();
-    assert_eq!(kinds, [(&b"d"[..], Kind::Directory), (b"link", Kind::Symlink)]);
-    assert_eq!(kind(backing.read(b"d/link", 0, &mut [0])), Some(ErrorKind::Loop));
-    for path in [&b"d"[..], b"d/file"] {
-        assert_eq!(kind(backing.read_link(path)), Some(ErrorKind::Invalid));
-    }
-    let none = Some(ErrorKind::NotFound);
-    assert_eq!(kind(backing.read_link(b"none")), none);
-    assert_eq!(kind(backing.make_link(b"none/link", b"x")), none);
-    let through = Some(ErrorKind::NotDirectory);
-    assert_eq!(kind(backing.stat(b"link/file")), through);
-    assert_eq!(kind(backing.list(b"link")), through);
-    assert_eq!(kind(backing.unlink(b"link/file")), through);
-    assert_eq!(kind(backing.make_directory(b"link", 0o700)), Some(ErrorKind::Exists));
-    assert_eq!(kind(backing.remove_directory(b"link")), through);
-    let before = backing.stat(b"link").expect("stat").fingerprint;
-    let touched = backing.rename(b"link", b"moved").expect("rename");
-    let after = backing.stat(b"moved").expect("stat").fingerprint;
-    assert_eq!((touched.before, touched.after), (before, after));
-    for _ in 0..2 {
-        backing.unlink(b"moved").expect("unlink");
-        backing.unlink(b"d/link").expect("unlink");
-    }
-    assert_eq!(bytes(backing, b"d/file"), b"bytes");
-}
-
-fn any_target_can_be_linked_to(backing: &dyn Backing) {
-    let bytes: Vec<u8> = (1..=255).collect();
-    let targets = [&b"none"[..], b"/", b"/etc/passwd", b"../..", b".", b"a\nb\n", b"self", &bytes];
-    for target in targets {
-        for _ in 0..2 {
-            backing.make_link(b"self", target).expect("make");
-        }
-        assert_eq!(backing.read_link(b"self"), Ok(target.to_vec()));
-        let found = backing.stat(b"self").expect("stat").attributes;
-        assert_eq!((found.kind, found.size), (Kind::Symlink, target.len() as u64));
-        assert_eq!(names(backing, b""), [b"self".to_vec()]);
-        backing.unlink(b"self").expect("unlink");
-    }
-    let long = [b'x'; 4095];
-    match kind(backing.make_link(b"long", &long)) {
-        None => assert_eq!(backing.read_link(b"long"), Ok(long.to_vec())),
-        refused => assert_eq!(refused, Some(ErrorKind::NameTooLong)),
-    }
-    let too_long = kind(backing.make_link(b"longer", &[b'x'; 4096]));
-    assert_eq!(too_long, Some(ErrorKind::NameTooLong));
-    for target in [&b""[..], b"a\0b"] {
-        assert_eq!(kind(backing.make_link(b"link", target)), Some(ErrorKind::Invalid));
-    }
-}
-
 fn fifos_are_names_without_bytes(backing: &dyn Backing) {
     put(backing, b"file", b"bytes", None);
     for _ in 0..2 {
@@ -324,30 +276,6 @@ fn fifos_are_names_without_bytes(backing: &dyn Backing) {
     assert_eq!(done.conflict.as_deref(), Some(&b"moved.theirs-1"[..]));
     backing.unlink(b"second").expect("unlink");
     assert_eq!(backing.stat(b"moved.theirs-1").expect("kept").attributes.kind, Kind::Fifo);
-}
-
-fn a_symbolic_link_is_a_version_like_any(backing: &dyn Backing) {
-    let file = put(backing, b"file", b"bytes", None).fingerprint;
-    backing.make_link(b"link", b"file").expect("make");
-    let link = backing.stat(b"link").expect("stat").fingerprint;
-    for known in [file, link] {
-        assert_eq!(kind(backing.update(b"link", known)), Some(ErrorKind::Busy));
-        assert_eq!(kind(backing.resume_update(b"link", known)), Some(ErrorKind::Busy));
-    }
-    let change = Change { mode: Some(0o600), modified_ns: Some(77), ..Change::default() };
-    let touched = backing.change(b"link", change).expect("change");
-    let found = backing.stat(b"link").expect("stat");
-    assert_eq!((touched.before, touched.after), (link, found.fingerprint));
-    assert_eq!((found.attributes.kind, found.attributes.modified_ns), (Kind::Symlink, 77));
-    assert_eq!(backing.stat(b"file").expect("stat").fingerprint, file);
-    let done = put(backing, b"link", b"ours", Some(found.fingerprint));
-    assert_eq!((done.conflict, bytes(backing, b"link")), (None, b"ours".to_vec()));
-    backing.make_link(b"other", b"file").expect("make");
-    let done = put(backing, b"other", b"bytes", None);
-    assert_eq!(done.conflict.as_deref(), Some(&b"other.theirs-1"[..]));
-    assert_eq!(backing.read_link(b"other.theirs-1"), Ok(b"file".to_vec()));
-    assert_eq!(bytes(backing, b"other"), b"bytes");
-    assert_eq!(backing.stat(b"file").expect("stat").fingerprint, file);
 }
 
 fn a_file_gets_further_names(backing: &dyn Backing) {

@@ -29,10 +29,10 @@ use super::links::{Purpose, read_link, temporary};
 use super::{Announce, Published, STAGING, Staged, check_path};
 
 /// Times that something is tried which somebody else may undo meanwhile.
-const TRIES: u32 = 8;
+pub(super) const TRIES: u32 = 8;
 
 /// Foreign versions of one name that are kept.
-const THEIRS_MAX: u32 = 9_999;
+pub(super) const THEIRS_MAX: u32 = 9_999;
 
 /// To open what only this instance can have made.
 const OWN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -59,7 +59,7 @@ fn prefix(instance: InstanceId) -> String {
 }
 
 /// What the version of a file is called in the staging directory.
-fn label(ino: Ino, instance: InstanceId) -> String {
+pub(super) fn label(ino: Ino, instance: InstanceId) -> String {
     format!("{}{ino}", prefix(instance))
 }
 
@@ -321,9 +321,7 @@ fn first_free(
     mut take: impl FnMut(&[u8]) -> rustix::io::Result<()>,
 ) -> rustix::io::Result<Vec<u8>> {
     for number in 1..=THEIRS_MAX {
-        let ending = format!(".theirs-{number}");
-        let mut name = place.name[..place.name.len().min(255 - ending.len())].to_vec();
-        name.extend_from_slice(ending.as_bytes());
+        let name = theirs_name(&place.name, number);
         match take(&name) {
             Err(Errno::EXIST) => {}
             taken => return taken.map(|()| place.beside(&name)),
@@ -332,13 +330,21 @@ fn first_free(
     Err(Errno::EXIST)
 }
 
+/// A name for a foreign version of `name`: cut where it would get too long.
+pub(super) fn theirs_name(name: &[u8], number: u32) -> Vec<u8> {
+    let ending = format!(".theirs-{number}");
+    let kept = &name[..name.len().min(255 - ending.len())];
+    [kept, ending.as_bytes()].concat()
+}
+
 /// The temporary file of an earlier process, if it can be gone on with.
 fn reopen(home: &OwnedFd, label: &str) -> Option<(File, u64)> {
     let file = File::from(rustix::fs::openat(home, label, OWN, Mode::empty()).ok()?);
     let metadata = file.metadata().ok()?;
-    // Only its owner may do this. A second name would show whatever is written.
-    let ours = file.set_permissions(Permissions::from_mode(0o600)).is_ok();
-    let usable = metadata.is_file() && metadata.nlink() == 1 && ours;
+    // A second name would show whatever is written.
+    let alone = metadata.is_file() && metadata.nlink() == 1;
+    // Only its owner may do this.
+    let usable = alone && file.set_permissions(Permissions::from_mode(0o600)).is_ok();
     usable.then_some((file, metadata.len()))
 }
 

@@ -1,0 +1,136 @@
+//! What becomes of versions of a file: announced, refused, taken back, changed in place, kept for
+//! somebody else.
+
+use terral_format::ids::Ino;
+use terral_format::message::Attributes;
+use terral_format::record::Fingerprint;
+use terral_format::{Error, ErrorKind};
+
+use super::{Backing, INSTANCE, attributes, bytes, kind, names, put};
+
+/// `announce` tells how the version looks while the name is still the old one's, and the name
+/// changes nothing of that but the time of change.
+pub(super) fn the_announcement_comes_before_the_name(backing: &dyn Backing) {
+    let old = put(backing, b"file", b"old", None).fingerprint;
+    let mut staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+    staged.write(0, b"brand new").expect("write");
+    let mut told = Vec::new();
+    let mut announce = |found: &super::super::Found| {
+        assert_eq!(backing.stat(b"file").map(|found| found.fingerprint), Ok(old));
+        told.push(*found);
+        Ok(())
+    };
+    let want = attributes(backing, 0o640);
+    let done = staged.publish(b"file", &want, 9, Some(old), &mut announce).expect("publish");
+    let found = backing.stat(b"file").expect("stat");
+    let Fingerprint { changed_ns, .. } = done.fingerprint;
+    assert_eq!(told.len(), 1, "nobody came between");
+    assert_eq!(Fingerprint { changed_ns, ..told[0].fingerprint }, found.fingerprint);
+    assert_eq!(Attributes { changed_ns, ..told[0].attributes }, found.attributes);
+}
+
+/// A version whose announcement fails stays staged, and what has the name is not lost: it may have
+/// its second name already, and gets no third when it is tried again.
+pub(super) fn a_version_that_is_refused_stays_staged(backing: &dyn Backing) {
+    put(backing, b"file", b"theirs", None);
+    let refuse = || Error::new(ErrorKind::Interrupted, "refused");
+    let want = attributes(backing, 0o640);
+    for _ in 0..2 {
+        let mut staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+        staged.write(0, b"ours").expect("write");
+        let refused = staged.publish(b"file", &want, 4, None, &mut |_| Err(refuse()));
+        assert_eq!(refused, Err(refuse()));
+        assert_eq!(bytes(backing, b"file"), b"theirs");
+    }
+    let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+    assert_eq!(staged.resumed_bytes(), Some(4));
+    let done = staged.publish(b"file", &want, 4, None, &mut |_| Ok(())).expect("publish");
+    assert_eq!(done.conflict.as_deref(), Some(&b"file.theirs-1"[..]));
+    assert_eq!(names(backing, b""), [&b"file"[..], b"file.theirs-1"]);
+    assert_eq!(bytes(backing, b"file.theirs-1"), b"theirs");
+}
+
+pub(super) fn a_published_version_can_be_taken_back(backing: &dyn Backing) {
+    let published = put(backing, b"file", b"bytes", None).fingerprint;
+    let mut later = backing.stage(Ino(9), INSTANCE).expect("stage");
+    later.write(0, b"what was staged since").expect("write");
+    drop(later);
+    backing.take_back(b"file", Ino(9), INSTANCE).expect("take back");
+    assert!(names(backing, b"").is_empty());
+    let again = backing.take_back(b"file", Ino(9), INSTANCE);
+    assert_eq!(kind(again), Some(ErrorKind::NotFound));
+    let staged = backing.stage(Ino(9), INSTANCE).expect("stage");
+    assert_eq!(staged.resumed_bytes(), Some(published.size));
+    let want = attributes(backing, 0o640);
+    staged.publish(b"file", &want, 5, None, &mut |_| Ok(())).expect("publish");
+    assert_eq!(bytes(backing, b"file"), b"bytes");
+}
+
+/// Whatever is staged after that, nobody sees it under the other name.
+pub(super) fn a_version_with_another_name_is_left_as_it_is(backing: &dyn Backing) {
+    put(backing, b"file", b"bytes", None);
+    backing.link(b"file", b"second").expect("link");
+    backing.take_back(b"file", Ino(9), INSTANCE).expect("take back");
+    let mut staged = backing.stage(Ino(9), INSTANCE).expect("stage");
+    assert_eq!(staged.resumed_bytes(), None);
+    staged.write(0, b"other").expect("write");
+    let second = backing.stat(b"second").expect("stat").attributes;
+    assert_eq!((second.mode, second.links), (0o640, 1));
+    assert_eq!(bytes(backing, b"second"), b"bytes");
+}
+
+pub(super) fn what_is_new_in_a_version_reads_as_zeros(backing: &dyn Backing) {
+    let mut staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+    staged.write(0, b"0123456789").expect("write");
+    staged.truncate(3).expect("truncate");
+    staged.truncate(1 << 40).expect("a hole costs nothing");
+    let mut buffer = [7; 5];
+    assert_eq!(staged.read(1, &mut buffer), Ok(5));
+    assert_eq!(&buffer, b"12\0\0\0");
+    assert_eq!(staged.read((1 << 40) - 2, &mut buffer), Ok(2));
+    staged.write(8, b"x").expect("write");
+    let want = attributes(backing, 0o640);
+    let before = staged.publish(b"file", &want, 10, None, &mut |_| Ok(())).expect("publish");
+    assert_eq!(bytes(backing, b"file"), b"012\0\0\0\0\0x\0");
+    let mut update = backing.update(b"file", before.fingerprint).expect("update");
+    update.truncate(2).expect("truncate");
+    update.write(4, b"y").expect("write");
+    assert_eq!(bytes(backing, b"file"), b"01\0\0y");
+}
+
+pub(super) fn readers_see_an_update_at_once_and_dropped_it_stays(backing: &dyn Backing) {
+    let before = put(backing, b"file", b"0123456789", None).fingerprint;
+    backing.link(b"file", b"second").expect("link");
+    let now = backing.stat(b"file").expect("stat").fingerprint;
+    let mut update = backing.update(b"file", now).expect("update");
+    update.write(2, b"ab").expect("write");
+    assert_eq!(bytes(backing, b"second"), b"01ab456789");
+    update.truncate(4).expect("truncate");
+    assert_eq!(backing.stat(b"second").expect("stat").attributes.size, 4);
+    drop(update);
+    assert_eq!(bytes(backing, b"file"), b"01ab");
+    let found = backing.stat(b"file").expect("stat");
+    assert_eq!((found.fingerprint.inode, found.attributes.links), (before.inode, 2));
+}
+
+pub(super) fn a_foreign_version_is_kept_once(backing: &dyn Backing) {
+    let theirs = put(backing, b"file", b"theirs", None).fingerprint;
+    put(backing, b"alike", b"theirs", None);
+    put(backing, b"other", b"others", None);
+    backing.make_directory(b"d", 0o755).expect("make");
+    let keep = |path, ours: &[u64], alike| backing.keep_theirs(path, ours, alike).expect("keep");
+    assert_eq!(keep(b"none", &[], b"other"), None);
+    assert_eq!(keep(b"d", &[], b"other"), None);
+    assert_eq!(keep(b"file", &[1 << 60, theirs.inode], b"other"), None);
+    assert_eq!(keep(b"file", &[], b"alike"), None);
+    for _ in 0..2 {
+        let kept = keep(b"file", &[], b"other");
+        assert_eq!(kept.as_deref(), Some(&b"file.theirs-1"[..]));
+    }
+    let kept = backing.stat(b"file.theirs-1").expect("stat");
+    assert_eq!((kept.fingerprint.inode, kept.attributes.links), (theirs.inode, 2));
+    assert_eq!(keep(b"d/none", &[], b"other"), None);
+    assert_eq!(kind(backing.set_aside(b"none")), Some(ErrorKind::NotFound));
+    assert_eq!(backing.set_aside(b"file").as_deref(), Ok(&b"file.theirs-2"[..]));
+    assert_eq!(kind(backing.stat(b"file")), Some(ErrorKind::NotFound));
+}
