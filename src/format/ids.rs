@@ -69,7 +69,9 @@ pub const ROOT: Ino = Ino(1);
 pub const ROOT_CONTAINER: ContainerId = ContainerId(1);
 
 /// One life of a server's memory, across restarts of its process: 128 random bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct InstanceId(pub u128);
 
 impl std::fmt::Display for InstanceId {

@@ -37,6 +37,9 @@ pub mod dir;
 pub mod faulty;
 
 #[cfg(any(test, feature = "conformance"))]
+pub mod scripted;
+
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 
 #[cfg(test)]

@@ -1,0 +1,339 @@
+//! A permanent store that lives in this process alone: what a simulated server has for a directory.
+//!
+//! It answers as [`Dir`](super::dir::Dir) does for root on a local file system that keeps no times
+//! of reads: the same look of files, the same staging, which outlives whoever staged, the same kept
+//! conflicts, the same errors. It is the same in every run: times come from a clock that is handed
+//! in, inode numbers are counted, names are in order, and nothing waits or draws random numbers.
+//!
+//! Clones share the store. A handle from [`Scripted::observed`] tells its observer of every call
+//! before it is done, and the observer may fail it, move its clock, or do to the store what
+//! somebody else does there at that moment; a server gets such a handle, the test's script keeps
+//! one that is not observed, with which it acts as somebody else (`script`).
+//!
+//! Not here: permission bits that refuse something, other file systems below the root, a power cut
+//! that takes back what was not synced, and faults ([`faulty`](super::faulty) wraps any backing,
+//! also this one).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use terral_format::ids::{Ino, InstanceId};
+use terral_format::message::{Change, Name, Space};
+use terral_format::record::Fingerprint;
+use terral_format::{Error, Result};
+
+use super::staged::{is_copy, label};
+use super::{Announce, Backing, Found, Published, STAGING, Staged, Touched, Update, Xattrs};
+use super::{failed, shown};
+
+mod call;
+
+mod pages;
+
+mod node;
+
+mod store;
+
+mod names;
+
+mod handle;
+
+mod staged;
+
+mod update;
+
+mod script;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod alike;
+
+pub use call::{Call, Operation};
+pub use script::{Body, Seen};
+
+use handle::Handle;
+use node::Content;
+use store::Store;
+
+/// Bytes and names that it says it has room for; it does not refuse more.
+const TOTAL_BYTES: u64 = 1 << 50;
+const TOTAL_FILES: u64 = 1 << 32;
+
+type Observer = dyn Fn(&Call<'_>) -> Result<()> + Send + Sync;
+
+/// A store in memory; see the module.
+#[derive(Clone)]
+pub struct Scripted {
+    shared: Arc<Shared>,
+    observer: Option<Arc<Observer>>,
+}
+
+struct Shared {
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    store: Mutex<Store>,
+}
+
+impl Scripted {
+    /// An empty store of root's. `clock` says what time it is, in nanoseconds since 1970: it is
+    /// asked once for each operation, and its steps are the ticks of the file system's clock.
+    pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let store = Mutex::new(Store::new(clock()));
+        Scripted { shared: Arc::new(Shared { clock: Box::new(clock), store }), observer: None }
+    }
+
+    /// A handle of the same store that asks `observer` before each operation. If that fails, so
+    /// does the operation, and nothing is done. It is asked with nothing locked: it may use other
+    /// handles.
+    #[must_use]
+    pub fn observed(
+        &self,
+        observer: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Scripted { shared: self.shared.clone(), observer: Some(Arc::new(observer)) }
+    }
+
+    /// Asks the observer.
+    fn observe(&self, call: &Call<'_>) -> Result<()> {
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(call))
+    }
+
+    /// The store, at this moment.
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        let now_ns = (self.shared.clock)();
+        let mut store = self.shared.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.now_ns = now_ns;
+        store
+    }
+
+    /// Does one step.
+    fn step<T>(
+        &self,
+        call: &Call<'_>,
+        act: impl FnOnce(&mut Store) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        act(&mut self.lock()).map_err(|errno| refused(call, errno))
+    }
+
+    /// Does an operation.
+    fn act<T>(
+        &self,
+        call: Call<'_>,
+        act: impl FnOnce(&mut Store) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        self.observe(&call)?;
+        self.step(&call, act)
+    }
+
+    /// Does an operation on what is at a path.
+    fn at<T>(
+        &self,
+        operation: Operation,
+        path: &[u8],
+        act: impl FnOnce(&mut Store, u64) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        self.act(Call::new(operation, path), |store| {
+            let inode = store.find(path)?;
+            act(store, inode)
+        })
+    }
+
+    /// Opens a file to be changed in place, if it is one and `same` knows it.
+    fn open_update(
+        &self,
+        operation: Operation,
+        path: &[u8],
+        same: impl Fn(Fingerprint) -> bool,
+    ) -> Result<Box<dyn Update>> {
+        let inode = self.at(operation, path, |store, inode| {
+            if store.node(inode).pages().is_none() || !same(store.fingerprint(inode)) {
+                return Err(Errno::BUSY);
+            }
+            store.hold(inode);
+            Ok(inode)
+        })?;
+        Ok(Box::new(update::ScriptedUpdate::new(Handle::new(self, inode, path.to_vec()))))
+    }
+}
+
+/// The error for what a file system would say.
+fn refused(call: &Call<'_>, errno: Errno) -> Error {
+    let what = format!("{:?} of {} in a scripted store", call.operation, shown(call.path));
+    failed(&errno.into(), &what)
+}
+
+impl Backing for Scripted {
+    fn describe(&self) -> String {
+        "a scripted store".to_owned()
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Found> {
+        self.at(Operation::Stat, path, |store, inode| Ok(store.found(inode)))
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        self.at(Operation::List, path, |store, directory| {
+            let shown = store.names(directory)?.iter().filter(|(name, _)| !is_copy(name));
+            let kind = |inode: &u64| store.node(*inode).kind();
+            let names = shown.map(|(name, inode)| (name.clone(), kind(inode)));
+            Ok(names.map(|(name, kind)| Name { name, ino: Ino(0), kind }).collect())
+        })
+    }
+
+    fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let call = Call::new(Operation::Read, path).of_bytes(buffer.len());
+        self.act(call, |store| match &store.node(store.find(path)?).content {
+            Content::File(pages) => Ok(pages.read(offset, buffer)),
+            Content::Directory(_) => Err(Errno::ISDIR),
+            Content::Symlink(_) => Err(Errno::LOOP),
+            Content::Fifo => Err(Errno::OPNOTSUPP),
+        })
+    }
+
+    fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
+        let path = [STAGING, label(ino, instance).as_bytes()].join(&b'/');
+        let call = Call::new(Operation::Stage, &path);
+        self.observe(&call)?;
+        let key = (instance, ino);
+        let (inode, resumed_bytes) = self.step(&call, |store| Ok(store.stage(key)))?;
+        let handle = Handle::new(self, inode, path);
+        Ok(Box::new(staged::ScriptedStaged::new(handle, key, resumed_bytes)))
+    }
+
+    fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
+        self.act(Call::new(Operation::TakeBack, path), |store| {
+            let place = store.place(path)?;
+            store.take_back(&place, (instance, ino))
+        })
+    }
+
+    fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        self.open_update(Operation::Update, path, |present| present == expect)
+    }
+
+    fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
+        let same = |present: Fingerprint| present.inode == expect.inode;
+        self.open_update(Operation::ResumeUpdate, path, same)
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+        self.act(Call::new(Operation::MakeDirectory, path), |store| {
+            if path.is_empty() {
+                return Ok(());
+            }
+            let place = store.place(path)?;
+            store.make_name(&place, Content::Directory(Default::default()), mode)
+        })
+    }
+
+    fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        self.act(Call::new(Operation::RemoveDirectory, path), |store| store.remove(path, true))
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.at(Operation::ReadLink, path, |store, inode| match &store.node(inode).content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL),
+        })
+    }
+
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        self.act(Call::new(Operation::MakeLink, path), |store| {
+            let place = store.place(path)?;
+            store.make_link(&place, target)
+        })
+    }
+
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
+        self.act(Call::new(Operation::MakeFifo, path), |store| {
+            let place = store.place(path)?;
+            store.make_name(&place, Content::Fifo, mode)
+        })
+    }
+
+    fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        self.act(Call::new(Operation::Link, from).with(to), |store| {
+            let (from, to) = (store.place(from)?, store.place(to)?);
+            store.link(&from, &to)
+        })
+    }
+
+    fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.act(Call::new(Operation::Exchange, from).with(to), |store| {
+            let (from, to) = (store.place(from)?, store.place(to)?);
+            store.exchange(&from, &to)
+        })
+    }
+
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.act(Call::new(Operation::Unlink, path), |store| store.remove(path, false))
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+        self.act(Call::new(Operation::Rename, from).with(to), |store| {
+            let (from, to) = (store.place(from)?, store.place(to)?);
+            store.rename(&from, &to)
+        })
+    }
+
+    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.act(Call::new(Operation::KeepTheirs, path).with(alike), |store| {
+            let place = store.place(path)?;
+            store.keep_theirs(&place, ours, alike)
+        })
+    }
+
+    fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.act(Call::new(Operation::SetAside, path), |store| {
+            let place = store.place(path)?;
+            store.set_aside(&place)
+        })
+    }
+
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
+        self.at(Operation::Change, path, |store, inode| {
+            let now_ns = store.now_ns;
+            store.touching(inode, |store| {
+                store.node_mut(inode).set(&change, now_ns);
+                Ok(())
+            })
+        })
+    }
+
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
+        self.at(Operation::SetXattr, path, |store, inode| {
+            let now_ns = store.now_ns;
+            store.touching(inode, |store| store.node_mut(inode).set_xattr(name, value, now_ns))
+        })
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        self.at(Operation::Xattrs, path, |store, inode| {
+            Ok(store.node(inode).xattrs.clone().into_iter().collect())
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.observe(&Call::new(Operation::Sync, b""))
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.act(Call::new(Operation::Space, b""), |store| {
+            let (bytes, files) = store.used();
+            Ok(Space {
+                total_bytes: TOTAL_BYTES,
+                free_bytes: TOTAL_BYTES.saturating_sub(bytes),
+                total_files: TOTAL_FILES,
+                free_files: TOTAL_FILES.saturating_sub(files),
+            })
+        })
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        self.act(Call::new(Operation::Clean, b""), |store| {
+            store.clean(instance);
+            Ok(())
+        })
+    }
+}

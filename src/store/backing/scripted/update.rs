@@ -1,0 +1,47 @@
+//! Changing a file in place.
+
+use rustix::io::Errno;
+use terral_format::Result;
+use terral_format::message::Attributes;
+use terral_format::record::Fingerprint;
+
+use super::Update;
+use super::call::Operation;
+use super::handle::Handle;
+
+/// A file of the store, open to be changed.
+pub(super) struct ScriptedUpdate(Handle);
+
+impl ScriptedUpdate {
+    pub(super) fn new(handle: Handle) -> Self {
+        ScriptedUpdate(handle)
+    }
+}
+
+impl Update for ScriptedUpdate {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write(offset, bytes)
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<()> {
+        self.0.truncate(size)
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.0.read(offset, buffer)
+    }
+
+    fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
+        let Handle { inode, path, .. } = &self.0;
+        self.0.act(Operation::Finish, 0, |store| {
+            let now_ns = store.now_ns;
+            store.node_mut(*inode).dress(attributes, now_ns);
+            // Somebody may have put another file there meanwhile.
+            if store.find(path)? == *inode {
+                Ok(store.fingerprint(*inode))
+            } else {
+                Err(Errno::BUSY)
+            }
+        })
+    }
+}
