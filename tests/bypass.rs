@@ -47,6 +47,25 @@ fn system_calls_by_a_programs_own_instructions_are_served() {
 }
 
 #[test]
+fn calls_that_are_caught_and_wait_are_interrupted_by_signals_or_go_on() {
+    if !can_catch() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("directory");
+    let made = compiled("interrupted", home.path());
+    let beside = run(&format!("timeout 60 {}", made.display()));
+    beside.assert_same();
+    beside.assert_served(3);
+    let told = |line: &str| beside.text.lines().filter(|other| *other == line).count();
+    for what in ["open to read", "open to write", "read", "connect"] {
+        assert_eq!(told(&format!("{what}: -4")), 2, "{what}");
+        assert_eq!(told(&format!("{what} again: 1 after 1")), 2, "{what}");
+    }
+    assert_eq!((told("flock: -4"), told("range: -4")), (1, 1));
+    assert_eq!((told("flock again: 1 after 1"), told("range again: 1 after 1")), (1, 1));
+}
+
+#[test]
 fn a_library_that_is_loaded_later_is_served_in_all_threads() {
     if !can_catch() {
         return;

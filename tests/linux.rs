@@ -56,6 +56,24 @@ fn far_offsets_copies_to_itself_and_exchanges_are_answered_as_on_tmpfs() {
 }
 
 #[test]
+fn libc_writes_where_a_program_is_into_files() {
+    if let Some(beside) = same("symbols") {
+        let told = beside.text.lines().filter(|line| line.ends_with(": 1 ")).count();
+        assert_eq!(told, 7, "{}", beside.text);
+        beside.assert_same();
+    }
+}
+
+#[test]
+fn names_that_nothing_has_are_looked_for_where_they_shall_be() {
+    if let Some(beside) = same("unused_names") {
+        assert!(beside.text.contains("file/in-XXXXXX: 0"), "{}", beside.text);
+        assert!(beside.text.contains("ENOTDIR"), "{}", beside.text);
+        beside.assert_same();
+    }
+}
+
+#[test]
 fn private_pages_that_are_given_away_show_the_file_again() {
     same("maps");
 }

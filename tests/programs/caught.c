@@ -13,18 +13,16 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <threads.h>
 #include <ucontext.h>
 
 #include "check.h"
+#include "raw.h"
 
 typedef long call(long, long, long, long, long, long, long);
 static call *raw;
 
-#define FIRST(a, b, c, d, e, f, ...) \
-    (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)
 #define CALL(name, ...) raw(SYS_##name, FIRST(__VA_ARGS__, 0, 0, 0, 0, 0, 0))
 #define SAY(name, ...) printf("%s: %ld\n", #name, CALL(name, __VA_ARGS__))
 

@@ -1,18 +1,11 @@
 /* A library that makes system calls by instructions of its own, as Rust's rustix does. */
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
+
+#include "raw.h"
 
 long raw(long number, long a, long b, long c, long d, long e, long f) {
-    long answer;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(answer)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return answer;
+    return raw_call(number, a, b, c, d, e, f);
 }
 
 static char stack[1 << 16] __attribute__((aligned(16)));

@@ -9,33 +9,21 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "check.h"
+#include "raw.h"
 
 #ifdef INLINE
-static long raw(long number, long a, long b, long c, long d, long e, long f) {
-    long answer;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(answer)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return answer;
-}
+#define raw raw_call
 #else
 static long raw(long number, long a, long b, long c, long d, long e, long f) {
     long answer = syscall(number, a, b, c, d, e, f);
     return answer == -1 ? -errno : answer;
 }
 #endif
-#define FIRST(a, b, c, d, e, f, ...) \
-    (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)
 #define CALL(name, ...) raw(SYS_##name, FIRST(__VA_ARGS__, 0, 0, 0, 0, 0, 0))
 #define SAY(name, ...) printf("%s: %ld\n", #name, CALL(name, __VA_ARGS__))
 
