@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use terral_format::Result;
 use terral_format::deferred::Key;
 use terral_format::geometry::PAGE_BYTES;
-use terral_format::ids::Ino;
+use terral_format::ids::{FileSlot, Ino};
 use terral_format::names::index_of;
 
 use crate::lingering::LINGER;
@@ -21,6 +21,7 @@ impl State {
     /// A file that nobody has open any more, and that could do without its memory.
     pub(crate) fn linger(&mut self, ino: Ino) -> Result<()> {
         let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        slot.into_iter().for_each(|slot| self.empty(ino, slot));
         let entries = slot.map(|slot| self.ram.entries(slot)).unwrap_or_default();
         let pages = entries.iter().map(|(_, entry)| entry.pages()).sum();
         self.lingering.closed(ino, pages, self.world.now());
@@ -53,10 +54,20 @@ impl State {
         if wanted || !self.debts.may_move(ino) {
             return Ok(());
         }
+        self.empty(ino, slot);
         if !self.pack(ino, slot)? && self.ram.entries(slot).is_empty() {
             self.detach(ino);
         }
         Ok(())
+    }
+
+    /// Takes the first chunk of a file that was opened for writing, if nothing was written.
+    fn empty(&mut self, ino: Ino, slot: FileSlot) {
+        let unused = self.ram.size(slot) == 0 && !self.ram.entries(slot).is_empty();
+        if unused && self.bar(ino) {
+            self.shrink(ino, slot);
+            self.unbar();
+        }
     }
 
     /// Whether nobody is just opening a file without the server's knowing; until

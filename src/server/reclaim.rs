@@ -372,7 +372,7 @@ impl State {
     }
 
     /// What a file that nobody writes does not need of its chunks goes back.
-    fn shrink(&mut self, ino: Ino, slot: FileSlot) {
+    pub(crate) fn shrink(&mut self, ino: Ino, slot: FileSlot) {
         let owed = self.debts.get(ino).is_some();
         let size = self.ram.size(slot);
         let past = size.div_ceil(CHUNK_BYTES);
