@@ -179,6 +179,13 @@ fn is_shown(word: u64) -> bool {
     word & STATE == COMMITTED || word & SHADOW != 0
 }
 
+/// Whether a word is a change of a name, committed or not, and no shadow of one.
+#[inline]
+fn is_name(word: u64) -> bool {
+    // The domain of names is 0.
+    (word & (STATE | DOMAIN << DOMAIN_SHIFT | SHADOW)).wrapping_sub(1) < STATE
+}
+
 /// Whether a word is an open that was committed.
 fn is_recallable(word: u64) -> bool {
     word & STATE == COMMITTED && (word >> DOMAIN_SHIFT) & DOMAIN == OPENING
@@ -300,25 +307,37 @@ impl<'a> DeferredTable<'a> {
         mut look: impl FnMut(&[u8]) -> bool,
     ) -> bool {
         let mut buffer = [0; CHANGE_BYTES];
-        (0..CHANGES).all(|at| {
-            let word = self.0[FIRST_WORD + at].load(Ordering::SeqCst);
-            let name = word & STATE != 0 && (word >> DOMAIN_SHIFT) & DOMAIN == 0;
-            if !name || word & SHADOW != 0 || mine.is_some_and(|mine| mine.at == at) {
-                return true;
+        for (line, words) in self.0[FIRST_WORD..][..CHANGES].chunks_exact(LINE).enumerate() {
+            // Most lines have none: that is seen without a branch for each word.
+            let found = |found, word: &AtomicU64| found | is_name(word.load(Ordering::SeqCst));
+            if !words.iter().fold(false, found) {
+                continue;
             }
-            if word & STATE != COMMITTED {
-                return mine.is_none();
+            for (within, word) in words.iter().enumerate() {
+                let (at, word) = (line * LINE + within, word.load(Ordering::SeqCst));
+                if !is_name(word) || mine.is_some_and(|mine| mine.at == at) {
+                    continue;
+                }
+                if word & STATE != COMMITTED {
+                    if mine.is_some() {
+                        return false;
+                    }
+                    continue;
+                }
+                // Should this be a later change's already: that one came after the caller's claim,
+                // and what was here is in the table.
+                let about = (self.change(at)[1].load(Ordering::Relaxed) >> ABOUT_SHIFT) as u32;
+                let one = |slot: u32| (slot ^ directory) & 0xffff == 0;
+                if about != ANY && !one(about) && !one(about >> 16) {
+                    continue;
+                }
+                let read = self.peek(at, word, &mut buffer);
+                if !read.is_some_and(|(_, length)| look(&buffer[..length])) {
+                    return false;
+                }
             }
-            // Should this be a later change's already: that one came after the caller's claim, and
-            // what was here is in the table.
-            let about = (self.change(at)[1].load(Ordering::Relaxed) >> ABOUT_SHIFT) as u32;
-            let one = |slot: u32| (slot ^ directory) & 0xffff == 0;
-            if about != ANY && !one(about) && !one(about >> 16) {
-                return true;
-            }
-            let read = self.peek(at, word, &mut buffer);
-            read.is_some_and(|(_, length)| look(&buffer[..length]))
-        })
+        }
+        true
     }
 
     // Clients.

@@ -356,6 +356,15 @@ impl<'a> Table<'a> {
         Inode::decode(&std::array::from_fn(|at| slot[at + 1].load(Ordering::Relaxed)))
     }
 
+    /// What a slot says of its name: its number, its parent, where the name is and how long, and
+    /// its flags; the server's own way, too.
+    pub fn place(&self, index: u32) -> (Ino, u32, (u32, u8), u16) {
+        let slot = self.slot(index);
+        let [ino, place, kind, flags] =
+            [1, 2, MODE_WORD, 15].map(|at| slot[at].load(Ordering::Relaxed));
+        (Ino(ino), low(place), (high(place), (kind >> 24) as u8), (flags >> 48) as u16)
+    }
+
     /// A consistent copy of a slot, and what `look` made of it before that was certain.
     fn read<T>(&self, index: u32, mut look: impl FnMut(&Inode) -> T) -> Option<(Inode, T)> {
         let sequence = &self.slot(index)[0];

@@ -207,17 +207,7 @@ impl Names {
 
     /// The path of an inode, relative to the root; `None` if it has none any more.
     pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
-        let mut parts: Vec<Vec<u8>> = Vec::new();
-        let mut at = self.inodes.get(ino)?;
-        while at.ino != ROOT {
-            if !at.is(flag::NAMED) {
-                return None;
-            }
-            parts.push(self.inodes.name(&at));
-            at = self.inodes.at(at.parent);
-        }
-        parts.reverse();
-        Some(parts.join(&b'/'))
+        self.inodes.get(ino).and_then(|inode| self.inodes.path(index_of(inode.ino)))
     }
 
     /// Where the backing has what we call `path` now, as long as renames are owed.

@@ -26,7 +26,7 @@ pub struct Inodes {
     numbers: Numbers,
     count: u64,
     named: u32,
-    room: Room,
+    pub(crate) room: Room,
 }
 
 fn granules(bytes: usize) -> u32 {
@@ -46,7 +46,7 @@ impl Inodes {
         }
     }
 
-    fn table(&self) -> Table<'_> {
+    pub(crate) fn table(&self) -> Table<'_> {
         self.memory.names()
     }
 
@@ -438,7 +438,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use terral_format::geometry::Geometry;
-    use terral_format::ids::{Ino, ROOT};
+    use terral_format::ids::Ino;
     use terral_format::message::{Attributes, Kind};
     use terral_format::names::{Inode, Lookup, flag, index_of};
 

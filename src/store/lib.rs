@@ -22,6 +22,7 @@ mod numbers;
 mod room;
 
 pub mod inodes;
+mod paths;
 pub mod ram;
 mod sizes;
 pub mod tier;
