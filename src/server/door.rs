@@ -8,29 +8,26 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use terral_format::capability::{Capability, Credential};
 use terral_format::frame;
-use terral_format::geometry::SESSIONS;
+use terral_format::ids::SessionSlot;
 use terral_format::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
 use terral_format::person::Person;
-use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests;
 use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
+use crate::admission::Comer;
 use crate::authn;
 use crate::host::make_page;
+use crate::machine;
 use crate::shared::Shared;
-use crate::state::State;
 
 /// Most connections on which nothing was said yet, of all processes and of one.
 const SILENT_MAX: (usize, usize) = (512, 8);
-/// Most sessions of one process: one that uses the preload library and the C library has two.
-const SESSIONS_PER_PROCESS: usize = 32;
 /// What tells the token of a caller from all others.
 const CALLERS: u64 = 1 << 32;
 /// Where no connection can be accepted for want of descriptors, it is tried again after this.
@@ -201,20 +198,21 @@ impl<'s> Door<'s> {
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let started_ticks = process::started_ticks(peer.pid)?;
         let mut state = self.shared.lock();
-        state.log.reserve()?;
-        state.bound_sessions(peer.pid, started_ticks)?;
         let capability = match had {
             Some(capability) => capability,
             None => state.authz.issue(&*state.world, &self.identify(peer)?)?,
         };
-        state.authz.verify(state.world.wall_s(), &capability, Arc::default())?;
-        let session = state.sessions.free_slot()?;
-        let (mapped, page) = make_page(self.instance, session)?;
-        self.watch.add(process.as_fd(), session.0.into())?;
-        state.sessions.attach(session, Box::new(process), mapped);
-        state.record(Record::SessionBegan { session, pid: peer.pid, started_ticks });
-        let authority = state.present(session, &capability, person)?;
-        state.commit()?;
+        let comer = Comer { process: Box::new(process), started_ticks, person };
+        let mut made = None;
+        let page = |session: SessionSlot, process: &dyn machine::Process| {
+            let (page, file) = make_page(self.instance, session)?;
+            process.descriptor().map_or(Ok(()), |fd| self.watch.add(fd, session.0.into()))?;
+            made = Some(file);
+            Ok(page)
+        };
+        let (session, authority) = state.admit(comer, &capability, page)?;
+        let page =
+            made.ok_or_else(|| Error::new(ErrorKind::Invalid, "a session without a page"))?;
         if state.preparer_sleeps {
             self.shared.prepare.notify_one();
         }
@@ -223,45 +221,5 @@ impl<'s> Door<'s> {
         let welcome =
             Welcome::Session { instance, session, capability, authority, started_ticks, pid };
         Ok((welcome, page))
-    }
-}
-
-impl State {
-    /// Refuses a process that has as many sessions as one may have, those not counted that it had
-    /// before it became another program.
-    fn bound_sessions(&mut self, pid: u32, started_ticks: u64) -> Result<()> {
-        let own = self.sessions.of_process(pid, started_ticks);
-        if own.len() < SESSIONS_PER_PROCESS {
-            return self.bound_all();
-        }
-        for session in own {
-            if !self.machine.has_page(pid, session) {
-                self.end_session(session)?;
-            }
-        }
-        let left = self.sessions.of_process(pid, started_ticks).len();
-        if left < SESSIONS_PER_PROCESS {
-            return self.bound_all();
-        }
-        let who = self.machine.shown(pid);
-        let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
-        self.warn(what.clone());
-        Err(Error::new(ErrorKind::TooMany, what))
-    }
-
-    /// Says who has most sessions, if all are taken.
-    fn bound_all(&mut self) -> Result<()> {
-        let counts = self.sessions.by_process();
-        let all: usize = counts.values().sum();
-        let Some((pid, most)) = counts.into_iter().max_by_key(|(_, most)| *most) else {
-            return Ok(());
-        };
-        if all < SESSIONS {
-            return Ok(());
-        }
-        let who = self.machine.shown(pid);
-        let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
-        self.warn(what.clone());
-        Err(Error::new(ErrorKind::TooMany, what))
     }
 }

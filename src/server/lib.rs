@@ -59,7 +59,10 @@ mod locking;
 mod xattr_requests;
 
 mod requests;
+
+mod admission;
 mod shared;
+mod tending;
 
 mod copying;
 

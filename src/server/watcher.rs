@@ -76,13 +76,7 @@ impl Watcher<'_> {
     /// Takes back what has run out. And whoever is there may open files at any time, without a word
     /// to this thread.
     fn probes(&self) -> Option<Duration> {
-        let mut state = self.shared.lock();
-        if let Err(error) = state.recall_expired(self.shared.world.wall_s()) {
-            state.debts.names_failed(error.to_string(), self.shared.world.now());
-        }
-        let somebody = state.sessions.clients().next().is_some() || !state.lingering.is_empty();
-        let waits = state.waiting.count() > 0 || state.unapplied;
-        (somebody || waits || state.descriptions.count_kernel() > 0).then_some(PROBE)
+        self.shared.lock().must_tend().then_some(PROBE)
     }
 
     /// Programs that he started may have used nothing yet: they are waited for one by one.
@@ -118,15 +112,7 @@ impl Watcher<'_> {
 
     fn probe(&self) {
         let mut state = self.shared.lock();
-        state.warn_if_cramped(false);
-        if let Err(error) = state.try_waiting() {
-            state.debts.names_failed(error.to_string(), self.shared.world.now());
-        }
-        let settled = state.close_unheld(None).and_then(|()| state.settle_lingering());
-        let probed = settled.and_then(|()| state.commit());
-        if let Err(error) = probed {
-            state.debts.names_failed(error.to_string(), self.shared.world.now());
-        }
+        state.tend();
         self.shared.wake(state);
     }
 }

@@ -4,8 +4,8 @@
 //! slot's state, the server on the doorbell. Neither polls when idle. Everything in a slot may be
 //! garbage to the server: it copies out, checks, and only then believes.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
@@ -45,7 +45,7 @@ pub fn meanwhile(begin: Instant) {
 
 /// A mapped `session-N`.
 pub struct Session {
-    region: Region,
+    region: Arc<Region>,
     /// As its page said when it was mapped.
     number: usize,
     spin_ns: AtomicU32,
@@ -53,7 +53,8 @@ pub struct Session {
 
 impl Session {
     /// The session in `region`.
-    pub fn new(region: Region) -> Self {
+    pub fn new(region: impl Into<Arc<Region>>) -> Self {
+        let region = region.into();
         let page: &SessionPage = region.view(0);
         let number = page.session.load(Ordering::Relaxed) as usize;
         Session { region, number, spin_ns: AtomicU32::new(SPIN_NS.1) }
