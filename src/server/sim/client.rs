@@ -1,0 +1,190 @@
+//! A client that is a script: it speaks requests, and copies bytes as the grant protocol has it
+//! (docs/decisions/2026-11-21-grant-protocol.md). Of each of its steps nobody sees a half but of a
+//! write, which may be left in the middle.
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Owner, PageNumber, SessionSlot};
+use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request};
+use terral_format::pages::{self, Met, PageState};
+use terral_format::size::{self, SizeWord};
+use terral_format::{Error, ErrorKind, Result, frame, hazard};
+use terral_transport::requests::{Session, Taken};
+
+use super::{Sim, alive, message};
+use crate::admission::Comer;
+use crate::authn;
+use crate::machine::Machine;
+use terral_transport::socket::Peer;
+
+/// One of them.
+pub struct Client {
+    pub session: SessionSlot,
+    pub(super) pid: u32,
+    authority: u32,
+    page: Session,
+    /// Requests so far.
+    sequence: u64,
+}
+
+/// An open file.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    pub file: FileRef,
+    description: DescriptionSlot,
+    nonce: u32,
+}
+
+impl Sim {
+    /// A program comes. Gives its index.
+    pub fn connect(&mut self) -> usize {
+        let pid = self.machine.begin();
+        let machine = self.machine.clone();
+        let welcome = loop {
+            let machine = machine.clone();
+            let welcome = self.with(move |server| {
+                let mut state = server.lock();
+                let peer = Peer { pid, uid: 0 };
+                let credential = authn::identify(&*state.world, &*machine, peer)?;
+                let capability = state.authz.issue(&*state.world, &credential)?;
+                let process = machine.find(pid);
+                let comer = Comer { process, started_ticks: pid.into(), person: Default::default() };
+                state.admit(comer, &capability, |session, _| machine.make_page(session))
+            });
+            // A server that dies in it lets nobody in; who comes, comes again.
+            if let Some(welcome) = welcome {
+                break welcome;
+            }
+        };
+        let (session, authority) = welcome.expect("there is room for it");
+        let page = machine.page(session).expect("the page just made");
+        self.clients.push(Client { session, pid, authority, page, sequence: 0 });
+        self.clients.len() - 1
+    }
+
+    /// A program ends, in the middle of whatever it does, and the server hears of it.
+    pub fn end(&mut self, client: usize) {
+        let (pid, session) = (self.clients[client].pid, self.clients[client].session);
+        self.machine.end(pid);
+        let ours = |server: &crate::shared::Shared| {
+            let mut state = server.lock();
+            let dead = state.sessions.client(session).is_some_and(|c| c.process.pid() == pid);
+            if dead { state.end_session(session) } else { Ok(()) }
+        };
+        self.with(ours).unwrap_or(Ok(())).expect("the log is a list");
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, client: usize, request: Request<'_>) -> Result<Reply> {
+        let asker = &mut self.clients[client];
+        asker.sequence += 1;
+        let envelope = Envelope { authority: asker.authority, request };
+        let (message, sequence) = (message(&envelope)?, asker.sequence);
+        let taken = Taken { index: 0, sequence, told: false, message };
+        match frame::decode(&self.answered(client, &taken))? {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(reply),
+        }
+    }
+
+    pub fn open(&mut self, client: usize, path: &[u8], how: OpenHow) -> Result<Opened> {
+        match self.ask(client, Request::Open { path, how })? {
+            Reply::Opened { description, nonce, file } => Ok(Opened { file, description, nonce }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn close(&mut self, client: usize, open: Opened) -> Result<()> {
+        let Opened { description, nonce, .. } = open;
+        self.ask(client, Request::Close { description, nonce }).map(drop)
+    }
+
+    fn entry(&self, file: FileRef, index: u64) -> MapEntry {
+        self.memory().entry(file.slot, index)
+    }
+
+    fn memory(&self) -> std::sync::Arc<terral_store::memory::Memory> {
+        self.server.as_ref().expect("a server").memory.clone()
+    }
+
+    /// Writes bytes that lie in one page of a file open for writing.
+    pub fn write(&mut self, client: usize, file: FileRef, at: u64, bytes: &[u8]) -> Result<()> {
+        let index = at / CHUNK_BYTES;
+        let end = (at % CHUNK_BYTES) as usize + bytes.len();
+        let pages = end.div_ceil(PAGE_BYTES) as u32;
+        for _ in 0..100 {
+            let entry = self.entry(file, index);
+            if entry.is_absent() || entry.is_recalled() || pages > entry.pages() {
+                self.ask(client, Request::Grant { file, first: index, count: 1, pages })?;
+                continue;
+            }
+            if self.copy_in(client, file, (entry, at), bytes) {
+                return Ok(());
+            }
+        }
+        panic!("a chunk is granted and taken back for ever");
+    }
+
+    /// Copies into a chunk. False: all over again.
+    fn copy_in(
+        &mut self,
+        client: usize,
+        file: FileRef,
+        (entry, at): (MapEntry, u64),
+        bytes: &[u8],
+    ) -> bool {
+        let memory = self.memory();
+        let (lanes, header) = (memory.lanes(), memory.header(file.slot));
+        let within = at % CHUNK_BYTES;
+        let page = entry.page().0 + (within / PAGE_BYTES as u64) as u32;
+        let hazard_slot = &self.clients[client].page.page().hazards[0].word;
+        let owner = Owner(self.clients[client].session.0 * HAZARDS as u16 + 1);
+        let word = hazard::enter(hazard_slot, entry.page(), 1).expect("one thread");
+        let epoch = SizeWord::load(header.size()).epoch();
+        let mut before = [0; pages::WORDS];
+        let met = pages::claim(lanes, page, page + 1, owner, &mut before);
+        assert!(!matches!(met, Met::Writer(..)), "nobody else is in the middle of anything");
+        let offset = within % PAGE_BYTES as u64;
+        if !pages::was_valid(&before, page, page) {
+            memory.write(PageNumber(page), 0, &[0; PAGE_BYTES]).expect("it exists");
+        }
+        memory.write(PageNumber(page), offset, bytes).expect("it exists");
+        pages::publish(lanes, page, page + 1, owner, &before);
+        let raised = size::raise(header.size(), at + bytes.len() as u64, epoch);
+        header.wrote(crate::world::World::wall_ns(&*self.world));
+        hazard::leave(hazard_slot, word) && raised
+    }
+
+    /// Reads bytes that lie in one page; fewer at the end of the file.
+    pub fn read(&mut self, client: usize, file: FileRef, at: u64, length: usize) -> Result<Vec<u8>> {
+        let index = at / CHUNK_BYTES;
+        for _ in 0..100 {
+            let memory = self.memory();
+            let size = memory_size(&memory, file.slot);
+            let length = (size.saturating_sub(at) as usize).min(length);
+            let entry = self.entry(file, index).unrecalled();
+            let backed = memory.record(file.slot).backed_bytes();
+            let backed = backed.load(std::sync::atomic::Ordering::SeqCst);
+            if entry.is_absent() && index * CHUNK_BYTES < backed && length > 0 {
+                self.ask(client, Request::Stage { file, first: index, count: 1 })?;
+                continue;
+            }
+            let mut into = vec![0; length];
+            let within = at % CHUNK_BYTES;
+            let page = (within / PAGE_BYTES as u64) as u32;
+            if entry.is_absent() || page >= entry.pages() {
+                return Ok(into);
+            }
+            let page = entry.page().0 + page;
+            if let PageState::Valid { .. } = pages::state(memory.lanes(), page) {
+                memory.read(PageNumber(page), within % PAGE_BYTES as u64, &mut into)?;
+            }
+            return Ok(into);
+        }
+        Err(Error::new(ErrorKind::Busy, "brought and evicted for ever"))
+    }
+}
+
+fn memory_size(memory: &terral_store::memory::Memory, slot: FileSlot) -> u64 {
+    SizeWord::load(memory.header(slot).size()).size()
+}

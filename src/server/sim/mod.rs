@@ -1,0 +1,306 @@
+//! A whole server in a test: private memory, a log that is a list, a permanent store in memory, a
+//! clock that is moved, and clients that are scripts. One thread, and one seed: the same script
+//! gives the same run. The server can be killed at every transaction it writes and before
+//! everything it does in the permanent store, and is then followed by another one.
+//!
+//! Not here: what a run must come to (`schedule`), and the real clients' code.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use terral_format::capability::Key;
+use terral_format::geometry::Geometry;
+use terral_format::ids::{InstanceId, ROOT};
+use terral_format::message::{Attributes, Kind};
+use terral_format::record::{Began, Record};
+use terral_format::{Result, frame};
+use terral_store::backing::scripted::Scripted;
+use terral_store::log::Journal;
+use terral_store::memory::Memory;
+use terral_store::private::{PrivateArena, PrivateLog, PrivatePacked};
+use terral_store::ram::Ram;
+use terral_store::small::Small;
+use terral_transport::region::Region;
+use terral_transport::requests::Taken;
+
+use crate::drain::{self, Turn};
+use crate::recovery::{self, shared};
+use crate::requests::Outcome;
+use crate::shared::Shared;
+use crate::state::Parts;
+use crate::world::World;
+
+mod client;
+mod machine;
+mod schedule;
+mod seeds;
+mod world;
+
+use client::Client;
+use machine::Pretend;
+use world::Virtual;
+
+/// Whoever waits for memory waits so long at most, on the simulation's clock.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often the server is looked after; see [`crate::watcher`].
+const TEND: Duration = Duration::from_millis(500);
+
+/// How the server ended: it unwinds with this.
+struct Killed;
+
+/// Counts the moments at which a server may be killed, and kills it.
+#[derive(Clone, Default)]
+pub struct Moments {
+    passed: Arc<AtomicU64>,
+    /// So many more, and it is killed; below 0, never.
+    left: Arc<AtomicI64>,
+}
+
+impl Moments {
+    fn pass(&self) {
+        self.passed.fetch_add(1, Ordering::SeqCst);
+        if self.left.load(Ordering::SeqCst) > 0 && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            resume_unwind(Box::new(Killed));
+        }
+    }
+}
+
+/// What outlives a server.
+struct Kept {
+    regions: [Arc<Region>; 3],
+    arena: Arc<PrivateArena>,
+    log: PrivateLog,
+    packed: PrivatePacked,
+}
+
+/// The server, and all it has to do with.
+pub struct Sim {
+    world: Arc<Virtual>,
+    machine: Arc<Pretend>,
+    moments: Moments,
+    /// The permanent store, as somebody else sees it.
+    pub dir: Scripted,
+    began: Began,
+    kept: Kept,
+    server: Option<Shared>,
+    clients: Vec<Client>,
+    /// Servers that were killed.
+    pub killed: u64,
+    tended: Duration,
+}
+
+impl Sim {
+    /// A server that has just started, with one segment of memory.
+    pub fn new(seed: u64) -> Self {
+        let geometry =
+            Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes: 4096 };
+        let world = Arc::new(Virtual::new(seed));
+        let moments = Moments::default();
+        let (clock, at_append) = (world.clone(), moments.clone());
+        let mut log = PrivateLog::new(Arc::new(move || at_append.pass()));
+        let began = Began {
+            instance: InstanceId(u128::from(seed)),
+            boot: "boot".into(),
+            geometry,
+            backing: Some(b"dir".into()),
+            key: Key([7; 32]),
+        };
+        log.append(&[Record::Began(began.clone())]).expect("a list takes all");
+        let region = |bytes| Arc::new(Region::anonymous(bytes).expect("address space"));
+        let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
+        let kept = Kept {
+            regions: bytes.map(region),
+            arena: Arc::default(),
+            log,
+            packed: PrivatePacked::default(),
+        };
+        let mut sim = Sim {
+            dir: Scripted::new(move || clock.wall_ns()),
+            world,
+            machine: Arc::default(),
+            moments,
+            began,
+            kept,
+            server: None,
+            clients: Vec::new(),
+            killed: 0,
+            tended: Duration::ZERO,
+        };
+        sim.start();
+        sim
+    }
+
+    /// Kills the server at the `moment`-th moment from now, counted from 1.
+    pub fn kill_at(&self, moment: i64) {
+        self.moments.left.store(moment, Ordering::SeqCst);
+    }
+
+    fn parts(&self) -> Parts {
+        let memory = Memory::new(
+            self.began.geometry,
+            shared(&self.kept.regions),
+            self.kept.arena.clone(),
+        );
+        let moments = self.moments.clone();
+        let dir = self.dir.observed(move |_| {
+            moments.pass();
+            Ok(())
+        });
+        let now = self.world.wall_ns();
+        Parts {
+            world: self.world.clone(),
+            machine: self.machine.clone(),
+            began: self.began.clone(),
+            log: Box::new(self.kept.log.clone()),
+            ram: Ram::new(Arc::new(memory)),
+            small: Small::new(Box::new(self.kept.packed.clone())),
+            backing: Some(Arc::new(dir)),
+            root: Attributes {
+                ino: ROOT,
+                kind: Kind::Directory,
+                mode: 0o755,
+                links: 2,
+                uid: 0,
+                gid: 0,
+                size: 4096,
+                accessed_ns: now,
+                modified_ns: now,
+                changed_ns: now,
+            },
+            seed: self.world.random().expect("a list of numbers") as u64,
+            person: Default::default(),
+        }
+    }
+
+    /// Starts a server on what is there, as often as it takes.
+    fn start(&mut self) {
+        while self.server.is_none() {
+            let parts = self.parts();
+            let log = self.kept.log.transactions();
+            let first = log.len() < 2;
+            let headers = self.kept.regions[1].clone();
+            // What the dead one left of the names may be half done: they follow from the log.
+            let names = parts.ram.memory().names_words();
+            names.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+            let superblock = self.kept.regions[0].view(0);
+            self.server = alive(|| {
+                let mut state = recovery::replay(parts, &log, superblock).expect("it recovers");
+                if !first {
+                    recovery::adopt(&mut state).expect("it takes over");
+                }
+                state.names.show(state.starts);
+                state.apply_rung();
+                Shared::new(state, headers)
+            });
+            self.killed += u64::from(self.server.is_none());
+        }
+    }
+
+    /// Does something with the server; if it is killed, starts another one and gives `None`.
+    fn with<T>(&mut self, act: impl FnOnce(&Shared) -> T) -> Option<T> {
+        let server = self.server.as_ref()?;
+        let done = alive(|| act(server));
+        if done.is_none() {
+            self.killed += 1;
+            self.server = None;
+            self.start();
+        }
+        done
+    }
+
+    /// Has a request answered, as its client waits for that, whichever server it is that answers.
+    fn answered(&mut self, client: usize, taken: &Taken) -> Vec<u8> {
+        let session = self.clients[client].session;
+        let begin = self.world.now();
+        loop {
+            let outcome = self.with(|server| server.lock().handle(session, taken));
+            match outcome {
+                Some(Outcome::Answer(reply)) => return reply,
+                Some(Outcome::Park) => {
+                    assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
+                    self.pass(Duration::from_millis(100));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Lets time pass: the drain has the turns that it would have, and the server is looked after.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.world.now() + time;
+        loop {
+            let next = self.drain();
+            let now = self.world.now();
+            if now >= until {
+                return;
+            }
+            let due = next.map_or(until, |next| next.clamp(now, until));
+            let step = due.since(now).clamp(Duration::from_micros(10), TEND);
+            self.world.pass(step);
+            self.tended += step;
+            if self.tended >= TEND {
+                self.tended = Duration::ZERO;
+                self.with(|server| {
+                    let mut state = server.lock();
+                    state.must_tend();
+                    state.tend();
+                });
+            }
+        }
+    }
+
+    /// Lets the drain do all that it would do now. Gives when it would go on.
+    fn drain(&mut self) -> Option<crate::world::Tick> {
+        loop {
+            let turn = self.with(|server| {
+                let backing = server.lock().backing.clone()?;
+                let (mut state, turn) = drain::turn(server, &*backing, server.lock());
+                if let Turn::Wait(until) = turn {
+                    state.drain_looks = until;
+                }
+                Some(turn)
+            });
+            if let Some(Some(Turn::Wait(until))) = turn {
+                return until;
+            }
+        }
+    }
+
+    /// Ends all programs, and lets the server bring all that it owes.
+    pub fn finish(&mut self) {
+        for client in 0..self.clients.len() {
+            self.end(client);
+        }
+        while self.with(|server| server.lock().finishing = true).is_none() {}
+        let begin = self.world.now();
+        loop {
+            // Another server does not know that it is to finish.
+            self.with(|server| server.lock().finishing = true);
+            self.pass(Duration::from_secs(1));
+            let owes = self.with(|server| {
+                let state = server.lock();
+                !state.debts.is_empty() || !state.names.owed().is_empty()
+            });
+            if owes == Some(false) {
+                return;
+            }
+            assert!(self.world.now().since(begin) < PATIENCE, "it drains for ever");
+        }
+    }
+}
+
+/// What `act` gives, unless the server is killed in it.
+fn alive<T>(act: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(done) => Some(done),
+        Err(why) if why.is::<Killed>() => None,
+        Err(why) => resume_unwind(why),
+    }
+}
+
+/// A message, as a client's page has it.
+fn message<T: serde::Serialize>(what: &T) -> Result<Vec<u8>> {
+    frame::encode(what)
+}
