@@ -90,6 +90,9 @@ mod watcher;
 
 mod serve;
 
+#[cfg(test)]
+mod sim;
+
 pub use instance::{is_dying, is_served, server_pid};
 pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of};
 pub use options::Options;

@@ -4,14 +4,14 @@
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
-use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Owner, PageNumber, SessionSlot};
+use terral_format::ids::{DescriptionSlot, FileSlot, Owner, PageNumber, SessionSlot};
 use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request};
 use terral_format::pages::{self, Met, PageState};
 use terral_format::size::{self, SizeWord};
 use terral_format::{Error, ErrorKind, Result, frame, hazard};
 use terral_transport::requests::{Session, Taken};
 
-use super::{Sim, alive, message};
+use super::Sim;
 use crate::admission::Comer;
 use crate::authn;
 use crate::machine::Machine;
@@ -48,7 +48,8 @@ impl Sim {
                 let credential = authn::identify(&*state.world, &*machine, peer)?;
                 let capability = state.authz.issue(&*state.world, &credential)?;
                 let process = machine.find(pid);
-                let comer = Comer { process, started_ticks: pid.into(), person: Default::default() };
+                let comer =
+                    Comer { process, started_ticks: pid.into(), person: Default::default() };
                 state.admit(comer, &capability, |session, _| machine.make_page(session))
             });
             // A server that dies in it lets nobody in; who comes, comes again.
@@ -79,7 +80,7 @@ impl Sim {
         let asker = &mut self.clients[client];
         asker.sequence += 1;
         let envelope = Envelope { authority: asker.authority, request };
-        let (message, sequence) = (message(&envelope)?, asker.sequence);
+        let (message, sequence) = (frame::encode(&envelope)?, asker.sequence);
         let taken = Taken { index: 0, sequence, told: false, message };
         match frame::decode(&self.answered(client, &taken))? {
             Reply::Failed(error) => Err(error),
@@ -156,7 +157,13 @@ impl Sim {
     }
 
     /// Reads bytes that lie in one page; fewer at the end of the file.
-    pub fn read(&mut self, client: usize, file: FileRef, at: u64, length: usize) -> Result<Vec<u8>> {
+    pub fn read(
+        &mut self,
+        client: usize,
+        file: FileRef,
+        at: u64,
+        length: usize,
+    ) -> Result<Vec<u8>> {
         let index = at / CHUNK_BYTES;
         for _ in 0..100 {
             let memory = self.memory();

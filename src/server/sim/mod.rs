@@ -15,7 +15,6 @@ use terral_format::geometry::Geometry;
 use terral_format::ids::{InstanceId, ROOT};
 use terral_format::message::{Attributes, Kind};
 use terral_format::record::{Began, Record};
-use terral_format::{Result, frame};
 use terral_store::backing::scripted::Scripted;
 use terral_store::log::Journal;
 use terral_store::memory::Memory;
@@ -138,11 +137,8 @@ impl Sim {
     }
 
     fn parts(&self) -> Parts {
-        let memory = Memory::new(
-            self.began.geometry,
-            shared(&self.kept.regions),
-            self.kept.arena.clone(),
-        );
+        let memory =
+            Memory::new(self.began.geometry, shared(&self.kept.regions), self.kept.arena.clone());
         let moments = self.moments.clone();
         let dir = self.dir.observed(move |_| {
             moments.pass();
@@ -298,9 +294,4 @@ fn alive<T>(act: impl FnOnce() -> T) -> Option<T> {
         Err(why) if why.is::<Killed>() => None,
         Err(why) => resume_unwind(why),
     }
-}
-
-/// A message, as a client's page has it.
-fn message<T: serde::Serialize>(what: &T) -> Result<Vec<u8>> {
-    frame::encode(what)
 }

@@ -314,7 +314,8 @@ impl Schedule {
     fn list(&mut self, client: usize) {
         let directory = [&b""[..], b"d"][self.chance(2) as usize];
         let got = self.sim.ask(client, Request::List { path: directory, after: b"" });
-        let is = directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
+        let is =
+            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
         match got {
             Ok(Reply::Names { names, .. }) if is => {
                 let names: Vec<Vec<u8>> = names.into_iter().map(|name| name.name).collect();

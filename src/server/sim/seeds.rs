@@ -28,12 +28,16 @@ fn run(count: u64, steps: usize, kills: bool) -> u64 {
 
 #[test]
 fn clients_get_what_they_must_and_so_does_the_permanent_store() {
-    run(50, 200, false);
+    run(seeds_count(50), 200, false);
 }
 
 #[test]
 fn what_was_answered_is_there_wherever_servers_and_clients_are_killed() {
     let begin = Instant::now();
-    let killed = run(100, 200, true);
+    let killed = run(seeds_count(100), 200, true);
     println!("{killed} servers killed in {:?}", begin.elapsed());
+}
+
+fn seeds_count(usual: u64) -> u64 {
+    std::env::var("TERRAL_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
 }
