@@ -1,5 +1,5 @@
-//! Who gets a session, and how many one process may have. Not here: how somebody comes (`door`), and
-//! what a session is (`sessions`).
+//! Who gets a session, and how many one process may have. Not here: how somebody comes (`door`),
+//! and what a session is (`sessions`).
 
 use std::sync::Arc;
 

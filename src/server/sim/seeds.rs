@@ -1,20 +1,25 @@
-//! The schedules that are run, and what one takes. `TERRAL_SEED=N` runs that one alone.
+//! The schedules that are run. `TERRAL_SEEDS=N` runs so many, `TERRAL_SEED=N` that one alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Instant;
 
 use super::schedule::Schedule;
+use crate::world::World;
 
-fn seeds(count: u64) -> Vec<u64> {
-    let one = std::env::var("TERRAL_SEED").ok().and_then(|seed| seed.parse().ok());
-    one.map_or_else(|| (0..count).collect(), |seed| vec![seed])
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs schedules; one that fails is named, so that it can be run again. Gives servers killed.
-fn run(count: u64, steps: usize, kills: bool) -> u64 {
+fn seeds(usual: u64) -> Vec<u64> {
+    let count = number("TERRAL_SEEDS").unwrap_or(usual);
+    number("TERRAL_SEED").map_or_else(|| (0..count).collect(), |seed| vec![seed])
+}
+
+/// Runs schedules; one that fails is named, so that it can be run again. Gives how many servers
+/// were killed.
+fn run(seeds: &[u64], steps: usize, kills: bool) -> u64 {
     let mut killed = 0;
-    for seed in seeds(count) {
-        let ran = catch_unwind(AssertUnwindSafe(|| Schedule::new(seed, 3, kills).run(steps)));
+    for seed in seeds {
+        let ran = catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, kills).run(steps)));
         match ran {
             Ok(sim) => killed += sim.killed,
             Err(why) => {
@@ -28,16 +33,21 @@ fn run(count: u64, steps: usize, kills: bool) -> u64 {
 
 #[test]
 fn clients_get_what_they_must_and_so_does_the_permanent_store() {
-    run(seeds_count(50), 200, false);
+    assert_eq!(run(&seeds(100), 200, false), 0);
 }
 
 #[test]
 fn what_was_answered_is_there_wherever_servers_and_clients_are_killed() {
-    let begin = Instant::now();
-    let killed = run(seeds_count(100), 200, true);
-    println!("{killed} servers killed in {:?}", begin.elapsed());
+    let seeds = seeds(200);
+    let killed = run(&seeds, 200, true);
+    assert!(killed > seeds.len() as u64, "{killed} servers killed in {} schedules", seeds.len());
 }
 
-fn seeds_count(usual: u64) -> u64 {
-    std::env::var("TERRAL_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
+#[test]
+fn one_seed_is_one_run() {
+    let run = || {
+        let sim = Schedule::new(7, 3, true).run(300);
+        (sim.killed, sim.world.now(), sim.dir.tree(), sim.kept.log.transactions())
+    };
+    assert!(run() == run());
 }
