@@ -8,6 +8,7 @@ mod files;
 mod process;
 mod vandal;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -23,7 +24,15 @@ const MARK_DIRTY: u16 = 1 << 14;
 
 #[test]
 fn role() {
-    process::play(256, &[]);
+    process::play(
+        256,
+        &[("program", |instance| {
+            let client = Client::connect(instance).expect("connects");
+            let file = client.open(b"other", WRITE).expect("opens");
+            file.write_at(&pattern(1000), 0).expect("writes");
+            std::thread::sleep(Duration::from_secs(60));
+        })],
+    );
 }
 
 struct Bench {
@@ -203,6 +212,44 @@ fn a_ticket_that_nobody_can_have_holds_up_no_append() {
     }
     bench.settles();
     assert_eq!(bench.arrived("log"), b"line\n".repeat(4));
+}
+
+/// Names of the sessions' pages.
+fn sessions(instance: &Path) -> BTreeSet<String> {
+    let names = std::fs::read_dir(instance).expect("lists").flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("session-")).collect()
+}
+
+#[test]
+fn counters_that_cannot_be_are_left_out_and_said() {
+    for dies in [false, true] {
+        let bench = Bench::new();
+        bench.write("sound", &pattern(1000));
+        let before = sessions(&bench.instance);
+        let mut other = process::start("program", &bench.instance, None);
+        let begin = Instant::now();
+        let written = || bench.client.status().expect("status").totals.written_bytes;
+        while written() < 2000 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it does not write");
+        }
+        let both = sessions(&bench.instance);
+        let its = both.difference(&before).next().expect("has a session");
+        vandal::spoil_counters(&bench.instance.join(its), u64::MAX / 3);
+        if dies {
+            other.kill();
+        }
+        let begin = Instant::now();
+        let after = loop {
+            let after = bench.client.status().expect("status");
+            if !after.warnings.is_empty() {
+                break after;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "never said");
+        };
+        assert_eq!(after.totals.written_bytes, 1000, "{:?}", after.totals);
+        assert!(after.warnings[0].contains("are not to be trusted"), "{:?}", after.warnings);
+    }
 }
 
 // Whole runs.

@@ -15,6 +15,8 @@ const GEOMETRY_AT: u64 = 40;
 const INLINE_AT: u64 = 16;
 const BACKED_AT: u64 = 8;
 const TICKET_AT: u64 = 8;
+const COUNTERS_AT: u64 = 64;
+const COUNTERS: usize = 8;
 
 /// What it can reach.
 pub struct Vandal {
@@ -73,6 +75,12 @@ impl Vandal {
         let lane = change(u16::from_ne_bytes(lane));
         self.pages.write_all_at(&lane.to_ne_bytes(), at).expect("writes");
     }
+}
+
+/// Writes over all that a process has counted, in the page of its session.
+pub fn spoil_counters(page: &Path, value: u64) {
+    let page = OpenOptions::new().write(true).open(page).expect("opens");
+    page.write_all_at(&value.to_ne_bytes().repeat(COUNTERS), COUNTERS_AT).expect("writes");
 }
 
 /// A server's own words, which only it writes: to bring about what takes it long.

@@ -21,6 +21,17 @@ impl State {
         let ino = Ino(self.ram.memory().record(slot).ino().load(Ordering::SeqCst));
         let path = self.names.path(ino).unwrap_or_default();
         self.warn(format!("{}: a program wrote over {what}", shown(&path)));
+        self.say_counts_spoiled();
+    }
+
+    /// Who writes over one thing may have written over his counters, too, of which only what cannot
+    /// be is known to be wrong, and left out.
+    pub(crate) fn say_counts_spoiled(&mut self) {
+        self.warn(
+            "calls, bytes and times are not to be trusted: a program wrote over memory that it \
+             shares with the server"
+                .into(),
+        );
     }
 
     /// A file has a size that is possible from now on.

@@ -300,7 +300,7 @@ impl State {
             }
         }
         let Some(client) = self.sessions.client(session) else { return Ok(()) };
-        let totals = crate::sessions::counted(&client.session.page().counters);
+        let counted = crate::sessions::counted(&client.session.page().counters);
         let near = client.near;
         let memory = self.ram.memory().clone();
         for (at, slot) in client.session.page().hazards.iter().enumerate() {
@@ -318,6 +318,10 @@ impl State {
             self.ram.allocator().writer(segment, false);
         }
         self.machine.remove_page(session);
+        if counted.is_none() {
+            self.say_counts_spoiled();
+        }
+        let totals = counted.unwrap_or_default();
         self.record(Record::SessionEnded { session, totals });
         self.reclaim_lock_blocks();
         self.close_unheld(Some(session))?;

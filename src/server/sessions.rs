@@ -63,6 +63,9 @@ impl Default for Sessions {
     }
 }
 
+/// No process counts so far: 64 PiB, or two years of one thread. A power of two.
+const COUNT_END: u64 = 1 << 56;
+
 /// The owner number of hazard slot `slot` of `session`.
 pub fn owner(session: SessionSlot, slot: usize) -> Owner {
     Owner(session.0 * HAZARDS as u16 + slot as u16 + 1)
@@ -265,19 +268,23 @@ impl Sessions {
         self.ended
     }
 
-    /// Sums of what all clients did, the gone ones included.
-    pub fn totals(&self) -> Totals {
-        let mut totals = self.ended;
+    /// Sums of what all clients did, the gone ones included; and whether one has counted what
+    /// cannot be, which is left out.
+    pub fn totals(&self) -> (Totals, bool) {
+        let (mut totals, mut spoiled) = (self.ended, false);
         for client in self.clients.values() {
-            add(&mut totals, &counted(&client.session.page().counters));
+            match counted(&client.session.page().counters) {
+                Some(more) => add(&mut totals, &more),
+                None => spoiled = true,
+            }
         }
-        totals
+        (totals, spoiled)
     }
 }
 
-/// What a session has counted so far.
-pub fn counted(counters: &Counters) -> Totals {
-    Totals {
+/// What a session has counted so far, unless that cannot be.
+pub fn counted(counters: &Counters) -> Option<Totals> {
+    let counted = Totals {
         sessions: 0,
         opens: counters.opens.load(Ordering::Relaxed),
         reads: counters.reads.load(Ordering::Relaxed),
@@ -287,7 +294,11 @@ pub fn counted(counters: &Counters) -> Totals {
         read_ns: counters.read_ns.load(Ordering::Relaxed),
         write_ns: counters.write_ns.load(Ordering::Relaxed),
         other_ns: counters.other_ns.load(Ordering::Relaxed),
-    }
+    };
+    let calls = counted.opens | counted.reads | counted.writes;
+    let all = calls | counted.read_bytes | counted.written_bytes;
+    let all = all | counted.read_ns | counted.write_ns | counted.other_ns;
+    (all < COUNT_END).then_some(counted)
 }
 
 fn add(sum: &mut Totals, more: &Totals) {

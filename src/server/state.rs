@@ -377,6 +377,10 @@ impl State {
     pub fn status(&mut self) -> Status {
         let drain = self.drain_status();
         let page = terral_format::geometry::PAGE_BYTES as u64;
+        let (totals, spoiled) = self.sessions.totals();
+        if spoiled {
+            self.say_counts_spoiled();
+        }
         Status {
             pid: self.machine.pid(),
             starts: self.starts,
@@ -388,7 +392,7 @@ impl State {
             memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
             memory_used_bytes: self.ram.used_bytes(),
             memory_warm_bytes: self.ram.warm_bytes(),
-            totals: self.sessions.totals(),
+            totals,
             drain,
             warnings: self.warnings.clone(),
         }
