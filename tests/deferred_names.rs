@@ -421,6 +421,25 @@ fn what_only_the_permanent_directory_has_is_opened_without_the_server_and_kept_f
     }
 }
 
+#[test]
+fn empty_files_that_are_closed_keep_no_pages() {
+    let bench = Bench::new();
+    let client = Client::connect(&bench.instance()).expect("connects");
+    let used = || client.status().expect("status").memory_used_bytes;
+    let opened: Vec<_> = (0..200).map(|at| open(&client, &format!("f{at}"))).collect();
+    opened.iter().for_each(File::close);
+    // Those that are there may be opened with what a writer needs first.
+    let opened: Vec<_> = (0..200).map(|at| open(&client, &format!("f{at}"))).collect();
+    let ready = used();
+    assert!(ready >= 200 * 4096, "{ready} bytes: who writes finds his first pages");
+    opened.iter().for_each(File::close);
+    let gone = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        used() <= ready / 4
+    });
+    assert!(gone, "{} bytes of pages of empty files, {ready} before", used());
+}
+
 /// As much as a file that is closed is packed into at once, and once more.
 const RECORD: usize = 60_001;
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use files::{WRITE, open};
 use mount::Mount;
-use terral_client::{Client, ErrorKind, File, Followed, Kind, OpenHow, RenameHow};
+use terral_client::{Client, ErrorKind, Followed, Kind, OpenHow, RenameHow};
 
 struct Bench {
     _home: tempfile::TempDir,
@@ -480,22 +480,6 @@ fn what_somebody_took_from_the_directory_comes_back_when_it_changes() {
     bench.rename("a", "b", RenameHow::Replace);
     bench.drained();
     bench.holds(&[("b", "begun and ended")]);
-}
-
-#[test]
-fn empty_files_that_are_closed_keep_no_pages() {
-    let bench = Bench::new();
-    let used = || bench.client.status().expect("status").memory_used_bytes;
-    let opened: Vec<_> = (0..200).map(|at| open(&bench.client, &format!("f{at}"))).collect();
-    let (open, before) = (used(), 64 * 4096);
-    assert!(open > before, "{open} bytes: who writes finds his first pages");
-    opened.iter().for_each(File::close);
-    bench.drained();
-    let gone = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        used() <= before
-    });
-    assert!(gone, "{} bytes of pages of empty files", used());
 }
 
 #[test]
