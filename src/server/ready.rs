@@ -109,9 +109,11 @@ pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: Bo
                 state = wait(shared, state, None);
                 continue;
             };
+            state.ram.allocator().prepares(Some(index));
             drop(state);
             let prepared = prepare(shared, &mut preparer, index, stop);
             state = shared.lock();
+            state.ram.allocator().prepares(None);
             match prepared {
                 Ok(None) => return,
                 Ok(Some(is)) => {

@@ -75,12 +75,13 @@ pub struct Allocator {
     segments: Vec<Segment>,
     limit: u32,
     stopped: bool,
+    preparing: Option<u32>,
 }
 
 impl Allocator {
     /// No segments yet, at most `limit`.
     pub fn new(limit: u32) -> Self {
-        Allocator { segments: Vec::new(), limit, stopped: false }
+        Allocator { segments: Vec::new(), limit, stopped: false, preparing: None }
     }
 
     /// Segments there are.
@@ -111,6 +112,13 @@ impl Allocator {
         }
     }
 
+    /// Which segment a process at the least of all priorities is making ready: who writes there may
+    /// wait for it in the kernel, however long that has no core, so nobody is sent there as long as
+    /// there is, or can be, another.
+    pub fn prepares(&mut self, segment: Option<u32>) {
+        self.preparing = segment;
+    }
+
     /// A segment that nobody uses and that is not ready for stores.
     pub fn unused_cold(&self) -> Option<u32> {
         let unused = |segment: &Segment| !segment.warm && segment.free_pages == SEGMENT_PAGES;
@@ -133,13 +141,15 @@ impl Allocator {
     }
 
     /// A block of `1 << order` pages from the segments there are: from segment `near` if it has
-    /// one, else from a warm segment, else from the one with the fewest writers.
+    /// one, else from a warm segment, else from the one with the fewest writers. None also if only
+    /// the one that is being made ready has room, and there may be more.
     pub fn allocate(&mut self, order: u8, near: Option<u32>) -> Option<PageNumber> {
+        let prepared = |at: u32| self.preparing == Some(at);
         let near = near.filter(|at| self.segments.get(*at as usize).is_some_and(|s| s.has(order)));
-        let chosen = near.or_else(|| {
-            let usable = self.segments.iter().enumerate().filter(|(_, s)| s.has(order));
-            let best = usable.min_by_key(|(at, s)| (!s.warm, s.writers, *at));
-            best.map(|(at, _)| at as u32)
+        let chosen = near.filter(|at| !prepared(*at)).or_else(|| {
+            let usable = (0u32..).zip(&self.segments).filter(|(_, s)| s.has(order));
+            let best = usable.min_by_key(|(at, s)| (!s.warm, prepared(*at), s.writers, *at));
+            best.map(|(at, _)| at).filter(|at| !prepared(*at) || !self.may_grow())
         })?;
         let page = self.segments[chosen as usize].take(order)?;
         Some(PageNumber(chosen * SEGMENT_PAGES + page))
@@ -190,6 +200,22 @@ mod tests {
         allocator.warmed(0);
         assert_eq!(allocator.unused_cold(), None, "one is used, one is warm");
         assert_eq!(allocator.allocate(9, None).expect("room").0 / SEGMENT_PAGES, 0);
+    }
+
+    #[test]
+    fn nobody_is_sent_where_memory_is_being_made_ready_while_there_is_another_place() {
+        let mut allocator = Allocator::new(2);
+        allocator.grow();
+        allocator.prepares(Some(0));
+        assert_eq!(allocator.allocate(9, None), None, "another segment may be made");
+        allocator.grow();
+        let at = |page: Option<PageNumber>| page.map(|page| page.0 / SEGMENT_PAGES);
+        for _ in (0..SEGMENT_PAGES).step_by(1 << 9) {
+            assert_eq!(at(allocator.allocate(9, Some(0))), Some(1));
+        }
+        assert_eq!(at(allocator.allocate(9, Some(0))), Some(0), "there is no other place");
+        allocator.prepares(None);
+        assert_eq!(at(allocator.allocate(9, None)), Some(0));
     }
 
     proptest! {

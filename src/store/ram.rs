@@ -298,8 +298,12 @@ impl Ram {
         let page = match self.allocator.allocate(order, near) {
             Some(page) => page,
             None => {
-                self.grow()?;
-                let full = || Error::new(ErrorKind::NoSpace, "memory tier");
+                let grown = self.grow();
+                if grown.is_err() {
+                    // Room where memory is just being made ready is room.
+                    self.allocator.prepares(None);
+                }
+                let full = || grown.err().unwrap_or(Error::new(ErrorKind::NoSpace, "memory tier"));
                 self.allocator.allocate(order, near).ok_or_else(full)?
             }
         };
