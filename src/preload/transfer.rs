@@ -77,13 +77,21 @@ impl Side {
         }
     }
 
-    /// Tells the caller where it ended.
+    /// Tells the caller, who has an offset there or null, where it ended.
     fn tell(&self, at: *mut off_t, done: usize) -> Served<()> {
         match self.at {
-            Some(start) => memory::put(start + done as off_t, at),
-            None => Ok(()),
+            Some(start) if !at.is_null() => memory::put(start + done as off_t, at),
+            _ => Ok(()),
         }
     }
+}
+
+/// What the caller is told, whose offsets are beside the sides.
+fn conclude(copied: Served<usize>, sides: &[(&Side, *mut off_t)]) -> ssize_t {
+    answer(copied.and_then(|done| {
+        sides.iter().try_for_each(|(side, at)| side.tell(*at, done))?;
+        Ok(done as ssize_t)
+    }))
 }
 
 /// EFAULT if an offset is to be where no memory is.
@@ -205,11 +213,7 @@ unsafe extern "C" fn copy_file_range(
         .and_then(|()| known())
         .and_then(|()| may_copy(&from, &to, count))
         .and_then(|count| copy(&from, &to, count, false));
-    answer(copied.and_then(|done| {
-        from.tell(from_at, done)?;
-        to.tell(to_at, done)?;
-        Ok(done as ssize_t)
-    }))
+    conclude(copied, &[(&from, from_at), (&to, to_at)])
 }
 
 /// As [`may_copy`]: `sendfile` has errors of its own. A directory is one only where it is read.
@@ -257,12 +261,7 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, count: siz
     let sent = check_offsets(&source, &target)
         .and_then(|()| may_send(&source, &target, count))
         .and_then(|()| copy(&source, &target, count, false));
-    answer(sent.and_then(|done| {
-        if !at.is_null() {
-            source.tell(at, done)?;
-        }
-        Ok(done as ssize_t)
-    }))
+    conclude(sent, &[(&source, at)])
 }
 
 /// Whether two descriptors are of one open file.
@@ -343,11 +342,7 @@ unsafe extern "C" fn splice(
     }
     let copied = may_splice(&from, &to, [!from_at.is_null(), !to_at.is_null()], flags)
         .and_then(|room| copy(&from, &to, count.min(room), true));
-    answer(copied.and_then(|done| {
-        from.tell(from_at, done)?;
-        to.tell(to_at, done)?;
-        Ok(done as ssize_t)
-    }))
+    conclude(copied, &[(&from, from_at), (&to, to_at)])
 }
 
 #[unsafe(no_mangle)]

@@ -8,20 +8,9 @@
 #include <unistd.h>
 
 #include "told.h"
+#include "myself.h"
 
 extern char **environ;
-
-/* Makes `name` a program: this one. */
-static void copy_myself(const char *name) {
-    static char bytes[1 << 16];
-    int from = open("/proc/self/exe", O_RDONLY);
-    int to = open(name, O_WRONLY | O_CREAT | O_EXCL, 0755);
-    MUST(from >= 0 && to >= 0);
-    for (ssize_t count; (count = read(from, bytes, sizeof bytes)) > 0;) {
-        MUST(write(to, bytes, count) == count);
-    }
-    MUST(close(from) == 0 && close(to) == 0);
-}
 
 /* A program that runs until its input ends; it has said that it runs. */
 struct running {

@@ -7,18 +7,9 @@
 #include <unistd.h>
 
 #include "told.h"
+#include "myself.h"
 
-static char bytes[1 << 16], text[PATH_MAX];
-
-static void copy_myself(const char *name) {
-    int from = open("/proc/self/exe", O_RDONLY);
-    int to = open(name, O_WRONLY | O_CREAT | O_EXCL, 0755);
-    MUST(from >= 0 && to >= 0);
-    for (ssize_t count; (count = read(from, bytes, sizeof bytes)) > 0;) {
-        MUST(write(to, bytes, count) == count);
-    }
-    MUST(close(from) == 0 && close(to) == 0);
-}
+static char text[PATH_MAX];
 
 /* A path below the directory, as if that were the root. */
 static const char *below(const char *path) {
