@@ -22,7 +22,7 @@ impl State {
     pub(crate) fn linger(&mut self, ino: Ino) -> Result<()> {
         let slot = self.names.inode(ino).and_then(|inode| inode.slot);
         slot.into_iter().for_each(|slot| self.empty(ino, slot));
-        let entries = slot.map(|slot| self.ram.entries(slot)).unwrap_or_default();
+        let entries = slot.map(|slot| self.storage.entries(slot)).unwrap_or_default();
         let pages = entries.iter().map(|(_, entry)| entry.pages()).sum();
         self.lingering.closed(ino, pages, self.world.now());
         self.settle_lingering()
@@ -55,7 +55,7 @@ impl State {
             return Ok(());
         }
         self.empty(ino, slot);
-        if !self.pack(ino, slot)? && self.ram.entries(slot).is_empty() {
+        if !self.pack(ino, slot)? && self.storage.entries(slot).is_empty() {
             self.detach(ino);
         }
         Ok(())
@@ -63,7 +63,7 @@ impl State {
 
     /// Takes the first chunk of a file that was opened for writing, if nothing was written.
     fn empty(&mut self, ino: Ino, slot: FileSlot) {
-        let unused = self.ram.size(slot) == 0 && !self.ram.entries(slot).is_empty();
+        let unused = self.storage.size(slot) == 0 && !self.storage.entries(slot).is_empty();
         if unused && self.bar(ino) {
             self.shrink(ino, slot);
             self.unbar();
@@ -73,7 +73,7 @@ impl State {
     /// Whether nobody is just opening a file without the server's knowing; until
     /// [`State::unbar`], nobody begins to.
     pub(crate) fn bar(&self, ino: Ino) -> bool {
-        let memory = self.ram.memory();
+        let memory = self.storage.memory();
         memory.closing().store(ino.0, Ordering::SeqCst);
         let opened = memory.deferred().revoke(Key::opening(index_of(ino)));
         if opened {
@@ -84,6 +84,6 @@ impl State {
 
     /// Files can be opened again that have a record.
     pub(crate) fn unbar(&self) {
-        self.ram.memory().closing().store(0, Ordering::SeqCst);
+        self.storage.memory().closing().store(0, Ordering::SeqCst);
     }
 }

@@ -17,7 +17,7 @@ use terral_store::ram;
 use terral_store::tier::{self, Want};
 
 use crate::debts::{SharedVersion, Version};
-use crate::lookup::shown;
+use crate::paths::shown;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -218,7 +218,7 @@ impl State {
         self.record(Record::Published { ino, fingerprint });
         self.record(Record::BackedTo { ino, size });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-            self.ram.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
+            self.storage.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
         }
         self.commit()
     }

@@ -14,10 +14,10 @@ use terral_format::tables::access;
 use terral_format::{changes, frame};
 use terral_store::ram::Start;
 
+use crate::granting::SMALL_ORDERS;
 use crate::operations::SET_GROUP;
 use crate::sessions::Client;
 use crate::state::State;
-use crate::storage::SMALL_ORDERS;
 use crate::waiting::Waiting;
 
 /// Most files in hand of one session.
@@ -43,10 +43,10 @@ impl State {
 
     fn spare(&mut self, session: SessionSlot, kernel: bool) -> Result<Spare> {
         let (ino, now) = (self.names.next_ino(), self.world.wall_ns());
-        let memory = self.ram.memory();
+        let memory = self.storage.memory();
         let description = self.descriptions.reserve(&*self.machine, memory)?;
         let start = Start { modified_ns: now, accessed_ns: now, ..Start::default() };
-        let slot = match self.ram.attach(ino, start) {
+        let slot = match self.storage.attach(ino, start) {
             Ok(slot) => slot,
             Err(error) => {
                 self.descriptions.unreserve(description);
@@ -67,7 +67,7 @@ impl State {
 
     /// Gives an empty file that is open for writing its first chunk.
     pub(crate) fn install_first(&mut self, session: SessionSlot, file: FileRef) {
-        if self.ram.size(file.slot) == 0 && !self.is_backed(file, 0) {
+        if self.storage.size(file.slot) == 0 && !self.storage.is_backed(file, 0) {
             // Without it, the first write asks.
             let _ = self.install_small(session, file);
         }
@@ -75,11 +75,11 @@ impl State {
 
     /// Gives a file of which nothing is there its first chunk, for little.
     pub(crate) fn install_small(&mut self, session: SessionSlot, file: FileRef) -> Result<()> {
-        if !self.ram.memory().entry(file.slot, 0).is_absent() {
+        if !self.storage.memory().entry(file.slot, 0).is_absent() {
             return Ok(());
         }
-        let entry = self.ram.take_chunk(SMALL_ORDERS[0], self.near(session))?;
-        self.ram.install(file.slot, 0, entry).inspect_err(|_| self.ram.free(entry, false))
+        let entry = self.storage.take_first(SMALL_ORDERS[0], self.near(session))?;
+        self.storage.install(file.slot, 0, entry)
     }
 
     /// Files in hand now.
@@ -95,7 +95,7 @@ impl State {
     /// # Errors
     /// If the log cannot be written; all of it is applied once more then.
     pub fn apply_deferred(&mut self) -> Result<bool> {
-        let limit = self.ram.memory().deferred().next_stamp();
+        let limit = self.storage.memory().deferred().next_stamp();
         self.apply_collected(limit, false)
     }
 
@@ -125,7 +125,7 @@ impl State {
 
     /// Closes the gate: applies all that was deferred, and nothing is until it is opened.
     pub fn close_gate(&mut self) -> Result<()> {
-        self.ram.memory().gate().store(1, Ordering::SeqCst);
+        self.storage.memory().gate().store(1, Ordering::SeqCst);
         self.apply_collected(u64::MAX, true).map(drop)
     }
 
@@ -133,12 +133,12 @@ impl State {
     pub fn open_gate(&mut self) {
         let ready = self.log.reserve().is_ok() && self.names.reserve().is_ok();
         if ready && !self.leaving {
-            self.ram.memory().gate().store(0, Ordering::SeqCst);
+            self.storage.memory().gate().store(0, Ordering::SeqCst);
         }
     }
 
     fn apply_collected(&mut self, limit: u64, revoke: bool) -> Result<bool> {
-        let memory = self.ram.memory().clone();
+        let memory = self.storage.memory().clone();
         let (committed, more) = memory.deferred().collect(limit, revoke);
         let (mut done, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
         let before = std::mem::take(&mut self.waiting);

@@ -18,9 +18,9 @@ use terral_store::tier::Want;
 
 use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
 use crate::debts::SharedVersion;
-use crate::lookup::shown;
 use crate::names::is_known;
 use crate::owed_names;
+use crate::paths::shown;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::world::Tick;
@@ -58,7 +58,7 @@ pub fn turn<'s>(
 ) -> (MutexGuard<'s, State>, Turn) {
     let turn = match next_job(&mut state, backing) {
         Job::File(job) => {
-            let owed = state.owed_bytes(job.slot);
+            let owed = state.storage.owed_bytes(job.slot);
             state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
             drop(state);
             let begin = shared.world.now();
@@ -218,13 +218,13 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let (published, rewritten, resumes) =
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
     let contested = inode.is(flag::CONTESTED);
-    state.settle_stores(slot);
-    state.mend_size(slot);
+    state.storage.settle_stores(slot);
+    state.storage.mend_size(slot);
     let stored = state.is_stored(ino);
     let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
     // Grown, or cut: in the middle of a pass, too, which has not had the file as it is now.
-    let size = state.ram.size(slot);
-    let backed = state.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+    let size = state.storage.size(slot);
+    let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
     let in_place = published.filter(|_| !rewritten);
     let grown = in_place.is_some_and(|found| found.size != size || backed < size);
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
@@ -233,14 +233,14 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         Some(version) => !locked(version).incomplete,
         None => !new || inode.backed_bytes == 0,
     };
-    if stays_open && !grown && complete && !state.has_dirty(slot) {
+    if stays_open && !grown && complete && !state.storage.has_dirty(slot) {
         state.debts.not_before(ino, state.world.now() + OPEN_PASS);
         return None;
     }
     let old = state.names.backing_path(&path);
     let debt = state.debts.get_mut(ino)?;
     debt.draining = true;
-    state.ram.drains(Some(slot));
+    state.storage.drains(Some(slot));
     if let Some(version) = &debt.version {
         locked(version).cut = false;
     }
@@ -258,7 +258,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
 fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     let ino = job.ino;
     let closed = !state.is_written(ino);
-    state.ram.drains(None);
+    state.storage.drains(None);
     if let Some(debt) = state.debts.get_mut(ino) {
         debt.draining = false;
     }
@@ -269,7 +269,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         state.debts.shown.bytes += pass.bytes;
         state.debts.progressed(ino);
         let mut written = pass.written.iter();
-        if written.any(|index| state.mend_pages(job.slot, *index)) {
+        if written.any(|index| state.storage.mend_pages(&state.sessions, job.slot, *index)) {
             again_soon(state, job);
             return Ok(());
         }
@@ -330,7 +330,7 @@ fn is_theirs(job: &FileJob, error: &Error) -> bool {
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
 fn is_quiet(state: &State, job: &FileJob) -> bool {
     let quiet = state.finishing || !state.is_written(job.ino);
-    quiet && state.names.inode(job.ino).is_some() && state.resident(job.slot).1 == 0
+    quiet && state.names.inode(job.ino).is_some() && state.storage.resident(job.slot).1 == 0
 }
 
 fn again_soon(state: &mut State, job: &FileJob) {
@@ -360,7 +360,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     // A pass that ended while names were owed has not read its copy back.
     let later = locked(&version).incomplete || !pass.verified;
     let ripe = state.replaces_open(ino) || is_quiet(state, job);
-    if later || !ripe || epoch_of(state.ram.memory(), job.slot) != pass.epoch {
+    if later || !ripe || epoch_of(state.storage.memory(), job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());
     }
@@ -431,7 +431,7 @@ fn conclude_in_place(
     }
     state.record(Record::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
-    let steady = epoch_of(state.ram.memory(), job.slot) == pass.epoch;
+    let steady = epoch_of(state.storage.memory(), job.slot) == pass.epoch;
     if is_quiet(state, job) && steady && now == Some(size) {
         state.debts.shown.files += 1;
         published(state, job, fingerprint, size);
@@ -448,7 +448,7 @@ fn conclude_in_place(
 /// Bytes below `size` that are not in memory are the backing's from now on.
 fn backed(state: &mut State, job: &FileJob, size: u64) {
     state.record(Record::BackedTo { ino: job.ino, size });
-    state.ram.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
+    state.storage.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
 }
 
 fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u64) {
@@ -531,7 +531,7 @@ impl State {
         }
         for (ino, _) in self.debts.iter() {
             if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-                drain.owed_bytes += self.owed_bytes(slot);
+                drain.owed_bytes += self.storage.owed_bytes(slot);
             }
         }
         drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);

@@ -7,11 +7,9 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::names::{Inode, flag};
-use terral_format::pages::{self, PageState};
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::tier;
@@ -30,21 +28,13 @@ impl State {
     /// # Errors
     /// Those of `take`; [`ErrorKind::NoSpace`] if nothing can be evicted now.
     pub(crate) fn with_room<T>(&mut self, take: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
-        self.grow_again();
+        self.storage.grow_again();
         match take(self) {
             Err(error) if error.kind == ErrorKind::NoSpace => {
                 self.make_room()?;
                 take(self)
             }
             taken => taken,
-        }
-    }
-
-    /// Segments may be made again a while after one has found no memory.
-    pub(crate) fn grow_again(&mut self) {
-        if self.grows_again.is_some_and(|at| at <= self.world.now()) {
-            self.grows_again = None;
-            self.ram.allocator().stop_growing(false);
         }
     }
 
@@ -59,12 +49,12 @@ impl State {
         {
             return Err(none());
         }
-        let (begin, before) = (self.world.now(), self.ram.used_bytes());
+        let (begin, before) = (self.world.now(), self.storage.used_bytes());
         self.settle_all_lingering()?;
-        self.leave_quarantine();
-        let mut freed = before - self.ram.used_bytes();
+        self.storage.leave_quarantine(&self.sessions);
+        let mut freed = before - self.storage.used_bytes();
         for (_, ino, slot) in self.evictable() {
-            for (index, _) in self.ram.entries(slot) {
+            for (index, _) in self.storage.entries(slot) {
                 freed += self.evict(ino, slot, index);
             }
             if freed >= EVICT_BYTES {
@@ -81,7 +71,7 @@ impl State {
         let mut found = Vec::new();
         for inode in self.names.inodes() {
             if let Some(slot) = inode.slot.filter(|_| self.is_evictable(&inode)) {
-                let header = self.ram.memory().header(slot);
+                let header = self.storage.memory().header(slot);
                 let used = header.modified_ns().load(Ordering::SeqCst);
                 let used = used.max(header.accessed_ns().load(Ordering::SeqCst));
                 found.push((used, inode.ino, slot));
@@ -110,76 +100,58 @@ impl State {
         let frees = |ino| {
             let named = |inode: &Inode| inode.is(flag::NAMED) && self.keeping != Some(ino);
             let Some(inode) = self.names.inode(ino).filter(named) else { return false };
-            let entries = inode.slot.map_or_else(Vec::new, |slot| self.ram.entries(slot));
+            let entries = inode.slot.map_or_else(Vec::new, |slot| self.storage.entries(slot));
             let behind = !self.is_evictable(&inode)
-                || inode.slot.is_some_and(|slot| self.backed_bytes(&inode) < self.ram.size(slot));
+                || inode
+                    .slot
+                    .is_some_and(|slot| self.backed_bytes(&inode) < self.storage.size(slot));
             entries.into_iter().any(|(_, entry)| {
-                let owed = tier::owed_bytes(self.ram.memory(), entry) > 0;
-                (owed || (behind && self.has_bytes(entry))) && !self.is_mapped(entry)
+                let owed = tier::owed_bytes(self.storage.memory(), entry) > 0;
+                (owed || (behind && self.storage.has_bytes(entry)))
+                    && !self.storage.is_mapped(entry)
             })
         };
-        let lost = self.ram.has_lost();
+        let lost = self.storage.has_lost();
         self.backing.is_some() && (lost || self.debts.iter().any(|(ino, _)| frees(ino)))
-    }
-
-    fn has_bytes(&self, entry: MapEntry) -> bool {
-        let mut pages = entry.page().0..entry.page().0 + entry.pages();
-        pages.any(|page| pages::state(self.ram.memory().lanes(), page) != PageState::Invalid)
     }
 
     /// Frees one chunk if nobody writes to it and nothing of it is owed. Gives its bytes.
     pub(crate) fn evict(&mut self, ino: Ino, slot: FileSlot, index: u64) -> u64 {
         // Look before asking writers out: most chunks that cannot go are being written.
-        let entry = self.ram.memory().entry(slot, index).unrecalled();
-        let free = |state: &mut Self| state.recall_unmapped(slot, index).is_some();
-        if entry.is_absent() || !self.is_settled(entry) || !free(self) {
+        let entry = self.storage.memory().entry(slot, index).unrecalled();
+        let free = |state: &mut Self| state.storage.recall_unmapped(slot, index).is_some();
+        if entry.is_absent() || !self.storage.is_settled(entry) || !free(self) {
             return 0;
         }
-        let memory = self.ram.memory().clone();
-        if self.wait_unpinned(slot, entry) || !self.is_settled(entry) {
-            self.ram.unrecall(slot, index, entry);
+        let memory = self.storage.memory().clone();
+        if self.storage.wait_unpinned(&self.sessions, slot, entry)
+            || !self.storage.is_settled(entry)
+        {
+            self.storage.unrecall(slot, index, entry);
             return 0;
         }
         // What is being appended lies beyond the size, and nobody need be pinned for it.
-        self.mend_size(slot);
+        self.storage.mend_size(slot);
         let appending = memory.header(slot).ticket().load(Ordering::SeqCst) != 0;
-        let (size, end) = (self.ram.size(slot), (index + 1) * CHUNK_BYTES);
+        let (size, end) = (self.storage.size(slot), (index + 1) * CHUNK_BYTES);
         let needed = size.min(end);
         let backed = memory.record(slot).backed_bytes();
         let staged = self.debts.get(ino).is_some_and(|debt| debt.version.is_some());
         // Grown, or cut and grown, since the last pass: only the drain can make that good.
         let behind = backed.load(Ordering::SeqCst) < needed && !staged;
         if behind || (appending && end > size) {
-            self.ram.unrecall(slot, index, entry);
+            self.storage.unrecall(slot, index, entry);
             return 0;
         }
         if backed.load(Ordering::SeqCst) < needed {
             backed.store(size, Ordering::SeqCst);
             self.record(Record::BackedTo { ino, size });
             if self.commit().is_err() {
-                self.ram.unrecall(slot, index, entry);
+                self.storage.unrecall(slot, index, entry);
                 return 0;
             }
         }
-        self.ram.release(slot, index, entry, false);
+        self.storage.release(slot, index, entry, false);
         u64::from(entry.pages()) * PAGE_BYTES as u64
-    }
-
-    /// Whether a chunk is of use only as a copy: nothing of it is owed, nor about to be.
-    fn is_settled(&self, entry: MapEntry) -> bool {
-        if entry.is_stored() {
-            return false;
-        }
-        let lanes = self.ram.memory().lanes();
-        // A hole that was mapped; one that was not waits for its writer.
-        let mut some = entry.is_mappable();
-        for page in entry.page().0..entry.page().0 + entry.pages() {
-            match pages::state(lanes, page) {
-                PageState::Valid { dirty: false } => some = true,
-                PageState::Invalid => {}
-                PageState::Claimed(_) | PageState::Valid { dirty: true } => return false,
-            }
-        }
-        some
     }
 }

@@ -12,7 +12,7 @@ use terral_format::names::flag;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::lookup::shown;
+use crate::paths::shown;
 use crate::state::State;
 
 impl State {
@@ -30,7 +30,7 @@ impl State {
         let ino = self.open_file(file)?.ino;
         if self.is_written(ino) {
             self.close_dead_writers(ino)?;
-            self.settle_stores(file.slot);
+            self.storage.settle_stores(file.slot);
         }
         if self.is_written(ino) {
             return Err(self.busy(ino));

@@ -21,9 +21,9 @@ use terral_transport::lock;
 use terral_transport::process::{self, Process};
 
 use crate::instance;
-use crate::lookup::{join, shown};
 use crate::names::is_known;
 use crate::options::Options;
+use crate::paths::{join, shown};
 use crate::state::State;
 
 /// An exec takes no longer.

@@ -36,7 +36,7 @@ impl State {
             (missing(&found.descriptions, &mut wanted.0), missing(&found.inos, &mut wanted.1));
         client.wanted = wanted;
         let descriptions = if self.descriptions.has_plenty() { descriptions } else { 0 };
-        let memory = self.ram.memory().clone();
+        let memory = self.storage.memory().clone();
         let descriptions: Vec<_> = (0..descriptions)
             .map_while(|_| self.descriptions.reserve(&*self.machine, &memory).ok())
             .collect();

@@ -8,6 +8,8 @@ mod world;
 
 mod machine;
 
+mod paths;
+
 mod authn;
 mod authz;
 mod debts;
@@ -26,6 +28,8 @@ mod hands;
 mod lingering;
 mod starting;
 
+mod storage;
+
 mod state;
 
 mod lending;
@@ -36,8 +40,6 @@ mod mapping;
 
 mod reclaim;
 
-mod mending;
-
 mod eviction;
 
 mod packing;
@@ -46,7 +48,7 @@ mod closing;
 
 mod executing;
 
-mod storage;
+mod granting;
 
 mod operations;
 

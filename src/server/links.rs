@@ -7,8 +7,8 @@ use terral_format::names::flag;
 use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::lookup::shown;
 use crate::operations::not_permitted;
+use crate::paths::shown;
 use crate::state::State;
 
 /// `r` and `w` of permission bits.

@@ -28,7 +28,7 @@ impl State {
         let context = || format!("file {}", lock.ino);
         if waiter != 0 {
             let now = self.world.now();
-            let memory = self.ram.memory().clone();
+            let memory = self.storage.memory().clone();
             let holders = |lock: &Lock| {
                 let (_, locks) = memory.locks().locks(lock.ino);
                 lock_set::conflicts(&locks, lock).map(|held| held.owner).collect()
@@ -50,7 +50,7 @@ impl State {
     }
 
     fn take_lock_blocks(&mut self, session: Option<SessionSlot>) -> Result<u32> {
-        let memory = self.ram.memory();
+        let memory = self.storage.memory();
         let full = || Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() };
         for group in memory.locks().unowned() {
             memory.prepare_lock_blocks(group)?;
@@ -65,7 +65,7 @@ impl State {
     /// The blocks of sessions that are no more are others'.
     pub(crate) fn reclaim_lock_blocks(&mut self) {
         let lives = |session| self.sessions.known().any(|(at, _)| at.0 == session);
-        self.ram.memory().locks().reclaim(false, lives);
+        self.storage.memory().locks().reclaim(false, lives);
     }
 
     /// The lock that a session asks for, through a description that is open.
@@ -90,7 +90,7 @@ impl State {
     fn is_blocked(&mut self, lock: &Lock) -> Result<bool> {
         let mut seen = None;
         loop {
-            let (_, locks) = self.ram.memory().locks().locks(lock.ino);
+            let (_, locks) = self.storage.memory().locks().locks(lock.ino);
             let Some(held) = lock_set::conflicts(&locks, lock).next().copied() else {
                 return Ok(false);
             };
@@ -144,7 +144,7 @@ impl State {
 
     /// Takes locks away from a file, and wakes those who wait for them.
     fn unlock(&mut self, ino: Ino, gone: impl Fn(&Lock) -> bool) {
-        let memory = self.ram.memory().clone();
+        let memory = self.storage.memory().clone();
         let table = memory.locks();
         if table.is_free(ino) {
             return;
@@ -183,7 +183,7 @@ impl State {
     pub(crate) fn unlock_ended(&mut self, session: SessionSlot, process: Option<LockOwner>) {
         self.waits.ended(session);
         let Some(owner @ LockOwner::Process { pid, .. }) = process else { return };
-        let files = self.ram.memory().locks().files_of(owner);
+        let files = self.storage.memory().locks().files_of(owner);
         if !files.is_empty() && !self.lives(pid, owner) {
             files.into_iter().for_each(|ino| self.unlock(ino, |lock| lock.owner == owner));
         }

@@ -1,6 +1,5 @@
 //! From paths to inodes. A name not yet known is looked for in the backing, and adopted.
 
-use terral_format::geometry::{NAME_MAX, PATH_MAX};
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::message::{FileRef, Kind, Name, Target};
 use terral_format::names::{Inode, flag};
@@ -9,36 +8,8 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 
 use crate::names::Entry;
+use crate::paths::{components, join, refuse};
 use crate::state::State;
-
-/// A path for a person.
-pub fn shown(path: &[u8]) -> String {
-    format!("/{}", String::from_utf8_lossy(path))
-}
-
-fn refuse(kind: ErrorKind, path: &[u8]) -> Error {
-    Error::new(kind, shown(path))
-}
-
-/// The components of a path as clients must send it: relative, normal, within the limits.
-fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
-    if path.is_empty() {
-        return Ok(Vec::new());
-    }
-    if path.len() >= PATH_MAX {
-        return Err(Error::new(ErrorKind::NameTooLong, "path"));
-    }
-    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-    for part in &parts {
-        if part.len() > NAME_MAX {
-            return Err(refuse(ErrorKind::NameTooLong, path));
-        }
-        if part.is_empty() || *part == b"." || *part == b".." || part.contains(&0) {
-            return Err(refuse(ErrorKind::Invalid, path));
-        }
-    }
-    Ok(parts)
-}
 
 impl State {
     /// The inode at `path`.
@@ -177,9 +148,4 @@ impl State {
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(names)
     }
-}
-
-/// `directory/name`, or `name` in the root.
-pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { name.into() } else { [directory, b"/", name].concat() }
 }

@@ -11,7 +11,7 @@ use terral_format::message::{Kind, Reply};
 use terral_format::names::Inode;
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::lookup::shown;
+use crate::paths::shown;
 use crate::state::State;
 
 /// Longest address of a socket (unix(7)).

@@ -11,10 +11,10 @@ use terral_format::record::Record;
 use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::lookup::shown;
+use crate::granting::LARGE_BYTES;
 use crate::names::is_known;
+use crate::paths::shown;
 use crate::state::State;
-use crate::storage::LARGE_BYTES;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
 pub(crate) const SET_GROUP: u16 = 0o2000;
@@ -124,13 +124,13 @@ impl State {
         if how.truncate {
             self.lose_set_id(ino);
         }
-        if how.truncate && self.ram.size(slot) > 0 {
+        if how.truncate && self.storage.size(slot) > 0 {
             self.truncate(ino, 0)?;
         } else if how.truncate {
-            self.ram.memory().header(slot).wrote(self.world.wall_ns());
+            self.storage.memory().header(slot).wrote(self.world.wall_ns());
             self.owe(ino);
         }
-        let memory = self.ram.memory();
+        let memory = self.storage.memory();
         let description = self.descriptions.reserve(&*self.machine, memory)?;
         let nonce = self.new_nonce();
         self.write_description(description, nonce, file, access);
@@ -226,7 +226,7 @@ impl State {
         file: FileRef,
         how: u8,
     ) {
-        let words = self.ram.memory().description(at);
+        let words = self.storage.memory().description(at);
         let values = [0, file.ino.0, file.slot.0.into(), how.into(), 0];
         for (word, value) in words.iter().zip(values) {
             word.store(value, Ordering::SeqCst);
@@ -250,7 +250,7 @@ impl State {
     ) -> Result<()> {
         let Some(open) = self.descriptions.get(description).copied() else { return Ok(()) };
         let kernel = u64::from(open.access) & access::KERNEL != 0;
-        let words = self.ram.memory().description(description);
+        let words = self.storage.memory().description(description);
         let shared = words[0].load(Ordering::SeqCst) & SHARED != 0;
         // Whoever has it in hand may have created, shared and closed it already, and not be heard.
         let in_hand = self.names.inode(open.ino).is_some_and(|inode| inode.is(flag::SPARE));
@@ -263,7 +263,7 @@ impl State {
         if held {
             return Ok(());
         }
-        self.ram.memory().description(description)[0].store(0, Ordering::SeqCst);
+        self.storage.memory().description(description)[0].store(0, Ordering::SeqCst);
         self.record(Record::Closed { description });
         let wrote = u64::from(open.access) & access::WRITE != 0;
         let new = self.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
@@ -291,14 +291,8 @@ impl State {
         let size = self.attributes(ino).map_or(0, |attributes| attributes.size);
         // Cut, and grown again since.
         let cut = self.backed_bytes(&inode) < size;
-        let dirty = || inode.slot.is_some_and(|slot| self.resident(slot).1 > 0);
+        let dirty = || inode.slot.is_some_and(|slot| self.storage.resident(slot).1 > 0);
         found.size != size || cut || dirty()
-    }
-
-    /// Bytes below this without a chunk lie in the backing.
-    pub(crate) fn backed_bytes(&self, inode: &Inode) -> u64 {
-        let here = |slot| self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
-        inode.slot.map_or(inode.backed_bytes, here)
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have
@@ -369,7 +363,7 @@ impl State {
         let change = self.without_set_id(ino, change);
         self.record(Record::Changed { ino, change, time_ns: change.made_ns(self.world.wall_ns()) });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-            let header = self.ram.memory().header(slot);
+            let header = self.storage.memory().header(slot);
             if let Some(time) = change.modified_ns {
                 header.modified_ns().store(time, Ordering::SeqCst);
             }
@@ -484,7 +478,7 @@ impl State {
         let files = u64::from(self.began.geometry.files);
         Space {
             total_bytes,
-            free_bytes: total_bytes - self.ram.used_bytes().min(total_bytes),
+            free_bytes: total_bytes - self.storage.used_bytes().min(total_bytes),
             total_files: files,
             free_files: files.saturating_sub(self.names.count()),
         }
@@ -496,8 +490,8 @@ impl State {
         let missing = || Error::new(ErrorKind::NotFound, shown(path));
         let attributes = self.attributes(ino).ok_or_else(missing)?;
         let inode = self.names.inode(ino).ok_or_else(missing)?;
-        let memory_bytes = inode.slot.map_or(0, |slot| self.resident(slot).0);
-        let owed_bytes = inode.slot.map_or(0, |slot| self.owed_bytes(slot));
+        let memory_bytes = inode.slot.map_or(0, |slot| self.storage.resident(slot).0);
+        let owed_bytes = inode.slot.map_or(0, |slot| self.storage.owed_bytes(slot));
         let debt = self.debts.get(ino);
         let known = inode.published.is_some() || (inode.kind != Kind::File && is_known(&inode));
         Ok(Safety {

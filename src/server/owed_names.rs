@@ -8,7 +8,7 @@ use terral_format::record::{Fingerprint, NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Touched};
 
-use crate::lookup::shown;
+use crate::paths::shown;
 use crate::state::State;
 
 /// `EPERM`.

@@ -11,7 +11,6 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_format::geometry::{PAGE_BYTES, SEGMENT_BYTES};
-use terral_format::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::preparer::Preparer;
 
@@ -29,8 +28,6 @@ const SHARE: u64 = 4;
 const DELAY: Duration = Duration::from_millis(10);
 /// Where memory is short, it is looked at again after so long.
 const SHORT: Duration = Duration::from_secs(10);
-/// How long no segment is made after one found no memory.
-const STOPPED: Duration = Duration::from_secs(1);
 const SEGMENT: u64 = SEGMENT_BYTES as u64;
 
 /// What is to be ready.
@@ -70,26 +67,19 @@ impl Ready {
     /// it is used again.
     pub fn is_due(&self, state: &State) -> bool {
         let drains = !state.debts.is_empty();
-        let again = || state.wrote && !drains && first_cold(state).is_some();
+        let again = || state.wrote && !drains && state.storage.first_cold().is_some();
         self.is_wanted(state) && (self.lacks(state) || again())
     }
 
     fn lacks(&self, state: &State) -> bool {
         let bound = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
-        state.ram.warm_bytes() < self.target_bytes(bound)
+        state.storage.warm_bytes() < self.target_bytes(bound)
     }
 }
 
 /// Whether machine and control groups have little left beside what is ready.
 fn is_short(ready_bytes: u64, available_bytes: u64) -> bool {
     ready_bytes + SEGMENT > (available_bytes + ready_bytes) / SHARE
-}
-
-/// The first segment that exists and is not prepared.
-fn first_cold(state: &State) -> Option<u32> {
-    let memory = state.ram.memory();
-    let sparse = |at: &u32| memory.segment_state(*at).load(Ordering::SeqCst) == segment::SPARSE;
-    (0..state.ram.segments()).find(sparse)
 }
 
 /// The thread: keeps memory ready until the server is over, when `stop` becomes readable.
@@ -102,31 +92,29 @@ pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: Bo
     while !shared.over.load(Ordering::SeqCst) {
         if !ready.is_due(&state) {
             state = wait(shared, state, None);
-        } else if is_short(state.ram.warm_bytes(), available_bytes()) {
+        } else if is_short(state.storage.warm_bytes(), available_bytes()) {
             state = wait(shared, state, Some(SHORT));
         } else {
             let Some(index) = next(&mut state, ready) else {
                 state = wait(shared, state, None);
                 continue;
             };
-            state.ram.allocator().prepares(Some(index));
+            state.storage.prepares(Some(index));
             drop(state);
             let prepared = prepare(shared, &mut preparer, index, stop);
             state = shared.lock();
-            state.ram.allocator().prepares(None);
+            state.storage.prepares(None);
             match prepared {
                 Ok(None) => return,
                 Ok(Some(is)) => {
-                    shared.memory.segment_state(index).store(is, Ordering::SeqCst);
-                    state.ram.allocator().warmed(index);
+                    state.storage.prepared(index, is);
                 }
                 // What cannot be prepared is still reachable, through its file.
                 Err(error) => {
                     if error.kind != ErrorKind::NoSpace {
                         return;
                     }
-                    state.grows_again = Some(shared.world.now() + STOPPED);
-                    state.ram.allocator().stop_growing(true);
+                    state.storage.stop_growing();
                     state = wait(shared, state, None);
                 }
             }
@@ -136,14 +124,13 @@ pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: Bo
 
 /// One that nobody uses first, if need be a new one: in the others, writers are at work.
 fn next(state: &mut State, ready: &Ready) -> Option<u32> {
-    state.grow_again();
     if ready.lacks(state) {
-        let unused = state.ram.allocator().unused_cold().or_else(|| state.ram.grow().ok());
+        let unused = state.storage.unused_cold();
         if unused.is_some() {
             return unused;
         }
     }
-    first_cold(state)
+    state.storage.first_cold()
 }
 
 fn prepare(

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::Result;
-use terral_format::ids::{PageNumber, SessionSlot};
-use terral_format::names::flag;
+use terral_format::ids::SessionSlot;
 use terral_format::record::Record;
 use terral_format::tables::{MAGIC, Superblock};
 use terral_store::existing::Shared;
@@ -45,8 +44,7 @@ pub fn replay(parts: Parts, log: &[Vec<Record>], superblock: &Superblock) -> Res
     }
     state.names.check()?;
     state.names.replayed(state.hands.inos());
-    let packed = state.names.inodes().filter(|inode| inode.is(flag::PACKED));
-    state.small.adopt(packed.map(|inode| (inode.below, inode.size)));
+    state.storage.adopt_packed(state.names.inodes());
     superblock.describe(state.began.instance, state.began.geometry);
     superblock.magic.store(MAGIC, Ordering::SeqCst);
     state.starts = superblock.starts.fetch_add(1, Ordering::SeqCst) + 1;
@@ -90,33 +88,27 @@ fn adopt_clients(state: &mut State) -> Vec<SessionSlot> {
 /// # Errors
 /// If the log or memory cannot be written; nothing is lost then.
 pub fn adopt(state: &mut State) -> Result<()> {
-    let memory = state.ram.memory().clone();
-    state.ram.adopt_segments(memory.arena().count());
+    state.storage.adopt_segments();
     let mut attached: Vec<_> =
         state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();
     attached.sort_unstable();
     let mut recalled = Vec::new();
     for (ino, slot) in attached {
-        if state.ram.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
+        if state.storage.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {
             recalled.push((ino, slot));
         }
-        if state.ram.adopt(slot, ino).is_err() {
+        let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
+        if state.storage.adopt(slot, ino, backed).is_err() {
             // Removed, and its record given to another file, before the log was cut short.
             state.names.update(ino, |inode| inode.slot = None);
-            continue;
         }
-        let backed = state.names.inode(ino).map_or(0, |inode| inode.backed_bytes);
-        memory.record(slot).backed_bytes().store(backed, Ordering::SeqCst);
     }
     let dead = adopt_clients(state);
-    let mut pinned: Vec<PageNumber> =
-        state.sessions.pins().into_iter().map(|(.., page)| page).collect();
-    pinned.extend(state.mapped_chunks());
-    state.ram.adopted(&pinned);
+    state.storage.adopted(state.sessions.pins().into_iter().map(|(.., page)| page).collect());
     state.descriptions.replayed(state.hands.descriptions());
     recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
     for (_, slot) in recalled {
-        state.cut_to_size(slot)?;
+        state.storage.cut_to_size(&state.sessions, slot)?;
     }
     state.close_gate()?;
     for ino in state.orphans_left() {

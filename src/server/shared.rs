@@ -37,7 +37,7 @@ impl Shared {
     /// Around `state`; `headers` is the region with the doorbell.
     pub fn new(state: State, headers: Arc<Region>) -> Self {
         Shared {
-            memory: state.ram.memory().clone(),
+            memory: state.storage.memory().clone(),
             world: state.world.clone(),
             machine: state.machine.clone(),
             state: Mutex::new(state),

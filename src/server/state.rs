@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terral_format::Result;
-use terral_format::ids::{FileSlot, Ino, ROOT, SessionSlot};
+use terral_format::ids::{Ino, ROOT, SessionSlot};
 use terral_format::lock_table::Pool;
 use terral_format::message::{Attributes, Name, Status};
 use terral_format::names::{Inode, flag};
@@ -29,8 +29,10 @@ use crate::lingering::Lingering;
 use crate::locks::Waits;
 use crate::machine::Machine;
 use crate::names::Names;
+use crate::paths::shown;
 use crate::sessions::Sessions;
 use crate::starting::Starting;
+use crate::storage::Storage;
 use crate::waiting::Waiting;
 use crate::world::{Tick, World};
 use crate::xattrs::Xattrs;
@@ -55,12 +57,8 @@ pub struct State {
     pub log: Box<dyn Journal>,
     /// The namespace.
     pub names: Names,
-    /// The memory tier.
-    pub ram: Ram,
-    /// Small closed files.
-    pub small: Small,
-    /// Records that are free once the log says so.
-    pub detached: Vec<FileSlot>,
+    /// Where the bytes of files are.
+    pub storage: Storage,
     /// Closed files that keep their memory for a moment.
     pub lingering: Lingering,
     /// Deferred changes that are tried again.
@@ -69,8 +67,6 @@ pub struct State {
     pub unapplied: bool,
     /// What sessions have in hand.
     pub hands: Hands,
-    /// Places of small files that are free once the log says so.
-    pub freed: Vec<(u32, u64)>,
     /// The clients.
     pub sessions: Sessions,
     /// The open files.
@@ -115,8 +111,6 @@ pub struct State {
     pub starting: Starting,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Tick, Duration)>,
-    /// No segments are made until then, as one found no memory.
-    pub grows_again: Option<Tick>,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -150,10 +144,11 @@ pub struct Parts {
 impl State {
     /// A state in which nothing has happened yet.
     pub fn new(parts: Parts) -> Self {
-        parts.ram.memory().locks().reclaim(true, |_| true);
+        let storage =
+            Storage::new(parts.ram, parts.small, parts.world.clone(), parts.machine.clone());
         State {
             names: Names::new(
-                parts.ram.memory().clone(),
+                storage.memory().clone(),
                 &parts.root,
                 parts.backing.is_some(),
                 (parts.machine.user(), parts.machine.group()),
@@ -167,10 +162,7 @@ impl State {
             machine: parts.machine,
             began: parts.began,
             log: parts.log,
-            ram: parts.ram,
-            small: parts.small,
-            detached: Vec::new(),
-            freed: Vec::new(),
+            storage,
             lingering: Lingering::default(),
             waiting: Waiting::default(),
             unapplied: false,
@@ -193,7 +185,6 @@ impl State {
             keeping: None,
             starting: Starting::default(),
             sought: None,
-            grows_again: None,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,
@@ -215,11 +206,11 @@ impl State {
                 self.rewrite_log();
             }
         }
-        for slot in std::mem::take(&mut self.detached) {
-            self.ram.detach(slot);
-        }
-        for (place, bytes) in std::mem::take(&mut self.freed) {
-            self.small.free(place, bytes);
+        self.storage.logged();
+        for (ino, what) in self.storage.spoiled() {
+            let path = self.names.path(ino).unwrap_or_default();
+            self.warn(format!("{}: a program wrote over {what}", shown(&path)));
+            self.say_counts_spoiled();
         }
         for ino in std::mem::take(&mut self.orphans) {
             self.bury(ino);
@@ -358,7 +349,7 @@ impl State {
         let inode = self.names.inode(ino)?;
         let mut attributes = inode.attributes();
         if let Some(slot) = inode.slot {
-            let header = self.ram.memory().header(slot);
+            let header = self.storage.memory().header(slot);
             let order = std::sync::atomic::Ordering::SeqCst;
             attributes.size = SizeWord::load(header.size()).size();
             attributes.modified_ns = header.modified_ns().load(order);
@@ -366,6 +357,14 @@ impl State {
             attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
         }
         Some(attributes)
+    }
+
+    /// The same, with a size that is possible.
+    pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
+        if let Some(slot) = self.names.inode(ino)?.slot {
+            self.storage.mend_size(slot);
+        }
+        self.attributes(ino)
     }
 
     /// The segment the next chunk of this session comes from, if it has one.
@@ -390,8 +389,8 @@ impl State {
             files: self.names.count() - self.count_spares(),
             open: self.descriptions.count() - self.count_spares(),
             memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
-            memory_used_bytes: self.ram.used_bytes(),
-            memory_warm_bytes: self.ram.warm_bytes(),
+            memory_used_bytes: self.storage.used_bytes(),
+            memory_warm_bytes: self.storage.warm_bytes(),
             totals,
             drain,
             warnings: self.warnings.clone(),
@@ -401,14 +400,24 @@ impl State {
     /// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
     /// was refused some; else the place must be full, as a write to what is granted needs it too.
     pub fn warn_if_cramped(&mut self, refused: bool) {
-        let full = || self.ram.memory().arena().room_bytes() < FULL_BYTES;
-        if if refused { self.ram.is_cramped() } else { full() } {
-            let place = self.ram.memory().arena().place();
+        let full = || self.storage.memory().arena().room_bytes() < FULL_BYTES;
+        if if refused { self.storage.is_cramped() } else { full() } {
+            let place = self.storage.memory().arena().place();
             self.warn(format!(
                 "{place} was full: other files there leave less than --memory allows, so programs \
                  wait or get ENOSPC"
             ));
         }
+    }
+
+    /// Who writes over one thing may have written over his counters, too, of which only what cannot
+    /// be is known to be wrong, and left out.
+    pub(crate) fn say_counts_spoiled(&mut self) {
+        self.warn(
+            "calls, bytes and times are not to be trusted: a program wrote over memory that it \
+             shares with the server"
+                .into(),
+        );
     }
 
     /// Something that somebody should know; said once.

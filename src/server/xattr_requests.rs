@@ -7,7 +7,7 @@ use terral_format::names::{Inode, flag};
 use terral_format::record::{NameOperation, Record};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::lookup::shown;
+use crate::paths::shown;
 use crate::state::State;
 use crate::xattrs::Values;
 

@@ -438,7 +438,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use terral_format::geometry::Geometry;
-    use terral_format::ids::Ino;
+    use terral_format::ids::{Ino, ROOT};
     use terral_format::message::{Attributes, Kind};
     use terral_format::names::{Inode, Lookup, flag, index_of};
 

@@ -8,59 +8,42 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::ids::{FileSlot, Ino, Owner};
-use terral_format::message::Attributes;
 use terral_format::pages;
 use terral_store::ram::Move;
 
-use crate::lookup::shown;
-use crate::sessions::session_of;
-use crate::state::State;
+use super::Storage;
+use crate::sessions::{Sessions, session_of};
 
-impl State {
-    fn say_spoiled(&mut self, slot: FileSlot, what: &str) {
-        let ino = Ino(self.ram.memory().record(slot).ino().load(Ordering::SeqCst));
-        let path = self.names.path(ino).unwrap_or_default();
-        self.warn(format!("{}: a program wrote over {what}", shown(&path)));
-        self.say_counts_spoiled();
+impl Storage {
+    fn say_spoiled(&mut self, slot: FileSlot, what: &'static str) {
+        let ino = Ino(self.memory().record(slot).ino().load(Ordering::SeqCst));
+        self.spoiled.push((ino, what));
     }
 
-    /// Who writes over one thing may have written over his counters, too, of which only what cannot
-    /// be is known to be wrong, and left out.
-    pub(crate) fn say_counts_spoiled(&mut self) {
-        self.warn(
-            "calls, bytes and times are not to be trusted: a program wrote over memory that it \
-             shares with the server"
-                .into(),
-        );
+    /// Files of which something was found to be written over since the last call, and what.
+    pub fn spoiled(&mut self) -> Vec<(Ino, &'static str)> {
+        std::mem::take(&mut self.spoiled)
     }
 
     /// A file has a size that is possible from now on.
-    pub(crate) fn mend_size(&mut self, slot: FileSlot) {
-        let memory = self.ram.memory().clone();
+    pub fn mend_size(&mut self, slot: FileSlot) {
+        let memory = self.memory().clone();
         let Some(size) = memory.unsound_size(slot) else { return };
         // Who was writing meanwhile does it again.
         memory.reset_size(slot, size);
         self.say_spoiled(slot, "its size in shared memory; it ends where what is known of it does");
     }
 
-    /// [`State::attributes`] of a file, with a size that is possible.
-    pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
-        if let Some(slot) = self.names.inode(ino)?.slot {
-            self.mend_size(slot);
-        }
-        self.attributes(ino)
-    }
-
     /// Frees the pages of a chunk that are marked as being written, by whom nothing is known there.
     /// Whether there were any.
-    pub(crate) fn mend_pages(&mut self, slot: FileSlot, index: u64) -> bool {
-        let memory = self.ram.memory().clone();
+    pub fn mend_pages(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> bool {
+        let memory = self.memory().clone();
         let entry = memory.entry(slot, index).unrecalled();
         if entry.is_absent() {
             return false;
         }
         let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
-        let here = self.owners_in(entry);
+        let here = self.owners_in(clients, entry);
         if pages::writers(memory.lanes(), first, last).iter().all(|writer| here.contains(writer)) {
             return false;
         }
@@ -68,7 +51,7 @@ impl State {
         if self.ram.recall(slot, index).is_none() {
             return false;
         }
-        let quarantined = self.wait_unpinned(slot, entry);
+        let quarantined = self.wait_unpinned(clients, slot, entry);
         let left = pages::writers(memory.lanes(), first, last);
         if quarantined && !self.is_mapped(entry) {
             let how = Move { order: entry.order(), quarantined, at_rest: false };
@@ -90,8 +73,8 @@ impl State {
     }
 
     /// An append ticket that no client can have is taken away.
-    pub(crate) fn mend_ticket(&mut self, slot: FileSlot) {
-        let memory = self.ram.memory().clone();
+    pub fn mend_ticket(&mut self, slot: FileSlot) {
+        let memory = self.memory().clone();
         let header = memory.header(slot);
         let found = header.ticket().load(Ordering::SeqCst);
         let owner = u16::try_from(found).ok().map(Owner);

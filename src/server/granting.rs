@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terral_format::entry::MapEntry;
-use terral_format::geometry::{
-    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES, SEGMENT_PAGES,
-};
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::message::{Attributes, FileRef, Kind};
 use terral_format::names::{Inode, flag};
@@ -46,15 +44,15 @@ impl State {
             accessed_ns: inode.accessed_ns,
             backed_bytes: inode.backed_bytes,
         };
-        let slot = match self.ram.attach(ino, start) {
+        let slot = match self.storage.attach(ino, start) {
             Err(error) if error.kind == ErrorKind::TooMany => {
                 self.recycle_records()?;
-                self.ram.attach(ino, start)?
+                self.storage.attach(ino, start)?
             }
             attached => attached?,
         };
         if let Err(error) = self.unpack(&inode, slot) {
-            self.ram.detach(slot);
+            self.storage.detach(slot);
             return Err(error);
         }
         self.record(Record::Attached { ino, slot });
@@ -81,7 +79,7 @@ impl State {
         if let (Some(attributes), Some(slot)) = (self.attributes(ino), slot) {
             let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
             self.record(Record::Detached { ino, size, modified_ns, accessed_ns, changed_ns });
-            self.detached.push(slot);
+            self.storage.detach_logged(slot);
         }
         self.unbar();
     }
@@ -98,10 +96,10 @@ impl State {
         let files: Vec<Ino> = files.map(|inode| inode.ino).take(RECYCLED).collect();
         for ino in files {
             let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) else { continue };
-            for (index, _) in self.ram.entries(slot) {
+            for (index, _) in self.storage.entries(slot) {
                 self.evict(ino, slot, index);
             }
-            if self.ram.entries(slot).is_empty() {
+            if self.storage.entries(slot).is_empty() {
                 self.detach(ino);
             }
         }
@@ -151,52 +149,37 @@ impl State {
         index: u64,
         pages: u32,
     ) -> Result<()> {
-        let mut entry = self.ram.memory().entry(file.slot, index).unrecalled();
-        if entry.is_absent() && self.is_backed(file, index) {
+        let mut entry = self.storage.memory().entry(file.slot, index).unrecalled();
+        if entry.is_absent() && self.storage.is_backed(file, index) {
             self.stage_one(file, index)?;
-            entry = self.ram.memory().entry(file.slot, index);
+            entry = self.storage.memory().entry(file.slot, index);
         }
         if entry.is_absent() {
-            let new = index == 0 && self.ram.size(file.slot) == 0;
+            let new = index == 0 && self.storage.size(file.slot) == 0;
             let order = if new { order_for(pages) } else { CHUNK_ORDER };
             if let Some(client) = self.sessions.client_mut(session) {
                 client.writes_small |= order < CHUNK_ORDER;
             }
             let entry = self.chunk_for(session, order)?;
-            if let Err(error) = self.ram.install(file.slot, index, entry) {
-                self.ram.free(entry, false);
-                return Err(error);
-            }
+            self.storage.install(file.slot, index, entry)?;
         } else if pages > entry.pages() {
             self.with_room(|state| state.move_chunk(file.slot, index, order_for(pages)))?;
         } else {
-            self.ram.unrecall(file.slot, index, entry);
+            self.storage.unrecall(file.slot, index, entry);
         }
         Ok(())
     }
 
     fn chunk_for(&mut self, session: SessionSlot, order: u8) -> Result<MapEntry> {
         let near = self.near(session);
-        let entry = self.with_room(|state| state.ram.take_chunk(order, near))?;
-        let segment = entry.page().0 / SEGMENT_PAGES;
-        if near != Some(segment) {
-            if let Some(before) = near {
-                self.ram.allocator().writer(before, false);
-            }
-            self.ram.allocator().writer(segment, true);
-            if let Some(client) = self.sessions.client_mut(session) {
-                client.near = Some(segment);
-            }
+        let (entry, segment) = self.with_room(|state| state.storage.take_chunk(order, near))?;
+        if let Some(client) = self.sessions.client_mut(session) {
+            client.near = Some(segment);
         }
         Ok(entry)
     }
 
     // Staging.
-
-    pub(crate) fn is_backed(&self, file: FileRef, index: u64) -> bool {
-        let backed = self.ram.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
-        index * CHUNK_BYTES < backed
-    }
 
     /// Brings chunks `first..first + count` of a file from the backing; one that was opened at rest
     /// just gets its record.
@@ -209,8 +192,8 @@ impl State {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
         }
         for index in first..first.saturating_add(u64::from(count.clamp(1, GRANT_MAX))) {
-            let here = !self.ram.memory().entry(file.slot, index).is_absent();
-            if here || !self.is_backed(file, index) {
+            let here = !self.storage.memory().entry(file.slot, index).is_absent();
+            if here || !self.storage.is_backed(file, index) {
                 continue;
             }
             match self.stage_one(file, index) {
@@ -236,7 +219,7 @@ impl State {
         };
         let (Some(slot), true) = (slot, open) else { return Ok(()) };
         let file = FileRef { ino, slot };
-        let backed = self.ram.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+        let backed = self.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
         let bound = u64::from(self.began.geometry.arena_pages()) * PAGE_BYTES as u64;
         if backed.next_multiple_of(CHUNK_BYTES) > bound {
             // Of no kind that waits for the drain: there will never be room.
@@ -246,7 +229,7 @@ impl State {
         }
         self.keeping = Some(ino);
         let mut absent = (0..backed.div_ceil(CHUNK_BYTES))
-            .filter(|index| self.ram.memory().entry(slot, *index).is_absent())
+            .filter(|index| self.storage.memory().entry(slot, *index).is_absent())
             .collect::<Vec<u64>>()
             .into_iter();
         // If that fails, this file's own debts are no reason to wait.
@@ -256,11 +239,11 @@ impl State {
     }
 
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
-        let backed = self.ram.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
+        let backed = self.storage.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
         let at = index * CHUNK_BYTES;
         let mut bytes = vec![0; (backed - at).min(CHUNK_BYTES) as usize];
         self.read_backing(file.ino, at, &mut bytes)?;
-        self.with_room(|state| state.ram.fill(file.slot, index, &bytes))
+        self.with_room(|state| state.storage.fill(file.slot, index, &bytes))
     }
 
     /// Bytes of a file as the drain left them: in its new version, or under its name. A file that

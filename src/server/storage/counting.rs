@@ -1,0 +1,70 @@
+//! What files have in memory, and what of it is not drained yet.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::ids::FileSlot;
+use terral_format::message::FileRef;
+use terral_format::pages::{self, PageState};
+use terral_store::tier;
+
+use super::Storage;
+
+impl Storage {
+    /// Bytes of a file that are not yet drained, as a person counts them: no more than it has.
+    pub fn owed_bytes(&self, slot: FileSlot) -> u64 {
+        self.resident(slot).1.min(self.size(slot))
+    }
+
+    /// Whether a file has pages that a drain could copy now.
+    pub fn has_dirty(&self, slot: FileSlot) -> bool {
+        let memory = self.memory();
+        let owed = |entry: MapEntry| !entry.is_stored() && tier::owed_bytes(memory, entry) > 0;
+        self.entries(slot).into_iter().any(|(_, entry)| owed(entry))
+    }
+
+    /// Bytes of a file in memory, and those of pages not yet drained.
+    pub fn resident(&self, slot: FileSlot) -> (u64, u64) {
+        let memory = self.memory();
+        self.entries(slot).iter().fold((0, 0), |(held, owed), (_, entry)| {
+            let bytes = u64::from(entry.pages()) * PAGE_BYTES as u64;
+            (held + bytes, owed + tier::owed_bytes(memory, *entry))
+        })
+    }
+
+    /// Whether any page of a chunk is no hole.
+    pub fn has_bytes(&self, entry: MapEntry) -> bool {
+        let mut pages = entry.page().0..entry.page().0 + entry.pages();
+        pages.any(|page| pages::state(self.memory().lanes(), page) != PageState::Invalid)
+    }
+
+    /// Whether a chunk is of use only as a copy: nothing of it is owed, nor about to be.
+    pub fn is_settled(&self, entry: MapEntry) -> bool {
+        if entry.is_stored() {
+            return false;
+        }
+        let lanes = self.memory().lanes();
+        // A hole that was mapped; one that was not waits for its writer.
+        let mut some = entry.is_mappable();
+        for page in entry.page().0..entry.page().0 + entry.pages() {
+            match pages::state(lanes, page) {
+                PageState::Valid { dirty: false } => some = true,
+                PageState::Invalid => {}
+                PageState::Claimed(_) | PageState::Valid { dirty: true } => return false,
+            }
+        }
+        some
+    }
+
+    /// Whether the backing has bytes of chunk `index`, as far as it has no entry.
+    pub fn is_backed(&self, file: FileRef, index: u64) -> bool {
+        let backed = self.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
+        index * CHUNK_BYTES < backed
+    }
+
+    /// Bytes of a file below this without a chunk lie in the backing.
+    pub fn backed_bytes(&self, slot: FileSlot) -> u64 {
+        self.memory().record(slot).backed_bytes().load(Ordering::SeqCst)
+    }
+}

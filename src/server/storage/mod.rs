@@ -1,0 +1,80 @@
+//! The storage role: where the bytes of files are in memory. It gives files records and chunks, and
+//! takes them back from writers, readers and the dead.
+//!
+//! Invariants: no chunk changes hands but on the way that the grant protocol prescribes; a record,
+//! or a packed file's place, that was given up is nobody else's before the log says so
+//! ([`Storage::logged`]). Not here: which files there are, who may do what, what the backing has of
+//! them, and when they lose their memory.
+
+use std::sync::Arc;
+
+use terral_format::entry::MapEntry;
+use terral_format::ids::{FileSlot, Ino};
+use terral_store::memory::Memory;
+use terral_store::ram::Ram;
+use terral_store::small::Small;
+
+use crate::machine::Machine;
+use crate::world::{Tick, World};
+
+mod chunks;
+mod counting;
+mod mapped;
+mod mending;
+mod packed;
+mod preparing;
+mod records;
+mod taking;
+mod writers;
+
+pub use mapped::Fit;
+
+/// The role's state.
+pub struct Storage {
+    ram: Ram,
+    small: Small,
+    world: Arc<dyn World>,
+    machine: Arc<dyn Machine>,
+    /// Records that are free once the log says so.
+    detached: Vec<FileSlot>,
+    /// Places of small files that are free once the log says so.
+    freed: Vec<(u32, u64)>,
+    /// No segments are made until then, as one found no memory.
+    grows_again: Option<Tick>,
+    /// What was found to be written over, not yet said.
+    spoiled: Vec<(Ino, &'static str)>,
+}
+
+impl Storage {
+    /// Of memory in which nothing is known yet.
+    pub fn new(ram: Ram, small: Small, world: Arc<dyn World>, machine: Arc<dyn Machine>) -> Self {
+        ram.memory().locks().reclaim(true, |_| true);
+        let (detached, freed, grows_again, spoiled) = Default::default();
+        Storage { ram, small, world, machine, detached, freed, grows_again, spoiled }
+    }
+
+    /// The shared memory below.
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.ram.memory()
+    }
+
+    /// A file's chunks, by index.
+    pub fn entries(&self, slot: FileSlot) -> Vec<(u64, MapEntry)> {
+        self.ram.entries(slot)
+    }
+
+    /// Size of a file as its header has it, cut to what a file can have.
+    pub fn size(&self, slot: FileSlot) -> u64 {
+        self.ram.size(slot)
+    }
+
+    /// The log says so: what was given up before is others' to have.
+    pub fn logged(&mut self) {
+        for slot in std::mem::take(&mut self.detached) {
+            self.ram.detach(slot);
+        }
+        for (place, bytes) in std::mem::take(&mut self.freed) {
+            self.small.free(place, bytes);
+        }
+    }
+}

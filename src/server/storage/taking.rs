@@ -1,0 +1,208 @@
+//! Chunks that are taken back, moved and cut, and what the dead leave in them. Every chunk goes the
+//! way `docs/decisions/2026-11-21-grant-protocol.md` prescribes. Not here: why.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::Result;
+use terral_format::entry::MapEntry;
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
+use terral_format::hazard;
+use terral_format::ids::{FileSlot, Owner, SessionSlot};
+use terral_format::pages::{self, PageState};
+use terral_format::size::{self, SizeWord};
+use terral_store::ram::Move;
+
+use super::Storage;
+use crate::sessions::{Client, Sessions, owner, session_of};
+
+/// A recalled chunk: its index, its entry, and whether somebody was overtaken in it.
+pub type Recalled = (u64, MapEntry, bool);
+
+impl Storage {
+    /// Moves chunk `index` of a file into one of `order`, unless somebody has it mapped; `at_rest`
+    /// if no drain is at it.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full; it stays then.
+    pub fn move_chunk(
+        &mut self,
+        clients: &Sessions,
+        (slot, index): (FileSlot, u64),
+        order: u8,
+        at_rest: bool,
+    ) -> Result<()> {
+        let Some(entry) = self.recall_unmapped(slot, index) else { return Ok(()) };
+        let quarantined = self.wait_unpinned(clients, slot, entry);
+        let how = Move { order, quarantined, at_rest };
+        let moved = self.ram.relocate(slot, index, entry, how);
+        if let Err(error) = moved {
+            self.ram.unrecall(slot, index, entry);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// A chunk is the file's no more. Who is in it is waited for; who does not move, or has it
+    /// mapped, keeps it from everybody else.
+    pub fn release_chunk(&mut self, clients: &Sessions, slot: FileSlot, index: u64) {
+        if let Some(entry) = self.ram.recall(slot, index) {
+            let quarantined = self.wait_unpinned(clients, slot, entry) || self.is_mapped(entry);
+            self.ram.release(slot, index, entry, quarantined);
+        }
+    }
+
+    /// Recalls every chunk that has bytes from `size` on.
+    pub fn recall_from(&mut self, clients: &Sessions, slot: FileSlot, size: u64) -> Vec<Recalled> {
+        let mut held = Vec::new();
+        for (index, _) in self.entries(slot) {
+            if (index + 1) * CHUNK_BYTES > size
+                && let Some(entry) = self.ram.recall(slot, index)
+            {
+                let quarantined = self.wait_unpinned(clients, slot, entry);
+                held.push((index, entry, quarantined));
+            }
+        }
+        held
+    }
+
+    /// Releases recalled chunks beyond `size`; what is kept of the last page has zeros behind it.
+    pub fn drop_beyond(&mut self, slot: FileSlot, size: u64, held: Vec<Recalled>) -> Result<()> {
+        let mut result = Ok(());
+        for (index, entry, quarantined) in held {
+            let within = size.saturating_sub(index * CHUNK_BYTES);
+            let mapped = self.is_mapped(entry);
+            if mapped && !quarantined {
+                result = self.cut_mapped(slot, index, entry, within);
+            } else if within == 0 {
+                self.ram.release(slot, index, entry, quarantined);
+            } else {
+                result = self.cut_tail(slot, index, entry, within, quarantined);
+            }
+        }
+        result
+    }
+
+    /// Makes the bytes of a recalled chunk from `within` on a hole again.
+    fn cut_tail(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        within: u64,
+        quarantined: bool,
+    ) -> Result<()> {
+        // The writer that sleeps in it must not wake up in the middle of what we cut.
+        let entry = if quarantined {
+            let how = Move { order: entry.order(), quarantined, at_rest: false };
+            self.ram.relocate(slot, index, entry, how)?
+        } else {
+            entry
+        };
+        let entry = entry.unmappable();
+        self.ram.install(slot, index, entry.recalled())?;
+        let memory = self.memory().clone();
+        let page = (within / PAGE_BYTES as u64) as u32;
+        let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
+        let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+        let mut from = first + page;
+        if rest < PAGE_BYTES && from < last {
+            if matches!(pages::state(memory.lanes(), from), PageState::Valid { .. }) {
+                memory.write(entry.page(), within, &vec![0; rest])?;
+            }
+            from += 1;
+        }
+        if from < last {
+            pages::reset(memory.lanes(), from, last);
+        }
+        pages::mark_dirty(memory.lanes(), first, last);
+        self.ram.unrecall(slot, index, entry);
+        Ok(())
+    }
+
+    /// Makes the bytes of a recalled chunk from `within` on zeros, for those who have it mapped.
+    fn cut_mapped(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        within: u64,
+    ) -> Result<()> {
+        let memory = self.memory().clone();
+        let zeroed = memory.zero_from(entry, within);
+        if within > 0 {
+            pages::mark_dirty(memory.lanes(), entry.page().0, entry.page().0 + entry.pages());
+        }
+        self.ram.unrecall(slot, index, entry);
+        zeroed
+    }
+
+    /// After a restart in the middle of a recall: if that was for a truncate, what lies beyond the
+    /// size goes; if it was not, the writers it stopped begin anew anyway.
+    pub fn cut_to_size(&mut self, clients: &Sessions, slot: FileSlot) -> Result<()> {
+        let held = self.recall_from(clients, slot, self.size(slot));
+        let size = self.memory().bump_size(slot);
+        self.drop_beyond(slot, size, held)
+    }
+
+    /// Takes the append ticket from who has it: what was appended and not published is cut off.
+    pub fn revoke_ticket(
+        &mut self,
+        clients: &Sessions,
+        slot: FileSlot,
+        owner: Owner,
+    ) -> Result<()> {
+        let memory = self.memory().clone();
+        let header = memory.header(slot);
+        if !size::holds_ticket(header.ticket(), owner) {
+            return Ok(());
+        }
+        let held = self.recall_from(clients, slot, SizeWord::load(header.size()).size());
+        let size = memory.revoke_ticket(slot, owner);
+        self.drop_beyond(slot, size, held)
+    }
+
+    /// Gives up what a dead process held of these pages; what it had begun to write in a hole goes.
+    pub fn abandon(&self, first: u32, last: u32, dead: Owner) {
+        let memory = self.memory();
+        // A page that cannot be written for want of memory is no page yet: zeros.
+        let _ = memory.zero_pages(first, last, |state| state == PageState::Claimed(dead));
+        pages::abandon(memory.lanes(), first, last, dead);
+    }
+
+    /// A client is dead: gives up what it was doing in chunks.
+    pub fn forget_client(&mut self, session: SessionSlot, client: &Client) {
+        for (at, slot) in client.session.page().hazards.iter().enumerate() {
+            if let Some(page) = hazard::observe(&slot.word).page() {
+                let chunk = page.0 & !((1 << CHUNK_ORDER) - 1);
+                if chunk < self.memory().geometry.arena_pages() {
+                    let last = chunk + (1 << CHUNK_ORDER);
+                    self.abandon(page.0, last, owner(session, at));
+                }
+            }
+            hazard::drop_dead(&slot.word);
+        }
+        if let Some(segment) = client.near {
+            self.ram.allocator().writer(segment, false);
+        }
+    }
+
+    /// Takes back the append tickets of a dead client for these files.
+    ///
+    /// # Errors
+    /// If what was appended cannot be cut off.
+    pub fn revoke_tickets(
+        &mut self,
+        clients: &Sessions,
+        session: SessionSlot,
+        files: &[FileSlot],
+    ) -> Result<()> {
+        for slot in files {
+            let holder = self.memory().header(*slot).ticket().load(Ordering::SeqCst);
+            let holder = Owner(holder as u16);
+            if session_of(holder).is_some_and(|(of, _)| of == session) {
+                self.revoke_ticket(clients, *slot, holder)?;
+            }
+        }
+        Ok(())
+    }
+}
