@@ -217,6 +217,27 @@ pub fn server_in_its_shell(source: &Source) -> Vec<Finding> {
     found
 }
 
+/// Methods of the server's `State`: what reaches into every role. They become those of a role,
+/// whose state nobody else sees, or scripts of few lines.
+pub fn state_methods(source: &Source) -> usize {
+    if !source.path.starts_with("src/server/") {
+        return 0;
+    }
+    let blocks = source.code.match_indices("\nimpl State {");
+    let methods = |(at, _): (usize, &str)| {
+        let block = &source.code[at + 1..];
+        let block = &block[..block.find("\n}").unwrap_or(block.len())];
+        block.lines().filter(|line| line.starts_with("    ") && is_method(line)).count()
+    };
+    blocks.map(methods).sum()
+}
+
+fn is_method(line: &str) -> bool {
+    let line = line.strip_prefix("    ").unwrap_or(line);
+    let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+    line.starts_with("fn ")
+}
+
 /// No file over `most` lines of code.
 pub fn file_length(source: &Source, most: usize) -> Vec<Finding> {
     let lines = source.code_lines();

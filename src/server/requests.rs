@@ -191,7 +191,7 @@ impl State {
             }
             Request::ReadLink(path) => return self.read_link(path),
             Request::Reopen { file, how } => return self.reopen(session, file, how),
-            Request::LockBlocks => return self.give_lock_blocks(session),
+            Request::LockBlocks => return self.locks.blocks_for(session),
             Request::Xattr { target, name } => return self.xattr(&target, name),
             Request::XattrNames { target, after } => return self.xattr_names(&target, after),
             Request::Open { path, how } => return self.open(session, path, how),
@@ -215,7 +215,7 @@ impl State {
             Request::Change { target, change } => self.change(&target, change),
             Request::LockBlocked { ask, waiter } => self.lock_blocked(session, &ask, waiter),
             Request::StopWaiting(thread) => {
-                self.waits.stop(session, thread);
+                self.locks.stop_waiting(session, thread);
                 Ok(())
             }
             Request::SetXattr { target, name, value, how } => {

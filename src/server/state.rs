@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use terral_format::Result;
 use terral_format::ids::{Ino, ROOT, SessionSlot};
-use terral_format::lock_table::Pool;
 use terral_format::message::{Attributes, Name, Status};
 use terral_format::names::{Inode, flag};
 use terral_format::person::Person;
@@ -26,7 +25,7 @@ use crate::debts::Debts;
 use crate::descriptions::{Descriptions, Open};
 use crate::hands::Hands;
 use crate::lingering::Lingering;
-use crate::locks::Waits;
+use crate::locks::Locks;
 use crate::machine::Machine;
 use crate::names::Names;
 use crate::paths::shown;
@@ -72,9 +71,7 @@ pub struct State {
     /// The open files.
     pub descriptions: Descriptions,
     /// Who waits for locks, which are in shared memory.
-    pub waits: Waits,
-    /// What the server itself writes their lists into.
-    pub lock_blocks: Pool,
+    pub locks: Locks,
     /// The extended attributes.
     pub xattrs: Xattrs,
     /// The issuer.
@@ -146,6 +143,7 @@ impl State {
     pub fn new(parts: Parts) -> Self {
         let storage =
             Storage::new(parts.ram, parts.small, parts.world.clone(), parts.machine.clone());
+        let locks = Locks::new(storage.memory().clone());
         State {
             names: Names::new(
                 storage.memory().clone(),
@@ -168,8 +166,7 @@ impl State {
             unapplied: false,
             hands: Hands::default(),
             sessions: Sessions::default(),
-            waits: Waits::default(),
-            lock_blocks: Pool::default(),
+            locks,
             xattrs: Xattrs::default(),
             backing: parts.backing,
             debts: Debts::default(),

@@ -1,0 +1,131 @@
+//! The locking role: who waits for which lock, and what becomes of locks whose holders are no more.
+//! Who holds what is in shared memory, where clients take and give back locks by themselves
+//! (docs/decisions/2026-11-22-locks-in-shared-memory.md).
+//!
+//! Invariant: the words in shared memory are the only truth; what is here only makes waits end. Not
+//! here: whether a holder is still there, which descriptions and sessions say.
+
+use std::sync::Arc;
+
+use terral_format::ids::{Ino, SessionSlot};
+use terral_format::lock_set;
+use terral_format::lock_table::{NoBlocks, Pool};
+use terral_format::locks::{Lock, LockOwner};
+use terral_format::message::Reply;
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::memory::Memory;
+use terral_transport::futex;
+
+use crate::world::Tick;
+
+mod waits;
+
+use waits::Waits;
+
+/// `ENOLCK`.
+const ENOLCK: i32 = 37;
+
+/// The role's state.
+pub struct Locks {
+    memory: Arc<Memory>,
+    waits: Waits,
+    /// What the server itself writes lists into.
+    blocks: Pool,
+}
+
+impl Locks {
+    /// Nobody waits.
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Locks { memory, waits: Waits::default(), blocks: Pool::default() }
+    }
+
+    /// Blocks for a session's lists of locks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if all are in use, [`ErrorKind::NoSpace`] if memory is.
+    pub fn blocks_for(&self, session: SessionSlot) -> Result<Reply> {
+        self.give_blocks(Some(session)).map(Reply::LockBlocks)
+    }
+
+    /// Blocks of a session or of the server itself. Gives their group.
+    fn give_blocks(&self, session: Option<SessionSlot>) -> Result<u32> {
+        let full = || Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() };
+        for group in self.memory.locks().unowned() {
+            self.memory.prepare_lock_blocks(group)?;
+            if !self.memory.locks().has_list(group) {
+                self.memory.locks().give_group(group, session.map(|session| session.0));
+                return Ok(group);
+            }
+        }
+        Err(full())
+    }
+
+    /// The blocks of sessions that are no more are others'.
+    pub fn reclaim_blocks(&self, lives: impl Fn(u16) -> bool) {
+        self.memory.locks().reclaim(false, lives);
+    }
+
+    /// A lock that is in the way of this one.
+    pub fn in_the_way(&self, lock: &Lock) -> Option<Lock> {
+        let (_, locks) = self.memory.locks().locks(lock.ino);
+        lock_set::conflicts(&locks, lock).next().copied()
+    }
+
+    /// A thread waits for `lock`, as of `now`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Deadlock`] if it would wait for ever; it does not then.
+    pub fn wait(&mut self, session: SessionSlot, thread: u32, lock: Lock, now: Tick) -> Result<()> {
+        let memory = self.memory.clone();
+        let holders = |lock: &Lock| {
+            let (_, locks) = memory.locks().locks(lock.ino);
+            lock_set::conflicts(&locks, lock).map(|held| held.owner).collect()
+        };
+        if self.waits.is_deadlock(&lock, now, holders) {
+            return Err(Error::new(ErrorKind::Deadlock, format!("file {}", lock.ino)));
+        }
+        self.waits.wait(session, thread, lock, now);
+        Ok(())
+    }
+
+    /// A thread does not wait any more.
+    pub fn stop_waiting(&mut self, session: SessionSlot, thread: u32) {
+        self.waits.stop(session, thread);
+    }
+
+    /// No thread of this session waits any more.
+    pub fn ended(&mut self, session: SessionSlot) {
+        self.waits.ended(session);
+    }
+
+    /// The files on which somebody has locks.
+    pub fn files_of(&self, owner: LockOwner) -> Vec<Ino> {
+        self.memory.locks().files_of(owner)
+    }
+
+    /// Takes locks away from a file, and wakes those who wait for them.
+    pub fn release(&mut self, ino: Ino, gone: impl Fn(&Lock) -> bool) {
+        let memory = self.memory.clone();
+        let table = memory.locks();
+        if table.is_free(ino) {
+            return;
+        }
+        if self.with_blocks(|pool| table.release(ino, pool, &gone)) == Some(true) {
+            futex::wake_low(table.head(ino));
+        }
+    }
+
+    /// Does something that needs blocks of the server's own.
+    fn with_blocks<T>(
+        &mut self,
+        mut call: impl FnMut(&Pool) -> std::result::Result<T, NoBlocks>,
+    ) -> Option<T> {
+        if let Ok(done) = call(&self.blocks) {
+            return Some(done);
+        }
+        let group = self.give_blocks(None).ok()?;
+        let _ = self.blocks.add(group);
+        // What cannot be taken away now is taken when somebody finds it in the way.
+        call(&self.blocks).ok()
+    }
+}
