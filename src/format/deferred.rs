@@ -230,6 +230,14 @@ impl<'a> DeferredTable<'a> {
         words.any(|word| name(word.load(Ordering::SeqCst)))
     }
 
+    /// Whether any change was committed.
+    pub fn is_any_committed(&self) -> bool {
+        // Without a branch for each word: the server asks often.
+        let found =
+            |found, word: &AtomicU64| found | (word.load(Ordering::SeqCst) & STATE == COMMITTED);
+        self.0[FIRST_WORD..][..CHANGES].iter().fold(false, found)
+    }
+
     /// Whether somebody has claimed `key`, committed or not.
     pub fn is_claimed(&self, key: Key) -> bool {
         let mut words = self.line(key).iter().map(|word| word.load(Ordering::SeqCst));

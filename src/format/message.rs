@@ -505,6 +505,22 @@ impl Request<'_> {
         )
     }
 
+    /// Whether it is about nothing that can be changed without waiting for the server.
+    pub fn is_apart(&self) -> bool {
+        matches!(
+            self,
+            Request::Grant { .. }
+                | Request::Stage { .. }
+                | Request::Map { .. }
+                | Request::Unblock { .. }
+                | Request::LockBlocks
+                | Request::LockBlocked { .. }
+                | Request::StopWaiting(_)
+                | Request::Present(_)
+                | Request::Spares { .. }
+        )
+    }
+
     /// Whether a deferred change must not come in between.
     pub fn needs_gate(&self) -> bool {
         match self {

@@ -90,6 +90,11 @@ impl State {
         }
         // A failure that changed nothing may be computed again; a success must not be done again.
         if !request.needs_gate() {
+            // Who has committed a change rings then, and may be stopped in between: others have
+            // seen the change, and ask.
+            if !request.is_apart() && self.storage.memory().deferred().is_any_committed() {
+                self.apply_rung();
+            }
             return Ok((self.dispatch(session, request)?, changes));
         }
         self.debts.names_changed(self.world.now());

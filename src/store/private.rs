@@ -103,12 +103,16 @@ pub struct PrivateLog {
     transactions: Arc<Mutex<Vec<Vec<Record>>>>,
     bytes: Arc<AtomicU64>,
     at_append: Option<AtAppend>,
+    /// It says that it has so many times the bytes that it has.
+    weight: u64,
 }
 
 impl PrivateLog {
     /// An empty one.
-    pub fn new(at_append: AtAppend) -> Self {
-        PrivateLog { at_append: Some(at_append), ..PrivateLog::default() }
+    /// It says that it has `weight` times the bytes that it has, so that it is rewritten so much
+    /// earlier.
+    pub fn new(at_append: AtAppend, weight: u64) -> Self {
+        PrivateLog { at_append: Some(at_append), weight, ..PrivateLog::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Vec<Record>>> {
@@ -140,7 +144,7 @@ impl Journal for PrivateLog {
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::SeqCst)
+        self.bytes.load(Ordering::SeqCst) * self.weight
     }
 
     fn rewrite(&mut self, snapshot: &mut dyn Iterator<Item = Record>) -> Result<()> {

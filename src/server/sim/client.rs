@@ -2,10 +2,11 @@
 //! (docs/decisions/2026-11-21-grant-protocol.md). Of each of its steps nobody sees a half but of a
 //! write, which may be left in the middle.
 
+use terral_format::deferred::Recallable;
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
 use terral_format::ids::{DescriptionSlot, FileSlot, Owner, PageNumber, SessionSlot};
-use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request};
+use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
 use terral_format::pages::{self, Met, PageState};
 use terral_format::size::{self, SizeWord};
 use terral_format::{Error, ErrorKind, Result, frame, hazard};
@@ -21,18 +22,31 @@ use terral_transport::socket::Peer;
 pub struct Client {
     pub session: SessionSlot,
     pub(super) pid: u32,
-    authority: u32,
-    page: Session,
+    pub(super) authority: u32,
+    pub(super) page: Session,
     /// Requests so far.
     sequence: u64,
+    /// Whether it may defer changes, how many it has begun, and the files that it has in hand.
+    pub(super) defers: bool,
+    pub(super) claims: u64,
+    pub(super) spares: Vec<Spare>,
 }
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     pub file: FileRef,
-    description: DescriptionSlot,
-    nonce: u32,
+    pub(super) description: DescriptionSlot,
+    pub(super) nonce: u32,
+    /// The server may not have heard of it yet.
+    pub(super) recall: Option<Recallable>,
+}
+
+impl Opened {
+    pub fn new(spare: Spare, recall: Option<Recallable>) -> Self {
+        let Spare { file, description, nonce } = spare;
+        Opened { file, description, nonce, recall }
+    }
 }
 
 impl Sim {
@@ -59,7 +73,16 @@ impl Sim {
         };
         let (session, authority) = welcome.expect("there is room for it");
         let page = machine.page(session).expect("the page just made");
-        self.clients.push(Client { session, pid, authority, page, sequence: 0 });
+        self.clients.push(Client {
+            session,
+            pid,
+            authority,
+            page,
+            sequence: 0,
+            defers: false,
+            claims: 0,
+            spares: vec![],
+        });
         self.clients.len() - 1
     }
 
@@ -90,7 +113,9 @@ impl Sim {
 
     pub fn open(&mut self, client: usize, path: &[u8], how: OpenHow) -> Result<Opened> {
         match self.ask(client, Request::Open { path, how })? {
-            Reply::Opened { description, nonce, file } => Ok(Opened { file, description, nonce }),
+            Reply::Opened { description, nonce, file } => {
+                Ok(Opened::new(Spare { file, description, nonce }, None))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -101,11 +126,7 @@ impl Sim {
     }
 
     fn entry(&self, file: FileRef, index: u64) -> MapEntry {
-        self.memory().entry(file.slot, index)
-    }
-
-    fn memory(&self) -> std::sync::Arc<terral_store::memory::Memory> {
-        self.server.as_ref().expect("a server").memory.clone()
+        self.memory.entry(file.slot, index)
     }
 
     /// Writes bytes that lie in one page of a file open for writing.
@@ -134,7 +155,7 @@ impl Sim {
         (entry, at): (MapEntry, u64),
         bytes: &[u8],
     ) -> bool {
-        let memory = self.memory();
+        let memory = self.memory.clone();
         let (lanes, header) = (memory.lanes(), memory.header(file.slot));
         let within = at % CHUNK_BYTES;
         let page = entry.page().0 + (within / PAGE_BYTES as u64) as u32;
@@ -165,8 +186,9 @@ impl Sim {
         length: usize,
     ) -> Result<Vec<u8>> {
         let index = at / CHUNK_BYTES;
+        let file = self.rouse(client, file)?;
         for _ in 0..100 {
-            let memory = self.memory();
+            let memory = self.memory.clone();
             let size = memory_size(&memory, file.slot);
             let length = (size.saturating_sub(at) as usize).min(length);
             let entry = self.entry(file, index).unrecalled();

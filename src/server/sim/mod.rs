@@ -22,7 +22,7 @@ use terral_store::private::{PrivateArena, PrivateLog, PrivatePacked};
 use terral_store::ram::Ram;
 use terral_store::small::Small;
 use terral_transport::region::Region;
-use terral_transport::requests::Taken;
+use terral_transport::requests::{self, Taken};
 
 use crate::drain::{self, Turn};
 use crate::recovery::{self, shared};
@@ -32,12 +32,18 @@ use crate::state::Parts;
 use crate::world::World;
 
 mod client;
+mod deferring;
+mod faults;
 mod machine;
+mod model;
+mod names;
+mod regressions;
 mod schedule;
 mod seeds;
 mod world;
 
 use client::Client;
+use faults::Faults;
 use machine::Pretend;
 use world::Virtual;
 
@@ -45,6 +51,9 @@ use world::Virtual;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often the server is looked after; see [`crate::watcher`].
 const TEND: Duration = Duration::from_millis(500);
+
+/// Logs are rewritten after 16 KiB more.
+const LOG_WEIGHT: u64 = 256;
 
 /// How the server ended: it unwinds with this.
 struct Killed;
@@ -81,8 +90,11 @@ pub struct Sim {
     moments: Moments,
     /// The permanent store, as somebody else sees it.
     pub dir: Scripted,
+    pub faults: Arc<Faults>,
     began: Began,
     kept: Kept,
+    /// As clients see it.
+    memory: Arc<Memory>,
     server: Option<Shared>,
     clients: Vec<Client>,
     /// Servers that were killed.
@@ -98,7 +110,7 @@ impl Sim {
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
         let (clock, at_append) = (world.clone(), moments.clone());
-        let mut log = PrivateLog::new(Arc::new(move || at_append.pass()));
+        let mut log = PrivateLog::new(Arc::new(move || at_append.pass()), LOG_WEIGHT);
         let began = Began {
             instance: InstanceId(u128::from(seed)),
             boot: "boot".into(),
@@ -117,8 +129,10 @@ impl Sim {
         };
         let mut sim = Sim {
             dir: Scripted::new(move || clock.wall_ns()),
-            world,
             machine: Arc::default(),
+            faults: Arc::new(Faults::new(world.clone())),
+            memory: Arc::new(Memory::new(geometry, shared(&kept.regions), kept.arena.clone())),
+            world,
             moments,
             began,
             kept,
@@ -139,10 +153,15 @@ impl Sim {
     fn parts(&self) -> Parts {
         let memory =
             Memory::new(self.began.geometry, shared(&self.kept.regions), self.kept.arena.clone());
-        let moments = self.moments.clone();
-        let dir = self.dir.observed(move |_| {
-            moments.pass();
-            Ok(())
+        let (before, after) = (self.moments.clone(), self.moments.clone());
+        let (refusing, losing) = (self.faults.clone(), self.faults.clone());
+        let dir = self.dir.observed(move |call| {
+            before.pass();
+            refusing.before(call)
+        });
+        let dir = dir.and_after(move |call| {
+            after.pass();
+            losing.after(call)
         });
         let now = self.world.wall_ns();
         Parts {
@@ -194,14 +213,15 @@ impl Sim {
         }
     }
 
-    /// Does something with the server; if it is killed, starts another one and gives `None`.
+    /// Does something with the server. If it is killed gives `None`; there is none until the next
+    /// time, and clients go on meanwhile.
     fn with<T>(&mut self, act: impl FnOnce(&Shared) -> T) -> Option<T> {
+        self.start();
         let server = self.server.as_ref()?;
         let done = alive(|| act(server));
         if done.is_none() {
             self.killed += 1;
             self.server = None;
-            self.start();
         }
         done
     }
@@ -210,6 +230,7 @@ impl Sim {
     fn answered(&mut self, client: usize, taken: &Taken) -> Vec<u8> {
         let session = self.clients[client].session;
         let begin = self.world.now();
+        self.hear();
         loop {
             let outcome = self.with(|server| server.lock().handle(session, taken));
             match outcome {
@@ -223,9 +244,21 @@ impl Sim {
         }
     }
 
+    /// The server hears of what was deferred.
+    pub fn hear(&mut self) {
+        let bell = self.kept.regions[1].clone();
+        while requests::rung_deferred(bell.view(0)) {
+            let more = self.with(|server| server.lock().apply_rung());
+            if more == Some(true) {
+                requests::note_deferred(bell.view(0));
+            }
+        }
+    }
+
     /// Lets time pass: the drain has the turns that it would have, and the server is looked after.
     pub fn pass(&mut self, time: Duration) {
         let until = self.world.now() + time;
+        self.hear();
         loop {
             let next = self.drain();
             let now = self.world.now();
@@ -277,7 +310,8 @@ impl Sim {
             self.pass(Duration::from_secs(1));
             let owes = self.with(|server| {
                 let state = server.lock();
-                !state.debts.is_empty() || !state.names.owed().is_empty()
+                let waits = state.waiting.count() > 0;
+                !state.debts.is_empty() || !state.names.owed().is_empty() || waits
             });
             if owes == Some(false) {
                 return;

@@ -1,171 +1,93 @@
-//! A schedule: clients that do what chance says, with a server that is killed now and then, beside
-//! a model of what every answer must be. All that was answered must be read again, by anybody,
-//! whatever died meanwhile, and in the end the permanent store must have exactly that.
+//! A schedule: clients that do what chance says, with a server that is killed now and then, and a
+//! permanent store that fails, beside a model of what every answer must be. All that was answered,
+//! or committed without asking, must be read again, by anybody, whatever died meanwhile, and in the
+//! end the permanent store must have exactly that.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
-use terral_format::message::{OpenHow, RenameHow, Reply, Request, Target};
-use terral_store::backing::scripted::Body;
+use terral_format::message::{Change, FileRef, Kind, OpenHow, RenameHow, Reply, Request, Target};
+use terral_format::tables::access;
+use terral_format::{Error, ErrorKind};
+use terral_store::backing::scripted::{Body, Seen};
 
 use super::Sim;
 use super::client::Opened;
+use super::deferring::{Begun, Progress, Wish};
+use super::faults::FAULTS;
+use super::model::{Content, File, Model, Node, PIECE};
+use crate::world::World;
 
-const DIRECTORIES: [&[u8]; 3] = [b"", b"d/", b"d/e/"];
-const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
-/// Bytes that are written at a time, at the start of a page.
-const PIECE: usize = 16;
+const DIRECTORIES: [&[u8]; 5] = [b"d/", b"", b"d/e/", b"d/c/", b"c/"];
+/// Names that files have mostly, and those of directories.
+const NAMES: [[&[u8]; 3]; 2] = [[b"a", b"b", b"f"], [b"c", b"d", b"e"]];
+/// A file that is there before anybody comes.
+const BEGUN_WITH: &[u8] = b"a";
 /// Most files that one client has open.
 const OPEN_MAX: usize = 4;
-/// Bits of `tables::access`: read and write.
-const BOTH: u8 = 3;
+const READ: u8 = access::READ as u8;
+const BOTH: u8 = (access::READ | access::WRITE) as u8;
 
-/// What a file must be: its size, and pieces by the page that they begin.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Content {
-    size: u64,
-    pieces: BTreeMap<u64, [u8; PIECE]>,
-}
-
-impl Content {
-    fn cut(&mut self, size: u64) {
-        self.size = size;
-        self.pieces.retain(|page, _| page * (PAGE_BYTES as u64) < size);
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.size as usize];
-        for (page, piece) in &self.pieces {
-            let at = *page as usize * PAGE_BYTES;
-            bytes[at..at + PIECE].copy_from_slice(piece);
-        }
-        bytes
-    }
-}
-
-type File = Rc<RefCell<Content>>;
-
-#[derive(Clone)]
-enum Node {
-    Directory,
-    File(File),
-}
-
-/// What must be there, by path.
-#[derive(Default)]
-struct Model(BTreeMap<Vec<u8>, Node>);
-
-impl Model {
-    /// Whether what would hold `path` is a directory.
-    fn has_parent(&self, path: &[u8]) -> bool {
-        let Some(end) = path.iter().rposition(|byte| *byte == b'/') else { return true };
-        matches!(self.0.get(&path[..end]), Some(Node::Directory)) && self.has_parent(&path[..end])
-    }
-
-    fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let start = [path, b"/"].concat();
-        self.0.keys().filter(|other| other.starts_with(&start)).cloned().collect()
-    }
-
-    fn names(&self, directory: &[u8]) -> Vec<Vec<u8>> {
-        let start = if directory.is_empty() { vec![] } else { [directory, b"/"].concat() };
-        let inside = self.0.keys().filter_map(|path| path.strip_prefix(&start[..]));
-        inside.filter(|rest| !rest.contains(&b'/')).map(<[u8]>::to_vec).collect()
-    }
-
-    fn make_directory(&mut self, path: &[u8]) -> bool {
-        let may = self.has_parent(path) && !self.0.contains_key(path);
-        if may {
-            self.0.insert(path.into(), Node::Directory);
-        }
-        may
-    }
-
-    fn remove_directory(&mut self, path: &[u8]) -> bool {
-        let is = matches!(self.0.get(path), Some(Node::Directory)) && self.below(path).is_empty();
-        if is {
-            self.0.remove(path);
-        }
-        is
-    }
-
-    fn unlink(&mut self, path: &[u8]) -> bool {
-        let is = matches!(self.0.get(path), Some(Node::File(_)));
-        if is {
-            self.0.remove(path);
-        }
-        is
-    }
-
-    fn rename(&mut self, from: &[u8], to: &[u8]) -> bool {
-        let Some(node) = self.0.get(from).cloned() else { return false };
-        let within = to.strip_prefix(from).is_some_and(|rest| rest.starts_with(b"/"));
-        if !self.has_parent(to) || within {
-            return false;
-        }
-        if from == to {
-            return true;
-        }
-        let fits = match (&node, self.0.get(to)) {
-            (_, None) | (Node::File(_), Some(Node::File(_))) => true,
-            (Node::Directory, Some(Node::Directory)) => self.below(to).is_empty(),
-            _ => false,
-        };
-        if !fits {
-            return false;
-        }
-        for path in self.below(from) {
-            let moved = [to, &path[from.len()..]].concat();
-            let inner = self.0.remove(&path);
-            self.0.extend(inner.map(|inner| (moved, inner)));
-        }
-        self.0.remove(from);
-        self.0.insert(to.into(), node);
-        true
-    }
-
-    /// The file that an open for writing gives, made if there is none.
-    fn open(&mut self, path: &[u8]) -> Option<File> {
-        match self.0.get(path) {
-            Some(Node::File(file)) => Some(file.clone()),
-            Some(Node::Directory) => None,
-            None if self.has_parent(path) => {
-                let file = File::default();
-                self.0.insert(path.into(), Node::File(file.clone()));
-                Some(file)
-            }
-            None => None,
-        }
-    }
+fn begun_with() -> Content {
+    let pieces = (0..3).map(|at| (at * 200, [at as u8 + 1; PIECE])).collect();
+    Content { size: 401 * PAGE_BYTES as u64, pieces, ..Content::default() }
 }
 
 /// A file that a client has open.
 struct Handle {
     opened: Opened,
     file: File,
+    writes: bool,
+}
+
+/// Something that a client has begun, and the file that it is about, if it is about an open one.
+struct Doing(Begun, Option<File>);
+
+/// A program.
+struct Player {
+    client: usize,
+    open: Vec<Handle>,
+    /// What its other threads were stopped in the middle of.
+    stopped: Vec<Doing>,
+}
+
+/// What happens beside what clients do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Servers and clients die.
+    pub kills: bool,
+    /// Clients do not wait for the server, and are stopped.
+    pub defers: bool,
+    /// The permanent store fails.
+    pub faults: bool,
 }
 
 /// A run of it.
 pub struct Schedule {
     pub sim: Sim,
     model: Model,
-    /// By client: what each has open.
-    clients: Vec<(usize, Vec<Handle>)>,
-    kills: bool,
+    players: Vec<Player>,
+    weather: Weather,
+    /// What happens is printed.
+    traced: bool,
+    /// What the permanent store had under names that were made while it was away.
+    theirs: Vec<(Vec<u8>, File)>,
+    /// It is not known any more what must be.
+    over: bool,
 }
 
 impl Schedule {
-    /// With this many clients; with `kills`, servers and clients die.
-    pub fn new(seed: u64, clients: usize, kills: bool) -> Self {
+    /// With this many clients.
+    pub fn new(seed: u64, clients: usize, weather: Weather) -> Self {
         let sim = Sim::new(seed);
-        let mut schedule = Schedule { sim, model: Model::default(), clients: vec![], kills };
-        schedule.begin_with(b"a");
+        let (model, players, theirs) = (Model::default(), vec![], vec![]);
+        let (traced, over) = (false, false);
+        let mut schedule = Schedule { sim, model, players, weather, traced, theirs, over };
+        schedule.traced = std::env::var_os("TERRAL_TRACE").is_some();
+        schedule.begin_with(BEGUN_WITH);
         for _ in 0..clients {
             let client = schedule.sim.connect();
-            schedule.clients.push((client, Vec::new()));
+            schedule.players.push(Player { client, open: vec![], stopped: vec![] });
         }
         schedule
     }
@@ -173,102 +95,296 @@ impl Schedule {
     /// A file that the permanent store has before anybody comes.
     fn begin_with(&mut self, path: &[u8]) {
         let file = self.model.open(path).expect("nothing is there yet");
-        let mut content = file.borrow_mut();
-        for page in 0..3 {
-            content.pieces.insert(page * 200, [page as u8 + 1; PIECE]);
-        }
-        content.size = 401 * PAGE_BYTES as u64;
-        self.sim.dir.put(path, &content.bytes()).expect("an empty store");
+        *file.borrow_mut() = begun_with();
+        self.sim.dir.put(path, &begun_with().bytes()).expect("an empty store");
     }
 
     fn chance(&self, of: u64) -> u64 {
         self.sim.world.one_of(of)
     }
 
-    fn path(&self) -> Vec<u8> {
-        let directory = DIRECTORIES[self.chance(4).min(2) as usize];
-        let name = NAMES[self.chance(NAMES.len() as u64) as usize];
+    /// Of what is mostly a directory, or a file.
+    fn path(&self, kind: Kind) -> Vec<u8> {
+        let directory = DIRECTORIES[self.chance(9).saturating_sub(4) as usize];
+        let is_directory = (kind == Kind::Directory) != (self.chance(10) == 0);
+        let name = NAMES[usize::from(is_directory)][self.chance(3) as usize];
         [directory, name].concat()
+    }
+
+    fn file_path(&self) -> Vec<u8> {
+        self.path(Kind::File)
+    }
+
+    fn any_path(&self) -> Vec<u8> {
+        self.path(if self.chance(3) == 0 { Kind::Directory } else { Kind::File })
     }
 
     /// So many steps; then everything ends, and the permanent store has what it must have.
     pub fn run(mut self, steps: usize) -> Sim {
         for _ in 0..steps {
-            if self.kills && self.chance(16) == 0 {
+            if self.weather.kills && self.chance(16) == 0 {
                 self.sim.kill_at(1 + self.chance(12) as i64);
             }
+            if self.weather.faults && self.chance(40) == 0 {
+                let fault = FAULTS[self.chance(4) as usize];
+                self.sim.faults.begin(fault, Duration::from_millis(self.chance(8000)));
+            }
             self.step();
+            if self.over {
+                break;
+            }
         }
-        self.clients.clear();
+        self.players.clear();
+        self.sim.faults.heal();
         self.sim.finish();
         self.compare();
         self.sim
     }
 
     fn step(&mut self) {
-        let at = self.chance(self.clients.len() as u64) as usize;
-        let client = self.clients[at].0;
-        match self.chance(24) {
-            0..=4 => self.open(at),
-            5..=9 => self.write(at),
-            10..=12 => self.read(at),
-            13 => self.truncate(at),
-            14 | 15 => self.close(at),
-            16 => {
-                let path = self.path();
-                let must = self.model.make_directory(&path);
-                let made = Request::MakeDirectory { path: &path, mode: 0o755 };
-                self.check(client, made, must);
-            }
-            17 => {
-                let path = self.path();
-                let must = self.model.remove_directory(&path);
-                self.check(client, Request::RemoveDirectory(&path), must);
-            }
-            18 => {
-                let path = self.path();
-                let must = self.model.unlink(&path);
-                self.check(client, Request::Unlink(&path), must);
-            }
-            19 | 20 => {
-                let (from, to) = (self.path(), self.path());
-                let must = self.model.rename(&from, &to);
-                let how = RenameHow::Replace;
-                self.check(client, Request::Rename { from: &from, to: &to, how }, must);
-            }
-            21 => self.list(client),
+        let at = self.chance(self.players.len() as u64) as usize;
+        match self.chance(28) {
+            0..=3 => self.open(at),
+            4..=8 => self.write(at),
+            9..=11 => self.read(at),
+            12 => self.truncate(at),
+            13 | 14 => self.close(at),
+            15 | 16 => self.wish(at, Wish::MakeDirectory(self.path(Kind::Directory)), None),
+            17 => self.wish(at, Wish::RemoveDirectory(self.path(Kind::Directory)), None),
+            18 => self.wish(at, Wish::Unlink(self.file_path()), None),
+            19 => self.wish(at, Wish::Rename(self.file_path(), self.file_path()), None),
+            20 => self.wish(at, Wish::Rename(self.any_path(), self.any_path()), None),
+            21 => self.list(at),
             22 => self.sim.pass(Duration::from_millis(1 + self.chance(3000))),
-            _ if self.kills && self.chance(4) == 0 => self.replace(at),
-            _ => self.stat(client),
+            23 if self.weather.kills && self.chance(4) == 0 => self.replace(at),
+            24 => self.set_mode(at),
+            25 => {
+                self.tell(|| "heard".into());
+                self.sim.hear();
+            }
+            26 => self.resume(at),
+            _ => self.stat(at),
         }
     }
 
-    /// Whether a request succeeds as it must.
-    fn check(&mut self, client: usize, request: Request<'_>, must: bool) {
-        let what = format!("{request:?}");
-        let got = self.sim.ask(client, request);
-        assert_eq!(got.is_ok(), must, "{what}: {got:?}");
+    /// Whether this may be, as the permanent store has failed.
+    fn excuses(&self, error: &Error) -> bool {
+        self.sim.faults.were() && matches!(error.kind, ErrorKind::Backing | ErrorKind::NoSpace)
     }
+
+    /// Whether a request succeeds as it must; what `change` does is done by it.
+    fn check(
+        &mut self,
+        at: usize,
+        request: Request<'_>,
+        change: impl FnOnce(&mut Model) -> bool,
+    ) -> bool {
+        let what = format!("{request:?}");
+        let got = self.sim.ask(self.players[at].client, request);
+        self.tell(|| format!("{at}: {what}: {got:?}"));
+        if got.as_ref().is_err_and(|error| self.excuses(error)) {
+            return false;
+        }
+        if let (Ok(_), Request::MakeDirectory { path, .. }) = (&got, &request) {
+            self.contest(path);
+        }
+        assert_eq!(got.is_ok(), change(&mut self.model), "{what}: {got:?}");
+        got.is_ok()
+    }
+
+    /// A name that only the permanent store had was made while that was away: then both are kept.
+    fn contest(&mut self, path: &[u8]) {
+        if path != BEGUN_WITH || !self.sim.faults.were() {
+            return;
+        }
+        if let Some(Node::File(file)) = self.model.0.remove(path) {
+            self.theirs.push((path.to_vec(), file));
+            self.over = true;
+        }
+    }
+
+    // What can be done without waiting.
+
+    fn wish(&mut self, at: usize, wish: Wish, file: Option<File>) {
+        if self.weather.defers {
+            let client = self.players[at].client;
+            if self.chance(8) == 0
+                && let Err(error) = self.sim.fetch(client)
+            {
+                assert!(self.excuses(&error), "{error:?}");
+            }
+            if self.chance(8) != 0
+                && let Some(begun) = self.sim.begin(client, wish.clone())
+            {
+                return self.go_on(at, Doing(begun, file));
+            }
+        }
+        self.ask_for(at, &wish, file);
+    }
+
+    fn resume(&mut self, at: usize) {
+        let count = self.players[at].stopped.len() as u64;
+        if count > 0 {
+            let which = self.chance(count) as usize;
+            let doing = self.players[at].stopped.swap_remove(which);
+            self.go_on(at, doing);
+        }
+    }
+
+    fn go_on(&mut self, at: usize, mut doing: Doing) {
+        loop {
+            match self.sim.go_on(&mut doing.0) {
+                Progress::Going => {}
+                Progress::Refused => return self.ask_for(at, &doing.0.wish, doing.1),
+                Progress::Over => return self.returned(at, doing),
+                Progress::Happened => self.happened(at, &mut doing),
+            }
+            match self.chance(40) {
+                0 | 1 => return self.players[at].stopped.push(doing),
+                2 if self.weather.kills => return self.replace(at),
+                3 => {
+                    self.tell(|| "heard".into());
+                    self.sim.hear();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.traced {
+            eprintln!("{:?} killed {}: {}", self.sim.world.now(), self.sim.killed, what());
+        }
+    }
+
+    /// A client has committed this.
+    fn happened(&mut self, at: usize, doing: &mut Doing) {
+        let (model, Doing(begun, about)) = (&mut self.model, doing);
+        let may = match &begun.wish {
+            Wish::Create(path) => {
+                let free = !model.0.contains_key(path);
+                *about = model.open(path);
+                free && about.is_some()
+            }
+            Wish::MakeDirectory(path) => model.make_directory(path),
+            Wish::Unlink(path) => model.unlink(path),
+            Wish::RemoveDirectory(path) => model.remove_directory(path),
+            Wish::Rename(from, to) => model.rename(from, to),
+            Wish::Open(path, _) => {
+                *about = model.open(path);
+                about.is_some()
+            }
+            Wish::Close(_) => true,
+            Wish::SetMode(_, mode) => {
+                about.iter().for_each(|file| file.borrow_mut().mode = *mode);
+                true
+            }
+        };
+        assert!(may, "{:?} was committed", begun.wish);
+        let (wish, opened) = (&begun.wish, begun.opened);
+        self.tell(|| format!("{at}: {wish:?} is committed: {opened:?}"));
+    }
+
+    /// A call has come to its end.
+    fn returned(&mut self, at: usize, Doing(begun, file): Doing) {
+        let writes = !matches!(begun.wish, Wish::Open(_, how) if how == READ);
+        if let (Some(opened), Some(file)) = (begun.opened, file) {
+            self.players[at].open.push(Handle { opened, file, writes });
+        }
+    }
+
+    fn opened(&mut self, at: usize, path: &[u8], opened: Opened, writes: bool) {
+        let file = self.model.open(path).expect("it was opened");
+        self.players[at].open.push(Handle { opened, file, writes });
+    }
+
+    fn ask_for(&mut self, at: usize, wish: &Wish, about: Option<File>) {
+        match wish {
+            Wish::Create(path) => self.ask_open(at, path, BOTH, true),
+            Wish::Open(path, how) => self.ask_open(at, path, *how, false),
+            Wish::MakeDirectory(path) => {
+                let made = Request::MakeDirectory { path, mode: 0o755 };
+                self.check(at, made, |model| model.make_directory(path));
+            }
+            Wish::Unlink(path) => {
+                self.check(at, Request::Unlink(path), |model| model.unlink(path));
+            }
+            Wish::RemoveDirectory(path) => {
+                let gone = Request::RemoveDirectory(path);
+                self.check(at, gone, |model| model.remove_directory(path));
+            }
+            Wish::Rename(from, to) => {
+                let moved = Request::Rename { from, to, how: RenameHow::Replace };
+                self.check(at, moved, |model| model.rename(from, to));
+            }
+            Wish::Close(open) => {
+                let closed = self.sim.close(self.players[at].client, *open);
+                assert!(closed.as_ref().is_err_and(|e| self.excuses(e)) || closed.is_ok());
+            }
+            Wish::SetMode(file, mode) => {
+                let change = Change { mode: Some(*mode), ..Change::default() };
+                let target = Target::File(*file);
+                let open = |handle: &Handle| handle.opened.file.ino == file.ino;
+                if !self.players[at].open.iter().any(open) {
+                    // Closed meanwhile, by another thread.
+                    return;
+                }
+                if self.check(at, Request::Change { target, change }, |_| true) {
+                    about.iter().for_each(|file| file.borrow_mut().mode = *mode);
+                }
+            }
+        }
+    }
+
+    fn ask_open(&mut self, at: usize, path: &[u8], access: u8, create: bool) {
+        let how = OpenHow { access, create, mode: 0o644, ..OpenHow::default() };
+        let must = match self.model.0.get(path) {
+            Some(Node::File(_)) => true,
+            Some(Node::Directory) => access == READ && !create,
+            None => create && self.model.has_parent(path),
+        };
+        let got = self.sim.open(self.players[at].client, path, how);
+        self.tell(|| format!("{at}: {how:?} {path:?}: {got:?}"));
+        match got {
+            Ok(opened) if matches!(self.model.0.get(path), Some(Node::Directory)) && must => {
+                self.wish(at, Wish::Close(opened), None);
+            }
+            Ok(opened) if must => {
+                let size = |file: &File| file.borrow().size;
+                let seen = self.sim.glance(path).and_then(Result::ok);
+                if let Some(Node::File(file)) = self.model.0.get(path)
+                    && seen.is_some_and(|seen| seen.size == 0 && size(file) > 0)
+                {
+                    self.contest(path);
+                }
+                self.opened(at, path, opened, access == BOTH);
+            }
+            Err(error) if !must || self.excuses(&error) => {}
+            got => panic!("{path:?}: {got:?}, {must}"),
+        }
+    }
+
+    // Open files.
 
     fn open(&mut self, at: usize) {
-        let (path, client) = (self.path(), self.clients[at].0);
-        if self.clients[at].1.len() >= OPEN_MAX {
+        if self.players[at].open.len() >= OPEN_MAX {
             return self.close(at);
         }
-        let file = self.model.open(&path);
-        let how = OpenHow { access: BOTH, create: true, mode: 0o644, ..OpenHow::default() };
-        match (self.sim.open(client, &path, how), file) {
-            (Ok(opened), Some(file)) => self.clients[at].1.push(Handle { opened, file }),
-            (Err(_), None) => {}
-            (got, must) => panic!("{path:?}: {got:?}, {}", must.is_some()),
-        }
+        let path = self.file_path();
+        let wish = match self.chance(4) {
+            0 => Wish::Open(path, READ),
+            1 => Wish::Open(path, BOTH),
+            _ => Wish::Create(path),
+        };
+        self.wish(at, wish, None);
     }
 
     /// Something that a client has open.
-    fn handle(&self, at: usize) -> Option<(usize, Opened, File)> {
-        let (client, open) = &self.clients[at];
+    fn handle(&self, at: usize) -> Option<(usize, FileRef, File, bool)> {
+        let Player { client, open, .. } = &self.players[at];
         let which = self.chance(open.len().max(1) as u64) as usize;
-        open.get(which).map(|handle| (*client, handle.opened, handle.file.clone()))
+        let handle = open.get(which)?;
+        Some((*client, handle.opened.file, handle.file.clone(), handle.writes))
     }
 
     fn page(&self) -> u64 {
@@ -277,82 +393,142 @@ impl Schedule {
     }
 
     fn write(&mut self, at: usize) {
-        let Some((client, opened, file)) = self.handle(at) else { return };
+        let Some((client, opened, file, true)) = self.handle(at) else { return };
         let (page, piece) = (self.page(), self.sim.world.draw().to_le_bytes());
         let piece: [u8; PIECE] = std::array::from_fn(|at| piece[at % 8]);
         let offset = page * PAGE_BYTES as u64;
-        self.sim.write(client, opened.file, offset, &piece).expect("there is room");
+        if let Err(error) = self.sim.write(client, opened, offset, &piece) {
+            assert!(self.excuses(&error), "{error:?}");
+            return;
+        }
         let mut content = file.borrow_mut();
         content.size = content.size.max(offset + PIECE as u64);
         content.pieces.insert(page, piece);
     }
 
     fn read(&mut self, at: usize) {
-        let Some((client, opened, file)) = self.handle(at) else { return };
+        let Some((client, opened, file, _)) = self.handle(at) else { return };
         let page = self.page();
-        let got = self.sim.read(client, opened.file, page * PAGE_BYTES as u64, PIECE);
+        let got = match self.sim.read(client, opened, page * PAGE_BYTES as u64, PIECE) {
+            Ok(got) => got,
+            Err(error) => return assert!(self.excuses(&error), "{error:?}"),
+        };
         let content = file.borrow();
         let left = content.size.saturating_sub(page * PAGE_BYTES as u64) as usize;
         let must = content.pieces.get(&page).copied().unwrap_or_default();
-        assert_eq!(got.expect("it can be read"), must[..left.min(PIECE)], "page {page}");
+        assert_eq!(got, must[..left.min(PIECE)], "page {page}");
     }
 
     fn truncate(&mut self, at: usize) {
-        let Some((client, opened, file)) = self.handle(at) else { return };
+        let Some((_, opened, file, true)) = self.handle(at) else { return };
         let size = if self.chance(2) == 0 { 0 } else { self.page() * PAGE_BYTES as u64 };
-        let target = Target::File(opened.file);
-        self.check(client, Request::Truncate { target, size }, true);
-        file.borrow_mut().cut(size);
+        let target = Target::File(opened);
+        if self.check(at, Request::Truncate { target, size }, |_| true) {
+            file.borrow_mut().cut(size);
+        }
+    }
+
+    fn set_mode(&mut self, at: usize) {
+        let Some((client, file, content, _)) = self.handle(at) else { return };
+        let mode = 0o600 | self.chance(0o200) as u32;
+        match self.sim.rouse(client, file) {
+            Ok(file) => self.wish(at, Wish::SetMode(file, mode), Some(content)),
+            Err(error) => assert!(self.excuses(&error), "{error:?}"),
+        }
     }
 
     fn close(&mut self, at: usize) {
-        let (client, open) = &mut self.clients[at];
-        let Some(handle) = open.pop() else { return };
-        self.sim.close(*client, handle.opened).expect("it was open");
+        let Some(handle) = self.players[at].open.pop() else { return };
+        if !self.sim.recall(self.players[at].client, &handle.opened) {
+            self.wish(at, Wish::Close(handle.opened), None);
+        }
     }
 
-    fn list(&mut self, client: usize) {
-        let directory = [&b""[..], b"d"][self.chance(2) as usize];
-        let got = self.sim.ask(client, Request::List { path: directory, after: b"" });
+    // Names.
+
+    fn list(&mut self, at: usize) {
+        let directory = [&b""[..], b"d", b"d/e"][self.chance(3) as usize];
         let is =
             directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
-        match got {
+        if let Some(names) = self.sim.names(directory) {
+            self.tell(|| format!("{directory:?}: {names:?}"));
+            assert!(is, "{directory:?}");
+            return assert_eq!(names, self.model.names(directory));
+        }
+        let asked = Request::List { path: directory, after: b"" };
+        match self.sim.ask(self.players[at].client, asked) {
             Ok(Reply::Names { names, .. }) if is => {
                 let names: Vec<Vec<u8>> = names.into_iter().map(|name| name.name).collect();
                 assert_eq!(names, self.model.names(directory));
             }
-            Err(_) if !is => {}
+            Err(error) if !is || self.excuses(&error) => {}
             other => panic!("{directory:?}: {other:?}"),
         }
     }
 
-    fn stat(&mut self, client: usize) {
-        let path = self.path();
-        let got = self.sim.ask(client, Request::Stat(Target::Path(&path)));
+    fn stat(&mut self, at: usize) {
+        let path = self.any_path();
+        let asked = Request::Stat(Target::Path(&path));
+        let got = match self.sim.glance(&path) {
+            Some(Ok(seen)) => Ok((seen.kind, seen.size, seen.mode)),
+            Some(Err(kind)) => Err(Error::new(kind, "as it was read")),
+            None => match self.sim.ask(self.players[at].client, asked) {
+                Ok(Reply::Attributes(seen)) => Ok((seen.kind, seen.size, seen.mode)),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error),
+            },
+        };
         match (got, self.model.0.get(&path)) {
-            (Ok(Reply::Attributes(found)), Some(Node::File(file))) => {
-                assert_eq!(found.size, file.borrow().size, "{path:?}");
+            (Ok((Kind::File, size, mode)), Some(Node::File(file))) => {
+                let content = file.borrow();
+                assert_eq!((size, mode), (content.size, content.mode), "{path:?}");
             }
-            (Ok(Reply::Attributes(_)), Some(Node::Directory)) | (Err(_), None) => {}
+            (Ok((Kind::Directory, ..)), Some(Node::Directory)) | (Err(_), None) => {}
+            (Err(error), Some(_)) if self.excuses(&error) => {}
             (got, must) => panic!("{path:?}: {got:?}, {}", must.is_some()),
         }
     }
 
-    /// A client dies, and another comes.
+    /// A client dies, with all that it was in the middle of, and another comes.
     fn replace(&mut self, at: usize) {
-        self.sim.end(self.clients[at].0);
-        self.clients[at] = (self.sim.connect(), Vec::new());
+        self.sim.end(self.players[at].client);
+        let client = self.sim.connect();
+        self.players[at] = Player { client, open: vec![], stopped: vec![] };
     }
 
     /// The permanent store has what it must have, and nothing else.
     fn compare(&self) {
-        let there = self.sim.dir.tree();
+        let mut there = self.sim.dir.tree();
+        for (path, file) in &self.theirs {
+            // A directory of ours that is empty is not brought over a file of theirs.
+            let empty = matches!(self.model.0.get(path), Some(Node::Directory));
+            let named = |other: &Vec<u8>| {
+                (empty && other == path) || other.starts_with(&[path, &b".theirs-"[..]].concat())
+            };
+            let is = |body: &Body| matches!(body, Body::File(b) if *b == file.borrow().bytes());
+            let kept = there.iter().find(|(other, seen)| named(other) && is(&seen.body));
+            let kept = kept.map(|(path, _)| path.clone());
+            let names: Vec<_> = there.keys().map(|path| String::from_utf8_lossy(path)).collect();
+            let kept = kept.unwrap_or_else(|| panic!("{path:?} is not kept: {names:?}"));
+            if let Some(seen) = there.remove(&kept)
+                && kept == *path
+            {
+                there.insert(kept, Seen { body: Body::Directory, ..seen });
+            }
+        }
+        if self.sim.faults.were() {
+            // Another file may have got its name while nobody could know that it was there.
+            let first = Body::File(begun_with().bytes());
+            let kept = |path: &[u8]| path.starts_with(b"a.theirs-");
+            there.retain(|path, seen| !(kept(path) && seen.body == first));
+        }
         let names: Vec<_> = there.keys().collect();
         assert_eq!(names, self.model.0.keys().collect::<Vec<_>>());
         for ((path, seen), node) in there.iter().zip(self.model.0.values()) {
             match (&seen.body, node) {
                 (Body::File(bytes), Node::File(file)) => {
                     assert!(*bytes == file.borrow().bytes(), "{path:?} differs");
+                    assert_eq!(seen.found.attributes.mode, file.borrow().mode, "{path:?}");
                 }
                 (Body::Directory, Node::Directory) => {}
                 (other, _) => panic!("{path:?}: {other:?}"),

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::schedule::Schedule;
+use super::schedule::{Schedule, Weather};
 use crate::world::World;
 
 fn number(variable: &str) -> Option<u64> {
@@ -16,10 +16,10 @@ fn seeds(usual: u64) -> Vec<u64> {
 
 /// Runs schedules; one that fails is named, so that it can be run again. Gives how many servers
 /// were killed.
-fn run(seeds: &[u64], steps: usize, kills: bool) -> u64 {
+fn run(seeds: &[u64], steps: usize, weather: Weather) -> u64 {
     let mut killed = 0;
     for seed in seeds {
-        let ran = catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, kills).run(steps)));
+        let ran = catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, weather).run(steps)));
         match ran {
             Ok(sim) => killed += sim.killed,
             Err(why) => {
@@ -33,20 +33,37 @@ fn run(seeds: &[u64], steps: usize, kills: bool) -> u64 {
 
 #[test]
 fn clients_get_what_they_must_and_so_does_the_permanent_store() {
-    assert_eq!(run(&seeds(100), 200, false), 0);
+    assert_eq!(run(&seeds(50), 200, Weather::default()), 0);
 }
 
 #[test]
 fn what_was_answered_is_there_wherever_servers_and_clients_are_killed() {
-    let seeds = seeds(200);
-    let killed = run(&seeds, 200, true);
+    let seeds = seeds(100);
+    let killed = run(&seeds, 200, Weather { kills: true, ..Weather::default() });
     assert!(killed > seeds.len() as u64, "{killed} servers killed in {} schedules", seeds.len());
+}
+
+#[test]
+fn what_was_committed_without_waiting_is_there_too() {
+    run(&seeds(100), 300, Weather { defers: true, ..Weather::default() });
+    run(&seeds(100), 300, Weather { defers: true, kills: true, ..Weather::default() });
+}
+
+#[test]
+fn nothing_is_lost_while_the_permanent_store_fails() {
+    run(&seeds(100), 300, Weather { faults: true, ..Weather::default() });
+}
+
+#[test]
+fn nothing_is_lost_whatever_fails_and_dies() {
+    run(&seeds(100), 300, Weather { defers: true, kills: true, faults: true });
 }
 
 #[test]
 fn one_seed_is_one_run() {
     let run = || {
-        let sim = Schedule::new(7, 3, true).run(300);
+        let weather = Weather { kills: true, defers: true, faults: true };
+        let sim = Schedule::new(7, 3, weather).run(300);
         (sim.killed, sim.world.now(), sim.dir.tree(), sim.kept.log.transactions())
     };
     assert!(run() == run());

@@ -68,6 +68,7 @@ type Observer = dyn Fn(&Call<'_>) -> Result<()> + Send + Sync;
 pub struct Scripted {
     shared: Arc<Shared>,
     observer: Option<Arc<Observer>>,
+    answered: Option<Arc<Observer>>,
 }
 
 struct Shared {
@@ -80,7 +81,8 @@ impl Scripted {
     /// asked once for each operation, and its steps are the ticks of the file system's clock.
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let store = Mutex::new(Store::new(clock()));
-        Scripted { shared: Arc::new(Shared { clock: Box::new(clock), store }), observer: None }
+        let shared = Arc::new(Shared { clock: Box::new(clock), store });
+        Scripted { shared, observer: None, answered: None }
     }
 
     /// A handle of the same store that asks `observer` before each operation. If that fails, so
@@ -91,7 +93,23 @@ impl Scripted {
         &self,
         observer: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Scripted { shared: self.shared.clone(), observer: Some(Arc::new(observer)) }
+        let observer: Option<Arc<Observer>> = Some(Arc::new(observer));
+        Scripted { shared: self.shared.clone(), observer, answered: None }
+    }
+
+    /// The same handle, but `observer` is asked after each operation that was done, too: if it
+    /// fails, the operation was done all the same, and its answer is lost.
+    #[must_use]
+    pub fn and_after(
+        self,
+        observer: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Scripted { answered: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Gives an answer, unless it is to be lost.
+    fn answer<T>(&self, call: &Call<'_>, done: T) -> Result<T> {
+        self.answered.as_ref().map_or(Ok(()), |observer| observer(call)).map(|()| done)
     }
 
     /// Asks the observer.
@@ -123,7 +141,8 @@ impl Scripted {
         act: impl FnOnce(&mut Store) -> rustix::io::Result<T>,
     ) -> Result<T> {
         self.observe(&call)?;
-        self.step(&call, act)
+        let done = self.step(&call, act)?;
+        self.answer(&call, done)
     }
 
     /// Does an operation on what is at a path.
@@ -146,14 +165,18 @@ impl Scripted {
         path: &[u8],
         same: impl Fn(Fingerprint) -> bool,
     ) -> Result<Box<dyn Update>> {
-        let inode = self.at(operation, path, |store, inode| {
+        let call = Call::new(operation, path);
+        self.observe(&call)?;
+        let inode = self.step(&call, |store| {
+            let inode = store.find(path)?;
             if store.node(inode).pages().is_none() || !same(store.fingerprint(inode)) {
                 return Err(Errno::BUSY);
             }
             store.hold(inode);
             Ok(inode)
         })?;
-        Ok(Box::new(update::ScriptedUpdate::new(Handle::new(self, inode, path.to_vec()))))
+        let update = update::ScriptedUpdate::new(Handle::new(self, inode, path.to_vec()));
+        self.answer(&call, Box::new(update))
     }
 }
 
@@ -197,8 +220,9 @@ impl Backing for Scripted {
         self.observe(&call)?;
         let key = (instance, ino);
         let (inode, resumed_bytes) = self.step(&call, |store| Ok(store.stage(key)))?;
-        let handle = Handle::new(self, inode, path);
-        Ok(Box::new(staged::ScriptedStaged::new(handle, key, resumed_bytes)))
+        let handle = Handle::new(self, inode, path.clone());
+        let staged = staged::ScriptedStaged::new(handle, key, resumed_bytes);
+        self.answer(&call, Box::new(staged))
     }
 
     fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
@@ -315,7 +339,7 @@ impl Backing for Scripted {
     }
 
     fn sync(&self) -> Result<()> {
-        self.observe(&Call::new(Operation::Sync, b""))
+        self.act(Call::new(Operation::Sync, b""), |_| Ok(()))
     }
 
     fn space(&self) -> Result<Space> {

@@ -31,7 +31,8 @@ impl Handle {
     ) -> Result<T> {
         let call = Call::new(operation, &self.path).of_bytes(bytes);
         self.scripted.observe(&call)?;
-        self.scripted.step(&call, act)
+        let done = self.scripted.step(&call, act)?;
+        self.scripted.answer(&call, done)
     }
 
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -112,7 +112,7 @@ impl Staged for ScriptedStaged {
             announce(&ready.found)?;
             let taken = scripted.step(&call, |store| self.take(store, path, ready.present))?;
             if let Some(fingerprint) = taken {
-                return Ok(Published { fingerprint, conflict });
+                return scripted.answer(&call, Published { fingerprint, conflict });
             }
         }
         Err(refused(&call, Errno::BUSY))

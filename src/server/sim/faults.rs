@@ -1,0 +1,107 @@
+//! What goes wrong in the permanent store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::scripted::{Call, Operation};
+
+use super::world::Virtual;
+use crate::world::{Tick, World};
+
+/// A way to go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is away: everything fails.
+    Away,
+    /// It is full.
+    Full,
+    /// One call in four fails.
+    Shaky,
+    /// One call in four is done, and its answer is lost.
+    Lossy,
+}
+
+/// All of them, of which one happens.
+pub const FAULTS: [Fault; 4] = [Fault::Away, Fault::Full, Fault::Shaky, Fault::Lossy];
+
+/// What happens now.
+pub struct Faults {
+    world: Arc<Virtual>,
+    now: Mutex<Option<(Fault, Tick)>>,
+    /// Calls that failed so far.
+    injected: AtomicU64,
+    /// Calls are printed.
+    traced: bool,
+}
+
+impl Faults {
+    pub fn new(world: Arc<Virtual>) -> Self {
+        let traced = std::env::var_os("TERRAL_TRACE").is_some();
+        Faults { world, now: Mutex::default(), injected: AtomicU64::new(0), traced }
+    }
+
+    /// From now on, and so long.
+    pub fn begin(&self, fault: Fault, time: Duration) {
+        let until = self.world.now() + time;
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some((fault, until));
+    }
+
+    pub fn heal(&self) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether anything has gone wrong so far.
+    pub fn were(&self) -> bool {
+        self.injected.load(Ordering::SeqCst) > 0
+    }
+
+    fn now(&self) -> Option<Fault> {
+        let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.filter(|(_, until)| self.world.now() < *until).map(|(fault, _)| fault)
+    }
+
+    fn fail(&self, kind: ErrorKind, call: &Call<'_>) -> Result<()> {
+        self.injected.fetch_add(1, Ordering::SeqCst);
+        let path = String::from_utf8_lossy(call.path);
+        self.tell(call, "fails");
+        Err(Error::new(kind, format!("{:?} of {path} in a store that fails", call.operation)))
+    }
+
+    fn tell(&self, call: &Call<'_>, what: &str) {
+        if self.traced {
+            let path = String::from_utf8_lossy(call.path);
+            let to = call.to.map(String::from_utf8_lossy);
+            eprintln!("there: {:?} {path} {to:?} {what}", call.operation);
+        }
+    }
+
+    /// Before a call.
+    pub fn before(&self, call: &Call<'_>) -> Result<()> {
+        let adds = matches!(
+            call.operation,
+            Operation::Write
+                | Operation::Stage
+                | Operation::MakeDirectory
+                | Operation::MakeLink
+                | Operation::Link
+                | Operation::SetXattr
+        );
+        self.tell(call, "");
+        match self.now() {
+            Some(Fault::Away) => self.fail(ErrorKind::Backing, call),
+            Some(Fault::Full) if adds => self.fail(ErrorKind::NoSpace, call),
+            Some(Fault::Shaky) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a call that was done.
+    pub fn after(&self, call: &Call<'_>) -> Result<()> {
+        match self.now() {
+            Some(Fault::Lossy) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
+            _ => Ok(()),
+        }
+    }
+}

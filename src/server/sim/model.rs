@@ -1,0 +1,136 @@
+//! A model of what must be there: names, sizes, modes and bytes, as everybody must see them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use terral_format::geometry::PAGE_BYTES;
+
+/// Bytes that are written at a time, at the start of a page.
+pub const PIECE: usize = 16;
+
+/// What a file must be: its size, and pieces by the page that they begin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    pub size: u64,
+    pub mode: u32,
+    pub pieces: BTreeMap<u64, [u8; PIECE]>,
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Content { size: 0, mode: 0o644, pieces: BTreeMap::new() }
+    }
+}
+
+impl Content {
+    pub fn cut(&mut self, size: u64) {
+        self.size = size;
+        self.pieces.retain(|page, _| page * (PAGE_BYTES as u64) < size);
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.size as usize];
+        for (page, piece) in &self.pieces {
+            let at = *page as usize * PAGE_BYTES;
+            bytes[at..at + PIECE].copy_from_slice(piece);
+        }
+        bytes
+    }
+}
+
+pub type File = Rc<RefCell<Content>>;
+
+#[derive(Clone)]
+pub enum Node {
+    Directory,
+    File(File),
+}
+
+/// What must be there, by path.
+#[derive(Clone, Default)]
+pub struct Model(pub BTreeMap<Vec<u8>, Node>);
+
+impl Model {
+    /// Whether what would hold `path` is a directory.
+    pub fn has_parent(&self, path: &[u8]) -> bool {
+        let Some(end) = path.iter().rposition(|byte| *byte == b'/') else { return true };
+        matches!(self.0.get(&path[..end]), Some(Node::Directory)) && self.has_parent(&path[..end])
+    }
+
+    pub fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let start = [path, b"/"].concat();
+        self.0.keys().filter(|other| other.starts_with(&start)).cloned().collect()
+    }
+
+    pub fn names(&self, directory: &[u8]) -> Vec<Vec<u8>> {
+        let start = if directory.is_empty() { vec![] } else { [directory, b"/"].concat() };
+        let inside = self.0.keys().filter_map(|path| path.strip_prefix(&start[..]));
+        inside.filter(|rest| !rest.contains(&b'/')).map(<[u8]>::to_vec).collect()
+    }
+
+    pub fn make_directory(&mut self, path: &[u8]) -> bool {
+        let may = self.has_parent(path) && !self.0.contains_key(path);
+        if may {
+            self.0.insert(path.into(), Node::Directory);
+        }
+        may
+    }
+
+    pub fn remove_directory(&mut self, path: &[u8]) -> bool {
+        let is = matches!(self.0.get(path), Some(Node::Directory)) && self.below(path).is_empty();
+        if is {
+            self.0.remove(path);
+        }
+        is
+    }
+
+    pub fn unlink(&mut self, path: &[u8]) -> bool {
+        let is = matches!(self.0.get(path), Some(Node::File(_)));
+        if is {
+            self.0.remove(path);
+        }
+        is
+    }
+
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> bool {
+        let Some(node) = self.0.get(from).cloned() else { return false };
+        let within = to.strip_prefix(from).is_some_and(|rest| rest.starts_with(b"/"));
+        if !self.has_parent(to) || within {
+            return false;
+        }
+        if from == to {
+            return true;
+        }
+        let fits = match (&node, self.0.get(to)) {
+            (_, None) | (Node::File(_), Some(Node::File(_))) => true,
+            (Node::Directory, Some(Node::Directory)) => self.below(to).is_empty(),
+            _ => false,
+        };
+        if !fits {
+            return false;
+        }
+        for path in self.below(from) {
+            let moved = [to, &path[from.len()..]].concat();
+            let inner = self.0.remove(&path);
+            self.0.extend(inner.map(|inner| (moved, inner)));
+        }
+        self.0.remove(from);
+        self.0.insert(to.into(), node);
+        true
+    }
+
+    /// The file that an open for writing gives, made if there is none.
+    pub fn open(&mut self, path: &[u8]) -> Option<File> {
+        match self.0.get(path) {
+            Some(Node::File(file)) => Some(file.clone()),
+            Some(Node::Directory) => None,
+            None if self.has_parent(path) => {
+                let file = File::default();
+                self.0.insert(path.into(), Node::File(file.clone()));
+                Some(file)
+            }
+            None => None,
+        }
+    }
+}
