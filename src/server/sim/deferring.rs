@@ -302,35 +302,8 @@ impl Sim {
                 let gone = Deferred::RemoveDirectory { parent, name, ino, time_ns };
                 (self.encode(begun.client, gone)?, Next::Goes(inode))
             }
-            Wish::Rename(..) => {
-                let [to, from] = &begun.places[..] else { return None };
-                let (inode, there) = (self.look_again(from), self.look_again(to));
-                let (ino, over) = self.movable(&inode, &there, from.0.ino == to.0.ino)?;
-                (!deferred.is_claimed(goes(to))).then_some(())?;
-                let (parent, name) = (from.0.ino, &from.1[..]);
-                let (to_parent, to_name) = (to.0.ino, &to.1[..]);
-                let moved =
-                    Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns };
-                (self.encode(begun.client, moved)?, Next::Shadow)
-            }
-            Wish::Open(_, how) => {
-                let (file, access, ino) = (begun.file.as_ref()?, *how, begun.file?.ino);
-                let closing = self.memory.closing().load(Ordering::SeqCst) == ino.0;
-                (!closing).then_some(())?;
-                let found = self.openable(begun.places.first()?, access)?;
-                (file_of(&found) == file_of(file)).then_some(())?;
-                let number = begun.number?;
-                let (description, nonce) = (DescriptionSlot(number as u32), (number >> 32) as u32);
-                let file = file_of(file);
-                let words = self.memory.description(description);
-                let values = [ino.0, file.slot.0.into(), access.into(), 0, nonce.into()];
-                for (word, value) in [1, 2, 3, 4, 0].into_iter().zip(values) {
-                    words[word].store(value, Ordering::SeqCst);
-                }
-                begun.opened = Some(Opened::new(Spare { file, description, nonce }, None));
-                let open = Deferred::Open { ino, description, nonce, access };
-                (self.encode(begun.client, open)?, Next::Commit)
-            }
+            Wish::Rename(..) => self.decide_rename(begun, time_ns)?,
+            Wish::Open(_, how) => self.decide_open(begun, *how)?,
             Wish::Close(open) => {
                 let (description, nonce) = (open.description, open.nonce);
                 let closed = Deferred::Close { description, nonce };
@@ -342,6 +315,37 @@ impl Sim {
                 (self.encode(begun.client, changed)?, Next::Commit)
             }
         })
+    }
+
+    fn decide_rename(&self, begun: &Begun, time_ns: u64) -> Option<(Vec<u8>, Next)> {
+        let [to, from] = &begun.places[..] else { return None };
+        let (inode, there) = (self.look_again(from), self.look_again(to));
+        let (ino, over) = self.movable(&inode, &there, from.0.ino == to.0.ino)?;
+        let goes = Key::removal(index_of(to.0.ino));
+        (!self.memory.deferred().is_claimed(goes)).then_some(())?;
+        let (parent, name) = (from.0.ino, &from.1[..]);
+        let (to_parent, to_name) = (to.0.ino, &to.1[..]);
+        let moved = Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns };
+        Some((self.encode(begun.client, moved)?, Next::Shadow))
+    }
+
+    fn decide_open(&self, begun: &mut Begun, how: u8) -> Option<(Vec<u8>, Next)> {
+        let (file, access, ino) = (begun.file.as_ref()?, how, begun.file?.ino);
+        let closing = self.memory.closing().load(Ordering::SeqCst) == ino.0;
+        (!closing).then_some(())?;
+        let found = self.openable(begun.places.first()?, access)?;
+        (file_of(&found) == file_of(file)).then_some(())?;
+        let number = begun.number?;
+        let (description, nonce) = (DescriptionSlot(number as u32), (number >> 32) as u32);
+        let file = file_of(file);
+        let words = self.memory.description(description);
+        let values = [ino.0, file.slot.0.into(), access.into(), 0, nonce.into()];
+        for (word, value) in [1, 2, 3, 4, 0].into_iter().zip(values) {
+            words[word].store(value, Ordering::SeqCst);
+        }
+        begun.opened = Some(Opened::new(Spare { file, description, nonce }, None));
+        let open = Deferred::Open { ino, description, nonce, access };
+        Some((self.encode(begun.client, open)?, Next::Commit))
     }
 
     fn encode(&self, client: usize, change: Deferred<'_>) -> Option<Vec<u8>> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::scripted::{Call, Operation};
 
+use super::model::BEGUN_WITH;
 use super::world::Virtual;
 use crate::world::{Tick, World};
 
@@ -32,6 +33,8 @@ pub struct Faults {
     now: Mutex<Option<(Fault, Tick)>>,
     /// Calls that failed so far.
     injected: AtomicU64,
+    /// Looks at a file that was there before anybody came that failed.
+    unseen: AtomicU64,
     /// Calls are printed.
     traced: bool,
 }
@@ -39,7 +42,13 @@ pub struct Faults {
 impl Faults {
     pub fn new(world: Arc<Virtual>) -> Self {
         let traced = std::env::var_os("TERRAL_TRACE").is_some();
-        Faults { world, now: Mutex::default(), injected: AtomicU64::new(0), traced }
+        Faults {
+            world,
+            now: Mutex::default(),
+            injected: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
+            traced,
+        }
     }
 
     /// From now on, and so long.
@@ -57,6 +66,11 @@ impl Faults {
         self.injected.load(Ordering::SeqCst) > 0
     }
 
+    /// How often nobody could see whether the file was there that was before anybody came.
+    pub fn unseen(&self) -> u64 {
+        self.unseen.load(Ordering::SeqCst)
+    }
+
     fn now(&self) -> Option<Fault> {
         let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.filter(|(_, until)| self.world.now() < *until).map(|(fault, _)| fault)
@@ -66,6 +80,9 @@ impl Faults {
         self.injected.fetch_add(1, Ordering::SeqCst);
         let path = String::from_utf8_lossy(call.path);
         self.tell(call, "fails");
+        if call.operation == Operation::Stat && call.path == BEGUN_WITH {
+            self.unseen.fetch_add(1, Ordering::SeqCst);
+        }
         Err(Error::new(kind, format!("{:?} of {path} in a store that fails", call.operation)))
     }
 

@@ -9,6 +9,9 @@ use terral_format::geometry::PAGE_BYTES;
 /// Bytes that are written at a time, at the start of a page.
 pub const PIECE: usize = 16;
 
+/// A file that is there before anybody comes.
+pub const BEGUN_WITH: &[u8] = b"a";
+
 /// What a file must be: its size, and pieces by the page that they begin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
