@@ -97,6 +97,9 @@ impl Arena for PrivateArena {
 /// had died there.
 pub type AtAppend = Arc<dyn Fn() + Send + Sync>;
 
+/// Which records are lost on their way into a log.
+pub type Forgets = fn(&Record) -> bool;
+
 /// A log. Clones share it.
 #[derive(Clone, Default)]
 pub struct PrivateLog {
@@ -105,6 +108,8 @@ pub struct PrivateLog {
     at_append: Option<AtAppend>,
     /// It says that it has so many times the bytes that it has.
     weight: u64,
+    rewritten: Arc<AtomicU64>,
+    forgets: Option<Forgets>,
 }
 
 impl PrivateLog {
@@ -113,6 +118,17 @@ impl PrivateLog {
     /// earlier.
     pub fn new(at_append: AtAppend, weight: u64) -> Self {
         PrivateLog { at_append: Some(at_append), weight, ..PrivateLog::default() }
+    }
+
+    /// The same, but some records are never written: as with a server that forgets to.
+    #[must_use]
+    pub fn forgetting(self, forgets: Option<Forgets>) -> Self {
+        PrivateLog { forgets, ..self }
+    }
+
+    /// How often it was rewritten.
+    pub fn rewritten(&self) -> u64 {
+        self.rewritten.load(Ordering::SeqCst)
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Vec<Record>>> {
@@ -133,7 +149,8 @@ impl Journal for PrivateLog {
     fn append(&mut self, records: &[Record]) -> Result<()> {
         let bytes = frame::encode(&records)?.len() as u64;
         self.moment();
-        self.held().push(records.to_vec());
+        let forgotten = |record: &&Record| self.forgets.is_some_and(|forgets| forgets(record));
+        self.held().push(records.iter().filter(|record| !forgotten(record)).cloned().collect());
         self.bytes.fetch_add(bytes, Ordering::SeqCst);
         self.moment();
         Ok(())
@@ -152,6 +169,7 @@ impl Journal for PrivateLog {
         let bytes = frame::encode(&records)?.len() as u64;
         self.moment();
         *self.held() = vec![records];
+        self.rewritten.fetch_add(1, Ordering::SeqCst);
         self.bytes.store(bytes, Ordering::SeqCst);
         self.moment();
         Ok(())

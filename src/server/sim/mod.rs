@@ -34,6 +34,7 @@ use crate::world::World;
 mod client;
 mod deferring;
 mod faults;
+mod flaws;
 mod machine;
 mod model;
 mod names;
@@ -44,6 +45,7 @@ mod world;
 
 use client::Client;
 use faults::Faults;
+use flaws::Flaw;
 use machine::Pretend;
 use world::Virtual;
 
@@ -52,8 +54,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How often the server is looked after; see [`crate::watcher`].
 const TEND: Duration = Duration::from_millis(500);
 
-/// Logs are rewritten after 16 KiB more.
-const LOG_WEIGHT: u64 = 256;
+/// Logs are rewritten after 128 bytes more, and a half.
+const LOG_WEIGHT: u64 = 32768;
 
 /// How the server ended: it unwinds with this.
 struct Killed;
@@ -99,18 +101,26 @@ pub struct Sim {
     clients: Vec<Client>,
     /// Servers that were killed.
     pub killed: u64,
+    /// How often somebody waited for memory.
+    pub parked: u64,
     tended: Duration,
 }
 
 impl Sim {
     /// A server that has just started, with one segment of memory.
     pub fn new(seed: u64) -> Self {
+        Sim::with_flaw(seed, None)
+    }
+
+    /// The same, but the server has this flaw.
+    pub fn with_flaw(seed: u64, flaw: Option<Flaw>) -> Self {
         let geometry =
             Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes: 4096 };
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
         let (clock, at_append) = (world.clone(), moments.clone());
-        let mut log = PrivateLog::new(Arc::new(move || at_append.pass()), LOG_WEIGHT);
+        let mut log = PrivateLog::new(Arc::new(move || at_append.pass()), LOG_WEIGHT)
+            .forgetting(flaw.map(Flaw::forgets));
         let began = Began {
             instance: InstanceId(u128::from(seed)),
             boot: "boot".into(),
@@ -139,6 +149,7 @@ impl Sim {
             server: None,
             clients: Vec::new(),
             killed: 0,
+            parked: 0,
             tended: Duration::ZERO,
         };
         sim.start();
@@ -194,7 +205,7 @@ impl Sim {
         while self.server.is_none() {
             let parts = self.parts();
             let log = self.kept.log.transactions();
-            let first = log.len() < 2;
+            let first = log.len() < 2 && self.kept.log.rewritten() == 0;
             let headers = self.kept.regions[1].clone();
             // What the dead one left of the names may be half done: they follow from the log.
             let names = parts.ram.memory().names_words();
@@ -237,6 +248,7 @@ impl Sim {
                 Some(Outcome::Answer(reply)) => return reply,
                 Some(Outcome::Park) => {
                     assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
+                    self.parked += 1;
                     self.pass(Duration::from_millis(100));
                 }
                 None => {}

@@ -32,6 +32,19 @@ impl Content {
         self.pieces.retain(|page, _| page * (PAGE_BYTES as u64) < size);
     }
 
+    /// Whether a file of this size, with these pages that are not all zeros, has this content.
+    pub fn is(&self, size: u64, filled: &BTreeMap<u64, Vec<u8>>) -> bool {
+        let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let pieces = self.pieces.iter().filter(|(_, piece)| !zeros(*piece));
+        let same = |(page, piece): (&u64, &[u8; PIECE])| {
+            let there = filled.get(page);
+            there.is_some_and(|page| page[..PIECE] == *piece && zeros(&page[PIECE..]))
+        };
+        let count = pieces.clone().count();
+        size == self.size && filled.len() == count && pieces.into_iter().all(same)
+    }
+
+    /// All of it.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size as usize];
         for (page, piece) in &self.pieces {
@@ -121,6 +134,14 @@ impl Model {
         self.0.remove(from);
         self.0.insert(to.into(), node);
         true
+    }
+
+    /// The file that has a name.
+    pub fn file(&self, path: &[u8]) -> Option<File> {
+        match self.0.get(path)? {
+            Node::File(file) => Some(file.clone()),
+            Node::Directory => None,
+        }
     }
 
     /// The file that an open for writing gives, made if there is none.

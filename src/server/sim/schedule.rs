@@ -9,12 +9,12 @@ use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::message::{Change, FileRef, Kind, OpenHow, RenameHow, Reply, Request, Target};
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind};
-use terral_store::backing::scripted::{Body, Seen};
 
 use super::Sim;
 use super::client::Opened;
 use super::deferring::{Begun, Progress, Wish};
 use super::faults::FAULTS;
+use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
 use crate::world::World;
 
@@ -58,6 +58,10 @@ pub struct Weather {
     pub defers: bool,
     /// The permanent store fails.
     pub faults: bool,
+    /// Files are larger than memory.
+    pub cramped: bool,
+    /// What the server does wrong.
+    pub flaw: Option<Flaw>,
 }
 
 /// A run of it.
@@ -77,7 +81,7 @@ pub struct Schedule {
 impl Schedule {
     /// With this many clients.
     pub fn new(seed: u64, clients: usize, weather: Weather) -> Self {
-        let sim = Sim::new(seed);
+        let sim = Sim::with_flaw(seed, weather.flaw);
         let (model, players, theirs) = (Model::default(), vec![], vec![]);
         let (traced, over) = (false, false);
         let mut schedule = Schedule { sim, model, players, weather, traced, theirs, over };
@@ -86,6 +90,9 @@ impl Schedule {
         for _ in 0..clients {
             let client = schedule.sim.connect();
             schedule.players.push(Player { client, open: vec![], stopped: vec![] });
+        }
+        for path in [&b"d"[..], b"d/e", b"c"] {
+            schedule.ask_for(0, &Wish::MakeDirectory(path.into()), None);
         }
         schedule
     }
@@ -141,6 +148,9 @@ impl Schedule {
 
     fn step(&mut self) {
         let at = self.chance(self.players.len() as u64) as usize;
+        if self.weather.cramped && self.chance(2) == 0 {
+            return if self.chance(4) == 0 { self.open(at) } else { self.write(at) };
+        }
         match self.chance(28) {
             0..=3 => self.open(at),
             4..=8 => self.write(at),
@@ -165,8 +175,12 @@ impl Schedule {
         }
     }
 
-    /// Whether this may be, as the permanent store has failed.
+    /// Whether this may be, as the permanent store has failed, or what is to be kept of open files
+    /// does not fit in memory.
     fn excuses(&self, error: &Error) -> bool {
+        if self.weather.cramped && error.kind == ErrorKind::NoSpace {
+            return true;
+        }
         self.sim.faults.were() && matches!(error.kind, ErrorKind::Backing | ErrorKind::NoSpace)
     }
 
@@ -241,7 +255,14 @@ impl Schedule {
     fn go_on(&mut self, at: usize, mut doing: Doing) {
         loop {
             match self.sim.go_on(&mut doing.0) {
-                Progress::Going => {}
+                // What it found is what it opens, whatever becomes of the name.
+                Progress::Going => {
+                    if let (Some(_), Wish::Open(path, _)) = (doing.0.opened, &doing.0.wish)
+                        && doing.1.is_none()
+                    {
+                        doing.1 = self.model.file(path);
+                    }
+                }
                 Progress::Refused => return self.ask_for(at, &doing.0.wish, doing.1),
                 Progress::Over => return self.returned(at, doing),
                 Progress::Happened => self.happened(at, &mut doing),
@@ -277,10 +298,7 @@ impl Schedule {
             Wish::Unlink(path) => model.unlink(path),
             Wish::RemoveDirectory(path) => model.remove_directory(path),
             Wish::Rename(from, to) => model.rename(from, to),
-            Wish::Open(path, _) => {
-                *about = model.open(path);
-                about.is_some()
-            }
+            Wish::Open(..) => about.is_some(),
             Wish::Close(_) => true,
             Wish::SetMode(_, mode) => {
                 about.iter().for_each(|file| file.borrow_mut().mode = *mode);
@@ -331,7 +349,7 @@ impl Schedule {
             Wish::SetMode(file, mode) => {
                 let change = Change { mode: Some(*mode), ..Change::default() };
                 let target = Target::File(*file);
-                let open = |handle: &Handle| handle.opened.file.ino == file.ino;
+                let open = |handle: &Handle| handle.opened.file == *file;
                 if !self.players[at].open.iter().any(open) {
                     // Closed meanwhile, by another thread.
                     return;
@@ -397,7 +415,12 @@ impl Schedule {
     }
 
     fn page(&self) -> u64 {
-        let chunk = self.chance(3) * (CHUNK_BYTES / PAGE_BYTES as u64);
+        let pages = CHUNK_BYTES / PAGE_BYTES as u64;
+        if self.weather.cramped && self.chance(4) != 0 {
+            // At the end of a chunk, which is whole then.
+            return (1 + self.chance(12)) * pages - 1 - self.chance(8);
+        }
+        let chunk = self.chance(3) * pages;
         if self.chance(2) == 0 { self.chance(6) } else { chunk + self.chance(8) * 60 }
     }
 
@@ -510,41 +533,41 @@ impl Schedule {
         if self.over && self.model.0.is_empty() {
             return;
         }
-        let mut there = self.sim.dir.tree();
+        let (mut files, mut directories) = (self.sim.dir.files(), self.sim.dir.directories());
         for (path, file) in &self.theirs {
             // A directory of ours that is empty is not brought over a file of theirs.
             let empty = matches!(self.model.0.get(path), Some(Node::Directory));
             let named = |other: &Vec<u8>| {
                 (empty && other == path) || other.starts_with(&[path, &b".theirs-"[..]].concat())
             };
-            let is = |body: &Body| matches!(body, Body::File(b) if *b == file.borrow().bytes());
-            let kept = there.iter().find(|(other, seen)| named(other) && is(&seen.body));
+            let kept = files.iter().find(|(other, (found, filled))| {
+                named(other) && file.borrow().is(found.attributes.size, filled)
+            });
             let kept = kept.map(|(path, _)| path.clone());
-            let names: Vec<_> = there.keys().map(|path| String::from_utf8_lossy(path)).collect();
-            let kept = kept.unwrap_or_else(|| panic!("{path:?} is not kept: {names:?}"));
-            if let Some(seen) = there.remove(&kept)
-                && kept == *path
-            {
-                there.insert(kept, Seen { body: Body::Directory, ..seen });
+            let kept = kept.unwrap_or_else(|| panic!("{path:?} is not kept: {:?}", files.keys()));
+            files.remove(&kept);
+            if kept == *path {
+                directories.push(kept);
+                directories.sort();
             }
         }
         if self.over {
             // Another file may have got its name while nobody could know that it was there.
-            let first = Body::File(begun_with().bytes());
             let kept = |path: &[u8]| path.starts_with(b"a.theirs-");
-            there.retain(|path, seen| !(kept(path) && seen.body == first));
+            files.retain(|path, (found, filled)| {
+                !(kept(path) && begun_with().is(found.attributes.size, filled))
+            });
         }
-        let names: Vec<_> = there.keys().collect();
-        assert_eq!(names, self.model.0.keys().collect::<Vec<_>>());
-        for ((path, seen), node) in there.iter().zip(self.model.0.values()) {
-            match (&seen.body, node) {
-                (Body::File(bytes), Node::File(file)) => {
-                    assert!(*bytes == file.borrow().bytes(), "{path:?} differs");
-                    assert_eq!(seen.found.attributes.mode, file.borrow().mode, "{path:?}");
-                }
-                (Body::Directory, Node::Directory) => {}
-                (other, _) => panic!("{path:?}: {other:?}"),
-            }
+        let model = self.model.0.iter();
+        let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
+        assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
+        for (path, node) in &self.model.0 {
+            let Node::File(file) = node else { continue };
+            let (there, content) = (files.remove(path), file.borrow());
+            let Some((found, filled)) = there else { panic!("{path:?} is not there") };
+            assert!(content.is(found.attributes.size, &filled), "{path:?} differs");
+            assert_eq!(found.attributes.mode, content.mode, "{path:?}");
         }
+        assert!(files.is_empty(), "nobody made {:?}", files.keys());
     }
 }

@@ -56,13 +56,30 @@ fn nothing_is_lost_while_the_permanent_store_fails() {
 
 #[test]
 fn nothing_is_lost_whatever_fails_and_dies() {
-    run(&seeds(100), 300, Weather { defers: true, kills: true, faults: true });
+    let weather = Weather { defers: true, kills: true, faults: true, ..Weather::default() };
+    run(&seeds(60), 300, weather);
+}
+
+#[test]
+fn memory_may_be_smaller_than_what_is_written() {
+    let quiet = Weather { cramped: true, ..Weather::default() };
+    let parked: u64 = (0..10).map(|seed| Schedule::new(seed, 3, quiet).run(1000).parked).sum();
+    assert!(parked > 0, "memory was never full");
+    let weather = Weather { kills: true, defers: true, ..quiet };
+    run(&seeds(10), 1000, weather);
+}
+
+#[test]
+fn logs_are_rewritten_in_schedules() {
+    let weather = Weather { kills: true, defers: true, ..Weather::default() };
+    let sims = (0..10).map(|seed| Schedule::new(seed, 3, weather).run(300));
+    assert!(sims.map(|sim| sim.kept.log.rewritten()).sum::<u64>() > 0);
 }
 
 #[test]
 fn one_seed_is_one_run() {
     let run = || {
-        let weather = Weather { kills: true, defers: true, faults: true };
+        let weather = Weather { kills: true, defers: true, faults: true, ..Weather::default() };
         let sim = Schedule::new(7, 3, weather).run(300);
         (sim.killed, sim.world.now(), sim.dir.tree(), sim.kept.log.transactions())
     };

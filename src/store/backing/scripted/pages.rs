@@ -58,6 +58,12 @@ impl Pages {
         self.size = size;
     }
 
+    /// The pages that are not all zeros, by their number.
+    pub(super) fn filled(&self) -> BTreeMap<u64, Vec<u8>> {
+        let filled = self.pages.iter().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        filled.map(|(at, page)| (*at, page.clone())).collect()
+    }
+
     /// All of them, holes as zeros.
     pub(super) fn all(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.size).unwrap_or(usize::MAX)];

@@ -34,6 +34,9 @@ pub enum Body {
     Fifo,
 }
 
+/// Pages of a file that are not all zeros, by their number.
+pub type Filled = BTreeMap<u64, Vec<u8>>;
+
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -96,6 +99,26 @@ impl Scripted {
         let mut below = store.below(b"").unwrap_or_default();
         below.remove(&b""[..]);
         below.into_iter().map(|(path, inode)| (path, store.seen(inode))).collect()
+    }
+
+    /// Every file there is, by path: how it is, and its pages that are not all zeros, by number.
+    pub fn files(&self) -> BTreeMap<Vec<u8>, (Found, Filled)> {
+        let store = self.lock();
+        let below = store.below(b"").unwrap_or_default();
+        let file = |(path, inode): (Vec<u8>, u64)| {
+            let filled = store.node(inode).pages()?.filled();
+            Some((path, (store.found(inode), filled)))
+        };
+        below.into_iter().filter_map(file).collect()
+    }
+
+    /// Every directory there is, by path, but the root.
+    pub fn directories(&self) -> Vec<Vec<u8>> {
+        let store = self.lock();
+        let below = store.below(b"").unwrap_or_default().into_iter();
+        let inner =
+            below.filter(|(path, inode)| !path.is_empty() && store.node(*inode).list().is_some());
+        inner.map(|(path, _)| path).collect()
     }
 
     /// What is staged and not published, for which file of which instance.

@@ -1,0 +1,48 @@
+//! Flaws that a server could have, put in on purpose: schedules that find none of them find
+//! nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use terral_format::record::Record;
+use terral_store::private::Forgets;
+
+use super::schedule::{Schedule, Weather};
+
+/// What the server does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It does not remember what it answered.
+    Answers,
+    /// It does not log that it changes a file in place.
+    Intents,
+    /// It does not log what of names was brought.
+    Brought,
+}
+
+impl Flaw {
+    /// The records that it does not write.
+    pub fn forgets(self) -> Forgets {
+        match self {
+            Flaw::Answers => |record| matches!(record, Record::Answered { .. }),
+            Flaw::Intents => |record| matches!(record, Record::Intent { .. }),
+            Flaw::Brought => |record| matches!(record, Record::NamesDrained(_)),
+        }
+    }
+}
+
+/// The first schedule that fails with this flaw, if one of so many does.
+fn caught(flaw: Flaw, seeds: u64) -> Option<u64> {
+    let weather =
+        Weather { kills: true, defers: true, faults: false, cramped: false, flaw: Some(flaw) };
+    let fails = |seed: &u64| {
+        catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, weather).run(300))).is_err()
+    };
+    (0..seeds).find(fails)
+}
+
+#[test]
+fn a_server_with_a_flaw_is_caught() {
+    for flaw in [Flaw::Answers, Flaw::Intents, Flaw::Brought] {
+        assert!(caught(flaw, 60).is_some(), "{flaw:?}");
+    }
+}
