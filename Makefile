@@ -96,7 +96,7 @@ NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp
 NEEDED = $(NEEDED_DEMO) strace:strace \
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
 	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
-	valgrind:valgrind mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \
+	valgrind:valgrind bindfs:bindfs mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \
 	java:default-jre-headless javac:default-jdk-headless Rscript:r-base-core
 NEEDED_FILES = /usr/include/x86_64-linux-gnu/mpich/mpi.h:libmpich-dev \
 	/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \

@@ -48,6 +48,7 @@ const UNSAFE_ROOMS: &[&str] = &["transport", "preload", "c", "fuse", "python"];
 const SERVER_SHELL: &[&str] = &[
     "available",
     "door",
+    "fetchers",
     "host",
     "instance",
     "leftover",

@@ -87,6 +87,11 @@ impl Names {
 
     // Files and numbers in hand.
 
+    /// Files in hand now.
+    pub fn count_spares(&self) -> u64 {
+        self.spares
+    }
+
     /// A number for a new inode, which nobody else gets.
     pub fn reserve_ino(&mut self) -> Ino {
         let ino = self.next_ino();

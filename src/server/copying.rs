@@ -17,6 +17,7 @@ use terral_store::ram;
 use terral_store::tier::{self, Want};
 
 use crate::debts::{SharedVersion, Version};
+use crate::fetching::are_near;
 use crate::paths::shown;
 use crate::shared::Shared;
 use crate::state::State;
@@ -60,12 +61,7 @@ pub(crate) struct Pass {
 fn begin(shared: &Shared, slot: FileSlot) -> (u16, u64) {
     let _state = shared.lock();
     let backed = shared.memory.record(slot).backed_bytes().load(Ordering::SeqCst);
-    (epoch_of(&shared.memory, slot), backed)
-}
-
-/// The epoch of a file's size.
-pub(crate) fn epoch_of(memory: &Memory, slot: FileSlot) -> u16 {
-    SizeWord::load(memory.header(slot).size()).epoch()
+    (shared.memory.size_epoch(slot), backed)
 }
 
 /// What a lock guards, also after a panic.
@@ -181,15 +177,12 @@ impl State {
     /// Whether a name operation must wait until it is known what became of a version: that, or what
     /// is above it or below, would change its name.
     pub(crate) fn is_unsure(&self, operation: &NameOperation) -> bool {
-        let near = |one: &[u8], other: &[u8]| {
-            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
         let paths = operation.paths();
         self.names.publishing().iter().any(|(ino, version)| {
             let named = self.names.path(*ino).unwrap_or_default();
-            paths.iter().any(|path| {
-                [&version.path, &named].into_iter().any(|at| near(at, path) || near(path, at))
-            })
+            paths
+                .iter()
+                .any(|path| [&version.path, &named].into_iter().any(|at| are_near(at, path)))
         })
     }
 
@@ -208,6 +201,7 @@ impl State {
         if path.as_ref() != Some(&version.path) {
             // It has another name by now, or none.
             if same {
+                self.fetches.spoil(&[&version.path]);
                 backing.take_back(&version.path, ino, self.began.instance)?;
             }
             self.names.is_unpublished(ino);
@@ -264,7 +258,7 @@ fn copy_whole(
     // A truncate in between may have been overtaken by what we copied: all over again.
     let steady = {
         let mut version = locked(&version);
-        let steady = epoch_of(memory, job.slot) == epoch && !version.cut;
+        let steady = memory.size_epoch(job.slot) == epoch && !version.cut;
         version.incomplete = !steady;
         steady
     };

@@ -78,13 +78,8 @@ impl State {
         if !self.storage.memory().entry(file.slot, 0).is_absent() {
             return Ok(());
         }
-        let entry = self.storage.take_first(SMALL_ORDERS[0], self.near(session))?;
+        let entry = self.storage.take_first(SMALL_ORDERS[0], self.sessions.near(session))?;
         self.storage.install(file.slot, 0, entry)
-    }
-
-    /// Files in hand now.
-    pub fn count_spares(&self) -> u64 {
-        self.names.spares()
     }
 
     // Changes.
@@ -137,7 +132,15 @@ impl State {
         }
     }
 
+    /// What was deferred was answered, and does not wait for what must be fetched.
     fn apply_collected(&mut self, limit: u64, revoke: bool) -> Result<bool> {
+        let waits = self.fetches.let_wait(false);
+        let applied = self.apply_those(limit, revoke);
+        self.fetches.let_wait(waits);
+        applied
+    }
+
+    fn apply_those(&mut self, limit: u64, revoke: bool) -> Result<bool> {
         let memory = self.storage.memory().clone();
         let (committed, more) = memory.deferred().collect(limit, revoke);
         let (mut done, mut users) = (Vec::with_capacity(committed.len()), Vec::new());

@@ -16,7 +16,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Published};
 use terral_store::tier::Want;
 
-use crate::copying::{FileJob, Pass, Way, copy, epoch_of, locked};
+use crate::copying::{FileJob, Pass, Way, copy, locked};
 use crate::debts::SharedVersion;
 use crate::names::is_known;
 use crate::owed_names;
@@ -168,6 +168,7 @@ fn drain_names(
             );
             return None;
         }
+        state.fetches.spoil(&operation.paths());
         match owed_names::bring(state, backing, ordinal, &operation) {
             Ok(()) => owed_names::done(state, ordinal),
             Err(error) if owed_names::is_final(&error) => {
@@ -360,7 +361,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
     // A pass that ended while names were owed has not read its copy back.
     let later = locked(&version).incomplete || !pass.verified;
     let ripe = state.replaces_open(ino) || is_quiet(state, job);
-    if later || !ripe || epoch_of(state.storage.memory(), job.slot) != pass.epoch {
+    if later || !ripe || state.storage.memory().size_epoch(job.slot) != pass.epoch {
         again_soon(state, job);
         return Ok(());
     }
@@ -376,6 +377,7 @@ fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
         .map(|version| version.into_inner().unwrap_or_else(PoisonError::into_inner).staged);
     let Some(staged) = staged else { return Ok(()) };
     let size = attributes.size;
+    state.fetches.spoil(&[&path]);
     let mut announce = |found: &Found| state.announce(ino, &path, found);
     let published_as = staged.publish(&path, &attributes, size, expect, &mut announce)?;
     let Published { fingerprint, conflict } = published_as;
@@ -431,7 +433,7 @@ fn conclude_in_place(
     }
     state.record(Record::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
-    let steady = epoch_of(state.storage.memory(), job.slot) == pass.epoch;
+    let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
     if is_quiet(state, job) && steady && now == Some(size) {
         state.debts.shown.files += 1;
         published(state, job, fingerprint, size);

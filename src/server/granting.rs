@@ -1,6 +1,7 @@
 //! The storage role: gives files their records, chunks to writers, and bytes of the backing to
 //! readers. Taking back is `reclaim`'s.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 
 use crate::debts::Version;
+use crate::fetching::{Fetched, Need, Piece};
 use crate::state::State;
 
 /// The drain does not wait with a file of so many bytes.
@@ -22,6 +24,8 @@ pub(crate) const LARGE_BYTES: u64 = 2 * CHUNK_BYTES;
 const GRANT_MAX: u32 = 32;
 /// log2 of the pages of a new file's first chunk, until it outgrows it, and of its next one.
 pub(crate) const SMALL_ORDERS: [u8; 2] = [2, 4];
+/// Chunks that are fetched from the backing for one request at a time: 16 MiB.
+const FETCHED_MAX: u32 = 8;
 /// Records taken back at a time when they run out.
 const RECYCLED: usize = 4096;
 
@@ -171,7 +175,7 @@ impl State {
     }
 
     fn chunk_for(&mut self, session: SessionSlot, order: u8) -> Result<MapEntry> {
-        let near = self.near(session);
+        let near = self.sessions.near(session);
         let (entry, segment) = self.with_room(|state| state.storage.take_chunk(order, near))?;
         if let Some(client) = self.sessions.client_mut(session) {
             client.near = Some(segment);
@@ -191,18 +195,39 @@ impl State {
         if first > FILE_BYTES_MAX / CHUNK_BYTES {
             return Err(Error::new(ErrorKind::TooLarge, "offset"));
         }
-        for index in first..first.saturating_add(u64::from(count.clamp(1, GRANT_MAX))) {
+        let end = first.saturating_add(u64::from(count.clamp(1, GRANT_MAX)));
+        self.stage_all(file, first..end).or_else(|(index, error)| match index == first {
+            true => Err(error),
+            false => Ok(()),
+        })
+    }
+
+    /// Brings those of these chunks that are only in the backing. Fails with the first that cannot
+    /// be brought; of those that must be fetched first, so many at a time.
+    fn stage_all(
+        &mut self,
+        file: FileRef,
+        chunks: Range<u64>,
+    ) -> std::result::Result<(), (u64, Error)> {
+        let (mut fetched, mut late) = (0, None);
+        for index in chunks {
             let here = !self.storage.memory().entry(file.slot, index).is_absent();
             if here || !self.storage.is_backed(file, index) {
                 continue;
             }
             match self.stage_one(file, index) {
                 Ok(()) => {}
-                Err(error) if index == first => return Err(error),
-                Err(_) => break,
+                Err(error) if self.fetches.is_waiting() => {
+                    fetched += 1;
+                    late = late.or(Some((index, error)));
+                    if fetched == FETCHED_MAX {
+                        break;
+                    }
+                }
+                Err(error) => return Err(late.unwrap_or((index, error))),
             }
         }
-        Ok(())
+        late.map_or(Ok(()), Err)
     }
 
     /// A file that is about to lose its name while it is open: what only the backing has of it
@@ -228,27 +253,24 @@ impl State {
             return Err(error);
         }
         self.keeping = Some(ino);
-        let mut absent = (0..backed.div_ceil(CHUNK_BYTES))
-            .filter(|index| self.storage.memory().entry(slot, *index).is_absent())
-            .collect::<Vec<u64>>()
-            .into_iter();
         // If that fails, this file's own debts are no reason to wait.
-        absent.try_for_each(|index| self.stage_one(file, index))?;
+        let chunks = 0..backed.div_ceil(CHUNK_BYTES);
+        self.stage_all(file, chunks).map_err(|(_, error)| error)?;
         self.keeping = None;
         Ok(())
     }
 
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
-        let backed = self.storage.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);
         let at = index * CHUNK_BYTES;
-        let mut bytes = vec![0; (backed - at).min(CHUNK_BYTES) as usize];
-        self.read_backing(file.ino, at, &mut bytes)?;
+        let bytes = (self.storage.backed_bytes(file.slot) - at).min(CHUNK_BYTES) as usize;
+        let bytes = self.read_backing(file, at, bytes)?;
         self.with_room(|state| state.storage.fill(file.slot, index, &bytes))
     }
 
     /// Bytes of a file as the drain left them: in its new version, or under its name. A file that
     /// has become shorter there reads as zeros beyond its end.
-    fn read_backing(&mut self, ino: Ino, at: u64, into: &mut [u8]) -> Result<()> {
+    fn read_backing(&mut self, file: FileRef, at: u64, bytes: usize) -> Result<Vec<u8>> {
+        let ino = file.ino;
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
         let backing = self.backing.clone().ok_or_else(gone)?;
         self.find_published_of(ino)?;
@@ -269,11 +291,16 @@ impl State {
         // A version for a conflict begins with bytes of the file under its name: read them there.
         if let Some(version) = version.filter(|_| new) {
             let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
-            version.staged.read(at, into)?;
-            return Ok(());
+            let mut into = vec![0; bytes];
+            version.staged.read(at, &mut into)?;
+            return Ok(into);
         }
-        let path = self.names.path(ino).ok_or_else(gone)?;
-        backing.read(&self.names.backing_path(&path), at, into)?;
-        Ok(())
+        let path = self.names.backing_path(&self.names.path(ino).ok_or_else(gone)?);
+        let (published, epoch) = (inode.published, self.storage.memory().size_epoch(file.slot));
+        let piece = Piece { path, ino, at, bytes, published, epoch };
+        match self.fetches.get(&Need::Bytes(piece), &*backing, &*self.world)? {
+            Fetched::Bytes(bytes) => bytes,
+            Fetched::Look(_) | Fetched::List(_) => Err(gone()),
+        }
     }
 }

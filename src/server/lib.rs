@@ -22,6 +22,7 @@ mod locks;
 mod sessions;
 mod xattrs;
 
+mod fetching;
 mod waiting;
 
 mod hands;
@@ -65,6 +66,8 @@ mod requests;
 mod admission;
 mod shared;
 mod tending;
+
+mod fetchers;
 
 mod copying;
 

@@ -7,6 +7,7 @@ use terral_format::record::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 
+use crate::fetching::{Fetched, Need};
 use crate::names::Entry;
 use crate::paths::{components, join, refuse};
 use crate::state::State;
@@ -84,15 +85,10 @@ impl State {
 
     fn adopt(&mut self, backing: &dyn Backing, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let path = join(&self.names.path(directory).unwrap_or_default(), name);
-        let found = match backing.stat(&self.names.backing_path(&path)) {
-            Ok(found) => found,
-            Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let target = match found.attributes.kind {
-            Kind::Symlink => backing.read_link(&self.names.backing_path(&path))?,
-            _ => Vec::new(),
-        };
+        let path = self.names.backing_path(&path);
+        let fetched = self.fetches.get(&Need::Look(path), backing, &*self.world)?;
+        let Fetched::Look(looked) = fetched else { return Err(refuse(ErrorKind::Invalid, name)) };
+        let Some((found, target)) = looked? else { return Ok(None) };
         self.names.reserve()?;
         let mut attributes = found.attributes;
         attributes.ino = self.names.next_ino();
@@ -139,7 +135,12 @@ impl State {
         let mut names = Vec::new();
         if let (Some(backing), true) = (&self.backing, inode.is(flag::OVERLAY)) {
             let path = self.names.path(directory).unwrap_or_default();
-            names = backing.list(&self.names.backing_path(&path))?;
+            let path = self.names.backing_path(&path);
+            let backing = backing.clone();
+            let fetched = self.fetches.get(&Need::List(path), &*backing, &*self.world)?;
+            if let Fetched::List(listed) = fetched {
+                names = listed?;
+            }
             names.retain(|name| self.names.entry(directory, &name.name).is_none());
         }
         for (name, child) in self.names.children(&inode) {

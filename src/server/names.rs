@@ -200,11 +200,6 @@ impl Names {
         self.inodes.lookup(directory, name).map(|found| self.file_of(&found))
     }
 
-    /// Files in hand: without a name, and open.
-    pub fn spares(&self) -> u64 {
-        self.spares
-    }
-
     /// The path of an inode, relative to the root; `None` if it has none any more.
     pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
         self.inodes.get(ino).and_then(|inode| self.inodes.path(index_of(inode.ino)))

@@ -24,6 +24,8 @@ pub enum Outcome {
     Answer(Vec<u8>),
     /// No memory now: try again when the drain has freed some.
     Park,
+    /// Something must be fetched from the backing: try again when it is.
+    Fetch,
 }
 
 impl State {
@@ -32,10 +34,22 @@ impl State {
         if let Some(reply) = self.sessions.reply_given(session, taken.index, taken.sequence) {
             return Outcome::Answer(reply.to_vec());
         }
-        let (reply, remember) = match self.act(session, &taken.message) {
+        // Who waits for no answer has only said what may be of use.
+        self.fetches.let_wait(!taken.told && !self.leaving);
+        let acted = self.act(session, &taken.message);
+        self.fetches.let_wait(false);
+        let fetches = self.fetches.must_wait();
+        let (reply, remember) = match acted {
             Ok(done) => done,
             Err(error) => (Reply::Failed(error), false),
         };
+        if fetches {
+            self.keeping = None;
+            return match self.commit() {
+                Ok(()) => Outcome::Fetch,
+                Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
+            };
+        }
         if matches!(&reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace) {
             self.warn_if_cramped(true);
         }

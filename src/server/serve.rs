@@ -15,6 +15,7 @@ use terral_transport::socket::Listener;
 
 use crate::door::Door;
 use crate::drain::{self, Turn};
+use crate::fetchers::Fetchers;
 use crate::instance::{self, Instance};
 use crate::options::Options;
 use crate::ready::{self, Ready};
@@ -74,7 +75,9 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         let (shared, instance) = (&shared, &options.instance);
         let watcher = Watcher { shared, instance, watch: &watch, door, launched, launcher };
         threads.spawn(move || watcher.run());
-        answer_requests(shared, ready);
+        let fetchers = backing.clone().map(|backing| Fetchers::new(threads, shared, backing));
+        answer_requests(shared, ready, fetchers.as_ref());
+        drop(fetchers);
         {
             // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
             let mut state = shared.lock();
@@ -136,9 +139,34 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
 
 // Requests.
 
-fn answer_requests(shared: &Shared, ready: &Ready) {
+/// Requests that wait.
+#[derive(Default)]
+struct Parked(Vec<(SessionSlot, Taken, Why)>);
+
+/// What for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Memory that the drain frees.
+    Room,
+    /// Something that is being fetched.
+    Fetch,
+}
+
+impl Parked {
+    fn count(&self, why: Why) -> usize {
+        self.0.iter().filter(|(.., is)| *is == why).count()
+    }
+
+    /// Whether a session's request waits already.
+    fn has(&self, session: SessionSlot, index: u8, sequence: u64) -> bool {
+        let is = |taken: &Taken| (taken.index, taken.sequence) == (index, sequence);
+        self.0.iter().any(|(of, taken, _)| *of == session && is(taken))
+    }
+}
+
+fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_, '_>>) {
     process::be_prompt();
-    let mut parked: Vec<(SessionSlot, Taken)> = Vec::new();
+    let mut parked = Parked::default();
     {
         // What a server that died left in the slots.
         let mut state = shared.lock();
@@ -152,6 +180,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
         for (session, request) in left {
             answer_one(&mut state, session, request, &mut parked);
         }
+        wait_for(&mut state, &parked, fetchers);
     }
     let bell = shared.bell();
     let mut waiter = requests::Waiter::default();
@@ -169,7 +198,7 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
                 requests::ring_deferred(bell, true);
             }
         }
-        for (session, taken) in std::mem::take(&mut parked) {
+        for (session, taken, _) in std::mem::take(&mut parked.0) {
             let client = state.sessions.client(session);
             if !client.is_some_and(|client| client.session.waits_for(&taken)) {
                 continue;
@@ -180,10 +209,9 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
             busy = true;
             answer_one(&mut state, session, request, &mut parked);
         }
+        wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
         let warm = state.preparer_sleeps && ready.is_due(&state);
-        state.debts.pressed = !parked.is_empty();
-        shared.memory.waiting().store(parked.len() as u64, Ordering::Relaxed);
         let drains = state.must_wake_drain();
         drop(state);
         if finished {
@@ -198,19 +226,24 @@ fn answer_requests(shared: &Shared, ready: &Ready) {
     }
 }
 
+/// Sees to it that what is parked need not wait for ever.
+fn wait_for(state: &mut State, parked: &Parked, fetchers: Option<&Fetchers<'_, '_>>) {
+    let room = parked.count(Why::Room);
+    state.debts.pressed = room > 0;
+    state.storage.memory().waiting().store(room as u64, Ordering::Relaxed);
+    if parked.count(Why::Fetch) == 0 {
+        state.fetches.forget();
+    } else if let Some(fetchers) = fetchers {
+        fetchers.fetch(state.fetches.begin());
+    }
+}
+
 /// What these sessions ask, but for what waits already.
-fn take(
-    state: &State,
-    rung: Vec<usize>,
-    parked: &[(SessionSlot, Taken)],
-) -> Vec<(SessionSlot, Taken)> {
+fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, Taken)> {
     let mut taken = Vec::new();
     for session in rung {
         let session = SessionSlot(session as u16);
-        let kept = |index, sequence| {
-            let is = |taken: &Taken| (taken.index, taken.sequence) == (index, sequence);
-            parked.iter().any(|(of, taken)| *of == session && is(taken))
-        };
+        let kept = |index, sequence| parked.has(session, index, sequence);
         let client = state.sessions.client(session);
         let requests = client.map(|client| client.session.take(kept)).unwrap_or_default();
         taken.extend(requests.into_iter().map(|request| (session, request)));
@@ -226,14 +259,10 @@ fn is_finished(state: &State) -> bool {
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }
 
-fn answer_one(
-    state: &mut State,
-    session: SessionSlot,
-    taken: Taken,
-    parked: &mut Vec<(SessionSlot, Taken)>,
-) {
+fn answer_one(state: &mut State, session: SessionSlot, taken: Taken, parked: &mut Parked) {
     match state.handle(session, &taken) {
-        Handled::Park => parked.push((session, taken)),
+        Handled::Park => parked.0.push((session, taken, Why::Room)),
+        Handled::Fetch => parked.0.push((session, taken, Why::Fetch)),
         Handled::Answer(reply) => {
             if let Some(client) = state.sessions.client(session)
                 && let Err(error) = client.session.answer(&taken, &reply)

@@ -189,6 +189,11 @@ impl Sessions {
         self.clients.get(&session)
     }
 
+    /// The segment the next chunk of a live client comes from, if it has one.
+    pub fn near(&self, session: SessionSlot) -> Option<u32> {
+        self.client(session)?.near
+    }
+
     /// A live client.
     pub fn client_mut(&mut self, session: SessionSlot) -> Option<&mut Client> {
         self.clients.get_mut(&session)

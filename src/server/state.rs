@@ -23,6 +23,7 @@ use terral_store::small::Small;
 use crate::authz::{Authz, Good};
 use crate::debts::Debts;
 use crate::descriptions::{Descriptions, Open};
+use crate::fetching::Fetches;
 use crate::hands::Hands;
 use crate::lingering::Lingering;
 use crate::locks::Locks;
@@ -104,6 +105,8 @@ pub struct State {
     pub preparer_sleeps: bool,
     /// This file's bytes are just being brought into memory, all of them.
     pub keeping: Option<Ino>,
+    /// What requests need of the backing.
+    pub fetches: Fetches,
     /// Programs that are about to be executed.
     pub starting: Starting,
     /// When too little was found to evict, and how long that took.
@@ -143,6 +146,7 @@ impl State {
     pub fn new(parts: Parts) -> Self {
         let storage =
             Storage::new(parts.ram, parts.small, parts.world.clone(), parts.machine.clone());
+        let far = parts.backing.as_ref().is_some_and(|backing| backing.is_far());
         let locks = Locks::new(storage.memory().clone());
         State {
             names: Names::new(
@@ -180,6 +184,7 @@ impl State {
             drain_looks: None,
             preparer_sleeps: false,
             keeping: None,
+            fetches: Fetches::new(far),
             starting: Starting::default(),
             sought: None,
             pending: Vec::new(),
@@ -364,11 +369,6 @@ impl State {
         self.attributes(ino)
     }
 
-    /// The segment the next chunk of this session comes from, if it has one.
-    pub fn near(&self, session: SessionSlot) -> Option<u32> {
-        self.sessions.client(session)?.near
-    }
-
     /// How the server is.
     pub fn status(&mut self) -> Status {
         let drain = self.drain_status();
@@ -383,8 +383,8 @@ impl State {
             uptime_ms: self.world.now().since(self.since).as_millis() as u64,
             backing: self.backing.as_ref().map(|backing| backing.describe()),
             sessions: self.sessions.clients().count() as u32,
-            files: self.names.count() - self.count_spares(),
-            open: self.descriptions.count() - self.count_spares(),
+            files: self.names.count() - self.names.count_spares(),
+            open: self.descriptions.count() - self.names.count_spares(),
             memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
             memory_used_bytes: self.storage.used_bytes(),
             memory_warm_bytes: self.storage.warm_bytes(),

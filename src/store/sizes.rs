@@ -24,6 +24,11 @@ impl Memory {
         self.gave(slot, size);
     }
 
+    /// The epoch of a file's size.
+    pub fn size_epoch(&self, slot: FileSlot) -> u16 {
+        SizeWord::load(self.header(slot).size()).epoch()
+    }
+
     /// See [`size::reset`].
     pub fn reset_size(&self, slot: FileSlot, size: u64) -> u64 {
         let before = size::reset(self.header(slot).size(), size);

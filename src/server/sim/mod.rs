@@ -25,6 +25,7 @@ use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 
 use crate::drain::{self, Turn};
+use crate::fetching::Need;
 use crate::recovery::{self, shared};
 use crate::requests::Outcome;
 use crate::shared::Shared;
@@ -138,7 +139,7 @@ impl Sim {
             packed: PrivatePacked::default(),
         };
         let mut sim = Sim {
-            dir: Scripted::new(move || clock.wall_ns()),
+            dir: Scripted::new(move || clock.wall_ns()).far(seed.is_multiple_of(2)),
             machine: Arc::default(),
             faults: Arc::new(Faults::new(world.clone())),
             memory: Arc::new(Memory::new(geometry, shared(&kept.regions), kept.arena.clone())),
@@ -245,7 +246,11 @@ impl Sim {
         loop {
             let outcome = self.with(|server| server.lock().handle(session, taken));
             match outcome {
-                Some(Outcome::Answer(reply)) => return reply,
+                Some(Outcome::Answer(reply)) => {
+                    self.with(|server| server.lock().fetches.forget());
+                    return reply;
+                }
+                Some(Outcome::Fetch) => self.fetch_needed(),
                 Some(Outcome::Park) => {
                     assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
                     self.parked += 1;
@@ -265,6 +270,31 @@ impl Sim {
                 requests::note_deferred(bell.view(0));
             }
         }
+    }
+
+    /// Fetches what a request needs of the permanent store; meanwhile the drain may go on.
+    fn fetch_needed(&mut self) {
+        let fetched = self.with(|server| {
+            let (jobs, backing) = {
+                let mut state = server.lock();
+                (state.fetches.begin(), state.backing.clone().expect("a store"))
+            };
+            let fetch = |(number, need): (u64, Need)| (number, need.fetch(&*backing));
+            jobs.into_iter().map(fetch).collect::<Vec<_>>()
+        });
+        let killed = self.killed;
+        if self.world.one_of(2) == 0 {
+            self.pass(Duration::from_millis(self.world.one_of(3000)));
+        }
+        // Another server knows nothing of it.
+        let fetched = fetched.filter(|_| self.killed == killed).unwrap_or_default();
+        self.with(|server| {
+            let mut state = server.lock();
+            let now = server.world.now();
+            for (number, fetched) in fetched {
+                state.fetches.done(number, fetched, now);
+            }
+        });
     }
 
     /// Lets time pass: the drain has the turns that it would have, and the server is looked after.

@@ -23,6 +23,20 @@ use super::{check_path, failed, shown};
 /// To look at a directory, and nothing more.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// File systems of this machine: ext2 to 4, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS and
+/// bcachefs.
+const NEAR: [i64; 9] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+];
+
 /// The directory everything is relative to.
 pub(super) struct Root {
     path: PathBuf,
@@ -54,6 +68,13 @@ impl Root {
         let root = Root { path, seen: Mutex::new(None) };
         root.open()?;
         Ok(root)
+    }
+
+    /// Whether it is on none of the file systems that keep what they have on disks, or in memory,
+    /// of this machine (statfs(2)).
+    pub(super) fn is_far(&self) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.is_some_and(|seen| !NEAR.contains(&seen.file_system.0))
     }
 
     pub(super) fn describe(&self) -> String {

@@ -148,6 +148,10 @@ impl Backing for Dir {
         self.root.describe()
     }
 
+    fn is_far(&self) -> bool {
+        self.root.is_far()
+    }
+
     fn stat(&self, path: &[u8]) -> Result<Found> {
         insist(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
     }

@@ -126,6 +126,10 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.describe()
     }
 
+    fn is_far(&self) -> bool {
+        self.inner.is_far()
+    }
+
     fn stat(&self, path: &[u8]) -> Result<Found> {
         self.faults.pass("injected: stat")?;
         self.inner.stat(path)

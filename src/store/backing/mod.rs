@@ -100,6 +100,12 @@ pub trait Backing: Send + Sync {
     /// The store's name, for messages.
     fn describe(&self) -> String;
 
+    /// Whether its answers come from elsewhere, over a network or from another program, and may be
+    /// long in coming.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
     fn stat(&self, path: &[u8]) -> Result<Found>;
 

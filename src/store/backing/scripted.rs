@@ -69,6 +69,7 @@ pub struct Scripted {
     shared: Arc<Shared>,
     observer: Option<Arc<Observer>>,
     answered: Option<Arc<Observer>>,
+    far: bool,
 }
 
 struct Shared {
@@ -82,7 +83,13 @@ impl Scripted {
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let store = Mutex::new(Store::new(clock()));
         let shared = Arc::new(Shared { clock: Box::new(clock), store });
-        Scripted { shared, observer: None, answered: None }
+        Scripted { shared, observer: None, answered: None, far: false }
+    }
+
+    /// The same handle, which says that it is far, or is not.
+    #[must_use]
+    pub fn far(self, far: bool) -> Self {
+        Scripted { far, ..self }
     }
 
     /// A handle of the same store that asks `observer` before each operation. If that fails, so
@@ -94,7 +101,7 @@ impl Scripted {
         observer: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         let observer: Option<Arc<Observer>> = Some(Arc::new(observer));
-        Scripted { shared: self.shared.clone(), observer, answered: None }
+        Scripted { shared: self.shared.clone(), observer, answered: None, far: self.far }
     }
 
     /// The same handle, but `observer` is asked after each operation that was done, too: if it
@@ -189,6 +196,10 @@ fn refused(call: &Call<'_>, errno: Errno) -> Error {
 impl Backing for Scripted {
     fn describe(&self) -> String {
         "a scripted store".to_owned()
+    }
+
+    fn is_far(&self) -> bool {
+        self.far
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {

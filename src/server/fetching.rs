@@ -1,0 +1,293 @@
+//! What a request needs of the permanent store before it can be carried out. From a store that is
+//! far, or has been slow lately, it is fetched without the server's lock: the request waits, others
+//! go on, and then it is carried out anew. One that is near is asked in place: waking another
+//! thread takes longer than its answer.
+//!
+//! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
+//! know (names that were found, bytes that were brought). What was fetched counts only for exactly
+//! the need it was fetched for, once, and not if the drain has changed a name above, below or at
+//! its path meanwhile. Not here: who fetches (`serve`), and what becomes of it (`lookup`,
+//! `granting`).
+
+use std::time::Duration;
+
+use terral_format::ids::Ino;
+use terral_format::message::{Kind, Name};
+use terral_format::record::Fingerprint;
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Found};
+
+use crate::world::{Tick, World};
+
+/// A store that takes so long is slow, and is taken for far for a while.
+const SLOW: Duration = Duration::from_micros(500);
+const SLOW_FOR: Duration = Duration::from_secs(10);
+
+/// Something that only the permanent store can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// What is at this path there, which is that of a name nobody has asked for.
+    Look(Vec<u8>),
+    /// The names in this directory.
+    List(Vec<u8>),
+    /// Bytes of a file.
+    Bytes(Piece),
+}
+
+/// Bytes of a file as the permanent store has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it is there.
+    pub path: Vec<u8>,
+    /// Which it is.
+    pub ino: Ino,
+    /// From where on.
+    pub at: u64,
+    /// How many bytes count.
+    pub bytes: usize,
+    /// How it looked when it was published, if it was.
+    pub published: Option<Fingerprint>,
+    /// Of its size.
+    pub epoch: u16,
+}
+
+/// What is at a path, and where it leads to if it is a symbolic link; `None` if nothing is.
+pub type Looked = Option<(Found, Vec<u8>)>;
+
+/// What was fetched for a [`Need`].
+pub enum Fetched {
+    /// For [`Need::Look`].
+    Look(Result<Looked>),
+    /// For [`Need::List`].
+    List(Result<Vec<Name>>),
+    /// For [`Need::Bytes`]: zeros where the file is shorter than it was.
+    Bytes(Result<Vec<u8>>),
+}
+
+impl Need {
+    fn path(&self) -> &[u8] {
+        match self {
+            Need::Look(path) | Need::List(path) => path,
+            Need::Bytes(piece) => &piece.path,
+        }
+    }
+
+    /// Fetches it, however long that takes.
+    pub fn fetch(&self, backing: &dyn Backing) -> Fetched {
+        match self {
+            Need::Look(path) => Fetched::Look(look(backing, path)),
+            Need::List(path) => Fetched::List(backing.list(path)),
+            Need::Bytes(piece) => Fetched::Bytes(piece.read(backing)),
+        }
+    }
+}
+
+impl Piece {
+    fn read(&self, backing: &dyn Backing) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes];
+        backing.read(&self.path, self.at, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// What is at a path of the permanent store.
+fn look(backing: &dyn Backing, path: &[u8]) -> Result<Looked> {
+    let found = match backing.stat(path) {
+        Ok(found) => found,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let target = match found.attributes.kind {
+        Kind::Symlink => backing.read_link(path)?,
+        _ => Vec::new(),
+    };
+    Ok(Some((found, target)))
+}
+
+/// One fetch.
+struct Fetch {
+    number: u64,
+    need: Need,
+    /// When it was begun.
+    since: Tick,
+    /// Nobody has begun with it.
+    new: bool,
+    /// What it gave, once it has ended.
+    fetched: Option<Fetched>,
+}
+
+/// Everything that is being fetched, or was and waits to be used.
+#[derive(Default)]
+pub struct Fetches {
+    all: Vec<Fetch>,
+    next: u64,
+    /// The store is behind a network, or another program.
+    far: bool,
+    /// It has been slow, and counts as far until then.
+    slow_until: Tick,
+    /// What is being carried out may wait.
+    may_wait: bool,
+    /// It must.
+    waits: bool,
+}
+
+impl Fetches {
+    /// From a store that is far, or is not.
+    pub fn new(far: bool) -> Self {
+        Fetches { far, ..Fetches::default() }
+    }
+
+    /// Something of the store took from `begin` to `now`.
+    fn took(&mut self, begin: Tick, now: Tick) {
+        if now.since(begin) >= SLOW {
+            self.slow_until = now + SLOW_FOR;
+        }
+    }
+
+    /// What `need` gives: as it was fetched, or asked for in place.
+    ///
+    /// # Errors
+    /// If whoever asks must wait until it is fetched: whatever that means to who gets it, it is
+    /// carried out anew.
+    pub fn get(
+        &mut self,
+        need: &Need,
+        backing: &dyn Backing,
+        world: &dyn World,
+    ) -> Result<Fetched> {
+        let now = world.now();
+        if let Some(fetched) = self.take(need, now)? {
+            return Ok(fetched);
+        }
+        let fetched = need.fetch(backing);
+        self.took(now, world.now());
+        Ok(fetched)
+    }
+
+    /// What is carried out from now on may wait, or may not. Gives what was so before.
+    pub fn let_wait(&mut self, may: bool) -> bool {
+        std::mem::replace(&mut self.may_wait, may)
+    }
+
+    /// Whether what was carried out must wait, since the last call.
+    pub fn must_wait(&mut self) -> bool {
+        std::mem::take(&mut self.waits)
+    }
+
+    /// Whether what is being carried out must wait.
+    pub fn is_waiting(&self) -> bool {
+        self.waits
+    }
+
+    /// What was fetched for `need`; `None` if it is to be asked for in place.
+    fn take(&mut self, need: &Need, now: Tick) -> Result<Option<Fetched>> {
+        let there = self.all.iter().position(|fetch| fetch.need == *need);
+        if let Some(at) = there.filter(|at| self.all[*at].fetched.is_some()) {
+            return Ok(self.all.swap_remove(at).fetched);
+        }
+        if !self.may_wait || !(self.far || now < self.slow_until) {
+            return Ok(None);
+        }
+        if there.is_none() {
+            self.next += 1;
+            let (number, need) = (self.next, need.clone());
+            self.all.push(Fetch { number, need, since: now, new: true, fetched: None });
+        }
+        self.waits = true;
+        Err(Error::new(ErrorKind::Busy, "it is being fetched"))
+    }
+
+    /// What nobody has begun to fetch, with the number under which it is [`Fetches::done`].
+    pub fn begin(&mut self) -> Vec<(u64, Need)> {
+        let new = |fetch: &mut Fetch| {
+            let new = std::mem::take(&mut fetch.new);
+            new.then(|| (fetch.number, fetch.need.clone()))
+        };
+        self.all.iter_mut().filter_map(new).collect()
+    }
+
+    /// Something was fetched.
+    pub fn done(&mut self, number: u64, fetched: Fetched, now: Tick) {
+        if let Some(fetch) = self.all.iter_mut().find(|fetch| fetch.number == number) {
+            fetch.fetched = Some(fetched);
+            let since = fetch.since;
+            self.took(since, now);
+        }
+    }
+
+    /// The drain has changed these names: what is at them, above or below is fetched anew.
+    pub fn spoil(&mut self, paths: &[&[u8]]) {
+        self.all.retain(|fetch| !paths.iter().any(|path| are_near(fetch.need.path(), path)));
+    }
+
+    /// Nobody waits any more.
+    pub fn forget(&mut self) {
+        self.all.clear();
+    }
+}
+
+/// Whether one path is the other, or above it.
+pub fn are_near(one: &[u8], other: &[u8]) -> bool {
+    let within = |one: &[u8], other: &[u8]| {
+        let rest = one.strip_prefix(other);
+        rest.is_some_and(|rest| other.is_empty() || rest.is_empty() || rest[0] == b'/')
+    };
+    within(one, other) || within(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fetched, Fetches, Need, SLOW, SLOW_FOR, Tick};
+
+    const NOW: Tick = Tick(7);
+
+    fn list() -> (Fetches, Need) {
+        (Fetches::new(true), Need::List(b"a/b".into()))
+    }
+
+    fn names() -> Fetched {
+        Fetched::List(Ok(Vec::new()))
+    }
+
+    #[test]
+    fn what_was_fetched_counts_once_and_for_who_may_not_wait_nothing_is() {
+        let (mut fetches, need) = list();
+        assert!(matches!(fetches.take(&need, NOW), Ok(None)) && !fetches.must_wait());
+        assert!(!fetches.let_wait(true));
+        assert!(fetches.take(&need, NOW).is_err() && fetches.must_wait());
+        assert!(fetches.take(&need, NOW).is_err(), "it is not fetched twice");
+        let [(number, begun)] = &fetches.begin()[..] else { panic!("one") };
+        assert!(*begun == need && fetches.begin().is_empty());
+        fetches.done(*number, names(), NOW);
+        assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
+        assert!(fetches.take(&need, NOW).is_err(), "it was used");
+    }
+
+    #[test]
+    fn what_the_drain_changes_meanwhile_does_not_count() {
+        for path in [&b"a"[..], b"a/b", b"a/b/c", b""] {
+            let (mut fetches, need) = list();
+            fetches.let_wait(true);
+            assert!(fetches.take(&need, NOW).is_err());
+            let number = fetches.begin()[0].0;
+            fetches.spoil(&[b"a/bc", b"b"]);
+            assert_eq!(fetches.all.len(), 1);
+            fetches.spoil(&[path]);
+            fetches.done(number, names(), NOW);
+            assert!(fetches.take(&need, NOW).is_err() && fetches.begin().len() == 1, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_far_for_a_while_once_it_was_slow() {
+        let (mut fetches, need) = (Fetches::new(false), list().1);
+        fetches.let_wait(true);
+        fetches.took(NOW, NOW + SLOW / 2);
+        assert!(matches!(fetches.take(&need, NOW), Ok(None)));
+        fetches.took(NOW, NOW + SLOW);
+        let over = NOW + SLOW + SLOW_FOR;
+        assert!(fetches.take(&need, Tick(over.0 - 1)).is_err());
+        let (mut fetches, later) = (fetches, Need::List(b"c".into()));
+        assert!(matches!(fetches.take(&later, over), Ok(None)));
+    }
+}

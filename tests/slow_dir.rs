@@ -1,0 +1,180 @@
+//! A permanent directory that does not answer: who needs something of it waits, and nobody else
+//! does. It is a `bindfs` (FUSE) that is stopped, as a file server over the network may be.
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod files;
+mod process;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use files::open;
+use rustix::process::{Pid, Signal, kill_process};
+use terral_client::{Client, OpenHow};
+
+/// For how long it does not answer.
+const STOPPED: Duration = Duration::from_millis(900);
+/// Nobody else waits for longer, on a machine that has other work.
+const PROMPT: Duration = Duration::from_millis(300);
+const CHUNK: usize = 2 << 20;
+
+#[test]
+fn role() {
+    process::play(256, &[]);
+}
+
+/// A directory that another process serves.
+struct Served {
+    daemon: Child,
+    at: PathBuf,
+}
+
+impl Served {
+    /// `of`, at `at`. `None`, and a line that says so, if that cannot be had.
+    fn mount(of: &Path, at: &Path) -> Option<Self> {
+        let mut bindfs = Command::new("bindfs");
+        bindfs.args(["-f", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0"]);
+        let Ok(mut daemon) = bindfs.arg(of).arg(at).stderr(Stdio::null()).spawn() else {
+            println!("skipped: bindfs is not installed");
+            return None;
+        };
+        let device =
+            |path: &Path| std::os::unix::fs::MetadataExt::dev(&path.metadata().expect("is"));
+        let begin = Instant::now();
+        while device(at) == device(of) {
+            let ended = daemon.try_wait().expect("a child can be waited for").is_some();
+            if ended || begin.elapsed() > Duration::from_secs(10) {
+                println!("skipped: bindfs cannot mount here");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(Served { daemon, at: at.into() })
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.daemon);
+        kill_process(pid, signal).expect("it is ours");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+struct Bench {
+    instance: PathBuf,
+    _server: process::Process,
+    served: Served,
+    /// What is served, as it is beneath.
+    beneath: tempfile::TempDir,
+    _homes: [tempfile::TempDir; 2],
+}
+
+impl Bench {
+    /// `fill` puts into the directory what it has from the first.
+    fn new(fill: impl Fn(&Path)) -> Option<Self> {
+        let home = tempfile::tempdir_in("/dev/shm").expect("room");
+        let (beneath, at) = (tempfile::tempdir().expect("is"), tempfile::tempdir().expect("is"));
+        fill(beneath.path());
+        let served = Served::mount(beneath.path(), at.path())?;
+        let instance = home.path().join("instance");
+        let server = process::start_server(&instance, Some(at.path()));
+        let _homes = [home, at];
+        Some(Bench { instance, _server: server, served, beneath, _homes })
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&self.instance).expect("connects")
+    }
+
+    /// Stops the directory's server for a moment and does `others` meanwhile, each in a thread, and
+    /// `here`, which needs nothing of it, again and again. Gives the longest of these, and how many
+    /// there were.
+    fn beside<'s>(
+        &self,
+        others: Vec<Box<dyn Fn() + Send + 's>>,
+        here: impl Fn(usize),
+    ) -> (Duration, usize) {
+        self.served.signal(Signal::STOP);
+        let begin = Instant::now();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                std::thread::sleep(STOPPED);
+                self.served.signal(Signal::CONT);
+            });
+            for other in others {
+                threads.spawn(move || {
+                    other();
+                    assert!(begin.elapsed() >= STOPPED, "what needs the directory waits for it");
+                });
+            }
+            let (mut longest, mut count) = (Duration::ZERO, 0);
+            while begin.elapsed() < STOPPED {
+                let one = Instant::now();
+                here(count);
+                longest = longest.max(one.elapsed());
+                count += 1;
+            }
+            (longest, count)
+        })
+    }
+}
+
+const READ: OpenHow = OpenHow { access: 1, create: false, ..files::WRITE };
+
+#[test]
+fn who_needs_nothing_of_a_directory_that_does_not_answer_does_not_wait_for_it() {
+    let bytes: Vec<u8> = (0..3 * CHUNK + 5).map(|at| (at / 7) as u8).collect();
+    let Some(bench) = Bench::new(|there| {
+        std::fs::write(there.join("large"), &bytes).expect("writes");
+        std::fs::create_dir(there.join("d")).expect("makes");
+        (0..50).for_each(|n| {
+            std::fs::write(there.join(format!("d/{n:02}")), [n; 100]).expect("writes");
+        });
+    }) else {
+        return;
+    };
+    let [here, reader, looker, lister] = std::array::from_fn(|_| bench.connect());
+    here.make_directory(b"made", 0o755).expect("makes");
+    let large = reader.open(b"large", READ).expect("opens");
+    here.flush().expect("asks");
+    while !bench.beneath.path().join("made").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let read = || {
+        let mut got = vec![0; bytes.len()];
+        assert_eq!(large.read_at(&mut got, 0).expect("reads"), bytes.len());
+        assert!(got == bytes);
+    };
+    let look = || {
+        let file = looker.open(b"d/07", READ).expect("opens");
+        let mut got = [0; 101];
+        assert_eq!(file.read_at(&mut got, 0).expect("reads"), 100);
+        assert!(got[..100] == [7; 100]);
+        assert!(looker.stat(b"d/nothing").is_err());
+    };
+    let list = || assert_eq!(lister.list(b"d").expect("lists").len(), 50);
+    let work = |n: usize| {
+        let name = format!("made/{}", n % 10);
+        let file = open(&here, &name);
+        file.write_at(&[n as u8; 4096], 0).expect("writes");
+        assert_eq!(here.stat(name.as_bytes()).expect("is there").size, 4096);
+        file.close();
+        if n.is_multiple_of(3) {
+            here.unlink(name.as_bytes()).expect("removes");
+        }
+    };
+    let others: Vec<Box<dyn Fn() + Send + '_>> =
+        vec![Box::new(read), Box::new(look), Box::new(list)];
+    let (longest, count) = bench.beside(others, work);
+    assert!(longest < PROMPT, "{longest:?}, of {count}");
+    assert!(count > 100, "{count} in {STOPPED:?}");
+}
