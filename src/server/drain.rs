@@ -232,9 +232,10 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let new = published.is_none() || rewritten;
     let complete = match version {
         Some(version) => !locked(version).incomplete,
-        None => !new || inode.backed_bytes == 0,
+        // A server that died may have copied what is clean now, into a version not looked at yet.
+        None => !new || (inode.backed_bytes == 0 && !state.storage.has_any(slot)),
     };
-    if stays_open && !grown && complete && !state.storage.has_dirty(slot) {
+    if stays_open && !grown && complete && !resumes && !state.storage.has_dirty(slot) {
         state.debts.not_before(ino, state.world.now() + OPEN_PASS);
         return None;
     }

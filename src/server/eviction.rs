@@ -88,7 +88,12 @@ impl State {
             Some(Debt { version: Some(version), .. }) => {
                 version.try_lock().is_ok_and(|version| !version.incomplete)
             }
-            _ => inode.published.is_some() && !inode.is(flag::REWRITTEN),
+            // While it is changed there in place, what is clean may not have arrived: a server that
+            // died took it and did not write it.
+            _ => {
+                let changing = inode.is(flag::REWRITTEN) || inode.is(flag::INTENT);
+                inode.published.is_some() && !changing
+            }
         };
         let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);
         there && ours && self.keeping != Some(inode.ino)

@@ -168,6 +168,11 @@ impl State {
             self.storage.install(file.slot, index, entry)?;
         } else if pages > entry.pages() {
             self.with_room(|state| state.move_chunk(file.slot, index, order_for(pages)))?;
+            // To make room, the chunk itself may have gone, if it was just brought.
+            let moved = self.storage.memory().entry(file.slot, index);
+            if moved.is_absent() || moved.pages() < pages {
+                return Err(Error::new(ErrorKind::NoSpace, "memory tier"));
+            }
         } else {
             self.storage.unrecall(file.slot, index, entry);
         }

@@ -66,7 +66,9 @@ fn memory_may_be_smaller_than_what_is_written() {
     let parked: u64 = (0..10).map(|seed| Schedule::new(seed, 3, quiet).run(1000).parked).sum();
     assert!(parked > 0, "memory was never full");
     let weather = Weather { kills: true, defers: true, ..quiet };
-    run(&seeds(10), 1000, weather);
+    run(&seeds(20), 1000, weather);
+    // Schedules that lost a byte, or never ended.
+    run(&[27, 73], 1000, weather);
 }
 
 #[test]

@@ -33,6 +33,11 @@ impl Storage {
         })
     }
 
+    /// Whether any page of a file is in memory.
+    pub fn has_any(&self, slot: FileSlot) -> bool {
+        self.entries(slot).into_iter().any(|(_, entry)| self.has_bytes(entry))
+    }
+
     /// Whether any page of a chunk is no hole.
     pub fn has_bytes(&self, entry: MapEntry) -> bool {
         let mut pages = entry.page().0..entry.page().0 + entry.pages();
