@@ -22,6 +22,13 @@ const EVICT_BYTES: u64 = 64 << 20;
 /// Times as long as it took to find too little, nobody seeks again: the drain goes on.
 const PAUSES: u32 = 4;
 
+/// Whether the backing has under its name what is clean of a file. While it is changed there in
+/// place, it may not: a server that died has taken it and not written it.
+pub(crate) fn has_arrived(inode: &Inode) -> bool {
+    let changing = inode.is(flag::REWRITTEN) || inode.is(flag::INTENT);
+    inode.published.is_some() && !changing
+}
+
 impl State {
     /// What `take` gives; when memory is full for that, once more with some chunks evicted.
     ///
@@ -88,12 +95,7 @@ impl State {
             Some(Debt { version: Some(version), .. }) => {
                 version.try_lock().is_ok_and(|version| !version.incomplete)
             }
-            // While it is changed there in place, what is clean may not have arrived: a server that
-            // died took it and did not write it.
-            _ => {
-                let changing = inode.is(flag::REWRITTEN) || inode.is(flag::INTENT);
-                inode.published.is_some() && !changing
-            }
+            _ => has_arrived(inode),
         };
         let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);
         there && ours && self.keeping != Some(inode.ino)

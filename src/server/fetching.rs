@@ -6,7 +6,7 @@
 //! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
 //! know (names that were found, bytes that were brought). What was fetched counts only for exactly
 //! the need it was fetched for, once, and not if the drain has changed a name above, below or at
-//! its path meanwhile. Not here: who fetches (`serve`), and what becomes of it (`lookup`,
+//! its path meanwhile. Not here: who fetches (`fetchers`), and what becomes of it (`lookup`,
 //! `granting`).
 
 use std::time::Duration;
@@ -172,6 +172,11 @@ impl Fetches {
     /// Whether what was carried out must wait, since the last call.
     pub fn must_wait(&mut self) -> bool {
         std::mem::take(&mut self.waits)
+    }
+
+    /// What could not be had was only of use.
+    pub fn need_not_wait(&mut self) {
+        self.waits = false;
     }
 
     /// Whether what is being carried out must wait.

@@ -15,6 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 
 use crate::debts::Version;
+use crate::eviction::has_arrived;
 use crate::fetching::{Fetched, Need, Piece};
 use crate::state::State;
 
@@ -91,10 +92,9 @@ impl State {
     /// Takes the records of some closed files that the backing has as they are.
     fn recycle_records(&mut self) -> Result<()> {
         let idle = |inode: &Inode| {
-            let published = inode.published.is_some() && !inode.is(flag::REWRITTEN);
             let closed = self.names.openers(inode.ino).all == 0;
-            let safe = published && inode.is(flag::NAMED) && self.debts.get(inode.ino).is_none();
-            inode.slot.is_some() && closed && safe
+            let named = inode.is(flag::NAMED) && self.debts.get(inode.ino).is_none();
+            inode.slot.is_some() && closed && named && has_arrived(inode)
         };
         let files = self.names.inodes().filter(idle);
         let files: Vec<Ino> = files.map(|inode| inode.ino).take(RECYCLED).collect();
@@ -140,7 +140,10 @@ impl State {
             match self.grant_one(session, file, index, pages) {
                 Ok(()) => {}
                 Err(error) if index == first => return Err(error),
-                Err(_) => break,
+                Err(_) => {
+                    self.fetches.need_not_wait();
+                    break;
+                }
             }
         }
         Ok(())

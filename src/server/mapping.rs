@@ -43,7 +43,10 @@ impl State {
             match self.map_one(session, file, index, stores) {
                 Ok(()) => {}
                 Err(error) if index == first => return Err(error),
-                Err(_) => break,
+                Err(_) => {
+                    self.fetches.need_not_wait();
+                    break;
+                }
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What schedules have found, in as few steps as it takes.
 
-use terral_format::message::{Reply, Request};
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES};
+use terral_format::message::{OpenHow, Reply, Request};
 
 use super::Sim;
 use super::deferring::{Begun, Progress, Wish};
@@ -29,4 +30,18 @@ fn who_asks_sees_what_was_committed_by_a_client_that_was_stopped_before_it_rang(
         Ok(Reply::Names { names, .. }) => assert_eq!(names.len(), 1, "{names:?}"),
         got => panic!("{got:?}"),
     }
+}
+
+#[test]
+fn a_writer_waits_for_the_chunk_that_he_needs_and_not_for_those_after_it() {
+    // Its store is far.
+    let mut sim = Sim::new(2);
+    sim.dir.put(b"large", &vec![7; 3 * CHUNK_BYTES as usize]).expect("an empty store");
+    let one = sim.connect();
+    let how = OpenHow { access: 3, ..OpenHow::default() };
+    let file = sim.open(one, b"large", how).expect("it is there").file;
+    let asked = Request::Grant { file, first: 0, count: 3, pages: CHUNK_PAGES };
+    sim.ask(one, asked).expect("there is room for it");
+    let here = [0, 1, 2].map(|index| !sim.memory.entry(file.slot, index).is_absent());
+    assert_eq!(here, [true, false, false]);
 }
