@@ -3,13 +3,14 @@
 //! Not here: how each figure is taken; see `bench_cases` and the files that `EXTRAS` names.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use terral_server::available;
 
+use crate::bench_against::Against;
 use crate::bench_cases::{self, Case};
 use crate::bench_figure::{Effort, Extra};
 use crate::bench_host::{Bed, Host};
@@ -50,7 +51,11 @@ Examples:
   terral bench --quick
   terral bench --to /scratch --markdown docs/benchmarks.md
   terral bench --cases new-64k,strided,drain --json
-  terral bench --cases names    (files a second, tar, git, make, memory per file)")]
+  terral bench --cases names    (files a second, tar, git, make, memory per file)
+  terral bench --against ~/terral-0.4/bin/terral --quick    (is this build as fast as that one?)
+
+With --against, exit status 1 says that this build is slower: all of a figure's 95 % interval lies
+below 0.97 of the other's, or the geometric mean of all figures below 0.98.")]
 pub struct Arguments {
     /// Disk directory to compare with and to drain into
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -76,9 +81,25 @@ pub struct Arguments {
     /// Bytes per process and pass [default: 256M, 64M with --quick]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<u64>,
+    /// Compare with another build of terral: runs of both in turn, and of this one with itself
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["markdown", "list"])]
+    against: Option<PathBuf>,
+    /// Runs of each build, with --against
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "against",
+        value_parser = clap::value_parser!(u16).range(2..))]
+    runs: u16,
 }
 
 impl Arguments {
+    /// What another run is told that is to measure the same.
+    fn told(&self, disk: &Path) -> Vec<String> {
+        let mut told = vec!["--to".into(), disk.display().to_string()];
+        told.extend(self.quick.then(|| "--quick".into()));
+        told.extend(self.full.then(|| "--full".into()));
+        told.extend(self.size.into_iter().flat_map(|size| ["--size".into(), size.to_string()]));
+        told
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.cases.is_empty() || self.cases.iter().any(|case| name.contains(case.as_str()))
     }
@@ -117,11 +138,12 @@ impl Arguments {
     }
 
     /// What the arena must hold, and what is touched before.
-    fn arena_bytes(&self) -> Result<u64> {
+    fn arena_bytes(&self, only_cases: bool) -> Result<u64> {
         let processes = if self.full { 4 } else { 2 };
         // Two faces keep their files at once, and what is recycled stays warm beside them.
-        let needed = (self.size_bytes() * processes * 4).max(3 << 30);
-        let free = machine::room(std::path::Path::new(SHARED_MEMORY))?.free_bytes;
+        let least = if only_cases && self.size.is_some() { 512 << 20 } else { 3 << 30 };
+        let needed = (self.size_bytes() * processes * 4).max(least);
+        let free = machine::room(Path::new(SHARED_MEMORY))?.free_bytes;
         let free = free.min(available::available_bytes());
         if free / 3 < needed / 2 {
             bail!(
@@ -210,6 +232,15 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         writeln!(std::io::stdout(), "{}", names.join("\n"))?;
         return Ok(0);
     }
+    let disk = arguments.to.canonicalize().with_context(|| arguments.to.display().to_string())?;
+    if let Some(program) = &arguments.against {
+        // What a copy costs is the machine's.
+        let extras = extras.iter().map(|extra| extra.name).filter(|name| *name != "memcpy");
+        let cases = cases.iter().map(Case::name).chain(extras.map(str::to_owned)).collect();
+        let (rounds, json) = (arguments.runs.into(), arguments.json);
+        let arguments = arguments.told(&disk);
+        return Against { program, rounds, arguments, cases, json }.measure();
+    }
     let mut report = Report {
         machine: machine(),
         size_bytes: arguments.size_bytes(),
@@ -217,8 +248,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         rows: Vec::new(),
         facts: Vec::new(),
     };
-    let arena_bytes = arguments.arena_bytes()?;
-    let disk = arguments.to.canonicalize().with_context(|| arguments.to.display().to_string())?;
+    let arena_bytes = arguments.arena_bytes(extras.is_empty())?;
     let host = Host::new(&disk, preload_library()?, arena_bytes)?;
     say(format_args!("touching {} MiB of memory", (arena_bytes / 2 * 3) >> 20));
     host.touch(arena_bytes / 2 * 3)?;

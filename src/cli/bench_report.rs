@@ -267,7 +267,7 @@ impl Fact {
 }
 
 /// Columns under their heads, for a terminal.
-fn columns<const N: usize>(head: [&str; N], cells: &[[String; N]]) -> String {
+pub fn columns<const N: usize>(head: [&str; N], cells: &[[String; N]]) -> String {
     let width = |at: usize| {
         let longest = cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
         longest.max(head[at].chars().count())
@@ -394,6 +394,13 @@ Among everything else, names a second, `tar`, `git status` and `make` are measur
 turn too, with unchanged programs under the preload library; a first round fills caches and is not
 counted. `1 process` and `own directories`: no two processes create names in one directory.
 `busy`: with an endless loop on each core beside it, at normal priority.
+
+Whether one build is as fast as another `bench --against PROGRAM` says: both measure the same cases,
+case by case in turn, several times, and this build once more beside itself. Each figure of a run,
+ratio to tmpfs or else as it is printed, has a ratio to that of the other build's run in the same
+round, above 1 where this build is better; their geometric mean has a 95 % interval (Student's t on
+the logarithms). A figure got worse if all of it lies below 0.97, all of them if their geometric
+mean is below 0.98. What `this build to itself` shows is chance.
 ";
 
 #[cfg(test)]

@@ -87,6 +87,10 @@ mod bench_tar;
 
 mod bench_git;
 
+mod bench_pairs;
+
+mod bench_against;
+
 mod bench;
 
 mod completions;
