@@ -149,7 +149,12 @@ impl Names {
         if inode.is(flag::NAMED) {
             self.add_alias(ino, alias, to);
         } else {
-            self.inodes.name_it(index_of(ino), to, |_| ());
+            // What the backing had of it went with its last name.
+            self.inodes.name_it(index_of(ino), to, |inode| {
+                inode.published = None;
+                inode.backed_bytes = 0;
+                inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
+            });
         }
         self.update(ino, |inode| {
             inode.links = if first.is_some() { inode.links + 1 } else { 1 };

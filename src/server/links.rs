@@ -1,5 +1,7 @@
 //! The naming role: what requests that move names, or give files more of them, do.
 
+use std::sync::atomic::Ordering;
+
 use terral_format::geometry::PATH_MAX;
 use terral_format::ids::Ino;
 use terral_format::message::{Kind, RenameHow, Reply, Target, gives_rights};
@@ -106,6 +108,9 @@ impl State {
         let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.world.wall_ns());
         self.record(Record::Linked { ino, alias, parent, name, time_ns });
         if !inode.is(flag::NAMED) {
+            // All of it came into memory before it lost its last name.
+            let record = inode.slot.map(|slot| self.storage.memory().record(slot));
+            record.into_iter().for_each(|record| record.backed_bytes().store(0, Ordering::SeqCst));
             self.owe(ino);
         }
         Ok(())

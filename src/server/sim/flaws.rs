@@ -32,8 +32,7 @@ impl Flaw {
 
 /// The first schedule that fails with this flaw, if one of so many does.
 fn caught(flaw: Flaw, seeds: u64) -> Option<u64> {
-    let weather =
-        Weather { kills: true, defers: true, faults: false, cramped: false, flaw: Some(flaw) };
+    let weather = Weather { kills: true, defers: true, flaw: Some(flaw), ..Weather::default() };
     let fails = |seed: &u64| {
         catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, weather).run(300))).is_err()
     };

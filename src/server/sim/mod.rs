@@ -162,6 +162,11 @@ impl Sim {
         self.moments.left.store(moment, Ordering::SeqCst);
     }
 
+    /// Kills the server now.
+    pub fn kill(&mut self) {
+        self.killed += u64::from(self.server.take().is_some());
+    }
+
     fn parts(&self) -> Parts {
         let memory =
             Memory::new(self.began.geometry, shared(&self.kept.regions), self.kept.arena.clone());

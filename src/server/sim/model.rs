@@ -115,7 +115,11 @@ impl Model {
         if !self.has_parent(to) || within {
             return false;
         }
-        if from == to {
+        let same = |other: &Node| match (&node, other) {
+            (Node::File(a), Node::File(b)) => Rc::ptr_eq(a, b),
+            _ => false,
+        };
+        if from == to || self.0.get(to).is_some_and(same) {
             return true;
         }
         let fits = match (&node, self.0.get(to)) {
@@ -133,6 +137,42 @@ impl Model {
         }
         self.0.remove(from);
         self.0.insert(to.into(), node);
+        true
+    }
+
+    /// Gives a file a further name, or one that has none its first.
+    pub fn link(&mut self, file: &File, path: &[u8]) -> bool {
+        let may = self.has_parent(path) && !self.0.contains_key(path);
+        if may {
+            self.0.insert(path.into(), Node::File(file.clone()));
+        }
+        may
+    }
+
+    /// How many names a file has.
+    pub fn count_names(&self, file: &File) -> u32 {
+        let is = |node: &&Node| matches!(node, Node::File(other) if Rc::ptr_eq(file, other));
+        self.0.values().filter(is).count() as u32
+    }
+
+    /// Two names change places, with all that is below them.
+    pub fn exchange(&mut self, one: &[u8], other: &[u8]) -> bool {
+        let within = |path: &[u8], top: &[u8]| {
+            path.strip_prefix(top).is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        let there = self.0.contains_key(one) && self.0.contains_key(other);
+        if !there || within(one, other) || within(other, one) {
+            return false;
+        }
+        let mut taken = Vec::new();
+        for (top, to) in [(one, other), (other, one)] {
+            let below = self.below(top);
+            for path in below.into_iter().chain([top.to_vec()]) {
+                let node = self.0.remove(&path);
+                taken.extend(node.map(|node| ([to, &path[top.len()..]].concat(), node)));
+            }
+        }
+        self.0.extend(taken);
         true
     }
 

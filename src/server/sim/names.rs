@@ -30,6 +30,7 @@ pub struct Glance {
     pub kind: Kind,
     pub size: u64,
     pub mode: u32,
+    pub links: u32,
 }
 
 pub(super) fn key_of((directory, name): &Place) -> Key {
@@ -237,7 +238,8 @@ impl Sim {
             }
             None => inode.size,
         };
-        Some(Ok(Glance { kind: inode.kind, size, mode: u32::from(inode.mode) }))
+        let (mode, links) = (u32::from(inode.mode), inode.links);
+        Some(Ok(Glance { kind: inode.kind, size, mode, links }))
     }
 
     /// The names in a directory, as far as they can be read.

@@ -1,10 +1,22 @@
 //! What schedules have found, in as few steps as it takes.
 
+use std::time::Duration;
+
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES};
-use terral_format::message::{OpenHow, Reply, Request};
+use terral_format::message::{OpenHow, Reply, Request, Target};
 
 use super::Sim;
 use super::deferring::{Begun, Progress, Wish};
+
+const CREATE: OpenHow = OpenHow {
+    access: 3,
+    create: true,
+    exclusive: false,
+    truncate: false,
+    directory: false,
+    unnamed: false,
+    mode: 0o644,
+};
 
 fn go_on_until(sim: &mut Sim, begun: &mut Begun, until: impl Fn(&Progress) -> bool) {
     for _ in 0..20 {
@@ -44,4 +56,22 @@ fn a_writer_waits_for_the_chunk_that_he_needs_and_not_for_those_after_it() {
     sim.ask(one, asked).expect("there is room for it");
     let here = [0, 1, 2].map(|index| !sim.memory.entry(file.slot, index).is_absent());
     assert_eq!(here, [true, false, false]);
+}
+
+#[test]
+fn a_file_that_gets_a_name_again_after_its_last_one_was_removed_is_brought_whoever_dies() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let written = sim.open(one, b"first", CREATE).expect("an empty store");
+    sim.write(one, written.file, 0, b"all of it").expect("there is room for it");
+    sim.close(one, written).expect("it is open");
+    let read = OpenHow { access: 1, ..OpenHow::default() };
+    let file = sim.open(one, b"first", read).expect("it is there").file;
+    sim.pass(Duration::from_secs(20));
+    sim.ask(one, Request::Unlink(b"first")).expect("it is there");
+    let again = Request::Link { target: Target::File(file), path: b"again" };
+    sim.ask(one, again).expect("it is open");
+    sim.kill();
+    sim.finish();
+    assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [b"again"]);
 }

@@ -3,6 +3,8 @@
 //! or committed without asking, must be read again, by anybody, whatever died meanwhile, and in the
 //! end the permanent store must have exactly that.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
@@ -17,6 +19,8 @@ use super::faults::FAULTS;
 use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
 use crate::world::World;
+
+mod linking;
 
 const DIRECTORIES: [&[u8]; 5] = [b"d/", b"", b"d/e/", b"d/c/", b"c/"];
 /// Names that files have mostly, and those of directories.
@@ -60,6 +64,8 @@ pub struct Weather {
     pub faults: bool,
     /// Files are larger than memory.
     pub cramped: bool,
+    /// Files have several names, change places, and are made without any.
+    pub links: bool,
     /// What the server does wrong.
     pub flaw: Option<Flaw>,
 }
@@ -151,6 +157,9 @@ impl Schedule {
         if self.weather.cramped && self.chance(2) == 0 {
             return if self.chance(4) == 0 { self.open(at) } else { self.write(at) };
         }
+        if self.weather.links && self.chance(5) == 0 {
+            return self.relate(at);
+        }
         match self.chance(28) {
             0..=3 => self.open(at),
             4..=8 => self.write(at),
@@ -200,7 +209,9 @@ impl Schedule {
             return false;
         }
         match (&got, &request) {
-            (Ok(_), Request::MakeDirectory { path, .. }) => self.contest(path),
+            (Ok(_), Request::MakeDirectory { path, .. } | Request::Link { path, .. }) => {
+                self.contest(path);
+            }
             (Ok(_), Request::Rename { .. }) if self.over => {
                 // What has the name now is whatever can be brought there: no more than that it
                 // comes to an end is to be said.
@@ -502,18 +513,19 @@ impl Schedule {
         let path = self.any_path();
         let asked = Request::Stat(Target::Path(&path));
         let got = match self.sim.glance(&path) {
-            Some(Ok(seen)) => Ok((seen.kind, seen.size, seen.mode)),
+            Some(Ok(seen)) => Ok((seen.kind, seen.size, seen.mode, seen.links)),
             Some(Err(kind)) => Err(Error::new(kind, "as it was read")),
             None => match self.sim.ask(self.players[at].client, asked) {
-                Ok(Reply::Attributes(seen)) => Ok((seen.kind, seen.size, seen.mode)),
+                Ok(Reply::Attributes(seen)) => Ok((seen.kind, seen.size, seen.mode, seen.links)),
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => Err(error),
             },
         };
         match (got, self.model.0.get(&path)) {
-            (Ok((Kind::File, size, mode)), Some(Node::File(file))) => {
+            (Ok((Kind::File, size, mode, links)), Some(Node::File(file))) => {
                 let content = file.borrow();
-                assert_eq!((size, mode), (content.size, content.mode), "{path:?}");
+                let must = (content.size, content.mode, self.model.count_names(file));
+                assert_eq!((size, mode, links), must, "{path:?}");
             }
             (Ok((Kind::Directory, ..)), Some(Node::Directory)) | (Err(_), None) => {}
             (Err(error), Some(_)) if self.excuses(&error) => {}
@@ -561,10 +573,14 @@ impl Schedule {
         let model = self.model.0.iter();
         let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
         assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
+        let mut inodes = BTreeMap::new();
         for (path, node) in &self.model.0 {
             let Node::File(file) = node else { continue };
             let (there, content) = (files.remove(path), file.borrow());
             let Some((found, filled)) = there else { panic!("{path:?} is not there") };
+            let inode = found.fingerprint.inode;
+            let first = *inodes.entry(Rc::as_ptr(file)).or_insert(inode);
+            assert_eq!(inode, first, "{path:?} is another file there than under its other names");
             assert!(content.is(found.attributes.size, &filled), "{path:?} differs");
             assert_eq!(found.attributes.mode, content.mode, "{path:?}");
         }

@@ -5,6 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::schedule::{Schedule, Weather};
 use crate::world::World;
 
+/// Whatever dies or fails.
+const ALL: Weather =
+    Weather { kills: true, defers: true, faults: true, cramped: false, links: false, flaw: None };
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -56,8 +60,19 @@ fn nothing_is_lost_while_the_permanent_store_fails() {
 
 #[test]
 fn nothing_is_lost_whatever_fails_and_dies() {
-    let weather = Weather { defers: true, kills: true, faults: true, ..Weather::default() };
-    run(&seeds(60), 300, weather);
+    run(&seeds(60), 300, ALL);
+}
+
+#[test]
+fn files_with_several_names_or_none_are_what_they_must_be() {
+    let quiet = Weather { links: true, ..Weather::default() };
+    run(&seeds(40), 300, quiet);
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+}
+
+#[test]
+fn files_with_several_names_are_brought_whatever_fails_and_dies() {
+    run(&seeds(40), 300, Weather { links: true, ..ALL });
 }
 
 #[test]
