@@ -1,5 +1,6 @@
 //! Random numbers for tests, with a seed that is printed.
 #![allow(clippy::print_stdout)] // Seeds are said.
+#![allow(dead_code)] // Each test file uses its part.
 
 /// Random numbers (xorshift64*, Marsaglia 2003), so that a failing run can be repeated.
 pub struct Random(pub u64);

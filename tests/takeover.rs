@@ -7,6 +7,7 @@ mod acknowledged;
 mod beside;
 mod descendants;
 mod launched;
+mod left;
 mod process;
 mod random;
 
@@ -20,6 +21,7 @@ use acknowledged::{Acknowledged, work};
 use beside::{built, compiled};
 use descendants::ended;
 use launched::{said, terral, until};
+use left::{Home, directory_of, instance_of, is_left, kill_all};
 use random::Random;
 use rustix::process::Signal;
 
@@ -55,78 +57,6 @@ fn summary(output: &Output) -> serde_json::Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.trim_end().lines().next_back().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-/// A directory of the test, and the permanent one in it.
-struct Home(tempfile::TempDir);
-
-impl Home {
-    fn new() -> Home {
-        let home = Home(tempfile::tempdir().expect("directory"));
-        fs::create_dir(home.to()).expect("makes");
-        home
-    }
-
-    fn to(&self) -> PathBuf {
-        self.path("to")
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn has(&self, name: &str) -> String {
-        fs::read_to_string(self.to().join(name)).unwrap_or_else(|error| format!("{name}: {error}"))
-    }
-
-    /// Runs a script under these arguments, and kills it, its server and its launcher when it has
-    /// done it; the name of the instance that is left.
-    fn leave(&self, arguments: &[&str], script: &str) -> String {
-        let done = self.path("done");
-        let _ = fs::remove_file(&done);
-        let script = format!("{script}; : > {}; exec sleep 100", done.display());
-        let mut command = terral();
-        command.arg("run").arg("--to").arg(self.to()).args(arguments);
-        let mut run = command.args(["--", "sh", "-c", &script]).spawn().expect("starts");
-        until("the script's end", || done.exists());
-        let instance = instance_of(run.id()).expect("a server");
-        kill_all(&mut run, &mut Random(1));
-        instance
-    }
-}
-
-/// The instance that a run's server serves.
-fn instance_of(run: u32) -> Option<String> {
-    let server = descendants::server(run)?;
-    let line = fs::read(format!("/proc/{server}/cmdline")).ok()?;
-    let mut words = line.split(|byte| *byte == 0);
-    words.find(|word| *word == b"--instance-directory")?;
-    let path = String::from_utf8(words.next()?.to_vec()).ok()?;
-    Some(path.rsplit('/').next()?.to_owned())
-}
-
-fn is_left(instance: &str) -> bool {
-    directory_of(instance).join("log").exists()
-}
-
-fn directory_of(instance: &str) -> PathBuf {
-    let user = rustix::process::geteuid().as_raw();
-    PathBuf::from(format!("/dev/shm/terral-{user}/{instance}"))
-}
-
-/// Kills a run, its server and its programs, in any order, and whatever was started meanwhile.
-fn kill_all(run: &mut Child, random: &mut Random) {
-    let mut tree = Vec::new();
-    // None of them sees another one go, and none is made meanwhile.
-    while tree.len() < descendants::of(run.id()).len() {
-        tree = descendants::of(run.id());
-        tree.iter().for_each(|pid| descendants::send(*pid, Signal::STOP));
-    }
-    for at in (1..tree.len()).rev() {
-        tree.swap(at, random.below(at as u64 + 1) as usize);
-    }
-    tree.iter().for_each(|pid| descendants::send(*pid, Signal::KILL));
-    run.wait().expect("was killed");
 }
 
 /// Several at once bring what is left, and some of them are killed meanwhile.
