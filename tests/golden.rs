@@ -1,13 +1,14 @@
 //! The formats against their stored bytes: whoever changes what leaves a process sees it here.
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p terral-tests --test golden` stores the new bytes; a change of
-//! bytes that an older program could meet also needs a new version (`frame::VERSION`,
+//! bytes that an older program could meet also needs a new version (that of `record::Transaction`,
 //! `message::PROTOCOL`, `tables::MAGIC`). Integers differ from each other so that two fields cannot
 //! change places unseen.
 
 #![cfg(not(loom))]
 
 mod golden_layout;
+mod golden_records;
 mod golden_values;
 
 use std::path::{Path, PathBuf};
@@ -16,8 +17,9 @@ use proptest::prelude::{any, prop, proptest};
 use serde::{Serialize, de::DeserializeOwned};
 use terral_format::changes::Made;
 use terral_format::frame;
-use terral_format::message::{Envelope, Hello, Reply, Welcome};
-use terral_format::record::Record;
+use terral_format::message::{Envelope, FRAMES, Hello, Reply, Welcome};
+use terral_format::record::migrate::Migrate;
+use terral_format::record::{Record, Transaction, v4};
 use terral_format::{Error, ErrorKind};
 
 fn stored(name: &str) -> PathBuf {
@@ -44,7 +46,7 @@ fn hold(name: &str, bytes: &[u8]) {
 fn frames<T: Serialize>(values: &[T]) -> Vec<u8> {
     let mut out = Vec::new();
     for value in values {
-        frame::write(&mut out, &frame::encode(value).expect("encodes"));
+        frame::write(&mut out, FRAMES, &frame::encode(value).expect("encodes"));
     }
     out
 }
@@ -59,10 +61,10 @@ fn reads_back<T: Serialize + DeserializeOwned>(name: &str) {
     let bytes = std::fs::read(stored(name)).expect("stored");
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
-        let (payload, after) = frame::read(rest).expect("a frame");
-        let value: T = frame::decode(payload).expect("a value");
-        assert_eq!(frame::encode(&value).expect("encodes"), payload);
-        rest = after;
+        let frame = frame::read(rest).expect("a frame");
+        let value: T = frame::decode(frame.payload).expect("a value");
+        assert_eq!(frame::encode(&value).expect("encodes"), frame.payload);
+        rest = frame.rest;
     }
 }
 
@@ -106,8 +108,22 @@ fn replies() {
 
 #[test]
 fn records() {
-    hold("records.bin", &frames(&golden_values::records()));
-    reads_back::<Record>("records.bin");
+    hold("records-5.bin", &frames(&golden_records::records()));
+    reads_back::<Record>("records-5.bin");
+}
+
+#[test]
+fn records_of_version_4_are_said_in_this_one() {
+    reads_back::<v4::Record>("records-4.bin");
+    let bytes = std::fs::read(stored("records-4.bin")).expect("stored");
+    let (mut rest, mut said) = (bytes.as_slice(), Vec::new());
+    while !rest.is_empty() {
+        let frame = frame::read(rest).expect("a frame");
+        let alone = [&[1], frame.payload].concat();
+        said.extend(Transaction::read(4, &alone).expect("a transaction of one record").0);
+        rest = frame.rest;
+    }
+    hold("records-4-said-now.bin", &frames(&said));
 }
 
 #[test]
@@ -121,7 +137,7 @@ fn capability() {
 #[test]
 fn a_frame() {
     let mut out = Vec::new();
-    frame::write(&mut out, b"Terral");
+    frame::write(&mut out, FRAMES, b"Terral");
     hold("frame.bin", &out);
 }
 
@@ -133,19 +149,26 @@ fn shared_memory() {
 #[test]
 fn versions_are_told_apart() {
     let mut out = Vec::new();
-    frame::write(&mut out, b"Terral");
+    frame::write(&mut out, FRAMES, b"Terral");
     out[4] ^= 0xff;
-    assert_eq!(frame::read(&out).map_err(|Error { kind, .. }| kind), Err(ErrorKind::Version));
+    let frame = frame::read(&out).expect("a frame of another version");
+    assert_eq!(frame.of(FRAMES).map_err(|Error { kind, .. }| kind), Err(ErrorKind::Version));
+    let newer = Transaction::VERSION + 1;
+    assert!(!Transaction::reads(newer) && Transaction::reads(Transaction::VERSION));
+    let read = Transaction::read(newer, &[0]);
+    assert_eq!(read.map_err(|Error { kind, .. }| kind), Err(ErrorKind::Version));
 }
 
 /// Whatever the bytes are: an error or a value, never a panic.
 fn read_all(bytes: &[u8]) {
-    let payload = frame::read(bytes).map_or(bytes, |(payload, _)| payload);
+    let payload = frame::read(bytes).map_or(bytes, |frame| frame.payload);
     for bytes in [bytes, payload] {
         let _ = frame::decode::<Hello>(bytes).map(|hello| format!("{hello:?}"));
         let _ = frame::decode::<Welcome>(bytes).map(|welcome| format!("{welcome:?}"));
         let _ = frame::decode::<Envelope>(bytes).map(|e| (e.request.needs(), format!("{e:?}")));
         let _ = frame::decode::<Reply>(bytes).map(|reply| format!("{reply:?}"));
+        let _ = Transaction::read(4, bytes).map(|read| format!("{read:?}"));
+        let _ = Transaction::read(5, bytes).map(|read| format!("{read:?}"));
         let _ = frame::decode::<Record>(bytes).map(|record| format!("{record:?}"));
     }
 }
@@ -166,15 +189,15 @@ proptest! {
     ) {
         let all = [
             frames(&envelopes()),
-            frames(&golden_values::records()),
+            frames(&golden_records::records()),
             frames(&golden_values::replies()),
             frames(&golden_values::welcomes()),
         ];
         let mut rest = all[which].as_slice();
         let mut payloads = Vec::new();
-        while let Ok((payload, after)) = frame::read(rest) {
-            payloads.push(payload.to_vec());
-            rest = after;
+        while let Ok(frame) = frame::read(rest) {
+            payloads.push(frame.payload.to_vec());
+            rest = frame.rest;
         }
         let mut bytes = start.get(&payloads).clone();
         if !bytes.is_empty() {
@@ -184,7 +207,7 @@ proptest! {
         }
         read_all(&bytes);
         let mut framed = Vec::new();
-        frame::write(&mut framed, &bytes);
+        frame::write(&mut framed, FRAMES, &bytes);
         let place = at.index(framed.len());
         framed[place] ^= value;
         read_all(&framed);

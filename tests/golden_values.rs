@@ -3,23 +3,21 @@
 use terral_format::capability::{Capability, Caveat, Grant, Key, Operations, Principal, Rights};
 use terral_format::changes::{Deferred, Made};
 use terral_format::geometry::Geometry;
-use terral_format::ids::{
-    ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot,
-};
+use terral_format::ids::{ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 use terral_format::locks::{LockKind, LockRange, Locker};
 use terral_format::message::{
     Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
     Reply, Request, Safety, Space, Spare, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::person::Person;
-use terral_format::record::{Began, Fingerprint, InodeImage, NameOperation, Record};
+use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
 
 const FILE: FileRef = FileRef { ino: Ino(1001), slot: FileSlot(1002) };
-const CHANGE: Change = Change {
+pub const CHANGE: Change = Change {
     mode: Some(0o640),
     uid: None,
     gid: Some(1003),
@@ -36,7 +34,7 @@ fn error() -> Error {
     Error { kind: ErrorKind::NoSpace, errno: 28, context: "write out/a".to_owned() }
 }
 
-fn attributes() -> Attributes {
+pub fn attributes() -> Attributes {
     Attributes {
         ino: Ino(1005),
         kind: Kind::File,
@@ -51,7 +49,7 @@ fn attributes() -> Attributes {
     }
 }
 
-fn totals() -> Totals {
+pub fn totals() -> Totals {
     Totals {
         sessions: 1,
         opens: 2,
@@ -82,7 +80,7 @@ fn drain() -> Drain {
     }
 }
 
-fn fingerprint() -> Fingerprint {
+pub fn fingerprint() -> Fingerprint {
     Fingerprint { inode: 19, size: 20, changed_ns: 21 }
 }
 
@@ -102,11 +100,11 @@ pub fn capability() -> Capability {
         .expect("encodes")
 }
 
-fn person() -> Person {
+pub fn person() -> Person {
     Person { user: 174, group: 175, groups: vec![176, 177] }
 }
 
-const RIGHTS: Rights = Rights { operations: Operations::ALL, expires_s: 173 };
+pub const RIGHTS: Rights = Rights { operations: Operations::ALL, expires_s: 173 };
 
 /// The first message, for a session and for an answer.
 pub fn hellos() -> [Hello<'static>; 2] {
@@ -279,207 +277,4 @@ pub fn replies() -> Vec<Reply> {
         Reply::Safety(Box::new(safety)),
         Reply::Node(Ino(155)),
     ]
-}
-
-/// Every record.
-pub fn records() -> Vec<Record> {
-    let mut all = name_records();
-    all.extend(file_records());
-    all.extend(xattr_and_create_records());
-    all.extend(snapshot_records());
-    all
-}
-
-fn name_records() -> Vec<Record> {
-    let began = Began {
-        instance: InstanceId(54),
-        boot: "boot".to_owned(),
-        geometry: geometry(),
-        backing: Some(b"/scratch".to_vec()),
-        key: KEY,
-    };
-    vec![
-        Record::Began(began),
-        Record::SessionBegan { session: SessionSlot(55), pid: 56, started_ticks: 57 },
-        Record::SessionEnded { session: SessionSlot(58), totals: totals() },
-        Record::Made {
-            parent: Ino(59),
-            name: b"a".to_vec(),
-            ino: Ino(115),
-            kind: Kind::Symlink,
-            mode: 0o777,
-            uid: 116,
-            gid: 117,
-            time_ns: 118,
-            target: b"t".to_vec(),
-        },
-        Record::Adopted {
-            parent: Ino(60),
-            name: b"b".to_vec(),
-            attributes: attributes(),
-            fingerprint: fingerprint(),
-            target: Vec::new(),
-        },
-        Record::Linked {
-            ino: Ino(97),
-            alias: Ino(98),
-            parent: Ino(99),
-            name: b"n".to_vec(),
-            time_ns: 100,
-        },
-        Record::Exchanged {
-            parent: Ino(101),
-            name: b"o".to_vec(),
-            to_parent: Ino(102),
-            to_name: b"p".to_vec(),
-            time_ns: 103,
-        },
-        Record::Renamed {
-            parent: Ino(61),
-            name: b"c".to_vec(),
-            to_parent: Ino(62),
-            to_name: b"d".to_vec(),
-            time_ns: 63,
-        },
-        Record::Removed { parent: Ino(64), name: b"e".to_vec(), time_ns: 65 },
-        Record::Changed { ino: Ino(66), change: CHANGE, time_ns: 67 },
-    ]
-}
-
-fn file_records() -> Vec<Record> {
-    vec![
-        Record::Rewritten { ino: Ino(68) },
-        Record::BackedTo { ino: Ino(69), size: 70 },
-        Record::Attached { ino: Ino(71), slot: FileSlot(72) },
-        Record::Detached {
-            ino: Ino(73),
-            size: 74,
-            modified_ns: 75,
-            accessed_ns: 215,
-            changed_ns: 217,
-        },
-        Record::Packed {
-            ino: Ino(111),
-            place: 112,
-            size: 113,
-            modified_ns: 114,
-            accessed_ns: 216,
-            changed_ns: 218,
-        },
-        Record::Opened {
-            description: DescriptionSlot(76),
-            nonce: 77,
-            ino: Ino(78),
-            access: 79,
-            session: SessionSlot(80),
-        },
-        Record::Spared {
-            ino: Ino(143),
-            slot: FileSlot(144),
-            description: DescriptionSlot(145),
-            nonce: 146,
-            access: 147,
-            session: SessionSlot(148),
-        },
-        Record::Presented {
-            session: SessionSlot(170),
-            handle: 171,
-            rights: RIGHTS,
-            epoch: 172,
-            person: person(),
-        },
-        Record::Defers { session: SessionSlot(149) },
-        Record::Lent {
-            session: SessionSlot(178),
-            descriptions: vec![(DescriptionSlot(179), 180)],
-            inos: vec![Ino(181)],
-        },
-        Record::Closed { description: DescriptionSlot(81) },
-        Record::Published { ino: Ino(82), fingerprint: fingerprint() },
-        Record::Touched { ino: Ino(104), fingerprint: fingerprint() },
-        Record::Intent { ino: Ino(83) },
-        Record::Exchanging { lsn: Lsn(120), inode: 121 },
-        Record::NamesDrained(Lsn(84)),
-        Record::Answered {
-            session: SessionSlot(85),
-            request: 86,
-            sequence: 87,
-            reply: b"done".to_vec(),
-        },
-    ]
-}
-
-fn xattr_and_create_records() -> Vec<Record> {
-    let mut all = Vec::new();
-    let (name, value) = (b"user.b".to_vec(), b"c".to_vec());
-    all.extend([
-        Record::Xattr {
-            ino: Ino(133),
-            name: name.clone(),
-            value: Some(value.clone()),
-            time_ns: 134,
-        },
-        Record::Xattr { ino: Ino(135), name: name.clone(), value: None, time_ns: 136 },
-        Record::XattrFound { ino: Ino(137), name: name.clone(), value },
-        Record::Created {
-            ino: Ino(152),
-            parent: Ino(153),
-            name,
-            mode: 0o640,
-            uid: 178,
-            gid: 154,
-            time_ns: 155,
-        },
-    ]);
-    all
-}
-
-fn snapshot_records() -> Vec<Record> {
-    let image = InodeImage {
-        attributes: attributes(),
-        name: Some((Ino(88), b"f".to_vec())),
-        slot: Some(FileSlot(89)),
-        published: Some(fingerprint()),
-        rewritten: true,
-        backed_bytes: 90,
-        overlay: false,
-        target: Vec::new(),
-        packed: Some(110),
-        spare: true,
-    };
-    let operations = [
-        NameOperation::MakeDirectory { path: b"g".to_vec(), mode: 0o700 },
-        NameOperation::Rename {
-            from: b"h".to_vec(),
-            to: b"i".to_vec(),
-            ino: Ino(91),
-            over: Some(92),
-        },
-        NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
-        NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
-        NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
-        NameOperation::MakeFifo { path: b"u".to_vec(), mode: 0o620 },
-        NameOperation::Exchange {
-            from: b"u".to_vec(),
-            to: b"v".to_vec(),
-            inos: [Ino(120), Ino(121)],
-        },
-        NameOperation::RemoveDirectory { path: b"k".to_vec() },
-        NameOperation::Change { path: b"l".to_vec(), ino: Ino(119), change: CHANGE },
-        NameOperation::SetXattr {
-            path: b"x".to_vec(),
-            ino: Ino(138),
-            name: b"user.b".to_vec(),
-            value: Some(b"c".to_vec()),
-        },
-    ];
-    let owed = operations.map(|operation| Record::Owed { lsn: Lsn(92), operation });
-    let alias =
-        Record::Alias { ino: Ino(107), alias: Ino(108), parent: Ino(109), name: b"w".to_vec() };
-    let mut all = vec![Record::Inode(image), alias];
-    all.extend(owed);
-    all.push(Record::Hidden { lsn: Lsn(93), parent: Ino(94), name: b"m".to_vec() });
-    all.push(Record::Counters { next_ino: Ino(95), lsn: Lsn(96), totals: totals() });
-    all.push(Record::Contested { ino: Ino(169) });
-    all
 }

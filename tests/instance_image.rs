@@ -132,13 +132,13 @@ impl Image {
     /// A log, of which the first record says in which boot its memory lives, and for which
     /// directory.
     fn moved(&self, log: &[u8], to: &[u8]) -> Vec<u8> {
-        let (payload, rest) = frame::read(log).expect("a frame");
-        let mut payload = payload.to_vec();
+        let frame = frame::read(log).expect("a frame");
+        let mut payload = frame.payload.to_vec();
         replace(&mut payload, [&self.boot, &this_boot()]);
         replace(&mut payload, [&self.to, to]);
         let mut moved = Vec::new();
-        frame::write(&mut moved, &payload);
-        [&moved, rest].concat()
+        frame::write(&mut moved, frame.version, &payload);
+        [&moved, frame.rest].concat()
     }
 }
 

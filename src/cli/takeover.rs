@@ -313,7 +313,7 @@ fn readable(candidate: &Candidate) -> Result<()> {
     let theirs = match terral_server::format_of(&candidate.path) {
         // Examining it says what is wrong.
         Err(_) => return Ok(()),
-        Ok(theirs) if theirs == ours => return Ok(()),
+        Ok(theirs) if terral_server::reads(theirs) => return Ok(()),
         Ok(theirs) => theirs,
     };
     let name = candidate.name();

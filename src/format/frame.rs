@@ -7,8 +7,6 @@ use crate::{Error, ErrorKind, Result};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 16;
-/// Version of the records and messages this build writes, and the only one it reads.
-pub const VERSION: u16 = 4;
 /// Longest payload.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 
@@ -37,11 +35,11 @@ fn seal(payload: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(payload, payload.len() as u64 | 1 << 63)
 }
 
-/// Appends the frame of `payload` to `out`.
-pub fn write(out: &mut Vec<u8>, payload: &[u8]) {
+/// Appends the frame of `payload`, which is of this version, to `out`.
+pub fn write(out: &mut Vec<u8>, version: u16, payload: &[u8]) {
     assert!(payload.len() <= PAYLOAD_MAX, "our own frames are bounded");
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[0, 0]);
     out.extend_from_slice(&seal(payload).to_le_bytes());
     out.extend_from_slice(payload);
@@ -59,19 +57,39 @@ pub fn payload_bytes(header: &[u8]) -> Result<usize> {
         return Err(bad("shorter than its header"));
     }
     let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-    let version = u16::from_le_bytes([header[4], header[5]]);
     if length > PAYLOAD_MAX {
         return Err(bad(&format!("absurd length {length}")));
-    }
-    if version != VERSION {
-        let context = format!("frame: version {version}, this program reads {VERSION}");
-        return Err(Error::new(ErrorKind::Version, context));
     }
     Ok(length)
 }
 
-/// The payload of the frame at the start of `bytes`, and the bytes after it.
-pub fn read(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+/// A whole frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Of what it holds.
+    pub version: u16,
+    /// What it holds.
+    pub payload: &'a [u8],
+    /// The bytes after it.
+    pub rest: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// What it holds, if that is of this version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Version`] if it is of another one.
+    pub fn of(&self, version: u16) -> Result<&'a [u8]> {
+        if self.version == version {
+            return Ok(self.payload);
+        }
+        let context = format!("frame: version {}, this program reads {version}", self.version);
+        Err(Error::new(ErrorKind::Version, context))
+    }
+}
+
+/// The frame at the start of `bytes`, of any version.
+pub fn read(bytes: &[u8]) -> Result<Frame<'_>> {
     let length = payload_bytes(bytes)?;
     let Some(payload) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else {
         return Err(Error::new(ErrorKind::Malformed, "frame: truncated"));
@@ -81,7 +99,8 @@ pub fn read(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     if u64::from_le_bytes(sum) != seal(payload) {
         return Err(Error::new(ErrorKind::Corrupt, "frame"));
     }
-    Ok((payload, &bytes[HEADER_BYTES + length..]))
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    Ok(Frame { version, payload, rest: &bytes[HEADER_BYTES + length..] })
 }
 
 /// Encodes a message or record.
@@ -123,12 +142,12 @@ mod tests {
             flip in 1u8..
         ) {
             let mut bytes = Vec::new();
-            write(&mut bytes, &payload);
-            assert_eq!(read(&bytes).expect("whole").0, payload);
+            write(&mut bytes, 7, &payload);
+            assert_eq!(read(&bytes).and_then(|frame| frame.of(7)), Ok(payload.as_slice()));
             let at = at % bytes.len();
             bytes[at] ^= flip;
             let unchecked = (6..8).contains(&at);
-            assert!(unchecked || read(&bytes).is_err());
+            assert!(unchecked || read(&bytes).and_then(|frame| frame.of(7)).is_err());
         }
 
         #[test]

@@ -11,6 +11,9 @@ use crate::person::Person;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 4;
+/// Version of the frames of the handshake. It stays, so that programs of all versions can be told
+/// why they are refused: [`PROTOCOL`] changes instead.
+pub const FRAMES: u16 = 4;
 
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;

@@ -7,7 +7,7 @@ use terral_format::capability::Capability;
 use terral_format::geometry::SESSIONS;
 use terral_format::ids::SessionSlot;
 use terral_format::person::Person;
-use terral_format::record::Record;
+use terral_format::record::local::Local;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 
@@ -48,7 +48,7 @@ impl State {
         let session = self.sessions.free_slot()?;
         let page = page(session, &*process)?;
         self.sessions.attach(session, process, page);
-        self.record(Record::SessionBegan { session, pid, started_ticks });
+        self.record(Local::SessionBegan { session, pid, started_ticks });
         let authority = self.present(session, capability, person)?;
         self.commit()?;
         Ok((session, authority))

@@ -49,6 +49,10 @@ fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
 
 impl Names {
     pub(crate) fn made(&mut self, parent: Ino, name: &[u8], new: &Attributes, target: &[u8]) {
+        if self.inode(new.ino).is_some_and(|inode| inode.is(flag::SPARE)) {
+            self.created(new, (parent, name));
+            return;
+        }
         self.insert(parent, name, Inode::new(new), target);
         if !name.is_empty() {
             self.touch(parent, new.changed_ns);
@@ -128,17 +132,18 @@ impl Names {
         self.inodes.insert(inode, (ROOT, b""), b"");
     }
 
-    pub(crate) fn created(&mut self, ino: Ino, to: Place<'_>, look: (u32, u32, u32), time_ns: u64) {
+    /// A file in hand gets its name.
+    fn created(&mut self, new: &Attributes, to: Place<'_>) {
         self.spares -= 1;
-        self.inodes.name_it(index_of(ino), to, |inode| {
+        self.inodes.name_it(index_of(new.ino), to, |inode| {
             inode.flags &= !flag::SPARE;
             inode.links = 1;
-            (inode.mode, inode.uid, inode.gid) = (look.0 as u16, look.1, look.2);
-            inode.accessed_ns = time_ns;
-            inode.modified_ns = time_ns;
-            inode.changed_ns = time_ns;
+            (inode.mode, inode.uid, inode.gid) = (new.mode as u16, new.uid, new.gid);
+            inode.accessed_ns = new.accessed_ns;
+            inode.modified_ns = new.modified_ns;
+            inode.changed_ns = new.changed_ns;
         });
-        self.touch(to.0, time_ns);
+        self.touch(to.0, new.changed_ns);
     }
 
     // Further names.

@@ -8,7 +8,9 @@ use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
-use terral_format::record::{Fingerprint, NameOperation, Publishing, Record};
+use terral_format::record::facts::Fact;
+use terral_format::record::local::{Local, Publishing};
+use terral_format::record::{Fingerprint, NameOperation};
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found};
@@ -132,7 +134,7 @@ impl State {
     pub(crate) fn announce(&mut self, ino: Ino, path: &[u8], found: &Found) -> Result<()> {
         let (path, modified_ns) = (path.to_vec(), found.attributes.modified_ns);
         let version = Publishing { path, fingerprint: found.fingerprint, modified_ns };
-        self.record(Record::Publishing { ino, version });
+        self.record(Local::Publishing { ino, version });
         self.commit()
     }
 
@@ -209,8 +211,8 @@ impl State {
         }
         // If somebody has changed it since, it does not look as we know it.
         let fingerprint = if same { found.fingerprint } else { version.fingerprint };
-        self.record(Record::Published { ino, fingerprint });
-        self.record(Record::BackedTo { ino, size });
+        self.record(Fact::Published { ino, fingerprint });
+        self.record(Fact::BackedTo { ino, size });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             self.storage.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
         }
@@ -356,7 +358,7 @@ fn copy_in_place(
         // Bytes of the backing's copy change under the one that is to replace it, too.
         let heir = state.names.heir(job.ino);
         for ino in [Some(job.ino), heir].into_iter().flatten() {
-            state.record(Record::Intent { ino });
+            state.record(Local::Intent { ino });
         }
         state.commit()?;
     }

@@ -9,7 +9,8 @@ use terral_format::deferred::{CHANGE_BYTES, Committed};
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 use terral_format::message::{FileRef, Kind, Reply, Spare};
 use terral_format::names::{Inode, flag};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 use terral_format::tables::access;
 use terral_format::{changes, frame};
 use terral_store::ram::Start;
@@ -31,7 +32,7 @@ impl State {
         self.log.reserve()?;
         self.names.reserve()?;
         if !self.sessions.may_defer(session) {
-            self.record(Record::Defers { session });
+            self.record(Local::Defers { session });
         }
         if let Some(refill) = self.refill(session) {
             self.commit()?;
@@ -57,7 +58,8 @@ impl State {
         let kernel = if kernel { access::KERNEL } else { 0 };
         let access = (access::READ | access::WRITE | kernel) as u8;
         self.write_description(description, nonce, file, access);
-        self.record(Record::Spared { ino, slot, description, nonce, access, session });
+        self.record(Local::Spare { ino, slot });
+        self.record(Local::Opened { description, nonce, ino, access, session });
         if self.sessions.client(session).is_some_and(|client| client.writes_small) {
             // Without it, the first write asks.
             let _ = self.install_small(session, file);
@@ -217,13 +219,13 @@ impl State {
                     let kept = self.keep_for_openers(ino);
                     self.keeping = None;
                     kept?;
-                    self.record(Record::Removed { parent, name: name.into(), time_ns });
+                    self.record(Fact::Removed { parent, name: name.into(), time_ns });
                 }
             }
             Deferred::Change { ino, change, time_ns } => {
                 if self.names.inode(ino).is_some() && self.permit_attributes(ino, &change).is_ok() {
                     let change = self.without_set_id(ino, change);
-                    self.record(Record::Changed { ino, change, time_ns });
+                    self.record(Fact::Changed { ino, change, time_ns });
                 }
             }
             Deferred::Open { ino, description, nonce, access } => {
@@ -234,7 +236,7 @@ impl State {
             }
             Deferred::RemoveDirectory { parent, name, ino, time_ns } => {
                 if self.names.child_here(parent, name) == Some(ino) && self.is_empty_here(ino) {
-                    self.record(Record::Removed { parent, name: name.into(), time_ns });
+                    self.record(Fact::Removed { parent, name: name.into(), time_ns });
                 }
             }
             Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns } => {
@@ -245,7 +247,7 @@ impl State {
                     self.keeping = None;
                     kept?;
                     let (name, to_name) = (name.into(), to_name.into());
-                    self.record(Record::Renamed { parent, name, to_parent, to_name, time_ns });
+                    self.record(Fact::Renamed { parent, name, to_parent, to_name, time_ns });
                 }
             }
             Deferred::Close { .. } => {}
@@ -274,7 +276,7 @@ impl State {
         if !fits {
             return;
         }
-        self.record(Record::Opened { description, nonce, ino, access: how, session });
+        self.record(Local::Opened { description, nonce, ino, access: how, session });
         if let (Some(slot), true) = (inode.slot, file && writes) {
             self.owe(ino);
             self.install_first(session, FileRef { ino, slot });
@@ -310,7 +312,8 @@ impl State {
         }
         let gid = if above.mode & SET_GROUP != 0 { above.gid } else { self.person.group };
         let (name, mode, uid) = (name.to_vec(), mode & 0o7777, self.person.user);
-        self.record(Record::Created { ino, parent, name, mode, uid, gid, time_ns });
+        let (kind, target) = (Kind::File, Vec::new());
+        self.record(Fact::Made { parent, name, ino, kind, mode, uid, gid, time_ns, target });
         self.owe(ino);
     }
 }

@@ -8,7 +8,7 @@
 use rustc_hash::FxHashSet;
 use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::record::Record;
+use terral_format::record::local::Local;
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
@@ -116,8 +116,8 @@ impl Descriptions {
     }
 
     /// Records from which they come back.
-    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
-        self.iter().map(|(description, open)| Record::Opened {
+    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
+        self.iter().map(|(description, open)| Local::Opened {
             description,
             nonce: open.nonce,
             ino: open.ino,

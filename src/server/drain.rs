@@ -11,7 +11,8 @@ use std::time::Duration;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::message::{Drain, Kind};
 use terral_format::names::flag;
-use terral_format::record::{Fingerprint, NameOperation, Record};
+use terral_format::record::facts::Fact;
+use terral_format::record::{Fingerprint, NameOperation};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Published};
 use terral_store::tier::Want;
@@ -284,7 +285,7 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
         Ok(()) => {}
         Err(error) if is_theirs(job, &error) => {
             // Somebody else changed the backing's copy, or took it away: bring ours there whole.
-            state.record(Record::Contested { ino });
+            state.record(Fact::Contested { ino });
             state.debts.not_before(ino, state.world.now());
         }
         Err(error) if owed_names::lacks_directory(&error) && restored(state, ino) => {
@@ -417,7 +418,7 @@ fn conclude_in_place(
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.shown.verified_bytes += pass.verified_bytes;
     if let Some(heir) = state.names.heir(job.ino) {
-        state.record(Record::Settled { ino: heir, fingerprint });
+        state.record(Fact::Settled { ino: heir, fingerprint });
     }
     let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
     if inode.published.is_none_or(|known| known.inode != expect.inode) {
@@ -427,12 +428,12 @@ fn conclude_in_place(
     }
     if inode.is(flag::REWRITTEN) {
         // Truncated to nothing while we copied: that is what the backing is owed now.
-        state.record(Record::Published { ino: job.ino, fingerprint });
-        state.record(Record::Rewritten { ino: job.ino });
+        state.record(Fact::Published { ino: job.ino, fingerprint });
+        state.record(Fact::Rewritten { ino: job.ino });
         again_soon(state, job);
         return Ok(());
     }
-    state.record(Record::Published { ino: job.ino, fingerprint });
+    state.record(Fact::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
     let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
     if is_quiet(state, job) && steady && now == Some(size) {
@@ -450,13 +451,13 @@ fn conclude_in_place(
 
 /// Bytes below `size` that are not in memory are the backing's from now on.
 fn backed(state: &mut State, job: &FileJob, size: u64) {
-    state.record(Record::BackedTo { ino: job.ino, size });
+    state.record(Fact::BackedTo { ino: job.ino, size });
     state.storage.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
 }
 
 fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u64) {
     let ino = job.ino;
-    state.record(Record::Published { ino, fingerprint });
+    state.record(Fact::Published { ino, fingerprint });
     backed(state, job, size);
     state.debts.paid(ino);
     let open = state.is_written(ino);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::names::{Inode, flag};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::tier;
 
@@ -152,7 +152,7 @@ impl State {
         }
         if backed.load(Ordering::SeqCst) < needed {
             backed.store(size, Ordering::SeqCst);
-            self.record(Record::BackedTo { ino, size });
+            self.record(Fact::BackedTo { ino, size });
             if self.commit().is_err() {
                 self.storage.unrecall(slot, index, entry);
                 return 0;

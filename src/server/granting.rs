@@ -10,7 +10,8 @@ use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::message::{Attributes, FileRef, Kind};
 use terral_format::names::{Inode, flag};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 
@@ -60,7 +61,7 @@ impl State {
             self.storage.detach(slot);
             return Err(error);
         }
-        self.record(Record::Attached { ino, slot });
+        self.record(Local::Attached { ino, slot });
         Ok(slot)
     }
 
@@ -83,7 +84,8 @@ impl State {
         let slot = self.names.inode(ino).and_then(|inode| inode.slot);
         if let (Some(attributes), Some(slot)) = (self.attributes(ino), slot) {
             let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
-            self.record(Record::Detached { ino, size, modified_ns, accessed_ns, changed_ns });
+            self.record(Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns });
+            self.record(Local::Detached { ino });
             self.storage.detach_logged(slot);
         }
         self.unbar();

@@ -5,6 +5,8 @@
 use rustc_hash::FxHashMap;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 
 /// What is lent, and to whom.
 #[derive(Default)]
@@ -24,8 +26,10 @@ impl Hands {
     /// What this record uses is in hand no more.
     pub fn used_by(&mut self, record: &Record) {
         match record {
-            Record::Opened { description, .. } => _ = self.descriptions.remove(description),
-            Record::Made { ino, .. } => _ = self.inos.remove(ino),
+            Record::Local(Local::Opened { description, .. }) => {
+                self.descriptions.remove(description);
+            }
+            Record::Fact(Fact::Made { ino, .. }) => _ = self.inos.remove(ino),
             _ => {}
         }
     }
@@ -62,13 +66,13 @@ impl Hands {
     }
 
     /// Records from which they come back.
-    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
-        let descriptions = self.descriptions.iter().map(|(slot, (session, nonce))| Record::Lent {
+    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
+        let descriptions = self.descriptions.iter().map(|(slot, (session, nonce))| Local::Lent {
             session: *session,
             descriptions: vec![(*slot, *nonce)],
             inos: Vec::new(),
         });
-        let inos = self.inos.iter().map(|(ino, session)| Record::Lent {
+        let inos = self.inos.iter().map(|(ino, session)| Local::Lent {
             session: *session,
             descriptions: Vec::new(),
             inos: vec![*ino],

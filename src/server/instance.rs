@@ -13,7 +13,8 @@ use terral_format::deferred;
 use terral_format::geometry::Geometry;
 use terral_format::ids::{InstanceId, ROOT};
 use terral_format::message::{Attributes, Kind};
-use terral_format::record::{Began, Record};
+use terral_format::record::Record;
+use terral_format::record::local::{Began, Local};
 use terral_format::tables::Superblock;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::arena::Segments;
@@ -154,7 +155,7 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     make_directory(&directory.join("open"), 0o700)?;
     make_directory(&directory.join("shadow"), 0o555)?;
     make_directory(&directory.join(nodes::DIRECTORY), 0o700)?;
-    let log = Log::create(log_path, &[Record::Began(began.clone())])?;
+    let log = Log::create(log_path, &[Local::Began(began.clone()).into()])?;
     let instance = assemble(options, lock, log, began, &[])?;
     instance.state.names.show(instance.state.starts);
     Ok(instance)
@@ -197,7 +198,8 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
         let context = format!("{}: {why}", log_path.display());
         Err(Error::new(ErrorKind::Corrupt, context))
     };
-    let Some(Record::Began(began)) = transactions.first().and_then(|first| first.first()) else {
+    let first = transactions.first().and_then(|first| first.first());
+    let Some(Record::Local(Local::Began(began))) = first else {
         return corrupt("does not begin with an instance");
     };
     if began.boot != process::boot_id()? {
@@ -207,11 +209,11 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
         return corrupt("geometry out of bounds");
     }
     let mut began = began.clone();
-    let moved = moved(&mut began, options);
+    let rewritten = moved(&mut began, options) || log.has_older();
     clear_names(directory, &began.geometry)?;
     let mut instance = assemble(options, lock, log, began, &transactions)?;
     recovery::adopt(&mut instance.state)?;
-    if moved {
+    if rewritten {
         instance.state.rewrite_log();
     }
     instance.state.names.show(instance.state.starts);

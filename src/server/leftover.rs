@@ -15,6 +15,8 @@ use std::time::Duration;
 use terral_format::geometry::PAGE_BYTES;
 use terral_format::message::Kind;
 use terral_format::names::{Inode, flag};
+use terral_format::record::Transaction;
+use terral_format::record::migrate::Migrate;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_store::backing::Backing;
 use terral_transport::lock;
@@ -28,8 +30,8 @@ use crate::state::State;
 
 /// An exec takes no longer.
 const EXEC: Duration = Duration::from_millis(10);
-/// Version of the logs that this program reads.
-pub const FORMAT: u16 = frame::VERSION;
+/// Version of the logs that this program writes.
+pub const FORMAT: u16 = Transaction::VERSION;
 /// The byte of the file `lock` that whoever is in charge holds.
 const CLAIMED: u8 = 1;
 
@@ -82,7 +84,12 @@ pub fn program_of(directory: &Path) -> Option<Process> {
     })
 }
 
-/// Version of an instance's log.
+/// Whether this program takes over logs of that version.
+pub fn reads(version: u16) -> bool {
+    Transaction::reads(version)
+}
+
+/// Version of an instance's log, as its first frame says it.
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if it does not begin as one.

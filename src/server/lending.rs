@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::record::Record;
+use terral_format::record::local::Local;
 
 use crate::state::State;
 
@@ -47,7 +47,7 @@ impl State {
             return None;
         }
         let (lent, numbers) = (descriptions.clone(), inos.clone());
-        self.record(Record::Lent { session, descriptions: lent, inos: numbers });
+        self.record(Local::Lent { session, descriptions: lent, inos: numbers });
         Some(Refill { session, descriptions, inos })
     }
 

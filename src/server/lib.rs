@@ -99,7 +99,7 @@ mod serve;
 mod sim;
 
 pub use instance::{is_dying, is_served, server_pid};
-pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of};
+pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads};
 pub use options::Options;
 pub use removal::{end, is_rubbish, remains, remove, tidy};
 pub use serve::{Outcome, serve};

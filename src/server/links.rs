@@ -6,7 +6,7 @@ use terral_format::geometry::PATH_MAX;
 use terral_format::ids::Ino;
 use terral_format::message::{Kind, RenameHow, Reply, Target, gives_rights};
 use terral_format::names::flag;
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::operations::not_permitted;
@@ -61,8 +61,8 @@ impl State {
         }
         let (name, to_name, time_ns) = (name.into(), to_name.into(), self.world.wall_ns());
         self.record(match how {
-            RenameHow::Exchange => Record::Exchanged { parent, name, to_parent, to_name, time_ns },
-            _ => Record::Renamed { parent, name, to_parent, to_name, time_ns },
+            RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
+            _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
         });
         Ok(())
     }
@@ -106,7 +106,7 @@ impl State {
         self.permit_linking(ino, path)?;
         self.permit_change_in(parent, path)?;
         let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.world.wall_ns());
-        self.record(Record::Linked { ino, alias, parent, name, time_ns });
+        self.record(Fact::Linked { ino, alias, parent, name, time_ns });
         if !inode.is(flag::NAMED) {
             // All of it came into memory before it lost its last name.
             let record = inode.slot.map(|slot| self.storage.memory().record(slot));

@@ -3,7 +3,7 @@
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::message::{FileRef, Kind, Name, Target};
 use terral_format::names::{Inode, flag};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 
@@ -92,7 +92,7 @@ impl State {
         self.names.reserve()?;
         let mut attributes = found.attributes;
         attributes.ino = self.names.next_ino();
-        self.record(Record::Adopted {
+        self.record(Fact::Adopted {
             parent: directory,
             name: name.into(),
             attributes,

@@ -14,7 +14,9 @@ use terral_format::Result;
 use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::{Attributes, Change, Kind};
 use terral_format::names::{Inode, flag, index_of};
-use terral_format::record::{InodeImage, NameOperation, Publishing, Record};
+use terral_format::record::facts::{Fact, InodeImage};
+use terral_format::record::local::{Local, Publishing};
+use terral_format::record::{NameOperation, Record};
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 
@@ -277,11 +279,11 @@ impl Names {
         }
     }
 
-    /// Applies one record; those that are not about names change nothing here. Gives the inode that
+    /// Applies one fact; those that are not about names change nothing here. Gives the inode that
     /// lost its last name by it, if one did.
-    pub fn apply(&mut self, record: &Record) -> Option<Ino> {
-        match record {
-            Record::Made { parent, name, ino, kind, mode, uid, gid, time_ns, target } => {
+    pub fn apply(&mut self, fact: &Fact) -> Option<Ino> {
+        match fact {
+            Fact::Made { parent, name, ino, kind, mode, uid, gid, time_ns, target } => {
                 let new = Attributes {
                     ino: *ino,
                     kind: *kind,
@@ -301,7 +303,7 @@ impl Names {
                 None
             }
             // The backing counts subdirectories itself.
-            Record::Adopted { parent, name, attributes, fingerprint, target } => {
+            Fact::Adopted { parent, name, attributes, fingerprint, target } => {
                 let mut inode = Inode::new(attributes);
                 inode.published = Some(*fingerprint);
                 inode.backed_bytes = attributes.size;
@@ -311,32 +313,24 @@ impl Names {
                 self.inodes.insert(inode, (*parent, name), target);
                 None
             }
-            Record::Linked { ino, alias, parent, name, time_ns } => {
+            Fact::Linked { ino, alias, parent, name, time_ns } => {
                 self.linked(*ino, *alias, (*parent, name), *time_ns);
                 None
             }
-            Record::Alias { ino, alias, parent, name } => {
+            Fact::Alias { ino, alias, parent, name } => {
                 self.add_alias(*ino, *alias, (*parent, name));
                 None
             }
-            Record::Renamed { parent, name, to_parent, to_name, time_ns } => {
+            Fact::Renamed { parent, name, to_parent, to_name, time_ns } => {
                 self.rename((*parent, name), (*to_parent, to_name), *time_ns)
             }
-            Record::Exchanged { parent, name, to_parent, to_name, time_ns } => {
+            Fact::Exchanged { parent, name, to_parent, to_name, time_ns } => {
                 self.exchange((*parent, name), (*to_parent, to_name), *time_ns);
                 None
             }
-            Record::Removed { parent, name, time_ns } => self.remove(*parent, name, *time_ns),
-            Record::Changed { ino, change, time_ns } => {
+            Fact::Removed { parent, name, time_ns } => self.remove(*parent, name, *time_ns),
+            Fact::Changed { ino, change, time_ns } => {
                 self.change(*ino, change, *time_ns);
-                None
-            }
-            Record::Exchanging { lsn, inode } => {
-                self.exchanging = Some((*lsn, *inode));
-                None
-            }
-            Record::Publishing { ino, version } => {
-                self.publishing.insert(*ino, version.clone());
                 None
             }
             other => {
@@ -348,74 +342,50 @@ impl Names {
     }
 
     /// What the backing is owed, and what only a snapshot has.
-    fn apply_to_owed(&mut self, record: &Record) {
-        match record {
-            Record::NamesDrained(ordinal) => {
-                self.drained(*ordinal);
-            }
-            Record::Inode(image) => {
-                self.restore(image);
-            }
-            Record::Owed { lsn, operation } => {
+    fn apply_to_owed(&mut self, fact: &Fact) {
+        match fact {
+            Fact::NamesDrained(ordinal) => self.drained(*ordinal),
+            Fact::Inode(image) => self.restore(image),
+            Fact::Owed { lsn, operation } => {
                 self.ordinal = self.ordinal.max(*lsn);
                 self.owed.push_back((*lsn, operation.clone()));
             }
-            Record::Hidden { lsn, parent, name } => {
-                self.hidden.hide((*parent, name), *lsn);
-            }
-            Record::Counters { next_ino, lsn, .. } => {
-                self.counted = *next_ino;
-                self.ordinal = self.ordinal.max(*lsn);
-            }
+            Fact::Hidden { lsn, parent, name } => self.hidden.hide((*parent, name), *lsn),
+            Fact::Ordinal(lsn) => self.ordinal = self.ordinal.max(*lsn),
             _ => {}
         }
     }
 
-    fn apply_to_inode(&mut self, record: &Record) {
-        match record {
-            Record::Spared { ino, slot, .. } => self.spared(*ino, *slot),
-            Record::Created { ino, parent, name, mode, uid, gid, time_ns } => {
-                self.created(*ino, (*parent, name), (*mode, *uid, *gid), *time_ns);
+    /// What becomes of one inode's bytes.
+    fn apply_to_inode(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns } => {
+                self.update(*ino, |inode| {
+                    inode.size = *size;
+                    inode.modified_ns = *modified_ns;
+                    inode.accessed_ns = *accessed_ns;
+                    inode.changed_ns = *changed_ns;
+                });
             }
-            Record::Rewritten { ino } => self.update(*ino, |inode| {
+            Fact::Rewritten { ino } => self.update(*ino, |inode| {
                 inode.flags |= flag::REWRITTEN;
                 inode.backed_bytes = 0;
             }),
             // What is there is not our own half of an update any more.
-            Record::Contested { ino } => self.update(*ino, |inode| {
+            Fact::Contested { ino } => self.update(*ino, |inode| {
                 inode.flags = inode.flags & !flag::INTENT | flag::CONTESTED;
             }),
-            Record::Settled { ino, fingerprint } => self.update(*ino, |inode| {
+            Fact::Settled { ino, fingerprint } => self.update(*ino, |inode| {
                 inode.published = Some(*fingerprint);
                 inode.flags &= !flag::INTENT;
             }),
-            Record::Intent { ino } => self.update(*ino, |inode| inode.flags |= flag::INTENT),
-            Record::BackedTo { ino, size } => {
+            Fact::BackedTo { ino, size } => {
                 self.update(*ino, |inode| inode.backed_bytes = *size);
             }
-            Record::Attached { ino, slot } => self.update(*ino, |inode| {
-                inode.slot = Some(*slot);
-                if inode.is(flag::PACKED) {
-                    inode.flags &= !flag::PACKED;
-                    inode.below = 0;
-                }
-            }),
-            Record::Packed { ino, place, size, modified_ns, accessed_ns, changed_ns } => {
-                self.update(*ino, |inode| {
-                    leave_record(inode, *size, [*modified_ns, *accessed_ns, *changed_ns]);
-                    inode.below = *place;
-                    inode.flags |= flag::PACKED;
-                });
-            }
-            Record::Detached { ino, size, modified_ns, accessed_ns, changed_ns } => {
-                self.update(*ino, |inode| {
-                    leave_record(inode, *size, [*modified_ns, *accessed_ns, *changed_ns]);
-                });
-            }
-            Record::Touched { ino, fingerprint } => {
+            Fact::Touched { ino, fingerprint } => {
                 self.update(*ino, |inode| inode.published = Some(*fingerprint));
             }
-            Record::Published { ino, fingerprint } => {
+            Fact::Published { ino, fingerprint } => {
                 self.publishing.remove(ino);
                 self.heirs.retain(|_, heir| heir != ino);
                 let Some(before) = self.inode(*ino) else { return };
@@ -427,6 +397,34 @@ impl Names {
                     self.owe_aliases(*ino);
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Applies what is so on this machine, as far as it is about inodes: where each is, and what
+    /// the drain is about to do.
+    pub fn apply_local(&mut self, local: &Local) {
+        match local {
+            Local::Spare { ino, slot } => self.spared(*ino, *slot),
+            Local::Attached { ino, slot } => self.update(*ino, |inode| {
+                inode.slot = Some(*slot);
+                if inode.is(flag::PACKED) {
+                    inode.flags &= !flag::PACKED;
+                    inode.below = 0;
+                }
+            }),
+            Local::Detached { ino } => self.update(*ino, |inode| inode.slot = None),
+            Local::Packed { ino, place } => self.update(*ino, |inode| {
+                inode.slot = None;
+                inode.below = *place;
+                inode.flags |= flag::PACKED;
+            }),
+            Local::Intent { ino } => self.update(*ino, |inode| inode.flags |= flag::INTENT),
+            Local::Exchanging { lsn, inode } => self.exchanging = Some((*lsn, *inode)),
+            Local::Publishing { ino, version } => {
+                self.publishing.insert(*ino, version.clone());
+            }
+            Local::Counters { next_ino, .. } => self.counted = *next_ino,
             _ => {}
         }
     }
@@ -483,32 +481,45 @@ impl Names {
 
     // Snapshots.
 
-    /// Records from which [`Names::apply`] makes the same names again.
+    /// Records from which [`Names::apply`] and [`Names::apply_local`] make the same names again.
     pub fn snapshot(&self) -> impl Iterator<Item = Record> {
-        let inodes = self.inodes().map(|inode| Record::Inode(self.image(&inode)));
-        let intents = self.inodes().filter(|inode| inode.is(flag::INTENT));
+        let inodes = self.inodes().flat_map(|inode| self.records_of(&inode));
         let aliases = self.inodes.iter().filter(|inode| inode.is(flag::ALIAS));
-        let aliases = aliases.map(|alias| Record::Alias {
+        let aliases = aliases.map(|alias| Fact::Alias {
             ino: self.file_of(&alias),
             alias: alias.ino,
             parent: self.inodes.at(alias.parent).ino,
             name: self.inodes.name(&alias),
         });
         let owed = self.owed.iter();
-        let owed = owed.map(|(lsn, done)| Record::Owed { lsn: *lsn, operation: done.clone() });
+        let owed = owed.map(|(lsn, done)| Fact::Owed { lsn: *lsn, operation: done.clone() });
         let hidden = self.hidden.iter();
         let hidden =
-            hidden.map(|(lsn, parent, name)| Record::Hidden { lsn, parent, name: name.to_vec() });
-        let intents = intents.map(|inode| Record::Intent { ino: inode.ino });
-        let contested = self.inodes().filter(|inode| inode.is(flag::CONTESTED));
-        let contested = contested.map(|inode| Record::Contested { ino: inode.ino });
+            hidden.map(|(lsn, parent, name)| Fact::Hidden { lsn, parent, name: name.to_vec() });
+        let facts = aliases.chain(owed).chain(hidden).chain([Fact::Ordinal(self.ordinal)]);
         let begun = self.exchanging.iter();
-        let begun = begun.map(|(lsn, inode)| Record::Exchanging { lsn: *lsn, inode: *inode });
+        let begun = begun.map(|(lsn, inode)| Local::Exchanging { lsn: *lsn, inode: *inode });
         let publishing = self.publishing.iter();
         let publishing = publishing
-            .map(|(ino, version)| Record::Publishing { ino: *ino, version: version.clone() });
-        let intents = intents.chain(contested).chain(publishing);
-        inodes.chain(intents).chain(aliases).chain(owed).chain(hidden).chain(begun)
+            .map(|(ino, version)| Local::Publishing { ino: *ino, version: version.clone() });
+        let local = begun.chain(publishing).map(Record::from);
+        inodes.chain(facts.map(Record::from)).chain(local)
+    }
+
+    /// What there is to say of one inode.
+    fn records_of(&self, inode: &Inode) -> impl Iterator<Item = Record> + use<> {
+        let (ino, has) = (inode.ino, |flag| inode.is(flag));
+        let spare = inode.slot.filter(|_| has(flag::SPARE));
+        let image = spare.is_none().then(|| Fact::Inode(self.image(inode)));
+        let contested = has(flag::CONTESTED).then_some(Fact::Contested { ino });
+        let held = match inode.slot {
+            Some(slot) if has(flag::SPARE) => Some(Local::Spare { ino, slot }),
+            Some(slot) => Some(Local::Attached { ino, slot }),
+            None => has(flag::PACKED).then_some(Local::Packed { ino, place: inode.below }),
+        };
+        let intent = has(flag::INTENT).then_some(Local::Intent { ino });
+        let facts = image.into_iter().chain(contested).map(Record::from);
+        facts.chain(held.into_iter().chain(intent).map(Record::from))
     }
 
     fn image(&self, inode: &Inode) -> InodeImage {
@@ -516,14 +527,11 @@ impl Names {
         InodeImage {
             attributes: inode.attributes(),
             name: inode.is(flag::NAMED).then(|| (parent, self.inodes.name(inode))),
-            slot: inode.slot,
             published: inode.published,
             rewritten: inode.is(flag::REWRITTEN),
             backed_bytes: inode.backed_bytes,
             overlay: inode.is(flag::OVERLAY),
             target: if inode.kind.has_text() { self.inodes.target(inode) } else { Vec::new() },
-            packed: inode.is(flag::PACKED).then_some(inode.below),
-            spare: inode.is(flag::SPARE),
         }
     }
 
@@ -534,7 +542,6 @@ impl Names {
 
     fn restore(&mut self, image: &InodeImage) {
         let mut inode = Inode::new(&image.attributes);
-        inode.slot = image.slot;
         inode.published = image.published;
         inode.backed_bytes = image.backed_bytes;
         if image.rewritten {
@@ -542,14 +549,6 @@ impl Names {
         }
         if image.overlay {
             inode.flags |= flag::OVERLAY;
-        }
-        if image.spare {
-            inode.flags |= flag::SPARE;
-            self.spares += 1;
-        }
-        if let Some(place) = image.packed {
-            inode.flags |= flag::PACKED;
-            inode.below = place;
         }
         let (parent, name) = image.name.as_ref().map_or((ROOT, &[][..]), |(at, name)| (*at, name));
         if inode.ino == ROOT {
@@ -566,11 +565,4 @@ impl Names {
         self.spares = self.inodes().filter(|inode| inode.is(flag::SPARE)).count() as u64;
         self.inodes.replayed(self.counted, lent);
     }
-}
-
-/// A file has no record in shared memory any more; what that said is the inode's again.
-fn leave_record(inode: &mut Inode, size: u64, times_ns: [u64; 3]) {
-    inode.slot = None;
-    inode.size = size;
-    [inode.modified_ns, inode.accessed_ns, inode.changed_ns] = times_ns;
 }

@@ -7,7 +7,8 @@ use terral_format::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, Reply, Safety, Space, Target,
 };
 use terral_format::names::{Inode, flag};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -134,7 +135,7 @@ impl State {
         let description = self.descriptions.reserve(&*self.machine, memory)?;
         let nonce = self.new_nonce();
         self.write_description(description, nonce, file, access);
-        self.record(Record::Opened { description, nonce, ino, access, session });
+        self.record(Local::Opened { description, nonce, ino, access, session });
         if writes {
             self.owe(ino);
             if inode.kind == Kind::File {
@@ -206,7 +207,7 @@ impl State {
         let above = self.names.inode(parent).filter(|above| above.mode & SET_GROUP != 0);
         let directory = kind == Kind::Directory && above.is_some();
         let mode = if directory { mode | u32::from(SET_GROUP) } else { mode };
-        self.record(Record::Made {
+        self.record(Fact::Made {
             parent,
             name: name.into(),
             ino,
@@ -264,7 +265,7 @@ impl State {
             return Ok(());
         }
         self.storage.memory().description(description)[0].store(0, Ordering::SeqCst);
-        self.record(Record::Closed { description });
+        self.record(Local::Closed { description });
         let wrote = u64::from(open.access) & access::WRITE != 0;
         let new = self.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
         if (wrote || new) && self.differs(open.ino) {
@@ -338,7 +339,7 @@ impl State {
         if !self.names_of(ino)?.is_empty() {
             return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
         }
-        self.record(Record::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
+        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
         Ok(())
     }
 
@@ -352,7 +353,7 @@ impl State {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
         self.keep_for_openers(ino)?;
-        self.record(Record::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
+        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
         Ok(())
     }
 
@@ -361,7 +362,7 @@ impl State {
         let ino = self.target(target)?;
         self.permit_attributes(ino, &change)?;
         let change = self.without_set_id(ino, change);
-        self.record(Record::Changed { ino, change, time_ns: change.made_ns(self.world.wall_ns()) });
+        self.record(Fact::Changed { ino, change, time_ns: change.made_ns(self.world.wall_ns()) });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.storage.memory().header(slot);
             if let Some(time) = change.modified_ns {
@@ -399,7 +400,7 @@ impl State {
     pub(crate) fn lose_set_id(&mut self, ino: Ino) {
         let change = self.without_set_id(ino, Change::default());
         if change.mode.is_some() && !self.person.is_root() {
-            self.record(Record::Changed { ino, change, time_ns: self.world.wall_ns() });
+            self.record(Fact::Changed { ino, change, time_ns: self.world.wall_ns() });
         }
     }
 

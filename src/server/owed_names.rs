@@ -4,7 +4,9 @@
 
 use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::message::{Change, Kind};
-use terral_format::record::{Fingerprint, NameOperation, Record};
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
+use terral_format::record::{Fingerprint, NameOperation};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Touched};
 
@@ -76,7 +78,7 @@ pub fn bring(
 
 /// An operation is done there.
 pub fn done(state: &mut State, ordinal: Lsn) {
-    state.record(Record::NamesDrained(ordinal));
+    state.record(Fact::NamesDrained(ordinal));
     if let Err(error) = state.commit() {
         state.debts.names_failed(error.to_string(), state.world.now());
     }
@@ -215,7 +217,7 @@ fn exchange(
         before.reverse();
     } else {
         if let (None, Some(found)) = (begun, before[0]) {
-            state.record(Record::Exchanging { lsn, inode: found.fingerprint.inode });
+            state.record(Local::Exchanging { lsn, inode: found.fingerprint.inode });
             state.commit()?;
         }
         done_before(backing.exchange(from, to))?;
@@ -305,6 +307,6 @@ fn touched(state: &mut State, ino: Ino, found: Option<Touched>) {
     };
     let ours = |known| known == found.before || again(known);
     if inode.published.is_some_and(ours) && !inode.is_directory() {
-        state.record(Record::Touched { ino, fingerprint: found.after });
+        state.record(Fact::Touched { ino, fingerprint: found.after });
     }
 }

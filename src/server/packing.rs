@@ -4,7 +4,8 @@ use terral_format::Result;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
 use terral_format::names::Inode;
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 
 use crate::state::State;
 
@@ -26,7 +27,8 @@ impl State {
         // Nobody has it open: size and times stand still.
         let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
         let place = packed.place;
-        self.record(Record::Packed { ino, place, size, modified_ns, accessed_ns, changed_ns });
+        self.record(Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns });
+        self.record(Local::Packed { ino, place });
         self.commit()?;
         self.storage.packed(slot, packed);
         Ok(true)

@@ -9,7 +9,8 @@ use terral_format::ids::{FileSlot, Ino, Owner, SessionSlot};
 use terral_format::message::FileRef;
 use terral_format::names::Inode;
 use terral_format::pages::{self};
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::small::SMALL_BYTES;
@@ -70,7 +71,7 @@ impl State {
         if size == 0 && self.names.inode(ino).as_ref().is_some_and(alone) {
             // Without it, the backing's old file takes them along when it goes.
             let _ = self.find_xattrs(ino);
-            self.record(Record::Rewritten { ino });
+            self.record(Fact::Rewritten { ino });
         }
         let debt =
             self.debts.get(ino).and_then(|debt| Some((debt.version.clone()?, debt.draining)));
@@ -85,7 +86,7 @@ impl State {
         }
         // Readers are told by who sets the size: until then they find there what it still counts.
         if self.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst) > size {
-            self.record(Record::BackedTo { ino, size });
+            self.record(Fact::BackedTo { ino, size });
         }
         Ok(())
     }
@@ -146,7 +147,7 @@ impl State {
             self.say_counts_spoiled();
         }
         let totals = counted.unwrap_or_default();
-        self.record(Record::SessionEnded { session, totals });
+        self.record(Local::SessionEnded { session, totals });
         self.reclaim_lock_blocks();
         self.close_unheld(Some(session))?;
         self.commit()?;

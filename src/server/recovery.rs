@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terral_format::Result;
 use terral_format::ids::SessionSlot;
 use terral_format::record::Record;
+use terral_format::record::local::Local;
 use terral_format::tables::{MAGIC, Superblock};
 use terral_store::existing::Shared;
 use terral_transport::region::Region;
@@ -57,7 +58,7 @@ fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
             state.end_session(session)?;
         } else {
             let totals = Default::default();
-            state.record(Record::SessionEnded { session, totals });
+            state.record(Local::SessionEnded { session, totals });
         }
     }
     state.reclaim_lock_blocks();

@@ -7,7 +7,7 @@ use terral_format::frame;
 use terral_format::ids::{Owner, SessionSlot};
 use terral_format::message::{Envelope, Presentation, Reply, Request};
 use terral_format::person::Person;
-use terral_format::record::Record;
+use terral_format::record::local::Local;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Taken;
 
@@ -66,7 +66,7 @@ impl State {
         if remember && !taken.told {
             let (request, sequence) = (taken.index, taken.sequence);
             let reply = bytes.clone();
-            self.record(Record::Answered { session, request, sequence, reply });
+            self.record(Local::Answered { session, request, sequence, reply });
         }
         match self.commit() {
             Ok(()) => Outcome::Answer(bytes),
@@ -178,7 +178,7 @@ impl State {
             None => self.authz.handle(presented)?,
         };
         let (rights, epoch, person) = (good.rights, good.epoch, Person::clone(&good.person));
-        self.record(Record::Presented { session, handle, rights, epoch, person });
+        self.record(Local::Presented { session, handle, rights, epoch, person });
         self.sessions.publish(session, rights);
         Ok(handle)
     }

@@ -10,7 +10,7 @@ use terral_format::ids::{Owner, PageNumber, SessionSlot};
 use terral_format::locks::LockOwner;
 use terral_format::message::Totals;
 use terral_format::person::Person;
-use terral_format::record::Record;
+use terral_format::record::local::Local;
 use terral_format::tables::Counters;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
@@ -247,23 +247,23 @@ impl Sessions {
     }
 
     /// Records from which they come back.
-    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
+    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
         self.known.iter().flat_map(|(session, known)| {
             let (session, pid, started_ticks) = (*session, known.pid, known.started_ticks);
-            let began = Record::SessionBegan { session, pid, started_ticks };
+            let began = Local::SessionBegan { session, pid, started_ticks };
             let answered = known.answered.iter().enumerate().filter_map(move |(at, answered)| {
                 let (sequence, reply) = answered.clone()?;
-                Some(Record::Answered { session, request: at as u8, sequence, reply })
+                Some(Local::Answered { session, request: at as u8, sequence, reply })
             });
             let presented = known.presented.iter();
-            let presented = presented.map(move |(handle, good)| Record::Presented {
+            let presented = presented.map(move |(handle, good)| Local::Presented {
                 session,
                 handle,
                 rights: good.rights,
                 epoch: good.epoch,
                 person: Person::clone(&good.person),
             });
-            let defers = known.defers.then_some(Record::Defers { session });
+            let defers = known.defers.then_some(Local::Defers { session });
             std::iter::once(began).chain(answered).chain(presented).chain(defers)
         })
     }

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terral_format::Result;
-use terral_format::ids::{Ino, ROOT, SessionSlot};
+use terral_format::ids::{Ino, ROOT};
 use terral_format::message::{Attributes, Name, Status};
 use terral_format::names::{Inode, flag};
 use terral_format::person::Person;
-use terral_format::record::{Began, Record};
+use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::{Began, Local};
 use terral_format::size::SizeWord;
 use terral_format::tables::access;
 use terral_store::backing::Backing;
@@ -194,7 +196,8 @@ impl State {
     }
 
     /// Applies a record now; [`State::commit`] writes it.
-    pub fn record(&mut self, record: Record) {
+    pub fn record(&mut self, record: impl Into<Record>) {
+        let record = record.into();
         self.apply(&record);
         self.pending.push(record);
     }
@@ -223,15 +226,13 @@ impl State {
     /// Replaces the log by what it comes to.
     pub fn rewrite_log(&mut self) {
         let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;
-        let first = std::iter::once(Record::Began(began.clone()));
-        let last = Record::Counters {
-            next_ino: names.next_ino(),
-            lsn: names.ordinal(),
-            totals: sessions.totals_of_ended(),
-        };
-        let snapshot = first.chain(names.snapshot()).chain(sessions.snapshot());
-        let snapshot = snapshot.chain(descriptions.snapshot()).chain(hands.snapshot());
-        let snapshot = snapshot.chain(xattrs.snapshot()).chain(std::iter::once(last));
+        let first = std::iter::once(Local::Began(began.clone()));
+        let totals = sessions.totals_of_ended();
+        let last = std::iter::once(Local::Counters { next_ino: names.next_ino(), totals });
+        let here = sessions.snapshot().chain(descriptions.snapshot()).chain(hands.snapshot());
+        let snapshot = first.map(Record::from).chain(names.snapshot());
+        let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
+        let snapshot = snapshot.chain(here.chain(last).map(Record::from));
         // A log that cannot be made shorter now is as good as before.
         let _ = log.rewrite(&mut { snapshot });
         self.log_base = self.log.bytes();
@@ -240,75 +241,74 @@ impl State {
     /// Applies a record, new or replayed.
     pub fn apply(&mut self, record: &Record) {
         self.hands.used_by(record);
-        match record {
-            Record::SessionBegan { session, pid, started_ticks } => {
-                self.sessions.began(*session, *pid, *started_ticks);
-            }
-            Record::SessionEnded { session, totals } => {
-                let process = self.sessions.process(*session);
-                self.sessions.ended(*session, totals);
-                self.take_back(*session);
-                self.unlock_ended(*session, process);
-            }
-            Record::Answered { session, request, sequence, reply } => {
-                self.sessions.answered(*session, *request, *sequence, reply);
-            }
-            Record::Opened { description, nonce, ino, access, session } => {
-                let (nonce, ino, session) = (*nonce, *ino, *session);
-                let open = Open { nonce, ino, access: *access, session };
-                self.descriptions.opened(*description, open);
-                self.count_open(ino, *access, 1);
-            }
-            Record::Presented { session, handle, rights, epoch, person } => {
-                let person = Arc::new(person.clone());
-                let good = Good { rights: *rights, epoch: *epoch, person };
-                self.sessions.presented(*session, *handle, good);
-            }
-            Record::Lent { session, descriptions, inos } => {
-                self.hands.lent(*session, descriptions, inos);
-                descriptions.iter().for_each(|(slot, _)| self.descriptions.lent(*slot));
-                inos.iter().for_each(|ino| self.names.lent(*ino));
-            }
-            Record::Defers { session } => self.sessions.defers(*session),
-            Record::Spared { ino, description, nonce, access, session, .. } => {
-                self.names.apply(record);
-                let (nonce, ino, session) = (*nonce, *ino, *session);
-                let open = Open { nonce, ino, access: *access, session };
-                self.descriptions.opened(*description, open);
-                self.count_open(ino, *access, 1);
-            }
-            Record::Closed { description } => {
-                if let Some(open) = self.descriptions.closed(*description) {
-                    self.count_open(open.ino, open.access, -1);
-                    self.orphans.push(open.ino);
-                    self.unlock_closed(*description, &open);
-                }
-            }
-            Record::Xattr { .. } | Record::XattrFound { .. } => self.apply_xattr(record),
-            Record::Published { ino, fingerprint } => {
+        let fact = match record {
+            Record::Fact(fact) => fact,
+            Record::Local(local) => return self.apply_local(local),
+        };
+        match fact {
+            Fact::Xattr { .. } | Fact::XattrFound { .. } => self.apply_xattr(fact),
+            Fact::Published { ino, fingerprint } => {
                 let before = self.names.inode(*ino).and_then(|inode| inode.published);
-                self.names.apply(record);
+                self.names.apply(fact);
                 if before.is_none_or(|before| before.inode != fingerprint.inode) {
                     self.owe_xattrs(*ino);
                 }
             }
-            Record::Counters { totals, .. } => {
-                self.sessions.restore_totals(totals);
-                self.names.apply(record);
-            }
             _ => {
-                if let Some(ino) = self.names.apply(record) {
+                if let Some(ino) = self.names.apply(fact) {
                     self.orphans.push(ino);
                 }
             }
         }
     }
 
-    /// A session ended: what it had in hand is free.
-    fn take_back(&mut self, session: SessionSlot) {
-        let (descriptions, inos) = self.hands.ended(session);
-        descriptions.into_iter().for_each(|slot| self.descriptions.unreserve(slot));
-        inos.into_iter().for_each(|ino| self.names.give_back(ino));
+    fn apply_local(&mut self, local: &Local) {
+        match local {
+            Local::SessionBegan { session, pid, started_ticks } => {
+                self.sessions.began(*session, *pid, *started_ticks);
+            }
+            Local::SessionEnded { session, totals } => {
+                let process = self.sessions.process(*session);
+                self.sessions.ended(*session, totals);
+                // What it had in hand is free.
+                let (descriptions, inos) = self.hands.ended(*session);
+                descriptions.into_iter().for_each(|slot| self.descriptions.unreserve(slot));
+                inos.into_iter().for_each(|ino| self.names.give_back(ino));
+                self.unlock_ended(*session, process);
+            }
+            Local::Answered { session, request, sequence, reply } => {
+                self.sessions.answered(*session, *request, *sequence, reply);
+            }
+            Local::Opened { description, nonce, ino, access, session } => {
+                let (nonce, ino, session) = (*nonce, *ino, *session);
+                let open = Open { nonce, ino, access: *access, session };
+                self.descriptions.opened(*description, open);
+                self.count_open(ino, *access, 1);
+            }
+            Local::Presented { session, handle, rights, epoch, person } => {
+                let person = Arc::new(person.clone());
+                let good = Good { rights: *rights, epoch: *epoch, person };
+                self.sessions.presented(*session, *handle, good);
+            }
+            Local::Lent { session, descriptions, inos } => {
+                self.hands.lent(*session, descriptions, inos);
+                descriptions.iter().for_each(|(slot, _)| self.descriptions.lent(*slot));
+                inos.iter().for_each(|ino| self.names.lent(*ino));
+            }
+            Local::Defers { session } => self.sessions.defers(*session),
+            Local::Closed { description } => {
+                if let Some(open) = self.descriptions.closed(*description) {
+                    self.count_open(open.ino, open.access, -1);
+                    self.orphans.push(open.ino);
+                    self.unlock_closed(*description, &open);
+                }
+            }
+            Local::Counters { totals, .. } => {
+                self.sessions.restore_totals(totals);
+                self.names.apply_local(local);
+            }
+            _ => self.names.apply_local(local),
+        }
     }
 
     fn count_open(&mut self, ino: Ino, how: u8, change: i32) {

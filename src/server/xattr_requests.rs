@@ -4,7 +4,8 @@
 use terral_format::ids::Ino;
 use terral_format::message::{Kind, Reply, Target, XATTR_VALUE_MAX, XattrHow};
 use terral_format::names::{Inode, flag};
-use terral_format::record::{NameOperation, Record};
+use terral_format::record::NameOperation;
+use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::paths::shown;
@@ -84,7 +85,7 @@ impl State {
         for (name, value) in found {
             bytes += name.len() + value.len();
             if check_name(&name).is_ok() && value.len() <= XATTR_VALUE_MAX && bytes <= ALL_MAX {
-                self.record(Record::XattrFound { ino, name, value });
+                self.record(Fact::XattrFound { ino, name, value });
             }
         }
         Ok(())
@@ -148,15 +149,15 @@ impl State {
             return refuse(ErrorKind::NoSpace);
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        self.record(Record::Xattr { ino, name, value, time_ns: self.world.wall_ns() });
+        self.record(Fact::Xattr { ino, name, value, time_ns: self.world.wall_ns() });
         Ok(())
     }
 
     // From records.
 
-    pub(crate) fn apply_xattr(&mut self, record: &Record) {
-        match record {
-            Record::Xattr { ino, name, value, time_ns } => {
+    pub(crate) fn apply_xattr(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Xattr { ino, name, value, time_ns } => {
                 self.xattrs.set(*ino, name, value.as_deref());
                 self.names.update(*ino, |inode| inode.changed_ns = *time_ns);
                 let known = |inode: &Inode| inode.is_directory() || is_there(inode);
@@ -164,7 +165,7 @@ impl State {
                     self.owe_xattr(*ino, name.clone(), value.clone());
                 }
             }
-            Record::XattrFound { ino, name, value } => self.xattrs.found(*ino, name, value),
+            Fact::XattrFound { ino, name, value } => self.xattrs.found(*ino, name, value),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use terral_format::ids::Ino;
-use terral_format::record::Record;
+use terral_format::record::facts::Fact;
 
 /// Name → value.
 pub type Values = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -45,14 +45,14 @@ impl Xattrs {
     }
 
     /// Records from which they come back.
-    pub fn snapshot(&self) -> impl Iterator<Item = Record> {
+    pub fn snapshot(&self) -> impl Iterator<Item = Fact> {
         self.0.iter().flat_map(|(ino, values)| {
-            let found = |(name, value): (&Vec<u8>, &Vec<u8>)| Record::XattrFound {
+            let found = |(name, value): (&Vec<u8>, &Vec<u8>)| Fact::XattrFound {
                 ino: *ino,
                 name: name.clone(),
                 value: value.clone(),
             };
-            let none = Record::XattrFound { ino: *ino, name: Vec::new(), value: Vec::new() };
+            let none = Fact::XattrFound { ino: *ino, name: Vec::new(), value: Vec::new() };
             values.iter().map(found).chain(values.is_empty().then_some(none))
         })
     }

@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
-use terral_format::record::Record;
+use terral_format::record::migrate::Migrate;
+use terral_format::record::{Record, Transaction};
 use terral_format::{Error, Result, frame};
 
 /// Memory the log always has in hand.
@@ -50,40 +51,45 @@ pub struct Log {
     length: u64,
     reserved: u64,
     buffer: Vec<u8>,
+    older: bool,
 }
 
 impl Log {
     /// A new log that holds `first`.
     pub fn create(path: &Path, first: &[Record]) -> Result<Self> {
-        let file = new_file(path)?;
-        let mut log = Log { path: path.into(), file, length: 0, reserved: 0, buffer: Vec::new() };
+        let mut log = Log::over(path, new_file(path)?, 0);
         log.append(first)?;
         Ok(log)
+    }
+
+    fn over(path: &Path, file: File, length: u64) -> Self {
+        Log { path: path.into(), file, length, reserved: 0, buffer: Vec::new(), older: false }
     }
 
     /// Opens a log and gives its transactions, in order.
     ///
     /// # Errors
-    /// A log of another version is refused; a torn end is not an error.
+    /// A log of a version that this program does not read is refused; a torn end is not an error.
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<Record>>)> {
         let failed = |e: &io::Error| Error::system(e, path.display().to_string());
         let bytes = fs::read(path).map_err(|e| failed(&e))?;
-        let (mut rest, mut transactions) = (bytes.as_slice(), Vec::new());
+        let (mut rest, mut transactions, mut older) = (bytes.as_slice(), Vec::new(), false);
         // Zeros at the end are memory that was reserved and not yet used.
         while rest.iter().take(frame::HEADER_BYTES).any(|byte| *byte != 0) {
-            match frame::read(rest) {
-                Ok((payload, after)) => {
-                    transactions.push(frame::decode(payload)?);
-                    rest = after;
-                }
-                Err(error) if error.kind == terral_format::ErrorKind::Version => return Err(error),
-                Err(_) => break,
-            }
+            let Ok(frame) = frame::read(rest) else { break };
+            transactions.push(Transaction::read(frame.version, frame.payload)?.0);
+            older |= frame.version != Transaction::VERSION;
+            rest = frame.rest;
         }
         let length = (bytes.len() - rest.len()) as u64;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| failed(&e))?;
         file.set_len(length).map_err(|e| failed(&e))?;
-        Ok((Log { path: path.into(), file, length, reserved: 0, buffer: Vec::new() }, transactions))
+        Ok((Log { older, ..Log::over(path, file, length) }, transactions))
+    }
+
+    /// Whether some of it is of an earlier version, as long as it is not rewritten.
+    pub fn has_older(&self) -> bool {
+        self.older
     }
 
     fn write_next(
@@ -91,13 +97,7 @@ impl Log {
         snapshot: &mut dyn Iterator<Item = Record>,
         next: PathBuf,
     ) -> Result<()> {
-        let mut log = Log {
-            path: next.clone(),
-            file: new_file(&next)?,
-            length: 0,
-            reserved: 0,
-            buffer: vec![],
-        };
+        let mut log = Log::over(&next, new_file(&next)?, 0);
         let mut part = Vec::with_capacity(PART);
         for record in snapshot {
             part.push(record);
@@ -110,6 +110,7 @@ impl Log {
         let moved = fs::rename(&next, &self.path);
         moved.map_err(|e| Error::system(&e, next.display().to_string()))?;
         (self.file, self.length, self.reserved) = (log.file, log.length, log.length);
+        self.older = false;
         Ok(())
     }
 }
@@ -117,7 +118,7 @@ impl Log {
 impl Journal for Log {
     fn append(&mut self, records: &[Record]) -> Result<()> {
         self.buffer.clear();
-        frame::write(&mut self.buffer, &frame::encode(&records)?);
+        frame::write(&mut self.buffer, Transaction::VERSION, &frame::encode(&records)?);
         let written = self.file.write_all_at(&self.buffer, self.length);
         written.map_err(|e| Error::system(&e, self.path.display().to_string()))?;
         self.length += self.buffer.len() as u64;
@@ -164,9 +165,10 @@ mod tests {
     use std::io::Write;
     use terral_format::ids::{Ino, Lsn};
     use terral_format::record::Record;
+    use terral_format::record::facts::Fact;
 
     fn record(n: u64) -> Vec<Record> {
-        vec![Record::Rewritten { ino: Ino(n) }, Record::NamesDrained(Lsn(n))]
+        vec![Fact::Rewritten { ino: Ino(n) }.into(), Fact::NamesDrained(Lsn(n)).into()]
     }
 
     #[test]
@@ -199,7 +201,7 @@ mod tests {
         let home = tempfile::tempdir().expect("directory");
         let path = home.path().join("log");
         let mut log = Log::create(&path, &record(0)).expect("creates");
-        let snapshot: Vec<_> = (0..3000).map(|n| Record::Rewritten { ino: Ino(n) }).collect();
+        let snapshot: Vec<_> = (0..3000).map(|n| Fact::Rewritten { ino: Ino(n) }.into()).collect();
         log.rewrite(&mut snapshot.clone().into_iter()).expect("rewrites");
         log.append(&record(1)).expect("appends");
         let (_, found) = Log::open(&path).expect("opens");

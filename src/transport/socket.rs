@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use terral_format::message::FRAMES;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::kernel;
@@ -89,7 +90,8 @@ impl Handshake {
         let mut part = [0; 4096];
         loop {
             if self.heard.len() >= whole_bytes(&self.heard)? {
-                return frame::read(&self.heard).map(|(payload, _)| Some(payload.to_vec()));
+                let frame = frame::read(&self.heard)?;
+                return frame.of(FRAMES).map(|payload| Some(payload.to_vec()));
             }
             match self.stream.read(&mut part) {
                 Ok(0) => return Err(cut_off()),
@@ -138,7 +140,7 @@ impl Handshake {
     pub fn send<T: serde::Serialize>(&self, message: &T, with: &[BorrowedFd<'_>]) -> Result<()> {
         assert!(with.len() <= DESCRIPTORS_MAX, "more descriptors than a message carries");
         let mut bytes = Vec::new();
-        frame::write(&mut bytes, &frame::encode(message)?);
+        frame::write(&mut bytes, FRAMES, &frame::encode(message)?);
         let mut control = ControlBuffer::default();
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut header = header_over(&mut part, &mut control, control_bytes(with.len()));
@@ -185,7 +187,7 @@ impl Handshake {
             }
             used += got;
         }
-        let (payload, _) = frame::read(&bytes[..used])?;
+        let payload = frame::read(&bytes[..used])?.of(FRAMES)?;
         Ok((frame::decode(payload)?, descriptors))
     }
 
@@ -310,7 +312,7 @@ mod tests {
         let mut raw = std::os::unix::net::UnixStream::connect(&path).expect("connects");
         let mut server = listener.accept().expect("accepts").expect("is waiting");
         let mut message = Vec::new();
-        super::frame::write(&mut message, &[7; 5000]);
+        super::frame::write(&mut message, super::FRAMES, &[7; 5000]);
         let (first, second) = message.split_at(4990);
         raw.write_all(first).expect("writes");
         assert_eq!(server.hear().expect("half"), None);

@@ -4,6 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use terral_format::record::Record;
+use terral_format::record::facts::Fact;
+use terral_format::record::local::Local;
 use terral_store::private::Forgets;
 
 use super::schedule::{Schedule, Weather};
@@ -23,9 +25,9 @@ impl Flaw {
     /// The records that it does not write.
     pub fn forgets(self) -> Forgets {
         match self {
-            Flaw::Answers => |record| matches!(record, Record::Answered { .. }),
-            Flaw::Intents => |record| matches!(record, Record::Intent { .. }),
-            Flaw::Brought => |record| matches!(record, Record::NamesDrained(_)),
+            Flaw::Answers => |record| matches!(record, Record::Local(Local::Answered { .. })),
+            Flaw::Intents => |record| matches!(record, Record::Local(Local::Intent { .. })),
+            Flaw::Brought => |record| matches!(record, Record::Fact(Fact::NamesDrained(_))),
         }
     }
 }

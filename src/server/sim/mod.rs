@@ -14,7 +14,7 @@ use terral_format::capability::Key;
 use terral_format::geometry::Geometry;
 use terral_format::ids::{InstanceId, ROOT};
 use terral_format::message::{Attributes, Kind};
-use terral_format::record::{Began, Record};
+use terral_format::record::local::{Began, Local};
 use terral_store::backing::scripted::Scripted;
 use terral_store::log::Journal;
 use terral_store::memory::Memory;
@@ -129,7 +129,7 @@ impl Sim {
             backing: Some(b"dir".into()),
             key: Key([7; 32]),
         };
-        log.append(&[Record::Began(began.clone())]).expect("a list takes all");
+        log.append(&[Local::Began(began.clone()).into()]).expect("a list takes all");
         let region = |bytes| Arc::new(Region::anonymous(bytes).expect("address space"));
         let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
         let kept = Kept {

@@ -1,0 +1,184 @@
+//! What is so on this machine only: what the instance is, sessions and open files, where a file's
+//! record and bytes are, and what the drain is about to do.
+//!
+//! Not here: what another server would have to know (`facts`).
+
+use serde::{Deserialize, Serialize};
+
+use super::Fingerprint;
+use crate::capability::{Key, Rights};
+use crate::geometry::Geometry;
+use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
+use crate::message::Totals;
+use crate::person::Person;
+
+/// One thing that is so here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Local {
+    /// First record of every log.
+    Began(Began),
+    /// A client came.
+    SessionBegan {
+        /// Its session.
+        session: SessionSlot,
+        /// Its process.
+        pid: u32,
+        /// When that process started, in clock ticks since boot: a pid alone may be somebody
+        /// else's.
+        started_ticks: u64,
+    },
+    /// A client is gone; what it had counted.
+    SessionEnded {
+        /// Its session.
+        session: SessionSlot,
+        /// What it did.
+        totals: Totals,
+    },
+    /// A session presented a capability, and it was good.
+    Presented {
+        /// Which session.
+        session: SessionSlot,
+        /// The number that stands for it there.
+        handle: u32,
+        /// What it allows.
+        rights: Rights,
+        /// The container's revocation epoch at issue.
+        epoch: u64,
+        /// Whom its holder acts as.
+        person: Person,
+    },
+    /// A session may defer changes.
+    Defers {
+        /// Which.
+        session: SessionSlot,
+    },
+    /// A client has descriptions and inode numbers in hand, for what it will open and make.
+    Lent {
+        /// Whose.
+        session: SessionSlot,
+        /// Descriptions, with their nonces.
+        descriptions: Vec<(DescriptionSlot, u32)>,
+        /// Inode numbers.
+        inos: Vec<Ino>,
+    },
+    /// The answer to a request, in the same transaction as its effects.
+    Answered {
+        /// Whose.
+        session: SessionSlot,
+        /// Which of its request slots.
+        request: u8,
+        /// Which request of that slot.
+        sequence: u64,
+        /// The encoded [`crate::message::Reply`].
+        reply: Vec<u8>,
+    },
+    /// A description was opened.
+    Opened {
+        /// Which.
+        description: DescriptionSlot,
+        /// Its nonce.
+        nonce: u32,
+        /// Of what.
+        ino: Ino,
+        /// Bits of `tables::access`.
+        access: u8,
+        /// By whom.
+        session: SessionSlot,
+    },
+    /// A description ended.
+    Closed {
+        /// Which.
+        description: DescriptionSlot,
+    },
+    /// A client has a file in hand that it will create, open and without a name.
+    Spare {
+        /// Which.
+        ino: Ino,
+        /// Its record in shared memory.
+        slot: FileSlot,
+    },
+    /// A file got a record in shared memory.
+    Attached {
+        /// Which.
+        ino: Ino,
+        /// Where.
+        slot: FileSlot,
+    },
+    /// A file lost its record.
+    Detached {
+        /// Which.
+        ino: Ino,
+    },
+    /// A small file's bytes are among the packed ones, and it has no record.
+    Packed {
+        /// Which.
+        ino: Ino,
+        /// First granule.
+        place: u32,
+    },
+    /// The drain is about to change a published file in place.
+    Intent {
+        /// Which.
+        ino: Ino,
+    },
+    /// The drain is about to put a whole version under its name: whether it is there is seen from
+    /// what has the name.
+    Publishing {
+        /// Of which file.
+        ino: Ino,
+        /// Where, and what.
+        version: Publishing,
+    },
+    /// The drain is about to let two names change places in the backing: not to be done twice.
+    Exchanging {
+        /// The operation's ordinal.
+        lsn: Lsn,
+        /// Inode number, in the backing, of what has the first name before.
+        inode: u64,
+    },
+    /// The counters of a snapshot.
+    Counters {
+        /// The next file gets this number.
+        next_ino: Ino,
+        /// Of sessions that ended.
+        totals: Totals,
+    },
+}
+
+/// A whole version on its way to its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publishing {
+    /// The name, in the backing.
+    pub path: Vec<u8>,
+    /// How it looks before; its time of change becomes another with the name.
+    pub fingerprint: Fingerprint,
+    /// Its time of modification, nanoseconds since 1970.
+    pub modified_ns: u64,
+}
+
+/// What an instance is, for ever.
+#[derive(Clone, Serialize, Deserialize, PartialEq, Debug)]
+pub struct Began {
+    /// Its id.
+    pub instance: InstanceId,
+    /// The boot in which its memory lives (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
+    /// Sizes of its tables.
+    pub geometry: Geometry,
+    /// The permanent directory.
+    pub backing: Option<Vec<u8>>,
+    /// What capabilities are signed with.
+    pub key: Key,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
