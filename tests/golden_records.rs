@@ -197,6 +197,6 @@ fn notes() -> Vec<Local> {
         Local::Intent { ino: Ino(83) },
         Local::Publishing { ino: Ino(222), version },
         Local::Exchanging { lsn: Lsn(120), inode: 121 },
-        Local::Counters { next_ino: Ino(95), totals: totals() },
+        Local::Counters { bound: Ino(95), totals: totals() },
     ]
 }

@@ -149,6 +149,38 @@ fn a_run_after_a_kill_finds_what_the_last_one_had_acknowledged() {
 }
 
 #[test]
+fn a_file_keeps_its_number_and_no_other_gets_it() {
+    let home = Home::new();
+    let all = "find . ! -name '.terral*' ! -name numbers -printf '%p %i\\n' | sort";
+    let work = "cd $TERRAL_DIR; mkdir d; echo a > d/a; ln d/a b; ln -s b s; mkfifo f; \
+                echo x > x; stat -c '%i' x > numbers; rm x; echo y > y";
+    let left = home.leave(&[], &format!("{work}; {all} >> numbers"));
+    let new = "cd $TERRAL_DIR; cat numbers; echo; echo z > z";
+    let listed = "for each in . d; do ls -1iU $each; done | sort; echo; stat -c '%i %n' * | sort";
+    let output = output(&mut shell(&home.to(), &format!("{new}; {all}; echo; {listed}")));
+    assert_eq!(summary(&output)["instance"], *left, "{}", said(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut parts = text.split("\n\n").map(|part| part.lines().collect::<Vec<_>>());
+    let mut part = || parts.next().expect("a list");
+    let (mut before, after, listed, known) = (part(), part(), part(), part());
+    let gone = before.remove(0);
+    let number = |line: &str| line.rsplit(' ').next().map(str::to_owned);
+    assert_eq!(before.len(), 7, "{text}");
+    for line in &before {
+        assert!(after.contains(line), "{line}: {text}");
+    }
+    let numbers: Vec<_> = after.iter().filter_map(|line| number(line)).collect();
+    assert!(!numbers.iter().any(|number| number == gone), "a number came again: {text}");
+    // Two names are of one file.
+    let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+    assert_eq!((numbers.len(), distinct.len()), (8, 7), "{text}");
+    for line in known.iter().filter(|line| !line.starts_with('{')) {
+        let listed = listed.iter().any(|listed| listed.trim_start() == *line);
+        assert!(listed, "what a directory says of {line}: {text}");
+    }
+}
+
+#[test]
 fn one_of_two_runs_at_once_takes_over_and_the_other_is_told_what_helps() {
     for _ in 0..5 {
         let home = Home::new();

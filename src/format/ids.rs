@@ -20,8 +20,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A file, directory or link of one server; never used twice in an instance's life. 1 is the
-    /// root.
+    /// A file, directory or link of one server; never used twice in an instance's life, and below
+    /// [`NUMBERS`]. 1 is the root.
     Ino(u64)
 );
 id!(
@@ -61,6 +61,10 @@ impl FileSlot {
     /// A file that was opened at rest: closed for long, it had no record then. Who needs one asks.
     pub const RESTING: FileSlot = FileSlot(u32::MAX - 1);
 }
+
+/// How many inode numbers a server may give: 2^50. The bits above are left for which server it was,
+/// where there are several, so that the two are a number that no other file has, without asking.
+pub const NUMBERS: u64 = 1 << 50;
 
 /// The root directory.
 pub const ROOT: Ino = Ino(1);

@@ -64,7 +64,7 @@ pub struct Names {
     publishing: BTreeMap<Ino, Publishing>,
     /// The next operation may have been done by a server that died.
     resumed: bool,
-    counted: Ino,
+    bound: Ino,
     /// Files in hand.
     pub(crate) spares: u64,
     has_backing: bool,
@@ -92,7 +92,7 @@ impl Names {
             exchanging: None,
             publishing: BTreeMap::new(),
             resumed: false,
-            counted: Ino(0),
+            bound: Ino(0),
             spares: 0,
             has_backing,
             own,
@@ -117,6 +117,11 @@ impl Names {
     /// The number the next new file gets.
     pub fn next_ino(&self) -> Ino {
         self.inodes.next_ino()
+    }
+
+    /// What must be remembered of the numbers of files that are no more.
+    pub fn bound(&self) -> Ino {
+        self.inodes.bound()
     }
 
     /// An inode.
@@ -424,7 +429,7 @@ impl Names {
             Local::Publishing { ino, version } => {
                 self.publishing.insert(*ino, version.clone());
             }
-            Local::Counters { next_ino, .. } => self.counted = *next_ino,
+            Local::Counters { bound, .. } => self.bound = *bound,
             _ => {}
         }
     }
@@ -563,6 +568,6 @@ impl Names {
         self.resumed = true;
         // Some went without a record, and others have their slots.
         self.spares = self.inodes().filter(|inode| inode.is(flag::SPARE)).count() as u64;
-        self.inodes.replayed(self.counted, lent);
+        self.inodes.replayed(self.bound, lent);
     }
 }

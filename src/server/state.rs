@@ -228,7 +228,7 @@ impl State {
         let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;
         let first = std::iter::once(Local::Began(began.clone()));
         let totals = sessions.totals_of_ended();
-        let last = std::iter::once(Local::Counters { next_ino: names.next_ino(), totals });
+        let last = std::iter::once(Local::Counters { bound: names.bound(), totals });
         let here = sessions.snapshot().chain(descriptions.snapshot()).chain(hands.snapshot());
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));

@@ -223,8 +223,9 @@ impl Inodes {
 
     /// Empties a slot, which has no name any more; it may be used again.
     pub fn free(&mut self, index: u32) {
+        let ino = self.at(index).ino;
         self.forget(index);
-        self.numbers.free(index);
+        self.numbers.free(ino);
     }
 
     fn forget(&mut self, index: u32) {
@@ -254,14 +255,19 @@ impl Inodes {
 
     /// The slot of a number that was lent and not used may get another one.
     pub fn give_back(&mut self, ino: Ino) {
-        self.numbers.free(index_of(ino));
+        self.numbers.free(ino);
+    }
+
+    /// What must be remembered of the numbers of inodes that are no more.
+    pub fn bound(&self) -> Ino {
+        self.numbers.bound()
     }
 
     /// After a replay: which slots are free, and that no number is used twice; these are lent.
-    pub fn replayed(&mut self, counted: Ino, lent: impl Iterator<Item = Ino>) {
+    pub fn replayed(&mut self, bound: Ino, lent: impl Iterator<Item = Ino>) {
         let (table, slots) = (self.memory.names(), self.room.slots);
         let used = |index| index < slots && table.inode(index).ino.0 != 0;
-        self.numbers.replayed(counted, lent, used);
+        self.numbers.replayed(bound, lent, used);
     }
 
     // The structures.

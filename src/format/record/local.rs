@@ -138,8 +138,8 @@ pub enum Local {
     },
     /// The counters of a snapshot.
     Counters {
-        /// The next file gets this number.
-        next_ino: Ino,
+        /// No slot from this one's on was used, and no generation is higher.
+        bound: Ino,
         /// Of sessions that ended.
         totals: Totals,
     },

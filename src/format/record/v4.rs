@@ -314,7 +314,7 @@ pub fn migrate(record: Record, out: &mut Vec<Next>) {
             Record::Inode(image) => migrate_image(image, out);
             Record::Counters { next_ino, lsn, totals } => {
                 out.push(Fact::Ordinal(lsn).into());
-                out.push(Local::Counters { next_ino, totals }.into());
+                out.push(Local::Counters { bound: next_ino, totals }.into());
             };
         }
     }
