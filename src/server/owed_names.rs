@@ -267,13 +267,15 @@ fn xattr_done(state: &mut State, path: &[u8], ino: Ino, done: Result<Touched>) -
 
 /// A file keeps its other names, and looks different with one less.
 fn unlink_one(state: &mut State, backing: &dyn Backing, path: &[u8], ino: Ino) -> Result<()> {
-    let look = |state: &State| -> Option<Found> {
-        let other = state.names.path(ino)?;
-        backing.stat(&state.names.backing_path(&other)).ok()
+    let other = state.names.path(ino).map(|path| state.names.backing_path(&path));
+    let look = || match &other {
+        Some(other) => done_before(backing.stat(other)),
+        None => Ok(None),
     };
-    let before = look(state);
+    let before = look()?;
     backing.unlink(path)?;
-    let after = look(state);
+    // What cannot be seen now is tried again: it would be taken for somebody else's change.
+    let after = look()?;
     touched(state, ino, between(before, after));
     Ok(())
 }
