@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use files::open;
 use rustix::process::{Pid, Signal, kill_process};
-use terral_client::{Client, OpenHow};
+use terral_client::{Client, OpenHow, RenameHow};
 
 /// For how long it does not answer.
 const STOPPED: Duration = Duration::from_millis(900);
@@ -177,4 +177,57 @@ fn who_needs_nothing_of_a_directory_that_does_not_answer_does_not_wait_for_it() 
     let (longest, count) = bench.beside(others, work);
     assert!(longest < PROMPT, "{longest:?}, of {count}");
     assert!(count > 100, "{count} in {STOPPED:?}");
+}
+
+/// Work of a client whose names and files the directory has, or is to get.
+fn go_on(here: &Client, bench: &Bench, n: usize) {
+    let (known, new) = (format!("d/{:02}", n % 50), format!("d/new{}", n % 10));
+    let moved = format!("e/{}", n % 10);
+    let file = open(here, &new);
+    file.write_at(&[n as u8; 4096], 0).expect("writes");
+    file.close();
+    assert_eq!(here.stat(new.as_bytes()).expect("is there").size, 4096);
+    here.rename(new.as_bytes(), moved.as_bytes(), RenameHow::Replace).expect("moves");
+    if n < 50 {
+        // Its bytes are only there, and so is its name.
+        let to = format!("e/{n:02}");
+        here.rename(known.as_bytes(), to.as_bytes(), RenameHow::Replace).expect("moves");
+    }
+    if n.is_multiple_of(3) {
+        here.unlink(moved.as_bytes()).expect("removes");
+    }
+    if n.is_multiple_of(50) {
+        assert_eq!(bench.connect().stat(b"d").expect("is there").mode & 0o777, 0o755);
+    }
+    if n.is_multiple_of(100) {
+        here.flush().expect("asks");
+    }
+}
+
+#[test]
+fn a_drain_that_waits_for_a_directory_that_does_not_answer_holds_up_nobody() {
+    let Some(bench) = Bench::new(|_| {}) else { return };
+    let here = bench.connect();
+    for directory in [&b"d"[..], b"e"] {
+        here.make_directory(directory, 0o755).expect("makes");
+    }
+    for n in 0..50 {
+        let file = open(&here, &format!("d/{n:02}"));
+        file.write_at(&[n; 100], 0).expect("writes");
+        file.close();
+    }
+    here.flush().expect("asks");
+    let there = |name: &str| bench.beneath.path().join(name);
+    while !(0..50).all(|n| there(&format!("d/{n:02}")).exists()) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (longest, count) = bench.beside(vec![], |n| go_on(&here, &bench, n));
+    assert!(longest < PROMPT, "{longest:?}, of {count}");
+    assert!(count > 100, "{count} in {STOPPED:?}");
+    here.flush().expect("asks");
+    let begin = Instant::now();
+    while !(0..50).all(|n| there(&format!("e/{n:02}")).exists()) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "what was moved arrives");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -20,7 +20,7 @@ const LONG_FUNCTION_LINES: usize = 70;
 /// Long functions there may be. Lower it when one is split.
 const LONG_FUNCTIONS: usize = 0;
 /// Methods of the server's whole state there may be. Lower it when some become a role's.
-const STATE_METHODS: usize = 180;
+const STATE_METHODS: usize = 179;
 
 fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

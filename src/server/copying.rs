@@ -1,28 +1,26 @@
 //! The drain's copying: bytes of one file to the backing, read back and compared, without the
 //! server's lock. What becomes of the copy is `drain`'s.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terral_format::frame::checksum;
 use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::message::Attributes;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::{Local, Publishing};
-use terral_format::record::{Fingerprint, NameOperation};
+use terral_format::record::Fingerprint;
+use terral_format::record::local::Local;
 use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found};
+use terral_store::backing::Backing;
 use terral_store::memory::Memory;
 use terral_store::ram;
 use terral_store::tier::{self, Want};
 
-use crate::debts::{SharedVersion, Version};
-use crate::fetching::are_near;
 use crate::paths::shown;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::version::{SharedVersion, Version};
 
 /// Progress is shown at least after this many bytes.
 const SHOW_BYTES: u64 = 32 << 20;
@@ -66,11 +64,6 @@ fn begin(shared: &Shared, slot: FileSlot) -> (u16, u64) {
     (shared.memory.size_epoch(slot), backed)
 }
 
-/// What a lock guards, also after a panic.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Copies what `job` says, without the server's lock.
 pub(crate) fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
     match &job.way {
@@ -97,23 +90,23 @@ fn version_of(
             if !resumed {
                 say_lost(shared, job, backed);
             }
-            let version = Arc::new(Mutex::new(version));
+            let version = Arc::new(version);
             if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
                 debt.version = Some(version.clone());
             }
             version
         }
     };
-    let mut held = locked(&version);
+    version.begin_pass()?;
     let mut want = job.want;
-    if held.incomplete {
+    if version.is_incomplete() {
         // What was evicted is only there, below `backed`, and stays; all else is copied, so that no
         // hole shows what was there before a truncate.
-        held.staged.truncate(backed)?;
-        held.sums.clear();
+        let mut copied = version.copied();
+        copied.staged()?.truncate(backed)?;
+        copied.sums.clear();
         want = Want::Whole;
     }
-    drop(held);
     Ok((version, want))
 }
 
@@ -127,102 +120,6 @@ fn say_lost(shared: &Shared, job: &FileJob, backed: u64) {
         let what = "its bytes that were only in .terral were removed there: zeros now";
         state.debts.conflict(format!("{}: {what}", shown(&path)));
     }
-}
-
-impl State {
-    /// What is about to get a name in the backing: if we die, the next server looks whether it has.
-    pub(crate) fn announce(&mut self, ino: Ino, path: &[u8], found: &Found) -> Result<()> {
-        let (path, modified_ns) = (path.to_vec(), found.attributes.modified_ns);
-        let version = Publishing { path, fingerprint: found.fingerprint, modified_ns };
-        self.record(Local::Publishing { ino, version });
-        self.commit()
-    }
-
-    /// Finds out which versions that were announced have got their names, by what has them: after a
-    /// restart, and after a failure. Where the backing cannot say, the file waits, and what is to
-    /// happen to its name; see [`State::is_unsure`].
-    pub(crate) fn find_published(&mut self) {
-        if self.debts.unsure_until().is_some_and(|until| until > self.world.now()) {
-            return;
-        }
-        let announced: Vec<Ino> = self.names.publishing().keys().copied().collect();
-        let mut unsure = false;
-        for ino in announced {
-            if let Err(error) = self.find_published_of(ino) {
-                unsure = true;
-                self.owe(ino);
-                self.debts.failed(ino, error.to_string(), self.world.now());
-            }
-        }
-        self.debts.are_unsure(unsure, self.world.now());
-    }
-
-    /// The same for one file.
-    ///
-    /// # Errors
-    /// If the backing cannot say.
-    pub(crate) fn find_published_of(&mut self, ino: Ino) -> Result<()> {
-        let Some(version) = self.names.publishing().get(&ino).cloned() else { return Ok(()) };
-        let Some(backing) = self.backing.clone() else { return Ok(()) };
-        let found = match backing.stat(&version.path) {
-            Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Some(found),
-            Err(error) if is_away(&error) => return Err(error),
-            _ => None,
-        };
-        match found {
-            Some(found) => self.was_published(&*backing, ino, &version, &found)?,
-            None => self.names.is_unpublished(ino),
-        }
-        Ok(())
-    }
-
-    /// Whether a name operation must wait until it is known what became of a version: that, or what
-    /// is above it or below, would change its name.
-    pub(crate) fn is_unsure(&self, operation: &NameOperation) -> bool {
-        let paths = operation.paths();
-        self.names.publishing().iter().any(|(ino, version)| {
-            let named = self.names.path(*ino).unwrap_or_default();
-            paths
-                .iter()
-                .any(|path| [&version.path, &named].into_iter().any(|at| are_near(at, path)))
-        })
-    }
-
-    /// A version was put under its name, and that was not said any more.
-    fn was_published(
-        &mut self,
-        backing: &dyn Backing,
-        ino: Ino,
-        version: &Publishing,
-        found: &Found,
-    ) -> Result<()> {
-        let size = version.fingerprint.size;
-        let same =
-            (found.attributes.modified_ns, found.attributes.size) == (version.modified_ns, size);
-        let path = self.names.path(ino);
-        if path.as_ref() != Some(&version.path) {
-            // It has another name by now, or none.
-            if same {
-                self.fetches.spoil(&[&version.path]);
-                backing.take_back(&version.path, ino, self.began.instance)?;
-            }
-            self.names.is_unpublished(ino);
-            return Ok(());
-        }
-        // If somebody has changed it since, it does not look as we know it.
-        let fingerprint = if same { found.fingerprint } else { version.fingerprint };
-        self.record(Fact::Published { ino, fingerprint });
-        self.record(Fact::BackedTo { ino, size });
-        if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-            self.storage.memory().record(slot).backed_bytes().store(size, Ordering::SeqCst);
-        }
-        self.commit()
-    }
-}
-
-/// Whether the store itself failed, and not what was asked for.
-fn is_away(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Backing | ErrorKind::Denied | ErrorKind::System)
 }
 
 fn copy_whole(
@@ -245,25 +142,21 @@ fn copy_whole(
         }
         let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
-        let mut version = locked(&version);
+        let mut copied = version.copied();
         for (offset, piece) in snapshot.pieces(index) {
-            if let Err(error) = version.staged.write(offset, piece) {
+            if let Err(error) = copied.staged().and_then(|staged| staged.write(offset, piece)) {
                 tier::give_back(memory, job.slot, index);
                 return Err(error);
             }
             pass.bytes += counted(memory, job.slot, offset, piece.len());
         }
-        version.sums.insert(index, snapshot.sum());
-        drop(version);
+        copied.sums.insert(index, snapshot.sum());
+        drop(copied);
         show(shared, &mut pass);
     }
     // A truncate in between may have been overtaken by what we copied: all over again.
-    let steady = {
-        let mut version = locked(&version);
-        let steady = memory.size_epoch(job.slot) == epoch && !version.cut;
-        version.incomplete = !steady;
-        steady
-    };
+    let steady = memory.size_epoch(job.slot) == epoch;
+    version.set_incomplete(!steady);
     if steady && may_publish(shared, job.ino) {
         pass.verified_bytes = verify(memory, job.slot, &version)?;
         pass.verified = true;
@@ -286,7 +179,7 @@ fn copy_absent(
     backing: &dyn Backing,
     job: &FileJob,
     (old, backed): (&[u8], u64),
-    version: &Mutex<Version>,
+    version: &Version,
 ) -> Result<()> {
     let absent = |index: &u64| shared.memory.entry(job.slot, *index).is_absent();
     let mut bytes = vec![0; CHUNK_BYTES as usize];
@@ -294,7 +187,7 @@ fn copy_absent(
         let at = index * CHUNK_BYTES;
         let into = &mut bytes[..(backed - at).min(CHUNK_BYTES) as usize];
         match backing.read(old, at, into) {
-            Ok(count) => locked(version).staged.write(at, &into[..count])?,
+            Ok(count) => version.copied().staged()?.write(at, &into[..count])?,
             Err(error) if error.kind == ErrorKind::NotFound => {
                 // Nobody can bring them back; what is here is not to wait for that.
                 let what = "removed there meanwhile, with bytes that were only there: zeros now";
@@ -308,18 +201,18 @@ fn copy_absent(
 }
 
 /// Reads the new version back and compares. A chunk that differs is owed again.
-fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u64> {
-    let sums: Vec<_> = locked(version).sums.iter().map(|(index, sum)| (*index, *sum)).collect();
+fn verify(memory: &Memory, slot: FileSlot, version: &Version) -> Result<u64> {
+    let sums: Vec<_> = version.copied().sums.iter().map(|(index, sum)| (*index, *sum)).collect();
     let (mut buffer, mut bytes) = (Vec::new(), 0);
     for (index, (sum, length)) in sums {
         buffer.resize(length as usize, 0);
-        // Not for longer than a chunk takes: a truncate may be waiting for it.
-        let mut held = locked(version);
-        if held.sums.get(&index) != Some(&(sum, length)) {
+        // Not for longer than a chunk takes: readers may be waiting for it.
+        let mut copied = version.copied();
+        if copied.sums.get(&index) != Some(&(sum, length)) {
             continue;
         }
-        let count = held.staged.read(index * CHUNK_BYTES, &mut buffer)?;
-        drop(held);
+        let count = copied.staged()?.read(index * CHUNK_BYTES, &mut buffer)?;
+        drop(copied);
         // Beyond its end a version has zeros, until it gets its length.
         buffer[count..].fill(0);
         if checksum(&buffer) != sum {
@@ -328,7 +221,7 @@ fn verify(memory: &Memory, slot: FileSlot, version: &Mutex<Version>) -> Result<u
             let backed = memory.record(slot).backed_bytes().load(Ordering::SeqCst);
             let is_here = !memory.entry(slot, index).is_absent();
             if is_here || index * CHUNK_BYTES >= backed {
-                locked(version).incomplete = true;
+                version.set_incomplete(true);
             }
             let context = format!("chunk {index} read back from the permanent store");
             return Err(Error::new(ErrorKind::Corrupt, context));
@@ -415,13 +308,20 @@ fn size_and_attributes(shared: &Shared, ino: Ino) -> Result<(u64, Attributes)> {
     Ok((attributes.size, attributes))
 }
 
+/// Whether a file goes to the backing whole though somebody writes to it: it cannot be changed
+/// in place there, where somebody else has changed it. What is written later can.
+pub(crate) fn replaces_open(state: &State, ino: Ino) -> bool {
+    let written = state.names.is_written(ino) && !state.is_stored(ino);
+    state.names.is_contested(ino) && written && !state.finishing
+}
+
 /// Whether a file can be published if all of it was copied.
 fn may_publish(shared: &Shared, ino: Ino) -> bool {
     let state = shared.lock();
     if !state.names.owed().is_empty() {
         return false;
     }
-    state.finishing || !state.is_written(ino) || state.replaces_open(ino)
+    state.finishing || !state.is_written(ino) || replaces_open(&state, ino)
 }
 
 /// Moves what a pass has copied so far into the display, now and then, and lets waiting writers

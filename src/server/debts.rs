@@ -1,16 +1,14 @@
 //! What the backing is owed: which files, since when, and what was copied so far. Not logged: after
 //! a restart it follows from the inodes and the page states.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use terral_format::Result;
-use terral_format::ids::{Ino, InstanceId};
+use terral_format::ids::{Ino, Lsn};
 use terral_format::message::Drain;
-use terral_store::backing::{Backing, Staged};
 
+use crate::version::SharedVersion;
 use crate::world::Tick;
 
 /// A new debt waits so long, and while clients go on changing names up to the longer one: what is
@@ -28,32 +26,6 @@ const SHOWN_MAX: usize = 16;
 /// Characters of one that are shown: all of them must fit a reply.
 const SHOWN_CHARACTERS: usize = 300;
 
-/// A new version of a file on its way: the temporary file, and checksum and length of each chunk
-/// that was copied into it.
-pub struct Version {
-    /// The temporary file.
-    pub staged: Box<dyn Staged>,
-    /// Chunk index → checksum, bytes.
-    pub sums: BTreeMap<u64, (u64, u64)>,
-    /// It has not yet had every chunk once: the next pass copies all of them, and nothing of the
-    /// file may leave memory before.
-    pub incomplete: bool,
-    /// A truncate cut it while a pass was copying into it.
-    pub cut: bool,
-}
-
-/// A version that the drain and readers of evicted bytes share.
-pub type SharedVersion = Arc<Mutex<Version>>;
-
-impl Version {
-    /// The version `instance` has staged, or a new one.
-    pub fn open(backing: &dyn Backing, ino: Ino, instance: InstanceId) -> Result<(Self, bool)> {
-        let staged = backing.stage(ino, instance)?;
-        let resumed = staged.resumed_bytes().is_some();
-        Ok((Version { staged, sums: BTreeMap::new(), incomplete: true, cut: false }, resumed))
-    }
-}
-
 /// What the backing is owed of one file.
 pub struct Debt {
     /// Since when.
@@ -64,6 +36,8 @@ pub struct Debt {
     young: bool,
     /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
     pub draining: bool,
+    /// Its new version is just getting its name, and cannot be read.
+    pub publishing: bool,
     /// The new version, once begun.
     pub version: Option<SharedVersion>,
     /// What went wrong last.
@@ -98,6 +72,10 @@ pub struct Debts {
     unsure: Option<(Tick, Duration)>,
     /// The name operations' debt is this old.
     pub names_since: Option<Tick>,
+    /// Versions of files that are gone.
+    pub discarded: Vec<SharedVersion>,
+    /// Name operations up to this one are just being brought, one after the other.
+    pub names_until: Option<Lsn>,
     /// It was said that the backing takes no extended attributes.
     pub no_xattrs: bool,
     recent: VecDeque<String>,
@@ -121,6 +99,7 @@ impl Debts {
                 next_pass: now + LINGER.0,
                 young: true,
                 draining: false,
+                publishing: false,
                 version: None,
                 failure: None,
                 pause: PAUSE.0,

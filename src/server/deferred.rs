@@ -15,6 +15,7 @@ use terral_format::tables::access;
 use terral_format::{changes, frame};
 use terral_store::ram::Start;
 
+use crate::fetching::Fetched;
 use crate::granting::SMALL_ORDERS;
 use crate::operations::SET_GROUP;
 use crate::sessions::Client;
@@ -134,12 +135,32 @@ impl State {
         }
     }
 
-    /// What was deferred was answered, and does not wait for what must be fetched.
+    /// What needs something of the permanent store waits until that is fetched, and not whoever has
+    /// it applied now.
     fn apply_collected(&mut self, limit: u64, revoke: bool) -> Result<bool> {
-        let waits = self.fetches.let_wait(false);
+        let may = self.fetches.let_wait(true);
+        let waits = self.fetches.must_wait();
         let applied = self.apply_those(limit, revoke);
-        self.fetches.let_wait(waits);
+        self.fetches.let_wait(may);
+        self.fetches.set_waiting(waits);
         applied
+    }
+
+    /// Something was fetched: what waits for it is tried again.
+    pub(crate) fn was_fetched(&mut self, number: u64, fetched: Fetched) {
+        let now = self.world.now();
+        self.fetches.done(number, fetched, now);
+        if self.waiting.count() > 0 {
+            self.waiting.hasten(now);
+        }
+    }
+
+    /// Tries again what could not be applied, if something has come about since.
+    pub(crate) fn try_what_was_fetched(&mut self) {
+        if self.waiting.count() > 0 && self.waiting.is_due(self.world.now()) {
+            // What fails is tried again by and by.
+            let _ = self.try_waiting();
+        }
     }
 
     fn apply_those(&mut self, limit: u64, revoke: bool) -> Result<bool> {

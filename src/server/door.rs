@@ -1,5 +1,5 @@
 //! The door: who connects says what it comes for, gets a session, or the answer to one question,
-//! and is let go.
+//! which may have to be fetched, and is let go.
 //!
 //! Invariants: nobody is waited for; a process that connects again and again, with or without a
 //! word, is refused beyond a bound, and named. Not here: what a session or an answer is.
@@ -33,11 +33,13 @@ const CALLERS: u64 = 1 << 32;
 /// Where no connection can be accepted for want of descriptors, it is tried again after this.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// Who has connected and not yet spoken.
+/// Who has connected and was not yet answered.
 struct Caller {
     handshake: Handshake,
     peer: Peer,
     since: Instant,
+    /// What he has said, if its answer must be fetched.
+    asked: Option<Vec<u8>>,
 }
 
 /// Where clients come in.
@@ -71,7 +73,26 @@ impl<'s> Door<'s> {
 
     /// When somebody at the door has been silent for too long.
     pub fn until(&self) -> Option<Instant> {
-        self.callers.first_key_value().map(|(_, caller)| caller.since + PATIENCE)
+        let mut silent = self.callers.values().filter(|caller| caller.asked.is_none());
+        silent.next().map(|caller| caller.since + PATIENCE)
+    }
+
+    /// Whether somebody waits for an answer that must be fetched.
+    pub fn is_asked(&self) -> bool {
+        self.callers.values().any(|caller| caller.asked.is_some())
+    }
+
+    /// Answers those who wait, if that is possible by now.
+    pub fn ask_again(&mut self) {
+        let asked = self.callers.iter().filter(|(_, caller)| caller.asked.is_some());
+        let asked: Vec<u64> = asked.map(|(token, _)| *token).collect();
+        for token in asked {
+            let Some(mut caller) = self.callers.remove(&token) else { continue };
+            if !self.serve(&mut caller) {
+                self.callers.insert(token, caller);
+            }
+        }
+        self.shared.lock().fetches.are_asked(self.is_asked());
     }
 
     /// Lets in all who wait outside.
@@ -92,7 +113,7 @@ impl<'s> Door<'s> {
 
     fn receive(&mut self, handshake: Handshake) {
         let Ok(peer) = handshake.peer() else { return };
-        let mut caller = Caller { handshake, peer, since: Instant::now() };
+        let mut caller = Caller { handshake, peer, since: Instant::now(), asked: None };
         if self.serve(&mut caller) {
             return;
         }
@@ -106,7 +127,7 @@ impl<'s> Door<'s> {
 
     /// Who came first goes first, of the process that has too many.
     fn make_room(&mut self, peer: Peer) {
-        let same = |caller: &Caller| caller.peer.pid == peer.pid;
+        let same = |caller: &Caller| caller.peer.pid == peer.pid && caller.asked.is_none();
         let mut of_process = self.callers.iter().filter(|(_, caller)| same(caller));
         let oldest = of_process.next().map(|(token, _)| *token);
         if let Some(token) = oldest.filter(|_| of_process.count() + 1 >= SILENT_MAX.1) {
@@ -121,7 +142,9 @@ impl<'s> Door<'s> {
 
     /// Somebody at the door speaks.
     pub fn hear(&mut self, token: u64) {
-        let Some(mut caller) = self.callers.remove(&token) else { return };
+        // Who has asked and says more is gone.
+        let caller = self.callers.remove(&token).filter(|caller| caller.asked.is_none());
+        let Some(mut caller) = caller else { return };
         if !self.serve(&mut caller) {
             self.callers.insert(token, caller);
         }
@@ -129,19 +152,31 @@ impl<'s> Door<'s> {
 
     /// Lets go who said nothing for too long.
     pub fn give_up(&mut self) {
-        self.callers.retain(|_, caller| caller.since.elapsed() < PATIENCE);
+        let waits = |caller: &Caller| caller.asked.is_some();
+        self.callers.retain(|_, caller| waits(caller) || caller.since.elapsed() < PATIENCE);
     }
 
     /// Whether the caller has said all it has to say, and was served.
     fn serve(&self, caller: &mut Caller) -> bool {
-        let heard = match caller.handshake.hear() {
+        let said = match caller.asked.take() {
+            Some(asked) => Ok(Some(asked)),
+            None => caller.handshake.hear(),
+        };
+        let heard = match said {
             Ok(None) => return false,
-            Ok(Some(payload)) => self.answer(caller.peer, &payload),
+            Ok(Some(payload)) => match self.answer(caller.peer, &payload) {
+                Ok(None) => {
+                    caller.asked = Some(payload);
+                    return false;
+                }
+                answer => answer,
+            },
             Err(error) => Err(error),
         };
         let sent = match heard {
-            Ok((welcome, Some(page))) => caller.handshake.send(&welcome, &[page.as_fd()]),
-            Ok((welcome, None)) => caller.handshake.send(&welcome, &[]),
+            Ok(Some((welcome, Some(page)))) => caller.handshake.send(&welcome, &[page.as_fd()]),
+            Ok(Some((welcome, None))) => caller.handshake.send(&welcome, &[]),
+            Ok(None) => Ok(()),
             Err(error) => caller.handshake.send(&Welcome::Refused(error), &[]),
         };
         // Whoever is gone already is buried when its process ends.
@@ -149,7 +184,8 @@ impl<'s> Door<'s> {
         true
     }
 
-    fn answer(&self, peer: Peer, payload: &[u8]) -> Result<(Welcome, Option<File>)> {
+    /// `None`: what is asked must be fetched.
+    fn answer(&self, peer: Peer, payload: &[u8]) -> Result<Option<(Welcome, Option<File>)>> {
         let hello: Hello<'_> = frame::decode(payload)?;
         if hello.protocol != PROTOCOL {
             let context = format!(
@@ -161,11 +197,11 @@ impl<'s> Door<'s> {
         match hello.wants {
             Wants::Session => {
                 let begun = self.begin(peer, hello.person, hello.capability);
-                begun.map(|(welcome, page)| (welcome, Some(page)))
+                begun.map(|(welcome, page)| Some((welcome, Some(page))))
             }
             Wants::Answer(request) => {
                 let reply = self.look(peer, hello.person, request)?;
-                Ok((Welcome::Answer(Box::new(reply)), None))
+                Ok(reply.map(|reply| (Welcome::Answer(Box::new(reply)), None)))
             }
         }
     }
@@ -174,16 +210,26 @@ impl<'s> Door<'s> {
         authn::identify(&*self.shared.world, &*self.shared.machine, peer)
     }
 
-    fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Reply> {
+    fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Option<Reply>> {
         let credential = self.identify(peer)?;
         authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &person)?;
         let mut state = self.shared.lock_for_requests();
-        let (reply, more) = state.question(&credential, person, request)?;
+        state.fetches.let_wait(true);
+        let answer = state.question(&credential, person, request);
+        state.fetches.let_wait(false);
+        if state.fetches.must_wait() {
+            state.fetches.are_asked(true);
+            drop(state);
+            // It has the needs of all fetched.
+            self.shared.nudge();
+            return Ok(None);
+        }
+        let (reply, more) = answer?;
         if more {
             requests::ring_deferred(self.shared.bell(), true);
         }
         self.shared.wake(state);
-        Ok(reply)
+        Ok(Some(reply))
     }
 
     /// A process of the server's user gets what it may do; one that has become another user since

@@ -1,11 +1,12 @@
 //! The drain: brings what changed to the backing, oldest debt first, names in their order.
 //!
-//! It has turns, in a thread of its own (`serve`). Bytes are copied and verified without the
-//! server's lock; name operations and publishing, which must agree with the namespace, are done
-//! under it. A failure keeps the data and is tried again after a growing pause.
+//! It has turns, in a thread of its own (`serve`): what is to be done is chosen under the server's
+//! lock, carried out without it, one thing after the other, and concluded under it, as clients may
+//! have changed the namespace meanwhile. A failure keeps the data and is tried again after a pause
+//! that grows.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Lsn};
@@ -14,41 +15,132 @@ use terral_format::names::flag;
 use terral_format::record::facts::Fact;
 use terral_format::record::{Fingerprint, NameOperation};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found, Published};
+use terral_store::backing::Backing;
 use terral_store::tier::Want;
 
-use crate::copying::{FileJob, Pass, Way, copy, locked};
-use crate::debts::SharedVersion;
+use crate::copying::{FileJob, Pass, Way, copy};
 use crate::names::is_known;
-use crate::owed_names;
+use crate::owed_names::{self, Brought, NameJob};
+use crate::passes::{self, OPEN_PASS, again_soon, is_quiet};
 use crate::paths::shown;
+use crate::publishing::{Publication, PublishJob, ResolveJob};
 use crate::shared::Shared;
 use crate::state::State;
+use crate::version::SharedVersion;
 use crate::world::Tick;
 
-/// A file that stays open is looked at this often.
-const OPEN_PASS: Duration = Duration::from_millis(500);
+/// What is done next, without the lock.
+enum Job {
+    /// A pass over a file.
+    File(FileJob),
+    /// A file gets its name.
+    Publish(PublishJob),
+    /// It is found out what became of some versions.
+    Resolve(ResolveJob),
+    /// A name operation.
+    Names(NameJob),
+    /// Versions of files that are gone are thrown away.
+    Discard(Vec<SharedVersion>),
+    /// The backing keeps what it has, of the namespace as of this operation.
+    Sync(Lsn),
+}
 
-/// Name operations are done under the lock for so long at a time.
-const SLICE: Duration = Duration::from_millis(1);
+/// How it went.
+enum Done {
+    File(Result<Pass>, Duration),
+    Publish(Publication),
+    Resolve(Vec<(Ino, Error)>),
+    Names(Result<Brought>),
+    Discard,
+    Sync(Result<()>),
+}
 
 /// What to do next.
-enum Job {
-    File(FileJob),
-    Sync,
-    /// There is more to do, but requests come first.
-    GiveWay,
+enum Next {
+    Do(Job),
     Wait(Option<Tick>),
 }
 
 /// What the drain has done, or does next.
 pub enum Turn {
-    /// There may be more to do.
+    /// There may be more to do; requests that wait may find what they need.
     Again,
-    /// There is, but requests come first.
-    GiveWay,
     /// Nothing before that, or before it is woken.
     Wait(Option<Tick>),
+}
+
+/// Something that is being done.
+pub struct Doing(Job, Option<Done>);
+
+/// What is to be done now: what is begun must be carried out, without the lock, and concluded.
+pub fn begin(state: &mut State) -> std::result::Result<Doing, Option<Tick>> {
+    match choose(state) {
+        Next::Do(job) => Ok(Doing(job, None)),
+        Next::Wait(until) => Err(until),
+    }
+}
+
+impl Doing {
+    /// Does it.
+    pub fn carry_out(&mut self, shared: &Shared, backing: &dyn Backing) {
+        self.1 = Some(match &self.0 {
+            Job::File(job) => {
+                let begin = shared.world.now();
+                let pass = copy(shared, backing, job);
+                Done::File(pass, shared.world.now().since(begin))
+            }
+            Job::Publish(job) => Done::Publish(job.carry_out(shared, backing)),
+            Job::Resolve(job) => Done::Resolve(job.carry_out(shared, backing)),
+            Job::Names(job) => Done::Names(job.carry_out(shared, backing)),
+            Job::Discard(versions) => {
+                versions.iter().for_each(|version| version.discard());
+                Done::Discard
+            }
+            Job::Sync(_) => Done::Sync(backing.sync()),
+        });
+    }
+
+    /// Notes how it went. What is to follow at once, if anything is.
+    pub fn conclude(self, state: &mut State) -> Option<Doing> {
+        let mut follows = None;
+        match (self.0, self.1) {
+            (Job::File(job), Some(Done::File(pass, took))) => {
+                state.debts.shown.busy_ms += took.as_millis() as u64;
+                follows = conclude(state, job, pass).map(Job::Publish);
+            }
+            (Job::Publish(job), Some(Done::Publish(done))) => published(state, &job, done),
+            (Job::Resolve(_), Some(Done::Resolve(failed))) => resolved(state, failed),
+            (Job::Names(job), Some(Done::Names(brought))) => {
+                if let Err(error) = job.conclude(state, brought) {
+                    state.debts.names_failed(error.to_string(), state.world.now());
+                }
+            }
+            (Job::Sync(before), Some(Done::Sync(done))) => synced(state, before, done),
+            _ => {}
+        }
+        if state.waiting.count() > 0 {
+            state.waiting.hasten(state.world.now());
+        }
+        follows.map(|job| Doing(job, None))
+    }
+}
+
+#[cfg(test)]
+impl Doing {
+    /// Whether a file is to be copied.
+    pub fn copies(&self) -> bool {
+        matches!(self.0, Job::File(_))
+    }
+
+    /// Whether a file is to get its name.
+    pub fn publishes(&self) -> bool {
+        matches!(self.0, Job::Publish(_))
+    }
+
+    /// Whether a name is to be moved.
+    pub fn moves_a_name(&self) -> bool {
+        matches!(&self.0, Job::Names(job) if job.moves())
+    }
 }
 
 /// Does what is to be done next, if anything is.
@@ -57,31 +149,20 @@ pub fn turn<'s>(
     backing: &dyn Backing,
     mut state: MutexGuard<'s, State>,
 ) -> (MutexGuard<'s, State>, Turn) {
-    let turn = match next_job(&mut state, backing) {
-        Job::File(job) => {
-            let owed = state.storage.owed_bytes(job.slot);
-            state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
-            drop(state);
-            let begin = shared.world.now();
-            let pass = copy(shared, backing, &job);
-            state = shared.lock();
-            let took = shared.world.now().since(begin);
-            state.debts.shown.busy_ms += took.as_millis() as u64;
-            conclude(&mut state, &job, pass);
-            Turn::Again
-        }
-        Job::Sync => {
-            let before = state.names.ordinal();
-            drop(state);
-            let done = backing.sync();
-            state = shared.lock();
-            synced(&mut state, before, done);
-            Turn::Again
-        }
-        Job::GiveWay => Turn::GiveWay,
-        Job::Wait(until) => Turn::Wait(until),
+    let mut doing = match begin(&mut state) {
+        Ok(doing) => doing,
+        Err(until) => return (state, Turn::Wait(until)),
     };
-    (state, turn)
+    loop {
+        drop(state);
+        doing.carry_out(shared, backing);
+        shared.give_way();
+        state = shared.lock();
+        match doing.conclude(&mut state) {
+            Some(next) => doing = next,
+            None => return (state, Turn::Again),
+        }
+    }
 }
 
 /// The backing was asked to keep what it had when the namespace was as of `before`.
@@ -97,95 +178,104 @@ fn synced(state: &mut State, before: Lsn, done: Result<()>) {
     }
 }
 
+/// It is known what became of the versions that were announced, but for these.
+fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
+    let now = state.world.now();
+    state.debts.are_unsure(!failed.is_empty(), now);
+    for (ino, error) in failed {
+        state.owe(ino);
+        state.debts.failed(ino, error.to_string(), now);
+    }
+}
+
 // Choosing.
 
-fn next_job(state: &mut State, backing: &dyn Backing) -> Job {
+fn choose(state: &mut State) -> Next {
     let now = state.world.now();
-    state.find_published();
+    if let Some(job) = ResolveJob::prepare(state) {
+        return Next::Do(Job::Resolve(job));
+    }
+    if !state.debts.discarded.is_empty() {
+        return Next::Do(Job::Discard(std::mem::take(&mut state.debts.discarded)));
+    }
     let mut wake = state.debts.unsure_until();
-    if let Some(job) = drain_names(state, backing, now, &mut wake) {
-        return job;
+    if let Some(job) = next_name(state, now, &mut wake) {
+        return Next::Do(job);
     }
     let finishing = state.finishing;
     if let Some(ino) = state.debts.next_due(now, &mut wake) {
-        return file_job(state, ino).map_or(Job::Wait(Some(now)), Job::File);
+        let job = file_job(state, ino).map(Job::File);
+        return job.map_or(Next::Wait(Some(now)), Next::Do);
     }
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
     if idle && !paused && !state.debts.shown.settled {
         let asked = finishing || state.debts.sync_wanted;
         if state.debts.unsynced && asked {
-            return Job::Sync;
+            return Next::Do(Job::Sync(state.names.ordinal()));
         }
         state.debts.shown.settled = !state.debts.unsynced;
     }
-    Job::Wait(wake)
+    Next::Wait(wake)
 }
 
-/// Does the name operations that can be done now. A job: what must be copied before the next one.
-fn drain_names(
-    state: &mut State,
-    backing: &dyn Backing,
-    now: Tick,
-    wake: &mut Option<Tick>,
-) -> Option<Job> {
+/// The name operation that can be done now, or what must be copied before.
+fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Job> {
+    let mut later = |at: Tick| *wake = Some(wake.map_or(at, |wake| wake.min(at)));
     if let Some((_, until, _)) = &state.debts.names_failure
         && *until > now
     {
-        *wake = Some(*until);
+        later(*until);
         return None;
     }
+    let Some((ordinal, operation)) = state.names.owed().front().cloned() else {
+        state.debts.names_failure = None;
+        (state.debts.names_since, state.debts.names_until) = (None, None);
+        return None;
+    };
+    if state.names.is_unsure(&operation) {
+        later(state.debts.names_failed("a file of its path cannot be looked at".into(), now));
+        return None;
+    }
+    // Whatever waits for it, it is found out first whether it was done.
+    if state.names.is_next_unsure() {
+        return NameJob::begin(state).map(Job::Names);
+    }
     // All that are owed now go together; those that come meanwhile wait for their own turn.
-    let last = state.names.owed().back().map(|(ordinal, _)| *ordinal);
-    if last.is_some() {
+    if state.debts.names_until.is_none_or(|until| until < ordinal) {
+        if state.debts.names_until.take().is_some() {
+            state.debts.names_since = None;
+        }
         state.debts.names_since.get_or_insert(now);
         let due = state.debts.names_due(now);
         if due > now {
-            *wake = Some(due);
+            later(due);
             return None;
         }
+        state.debts.names_until = state.names.owed().back().map(|(last, _)| *last);
     }
-    while let Some((ordinal, operation)) = state.names.owed().front().cloned() {
-        if Some(ordinal) > last {
-            break;
-        }
-        if state.world.now().since(now) > SLICE {
-            return Some(Job::GiveWay);
-        }
-        if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
-            && let Some(debt) = data_before_rename(state, ino)
-        {
-            if debt > now {
-                *wake = Some(debt);
-                return None;
-            }
-            if let Some(job) = file_job(state, ino) {
-                return Some(Job::File(job));
-            }
-        }
-        if state.is_unsure(&operation) {
-            *wake = Some(
-                state.debts.names_failed("a file of its path cannot be looked at".into(), now),
-            );
+    if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
+        && let Some(debt) = data_before_rename(state, ino)
+    {
+        if debt > now {
+            later(debt);
             return None;
         }
-        state.fetches.spoil(&operation.paths());
-        match owed_names::bring(state, backing, ordinal, &operation) {
-            Ok(()) => owed_names::done(state, ordinal),
-            Err(error) if owed_names::is_final(&error) => {
-                state.debts.conflict(format!("not done there: {error}"));
-                owed_names::done(state, ordinal);
-            }
-            Err(error) => {
-                state.names.may_be_begun();
-                *wake = Some(state.debts.names_failed(error.to_string(), now));
-                return None;
-            }
+        if let Some(job) = file_job(state, ino) {
+            return Some(Job::File(job));
         }
     }
-    state.debts.names_failure = None;
-    state.debts.names_since = None;
-    None
+    NameJob::begin(state).map(Job::Names)
+}
+
+/// When it is found out what the backing has, if that is not known: at once, but for a pause after
+/// a failure.
+fn settles_at(state: &State, now: Tick) -> Option<Tick> {
+    let paused = state.debts.names_failure.as_ref().map_or(now, |(_, until, _)| *until);
+    let names = state.names.is_next_unsure().then_some(paused);
+    let versions = !state.names.publishing().is_empty();
+    let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));
+    names.into_iter().chain(versions).min()
 }
 
 /// What was closed before a rename goes to the backing before it: when that may be tried.
@@ -207,6 +297,13 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     if state.names.publishing().contains_key(&ino) {
         // What the version became must be known before another one is begun.
         state.debts.not_before(ino, state.debts.unsure_until().unwrap_or(state.world.now()));
+        return None;
+    }
+    let old = state.names.backing_path(&path);
+    if state.names.is_unsettled(&old) || state.names.is_unsettled(&path) {
+        // Where the backing has it must be known before.
+        let now = state.world.now();
+        state.debts.not_before(ino, settles_at(state, now).unwrap_or(now).max(now));
         return None;
     }
     let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
@@ -232,7 +329,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
     let new = published.is_none() || rewritten;
     let complete = match version {
-        Some(version) => !locked(version).incomplete,
+        Some(version) => version.is_whole(),
         // A server that died may have copied what is clean now, into a version not looked at yet.
         None => !new || (inode.backed_bytes == 0 && !state.storage.has_any(slot)),
     };
@@ -240,67 +337,86 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         state.debts.not_before(ino, state.world.now() + OPEN_PASS);
         return None;
     }
-    let old = state.names.backing_path(&path);
-    let debt = state.debts.get_mut(ino)?;
-    debt.draining = true;
-    state.storage.drains(Some(slot));
-    if let Some(version) = &debt.version {
-        locked(version).cut = false;
-    }
     let way = match published {
         Some(expect) if !rewritten && !contested => Way::InPlace { path: old, expect, resumes },
         Some(_) if contested => Way::Whole { old: Some(old) },
         _ => Way::Whole { old: None },
     };
     let want = if resumes || contested { Want::Whole } else { Want::Dirty };
-    Some(FileJob { ino, slot, way, want })
+    let job = FileJob { ino, slot, way, want };
+    passes::begin(state, &job);
+    let owed = state.storage.owed_bytes(slot);
+    state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
+    Some(job)
 }
 
 // Concluding, under the lock.
 
-fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
-    let ino = job.ino;
-    let closed = !state.is_written(ino);
-    state.storage.drains(None);
-    if let Some(debt) = state.debts.get_mut(ino) {
-        debt.draining = false;
-    }
-    let pause = if closed { Duration::ZERO } else { OPEN_PASS };
-    state.debts.not_before(ino, state.world.now() + pause);
-    state.debts.unsynced = true;
-    let outcome = pass.and_then(|pass| {
-        state.debts.shown.bytes += pass.bytes;
-        state.debts.progressed(ino);
-        let mut written = pass.written.iter();
-        if written.any(|index| state.storage.mend_pages(&state.sessions, job.slot, *index)) {
-            again_soon(state, job);
-            return Ok(());
+/// A pass over a file ended. Gives what is to be published then.
+fn conclude(state: &mut State, job: FileJob, pass: Result<Pass>) -> Option<PublishJob> {
+    passes::end(state, &job);
+    let (ino, whole) = (job.ino, matches!(job.way, Way::Whole { .. }));
+    let theirs = |error: &Error| is_theirs(whole, error);
+    let outcome = match pass {
+        Err(error) => Err(error),
+        Ok(pass) => {
+            state.debts.shown.bytes += pass.bytes;
+            state.debts.progressed(ino);
+            let mut written = pass.written.iter();
+            if written.any(|index| state.storage.mend_pages(&state.sessions, job.slot, *index)) {
+                again_soon(state, &job);
+                Ok(())
+            } else {
+                match job.way {
+                    Way::InPlace { expect, .. } => conclude_in_place(state, &job, &pass, expect),
+                    Way::Whole { .. } => match conclude_whole(state, job, pass) {
+                        Ok(Some(job)) => return Some(job),
+                        done => done.map(drop),
+                    },
+                }
+            }
         }
-        match &job.way {
-            Way::Whole { .. } => conclude_whole(state, job, pass),
-            Way::InPlace { expect, .. } => conclude_in_place(state, job, &pass, *expect),
-        }
-    });
+    };
     match outcome {
+        Err(error) if theirs(&error) => contested(state, ino),
+        Err(error) => failed(state, ino, &error),
         Ok(()) => {}
-        Err(error) if is_theirs(job, &error) => {
-            // Somebody else changed the backing's copy, or took it away: bring ours there whole.
-            state.record(Fact::Contested { ino });
-            state.debts.not_before(ino, state.world.now());
-        }
-        Err(error) if owed_names::lacks_directory(&error) && restored(state, ino) => {
-            state.debts.not_before(ino, state.world.now());
-        }
-        Err(error) => {
-            let path = state.names.path(ino).unwrap_or_default();
-            let what = error.to_string();
-            let shown = shown(&path);
-            // Not only somewhere in it: names of versions have every short name in them.
-            let named = what.contains(&format!("{shown}:"));
-            let what = if named { what } else { format!("{shown}: {what}") };
-            state.debts.failed(ino, what, state.world.now());
-        }
     }
+    settle(state, ino);
+    None
+}
+
+/// A version got its name, or did not.
+fn published(state: &mut State, job: &PublishJob, publication: Publication) {
+    let ino = job.file.ino;
+    passes::end(state, &job.file);
+    let restored = publication.restored;
+    match job.conclude(state, publication) {
+        Ok(()) => {}
+        Err(error) if error.kind == ErrorKind::Busy => contested(state, ino),
+        Err(_) if restored => state.debts.not_before(ino, state.world.now()),
+        Err(error) => failed(state, ino, &error),
+    }
+    settle(state, ino);
+}
+
+/// Somebody else changed the backing's copy, or took it away: ours is brought there whole.
+fn contested(state: &mut State, ino: Ino) {
+    state.record(Fact::Contested { ino });
+    state.debts.not_before(ino, state.world.now());
+}
+
+fn failed(state: &mut State, ino: Ino, error: &Error) {
+    let path = state.names.path(ino).unwrap_or_default();
+    let (what, shown) = (error.to_string(), shown(&path));
+    // Not only somewhere in it: names of versions have every short name in them.
+    let named = what.contains(&format!("{shown}:"));
+    let what = if named { what } else { format!("{shown}: {what}") };
+    state.debts.failed(ino, what, state.world.now());
+}
+
+/// The drain is through with a file for now.
+fn settle(state: &mut State, ino: Ino) {
     let settled = state.commit().and_then(|()| {
         match state.names.inode(ino) {
             Some(inode) if !state.is_orphan(&inode) => {}
@@ -318,95 +434,20 @@ fn conclude(state: &mut State, job: &FileJob, pass: Result<Pass>) {
     }
 }
 
-/// Whether directories above the file were missing in the backing, and are there now.
-fn restored(state: &mut State, ino: Ino) -> bool {
-    let (path, backing) = (state.names.path(ino), state.backing.clone());
-    path.zip(backing).is_some_and(|(path, backing)| owed_names::restore(state, &*backing, &path))
-}
-
 /// Whether the backing's copy was found to be not the one that was to be updated.
-fn is_theirs(job: &FileJob, error: &Error) -> bool {
-    let in_place = matches!(job.way, Way::InPlace { .. });
-    error.kind == ErrorKind::Busy || (in_place && owed_names::lacks_directory(error))
+fn is_theirs(whole: bool, error: &Error) -> bool {
+    error.kind == ErrorKind::Busy || (!whole && owed_names::lacks_directory(error))
 }
 
-/// Whether the file can be called done: nobody writes, and nothing is dirty.
-fn is_quiet(state: &State, job: &FileJob) -> bool {
-    let quiet = state.finishing || !state.is_written(job.ino);
-    quiet && state.names.inode(job.ino).is_some() && state.storage.resident(job.slot).1 == 0
-}
-
-fn again_soon(state: &mut State, job: &FileJob) {
-    let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
-    if soon {
-        state.debts.not_before(job.ino, state.world.now());
-    }
-}
-
-fn conclude_whole(state: &mut State, job: &FileJob, pass: Pass) -> Result<()> {
+fn conclude_whole(state: &mut State, job: FileJob, pass: Pass) -> Result<Option<PublishJob>> {
     let ino = job.ino;
-    let Some(version) = pass.version else { return Ok(()) };
-    let named = state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
-    if !named {
-        if let Some(debt) = state.debts.get_mut(ino) {
-            debt.version = None;
-        }
-        discard(version);
-        state.debts.paid(ino);
-        return Ok(());
+    if state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED)) {
+        return PublishJob::prepare(state, job, pass);
     }
-    // Names go first: the directory must exist, and our name must be the one the backing will have.
-    if !state.names.owed().is_empty() {
-        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
-        return Ok(());
-    }
-    // A pass that ended while names were owed has not read its copy back.
-    let later = locked(&version).incomplete || !pass.verified;
-    let ripe = state.replaces_open(ino) || is_quiet(state, job);
-    if later || !ripe || state.storage.memory().size_epoch(job.slot) != pass.epoch {
-        again_soon(state, job);
-        return Ok(());
-    }
-    let (Some(attributes), Some(path)) = (state.sound_attributes(ino), state.names.path(ino))
-    else {
-        return Ok(());
-    };
-    let expect = expected(state, ino)?;
-    if let Some(debt) = state.debts.get_mut(ino) {
-        debt.version = None;
-    }
-    let staged = Arc::into_inner(version)
-        .map(|version| version.into_inner().unwrap_or_else(PoisonError::into_inner).staged);
-    let Some(staged) = staged else { return Ok(()) };
-    let size = attributes.size;
-    state.fetches.spoil(&[&path]);
-    let mut announce = |found: &Found| state.announce(ino, &path, found);
-    let published_as = staged.publish(&path, &attributes, size, expect, &mut announce)?;
-    let Published { fingerprint, conflict } = published_as;
-    if let Some(theirs) = conflict {
-        let (ours, theirs) = (shown(&path), shown(&theirs));
-        state.debts.conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
-    }
-    state.debts.shown.files += 1;
-    state.debts.shown.verified_bytes += pass.verified_bytes;
-    published(state, job, fingerprint, size);
-    Ok(())
-}
-
-/// How the copy looks that ours is to replace.
-fn expected(state: &State, ino: Ino) -> Result<Option<Fingerprint>> {
-    let (Some(inode), Some(backing)) = (state.names.inode(ino), state.backing.as_ref()) else {
-        return Ok(None);
-    };
-    let (Some(known), true) = (inode.published, inode.is(flag::INTENT)) else {
-        return Ok(inode.published);
-    };
-    // A server that died was changing it in place, for the file that had this name before or for
-    // this one: how far it came nobody knows.
-    let Some(path) = state.names.path(ino) else { return Ok(Some(known)) };
-    let found = owed_names::done_before(backing.stat(&state.names.backing_path(&path)))?;
-    let found = found.map(|found| found.fingerprint);
-    Ok(found.filter(|found| found.inode == known.inode).or(Some(known)))
+    // It lost its name: nothing of it is owed.
+    state.debts.paid(ino);
+    state.debts.discarded.extend(pass.version);
+    Ok(None)
 }
 
 fn conclude_in_place(
@@ -438,39 +479,19 @@ fn conclude_in_place(
     let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
     if is_quiet(state, job) && steady && now == Some(size) {
         state.debts.shown.files += 1;
-        published(state, job, fingerprint, size);
+        passes::backed(state, job, size);
+        state.debts.paid(job.ino);
+        if state.is_written(job.ino) && !state.finishing {
+            passes::owe_again(state, job.ino, OPEN_PASS);
+        }
         return Ok(());
     }
     if steady {
         // What was copied can leave memory while the file goes on growing.
-        backed(state, job, size);
+        passes::backed(state, job, size);
     }
     again_soon(state, job);
     Ok(())
-}
-
-/// Bytes below `size` that are not in memory are the backing's from now on.
-fn backed(state: &mut State, job: &FileJob, size: u64) {
-    state.record(Fact::BackedTo { ino: job.ino, size });
-    state.storage.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
-}
-
-fn published(state: &mut State, job: &FileJob, fingerprint: Fingerprint, size: u64) {
-    let ino = job.ino;
-    state.record(Fact::Published { ino, fingerprint });
-    backed(state, job, size);
-    state.debts.paid(ino);
-    let open = state.is_written(ino);
-    if open && !state.finishing {
-        state.debts.owe(ino, state.world.now());
-        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
-    }
-}
-
-fn discard(version: SharedVersion) {
-    if let Some(version) = Arc::into_inner(version) {
-        version.into_inner().unwrap_or_else(PoisonError::into_inner).staged.discard();
-    }
 }
 
 impl State {
@@ -482,11 +503,9 @@ impl State {
         }
     }
 
-    /// Whether a file goes to the backing whole though somebody writes to it: it cannot be changed
-    /// in place there, where somebody else has changed it. What is written later can.
-    pub(crate) fn replaces_open(&self, ino: Ino) -> bool {
-        let written = self.names.is_written(ino) && !self.is_stored(ino);
-        self.names.is_contested(ino) && written && !self.finishing
+    /// Whether somebody waits for what the drain has done just now: requests, or the end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.debts.pressed || self.fetches.is_awaited() || self.finishing || self.leaving
     }
 
     /// Whether the drain must be woken: it would look again too late.
@@ -495,7 +514,9 @@ impl State {
         let now = self.world.now();
         let names = (!self.names.owed().is_empty()).then(|| self.debts.names_due(now));
         let sync = (asked && !self.debts.shown.settled).then_some(now);
-        let due = [names, sync, self.debts.first_due()].into_iter().flatten().min();
+        let discards = (!self.debts.discarded.is_empty()).then_some(now);
+        let settles = settles_at(self, now).into_iter().chain(discards).min();
+        let due = [names, sync, settles, self.debts.first_due()].into_iter().flatten().min();
         due.is_some_and(|due| self.drain_looks.is_none_or(|looks| due < looks))
     }
 
@@ -527,7 +548,9 @@ impl State {
     pub fn drain_status(&mut self) -> Drain {
         let mut drain = self.debts.status(self.world.now());
         drain.owed_names = (self.names.owed().len() + self.waiting.count()) as u64;
-        drain.failures.extend(self.waiting.why().map(|why| why.to_string()));
+        // What is just being fetched has not failed.
+        let failed = self.waiting.why().filter(|why| why.kind != ErrorKind::Busy);
+        drain.failures.extend(failed.map(|why| why.to_string()));
         // A name that came since the last look is not settled.
         drain.settled &= drain.owed_names == 0;
         if self.backing.is_none() {

@@ -92,9 +92,7 @@ impl State {
     fn is_evictable(&self, inode: &Inode) -> bool {
         let there = match self.debts.get(inode.ino) {
             Some(debt) if debt.draining => false,
-            Some(Debt { version: Some(version), .. }) => {
-                version.try_lock().is_ok_and(|version| !version.incomplete)
-            }
+            Some(Debt { version: Some(version), .. }) => version.is_whole(),
             _ => has_arrived(inode),
         };
         let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);

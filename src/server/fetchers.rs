@@ -104,7 +104,7 @@ impl Drop for Fetchers<'_, '_> {
 fn work(shared: &Shared, backing: &dyn Backing, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
         let fetched = need.fetch(backing);
-        shared.lock().fetches.done(number, fetched, shared.world.now());
+        shared.lock().was_fetched(number, fetched);
         shared.nudge();
     }
 }

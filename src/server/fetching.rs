@@ -9,14 +9,16 @@
 //! its path meanwhile. Not here: who fetches (`fetchers`), and what becomes of it (`lookup`,
 //! `granting`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, InstanceId};
 use terral_format::message::{Kind, Name};
 use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found};
+use terral_store::backing::{Backing, Found, Xattrs};
 
+use crate::version::{SharedVersion, Version};
 use crate::world::{Tick, World};
 
 /// A store that takes so long is slow, and is taken for far for a while.
@@ -24,7 +26,7 @@ const SLOW: Duration = Duration::from_micros(500);
 const SLOW_FOR: Duration = Duration::from_secs(10);
 
 /// Something that only the permanent store can say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub enum Need {
     /// What is at this path there, which is that of a name nobody has asked for.
     Look(Vec<u8>),
@@ -32,6 +34,32 @@ pub enum Need {
     List(Vec<u8>),
     /// Bytes of a file.
     Bytes(Piece),
+    /// Bytes of a version that has no name yet.
+    Version(Slice),
+    /// The version of a file that a server before us has staged.
+    Open(Ino, InstanceId),
+    /// The extended attributes of what is at this path.
+    Xattrs(Vec<u8>),
+}
+
+/// Bytes of a version that has no name yet.
+#[derive(Clone)]
+pub struct Slice {
+    /// Which.
+    pub version: SharedVersion,
+    /// From where on.
+    pub at: u64,
+    /// How many.
+    pub bytes: usize,
+    /// Of the file's size.
+    pub epoch: u16,
+}
+
+impl PartialEq for Slice {
+    fn eq(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.version, &other.version);
+        same && (self.at, self.bytes, self.epoch) == (other.at, other.bytes, other.epoch)
+    }
 }
 
 /// Bytes of a file as the permanent store has them.
@@ -60,15 +88,21 @@ pub enum Fetched {
     Look(Result<Looked>),
     /// For [`Need::List`].
     List(Result<Vec<Name>>),
-    /// For [`Need::Bytes`]: zeros where the file is shorter than it was.
+    /// For [`Need::Bytes`] and [`Need::Version`]: zeros where the file is shorter than it was.
     Bytes(Result<Vec<u8>>),
+    /// For [`Need::Open`], and whether there was one.
+    Opened(Result<(Version, bool)>),
+    /// For [`Need::Xattrs`].
+    Xattrs(Result<Xattrs>),
 }
 
 impl Need {
-    fn path(&self) -> &[u8] {
+    /// Where that is there, if it has a name.
+    pub fn path(&self) -> Option<&[u8]> {
         match self {
-            Need::Look(path) | Need::List(path) => path,
-            Need::Bytes(piece) => &piece.path,
+            Need::Look(path) | Need::List(path) | Need::Xattrs(path) => Some(path),
+            Need::Bytes(piece) => Some(&piece.path),
+            Need::Version(_) | Need::Open(..) => None,
         }
     }
 
@@ -78,6 +112,9 @@ impl Need {
             Need::Look(path) => Fetched::Look(look(backing, path)),
             Need::List(path) => Fetched::List(backing.list(path)),
             Need::Bytes(piece) => Fetched::Bytes(piece.read(backing)),
+            Need::Version(slice) => Fetched::Bytes(slice.version.read(slice.at, slice.bytes)),
+            Need::Open(ino, instance) => Fetched::Opened(Version::open(backing, *ino, *instance)),
+            Need::Xattrs(path) => Fetched::Xattrs(backing.xattrs(path)),
         }
     }
 }
@@ -129,6 +166,12 @@ pub struct Fetches {
     may_wait: bool,
     /// It must.
     waits: bool,
+    /// Requests wait.
+    awaited: bool,
+    /// Somebody without a session does.
+    asked: bool,
+    /// There are threads that fetch. Else everything is asked in place.
+    served: bool,
 }
 
 impl Fetches {
@@ -166,7 +209,7 @@ impl Fetches {
 
     /// What is carried out from now on may wait, or may not. Gives what was so before.
     pub fn let_wait(&mut self, may: bool) -> bool {
-        std::mem::replace(&mut self.may_wait, may)
+        std::mem::replace(&mut self.may_wait, may && self.served)
     }
 
     /// Whether what was carried out must wait, since the last call.
@@ -174,9 +217,40 @@ impl Fetches {
         std::mem::take(&mut self.waits)
     }
 
+    /// Something must come about first that is not fetched: whoever asks waits, if he may.
+    pub fn wait(&mut self) -> Error {
+        self.waits |= self.may_wait;
+        Error::new(ErrorKind::Busy, "it is not known yet")
+    }
+
+    /// Requests wait for what is fetched, or found out; or none does.
+    pub fn are_awaited(&mut self, awaited: bool) {
+        self.awaited = awaited;
+    }
+
+    /// Somebody who has no session waits, or nobody does.
+    pub fn are_asked(&mut self, asked: bool) {
+        self.asked = asked;
+    }
+
+    /// There are threads that fetch, or are no more.
+    pub fn are_served(&mut self, served: bool) {
+        self.served = served;
+    }
+
+    /// Whether any does.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
     /// What could not be had was only of use.
     pub fn need_not_wait(&mut self) {
         self.waits = false;
+    }
+
+    /// What is being carried out must wait, or need not, whatever was tried since.
+    pub fn set_waiting(&mut self, waits: bool) {
+        self.waits = waits;
     }
 
     /// Whether what is being carried out must wait.
@@ -222,12 +296,15 @@ impl Fetches {
 
     /// The drain has changed these names: what is at them, above or below is fetched anew.
     pub fn spoil(&mut self, paths: &[&[u8]]) {
-        self.all.retain(|fetch| !paths.iter().any(|path| are_near(fetch.need.path(), path)));
+        let near = |at: &[u8]| paths.iter().any(|path| are_near(at, path));
+        self.all.retain(|fetch| !fetch.need.path().is_some_and(near));
     }
 
-    /// Nobody waits any more.
-    pub fn forget(&mut self) {
-        self.all.clear();
+    /// No request waits any more: if nobody else does, nothing is needed.
+    pub fn forget(&mut self, others: bool) {
+        if !others && !self.asked {
+            self.all.clear();
+        }
     }
 }
 
@@ -247,7 +324,9 @@ mod tests {
     const NOW: Tick = Tick(7);
 
     fn list() -> (Fetches, Need) {
-        (Fetches::new(true), Need::List(b"a/b".into()))
+        let mut fetches = Fetches::new(true);
+        fetches.are_served(true);
+        (fetches, Need::List(b"a/b".into()))
     }
 
     fn names() -> Fetched {
@@ -286,6 +365,7 @@ mod tests {
     #[test]
     fn a_store_is_far_for_a_while_once_it_was_slow() {
         let (mut fetches, need) = (Fetches::new(false), list().1);
+        fetches.are_served(true);
         fetches.let_wait(true);
         fetches.took(NOW, NOW + SLOW / 2);
         assert!(matches!(fetches.take(&need, NOW), Ok(None)));

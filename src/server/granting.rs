@@ -2,8 +2,8 @@
 //! readers. Taking back is `reclaim`'s.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES};
@@ -15,10 +15,10 @@ use terral_format::record::local::Local;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 
-use crate::debts::Version;
 use crate::eviction::has_arrived;
-use crate::fetching::{Fetched, Need, Piece};
+use crate::fetching::{Fetched, Need, Piece, Slice};
 use crate::state::State;
+use crate::version::SharedVersion;
 
 /// The drain does not wait with a file of so many bytes.
 pub(crate) const LARGE_BYTES: u64 = 2 * CHUNK_BYTES;
@@ -282,35 +282,45 @@ impl State {
     fn read_backing(&mut self, file: FileRef, at: u64, bytes: usize) -> Result<Vec<u8>> {
         let ino = file.ino;
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
-        let backing = self.backing.clone().ok_or_else(gone)?;
-        self.find_published_of(ino)?;
-        self.find_renamed()?;
-        let inode = self.names.inode(ino).ok_or_else(gone)?;
+        let inode = self.names.inode(ino).filter(|_| self.backing.is_some()).ok_or_else(gone)?;
         let new = inode.published.is_none() || inode.is(flag::REWRITTEN);
-        let mut version = self.debts.get(ino).and_then(|debt| debt.version.clone());
-        if version.is_none() && new {
-            // Staged by a server process before us.
-            let (found, resumed) = Version::open(backing.as_ref(), ino, self.began.instance)?;
-            let found = Arc::new(Mutex::new(found));
-            self.debts.owe(ino, self.world.now()).version = Some(found.clone());
-            version = Some(found);
-            if !resumed {
-                return Err(gone());
-            }
-        }
         // A version for a conflict begins with bytes of the file under its name: read them there.
-        if let Some(version) = version.filter(|_| new) {
-            let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut into = vec![0; bytes];
-            version.staged.read(at, &mut into)?;
-            return Ok(into);
+        if new {
+            let version = self.version_to_read(ino)?;
+            let epoch = self.storage.memory().size_epoch(file.slot);
+            let need = Need::Version(Slice { version, at, bytes, epoch });
+            return match self.fetch(need)? {
+                Fetched::Bytes(bytes) => bytes,
+                _ => Err(gone()),
+            };
         }
         let path = self.names.backing_path(&self.names.path(ino).ok_or_else(gone)?);
         let (published, epoch) = (inode.published, self.storage.memory().size_epoch(file.slot));
         let piece = Piece { path, ino, at, bytes, published, epoch };
-        match self.fetches.get(&Need::Bytes(piece), &*backing, &*self.world)? {
+        match self.fetch(Need::Bytes(piece))? {
             Fetched::Bytes(bytes) => bytes,
-            Fetched::Look(_) | Fetched::List(_) => Err(gone()),
+            _ => Err(gone()),
         }
+    }
+
+    /// A file's new version, which has what was evicted of it.
+    fn version_to_read(&mut self, ino: Ino) -> Result<SharedVersion> {
+        let debt = self.debts.get(ino);
+        let publishing = debt.is_some_and(|debt| debt.publishing);
+        if publishing || self.names.publishing().contains_key(&ino) {
+            return Err(self.wait_until_settled());
+        }
+        if let Some(version) = debt.and_then(|debt| debt.version.clone()) {
+            return Ok(version);
+        }
+        // Staged by a server process before us.
+        let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
+        let Fetched::Opened(opened) = self.fetch(Need::Open(ino, self.began.instance))? else {
+            return Err(gone());
+        };
+        let (version, resumed) = opened?;
+        let debt = self.debts.owe(ino, self.world.now());
+        let version = debt.version.get_or_insert(Arc::new(version)).clone();
+        if resumed { Ok(version) } else { Err(gone()) }
     }
 }

@@ -12,6 +12,8 @@ mod paths;
 
 mod authn;
 mod authz;
+mod version;
+
 mod debts;
 mod descriptions;
 mod hidden;
@@ -23,6 +25,7 @@ mod sessions;
 mod xattrs;
 
 mod fetching;
+mod unsettled;
 mod waiting;
 
 mod hands;
@@ -71,7 +74,11 @@ mod fetchers;
 
 mod copying;
 
+mod passes;
+
 mod owed_names;
+
+mod publishing;
 
 mod drain;
 mod options;

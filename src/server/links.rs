@@ -28,7 +28,10 @@ impl State {
         let (to_parent, to_name) = self.resolve_parent(to)?;
         let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
         let ino = self.child(parent, name)?.ok_or_else(missing(from))?;
-        let there = self.child_or_new(to_parent, to_name)?;
+        let there = match how {
+            RenameHow::Exchange => self.child(to_parent, to_name)?,
+            RenameHow::Replace | RenameHow::Keep => self.child_or_new(to_parent, to_name)?,
+        };
         match (how, there) {
             (RenameHow::Exchange, None) => return Err(missing(to)()),
             (RenameHow::Keep, Some(_)) => return Err(Error::new(ErrorKind::Exists, shown(to))),

@@ -5,7 +5,6 @@ use terral_format::message::{FileRef, Kind, Name, Target};
 use terral_format::names::{Inode, flag};
 use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::Backing;
 
 use crate::fetching::{Fetched, Need};
 use crate::names::Entry;
@@ -13,6 +12,31 @@ use crate::paths::{components, join, refuse};
 use crate::state::State;
 
 impl State {
+    /// What the permanent store says.
+    ///
+    /// # Errors
+    /// As [`Fetches::get`], also while a name above, below or at what is asked for is just being
+    /// moved there; [`ErrorKind::Backing`] if that fails, or there is no store.
+    pub(crate) fn fetch(&mut self, need: Need) -> Result<Fetched> {
+        let none = || Error::new(ErrorKind::Backing, "no permanent store");
+        let backing = self.backing.clone().ok_or_else(none)?;
+        if need.path().is_some_and(|path| self.names.is_unsettled(path)) {
+            return Err(self.wait_until_settled());
+        }
+        self.fetches.get(&need, &*backing, &*self.world)
+    }
+
+    /// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.
+    pub(crate) fn wait_until_settled(&mut self) -> Error {
+        let failed = self.debts.names_failure.as_ref().map(|(why, ..)| why.clone());
+        let failed = failed.filter(|_| self.names.is_next_unsure());
+        let unsure = self.debts.unsure_until().map(|_| "what was published is not known".into());
+        match failed.or(unsure) {
+            Some(why) => Error::new(ErrorKind::Backing, why),
+            None => self.fetches.wait(),
+        }
+    }
+
     /// The inode at `path`.
     ///
     /// # Errors
@@ -69,7 +93,7 @@ impl State {
             return Err(refuse(ErrorKind::NotDirectory, name));
         }
         match (&self.backing, inode.is(flag::OVERLAY)) {
-            (Some(backing), true) => self.adopt(backing.clone().as_ref(), directory, name),
+            (Some(_), true) => self.adopt(directory, name),
             _ => Ok(None),
         }
     }
@@ -83,11 +107,12 @@ impl State {
         }
     }
 
-    fn adopt(&mut self, backing: &dyn Backing, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+    fn adopt(&mut self, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let path = join(&self.names.path(directory).unwrap_or_default(), name);
         let path = self.names.backing_path(&path);
-        let fetched = self.fetches.get(&Need::Look(path), backing, &*self.world)?;
-        let Fetched::Look(looked) = fetched else { return Err(refuse(ErrorKind::Invalid, name)) };
+        let Fetched::Look(looked) = self.fetch(Need::Look(path))? else {
+            return Err(refuse(ErrorKind::Invalid, name));
+        };
         let Some((found, target)) = looked? else { return Ok(None) };
         self.names.reserve()?;
         let mut attributes = found.attributes;
@@ -133,12 +158,10 @@ impl State {
             return Err(refuse(kind, &path));
         }
         let mut names = Vec::new();
-        if let (Some(backing), true) = (&self.backing, inode.is(flag::OVERLAY)) {
+        if self.backing.is_some() && inode.is(flag::OVERLAY) {
             let path = self.names.path(directory).unwrap_or_default();
             let path = self.names.backing_path(&path);
-            let backing = backing.clone();
-            let fetched = self.fetches.get(&Need::List(path), &*backing, &*self.world)?;
-            if let Fetched::List(listed) = fetched {
+            if let Fetched::List(listed) = self.fetch(Need::List(path))? {
                 names = listed?;
             }
             names.retain(|name| self.names.entry(directory, &name.name).is_none());

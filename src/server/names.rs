@@ -260,6 +260,23 @@ impl Names {
         self.resumed = true;
     }
 
+    /// The next owed operation was not begun.
+    pub fn is_not_begun(&mut self) {
+        self.resumed = false;
+    }
+
+    /// Where the names of the directories above `path` end in it, and their permission bits.
+    pub fn modes_above(&self, path: &[u8]) -> Vec<(usize, u32)> {
+        let (mut here, mut from) = (Some(ROOT), 0);
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let modes = slashes.map(|(end, _)| {
+            here = here.and_then(|directory| self.child_here(directory, &path[from..end]));
+            from = end + 1;
+            (end, here.and_then(|ino| self.inode(ino)).map_or(0o755, |inode| inode.mode.into()))
+        });
+        modes.collect()
+    }
+
     /// Who has taken a file's place in the backing.
     pub fn heir(&self, ino: Ino) -> Option<Ino> {
         self.heirs.get(&ino).copied()

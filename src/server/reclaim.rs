@@ -2,7 +2,6 @@
 //! safe. Every chunk goes the way `docs/decisions/2026-11-21-grant-protocol.md` prescribes.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino, Owner, SessionSlot};
@@ -70,19 +69,20 @@ impl State {
         let alone = |inode: &Inode| inode.published.is_some() && inode.links < 2;
         if size == 0 && self.names.inode(ino).as_ref().is_some_and(alone) {
             // Without it, the backing's old file takes them along when it goes.
-            let _ = self.find_xattrs(ino);
+            match self.find_xattrs(ino) {
+                Err(error) if self.fetches.is_waiting() => return Err(error),
+                _ => {}
+            }
             self.record(Fact::Rewritten { ino });
         }
-        let debt =
-            self.debts.get(ino).and_then(|debt| Some((debt.version.clone()?, debt.draining)));
-        if let Some((version, draining)) = debt {
-            let mut version = version.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((version, draining)) =
+            self.debts.get(ino).and_then(|debt| Some((debt.version.as_ref()?, debt.draining)))
+        {
+            version.cut(size);
             if draining {
                 // The pass may yet bring what it took before.
-                (version.cut, version.incomplete) = (true, true);
+                version.set_incomplete(true);
             }
-            version.staged.truncate(size)?;
-            version.sums.retain(|index, _| (index + 1) * CHUNK_BYTES <= size);
         }
         // Readers are told by who sets the size: until then they find there what it still counts.
         if self.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst) > size {
@@ -229,11 +229,7 @@ impl State {
         self.names.forget(ino);
         self.unlock_gone(ino);
         self.xattrs.forget(ino);
-        if let Some(version) = self.debts.paid(ino).and_then(|debt| debt.version)
-            && let Some(version) = Arc::into_inner(version)
-        {
-            let version = version.into_inner().unwrap_or_else(PoisonError::into_inner);
-            version.staged.discard();
-        }
+        let version = self.debts.paid(ino).and_then(|debt| debt.version);
+        self.debts.discarded.extend(version);
     }
 }

@@ -13,6 +13,7 @@ use terral_store::existing::Shared;
 use terral_transport::region::Region;
 
 use crate::state::{Parts, State};
+use crate::{owed_names, publishing};
 
 /// A mapped region, as the store wants it.
 struct Mapped(Arc<Region>);
@@ -119,8 +120,8 @@ pub fn adopt(state: &mut State) -> Result<()> {
     state.close_unheld(None)?;
     state.commit()?;
     // Where that cannot be found out now, the drain does first.
-    state.find_published();
-    let _ = state.find_renamed();
+    publishing::find_published(state);
+    owed_names::find_renamed(state);
     state.find_debts();
     state.find_running();
     state.open_gate();

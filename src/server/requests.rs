@@ -115,6 +115,8 @@ impl State {
         let done = match self.close_gate() {
             // What waits may be about the very names.
             Ok(()) => match self.waiting.why().cloned() {
+                // Busy: it is being fetched, or found out.
+                Some(error) if error.kind == ErrorKind::Busy => Err(self.fetches.wait()),
                 Some(error) => Err(error),
                 None => self.dispatch(session, request),
             },

@@ -82,6 +82,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
             let mut state = shared.lock();
             state.leaving = true;
+            state.fetches.are_served(false);
             shared.over.store(true, Ordering::SeqCst);
         }
         shared.work.notify_all();
@@ -99,11 +100,10 @@ fn keep_draining(shared: &Shared, backing: &dyn Backing) {
         let turn;
         (state, turn) = drain::turn(shared, backing, state);
         match turn {
-            Turn::Again => shared.nudge(),
-            Turn::GiveWay => {
-                drop(state);
-                shared.give_way();
-                state = shared.lock();
+            Turn::Again => {
+                if state.is_awaited() {
+                    shared.nudge();
+                }
             }
             Turn::Wait(until) => {
                 state.drain_looks = until;
@@ -170,6 +170,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_
     {
         // What a server that died left in the slots.
         let mut state = shared.lock();
+        state.fetches.are_served(fetchers.is_some());
         let clients = state.sessions.clients();
         let left = clients.flat_map(|(at, client)| {
             client.session.take(|_, _| false).into_iter().map(move |request| (at, request))
@@ -198,6 +199,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_
                 requests::ring_deferred(bell, true);
             }
         }
+        state.try_what_was_fetched();
         for (session, taken, _) in std::mem::take(&mut parked.0) {
             let client = state.sessions.client(session);
             if !client.is_some_and(|client| client.session.waits_for(&taken)) {
@@ -231,9 +233,12 @@ fn wait_for(state: &mut State, parked: &Parked, fetchers: Option<&Fetchers<'_, '
     let room = parked.count(Why::Room);
     state.debts.pressed = room > 0;
     state.storage.memory().waiting().store(room as u64, Ordering::Relaxed);
+    state.fetches.are_awaited(parked.count(Why::Fetch) > 0);
     if parked.count(Why::Fetch) == 0 {
-        state.fetches.forget();
-    } else if let Some(fetchers) = fetchers {
+        let others = state.waiting.count() > 0;
+        state.fetches.forget(others);
+    }
+    if let Some(fetchers) = fetchers {
         fetchers.fetch(state.fetches.begin());
     }
 }

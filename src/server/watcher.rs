@@ -22,6 +22,8 @@ pub const STOP: u64 = u64::MAX - 2;
 /// While files are open through kernel descriptors, the server looks this often whether somebody it
 /// does not know has closed the last one.
 const PROBE: Duration = Duration::from_millis(500);
+/// While somebody at the door waits for what must be fetched, it is looked whether it is.
+const ASK: Duration = Duration::from_millis(5);
 
 /// What the thread has.
 pub struct Watcher<'s> {
@@ -50,6 +52,9 @@ impl Watcher<'_> {
         while !self.shared.over.load(Ordering::SeqCst) {
             let tokens = self.watch.wait(self.limit(probed)).unwrap_or_default();
             self.door.give_up();
+            if self.door.is_asked() {
+                self.door.ask_again();
+            }
             for token in tokens {
                 match token {
                     STOP => return,
@@ -70,7 +75,8 @@ impl Watcher<'_> {
     fn limit(&self, probed: Instant) -> Option<Duration> {
         let silent = self.door.until().map(|until| until.saturating_duration_since(Instant::now()));
         let probe = self.probes().map(|pause| pause.saturating_sub(probed.elapsed()));
-        [probe, silent].into_iter().flatten().min()
+        let asked = self.door.is_asked().then_some(ASK);
+        [probe, silent, asked].into_iter().flatten().min()
     }
 
     /// Takes back what has run out. And whoever is there may open files at any time, without a word

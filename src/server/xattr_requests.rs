@@ -8,6 +8,7 @@ use terral_format::record::NameOperation;
 use terral_format::record::facts::Fact;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::fetching::{Fetched, Need};
 use crate::paths::shown;
 use crate::state::State;
 use crate::xattrs::Values;
@@ -69,14 +70,15 @@ impl State {
     pub fn find_xattrs(&mut self, ino: Ino) -> Result<()> {
         let inode = self.names.inode(ino).filter(is_there);
         let unknown = self.xattrs.of(ino).is_none();
-        let (Some(backing), Some(path), true) =
-            (self.backing.clone(), inode.and_then(|inode| self.names.path(inode.ino)), unknown)
-        else {
+        let path = inode.and_then(|inode| self.names.path(inode.ino));
+        let (Some(path), true, true) = (path, unknown, self.backing.is_some()) else {
             return Ok(());
         };
-        let found = match backing.xattrs(&self.names.backing_path(&path)) {
-            Err(error) if error.kind == ErrorKind::Unsupported => return Ok(()),
-            found => found?,
+        let path = self.names.backing_path(&path);
+        let found = match self.fetch(Need::Xattrs(path))? {
+            Fetched::Xattrs(Err(error)) if error.kind == ErrorKind::Unsupported => return Ok(()),
+            Fetched::Xattrs(found) => found?,
+            _ => return Ok(()),
         };
         if !found.is_empty() {
             self.log.reserve()?;

@@ -24,14 +24,15 @@ use terral_store::small::Small;
 use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 
-use crate::drain::{self, Turn};
+use crate::drain::{self, Doing};
 use crate::fetching::Need;
 use crate::recovery::{self, shared};
 use crate::requests::Outcome;
 use crate::shared::Shared;
 use crate::state::Parts;
-use crate::world::World;
+use crate::world::{Tick, World};
 
+mod between;
 mod client;
 mod deferring;
 mod faults;
@@ -105,6 +106,10 @@ pub struct Sim {
     /// How often somebody waited for memory.
     pub parked: u64,
     tended: Duration,
+    /// What the drain is at, and whether it has carried it out.
+    doing: Option<(Doing, bool)>,
+    /// It stops when it has begun with such a thing.
+    stops_at: Option<fn(&Doing) -> bool>,
 }
 
 impl Sim {
@@ -152,6 +157,8 @@ impl Sim {
             killed: 0,
             parked: 0,
             tended: Duration::ZERO,
+            doing: None,
+            stops_at: None,
         };
         sim.start();
         sim
@@ -223,6 +230,7 @@ impl Sim {
                     recovery::adopt(&mut state).expect("it takes over");
                 }
                 state.names.show(state.starts);
+                state.fetches.are_served(true);
                 state.apply_rung();
                 Shared::new(state, headers)
             });
@@ -239,6 +247,7 @@ impl Sim {
         if done.is_none() {
             self.killed += 1;
             self.server = None;
+            self.doing = None;
         }
         done
     }
@@ -252,10 +261,19 @@ impl Sim {
             let outcome = self.with(|server| server.lock().handle(session, taken));
             match outcome {
                 Some(Outcome::Answer(reply)) => {
-                    self.with(|server| server.lock().fetches.forget());
+                    self.with(|server| {
+                        let mut state = server.lock();
+                        let others = state.waiting.count() > 0;
+                        state.fetches.forget(others);
+                    });
                     return reply;
                 }
-                Some(Outcome::Fetch) => self.fetch_needed(),
+                Some(Outcome::Fetch) => {
+                    assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
+                    let slow = self.world.one_of(2) == 0;
+                    let time = if slow { self.world.one_of(3000) } else { 0 };
+                    self.fetch_needed(Duration::from_millis(time));
+                }
                 Some(Outcome::Park) => {
                     assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
                     self.parked += 1;
@@ -277,8 +295,8 @@ impl Sim {
         }
     }
 
-    /// Fetches what a request needs of the permanent store; meanwhile the drain may go on.
-    fn fetch_needed(&mut self) {
+    /// Fetches what is needed of the permanent store; meanwhile the drain may go on.
+    fn fetch_needed(&mut self, meanwhile: Duration) {
         let fetched = self.with(|server| {
             let (jobs, backing) = {
                 let mut state = server.lock();
@@ -288,17 +306,17 @@ impl Sim {
             jobs.into_iter().map(fetch).collect::<Vec<_>>()
         });
         let killed = self.killed;
-        if self.world.one_of(2) == 0 {
-            self.pass(Duration::from_millis(self.world.one_of(3000)));
+        if meanwhile > Duration::ZERO {
+            self.pass(meanwhile);
         }
         // Another server knows nothing of it.
         let fetched = fetched.filter(|_| self.killed == killed).unwrap_or_default();
         self.with(|server| {
             let mut state = server.lock();
-            let now = server.world.now();
             for (number, fetched) in fetched {
-                state.fetches.done(number, fetched, now);
+                state.was_fetched(number, fetched);
             }
+            state.try_what_was_fetched();
         });
     }
 
@@ -308,6 +326,7 @@ impl Sim {
         self.hear();
         loop {
             let next = self.drain();
+            self.fetch_needed(Duration::ZERO);
             let now = self.world.now();
             if now >= until {
                 return;
@@ -327,19 +346,63 @@ impl Sim {
         }
     }
 
-    /// Lets the drain do all that it would do now. Gives when it would go on.
-    fn drain(&mut self) -> Option<crate::world::Tick> {
+    /// Lets time pass until the drain has begun with what `at` says, and not carried it out.
+    pub fn drain_until(&mut self, at: fn(&Doing) -> bool) {
+        self.stops_at = Some(at);
+        for _ in 0..10_000 {
+            self.drain();
+            if self.stops_at.is_none() {
+                return;
+            }
+            self.world.pass(Duration::from_millis(10));
+        }
+        panic!("the drain never comes to that");
+    }
+
+    /// The drain carries out what it has begun.
+    pub fn drain_carries_out(&mut self) {
+        let Some((mut doing, false)) = self.doing.take() else { panic!("it has begun nothing") };
+        self.doing = self.with(|server| {
+            let backing = server.lock().backing.clone().expect("a store");
+            doing.carry_out(server, &*backing);
+            (doing, true)
+        });
+    }
+
+    /// Lets the drain do all that it would do now, or a part of it: its thread may be slow, or the
+    /// store. Gives when it would go on.
+    fn drain(&mut self) -> Option<Tick> {
         loop {
-            let turn = self.with(|server| {
-                let backing = server.lock().backing.clone()?;
-                let (mut state, turn) = drain::turn(server, &*backing, server.lock());
-                if let Turn::Wait(until) = turn {
-                    state.drain_looks = until;
+            let doing = self.doing.take();
+            let step = self.with(|server| {
+                let Some((mut doing, carried)) = doing else {
+                    let mut state = server.lock();
+                    return drain::begin(&mut state).map(|doing| Some((doing, false))).map_err(
+                        |until| {
+                            state.drain_looks = until;
+                            until
+                        },
+                    );
+                };
+                if !carried {
+                    let backing = server.lock().backing.clone().expect("a store");
+                    doing.carry_out(server, &*backing);
+                    return Ok(Some((doing, true)));
                 }
-                Some(turn)
+                Ok(doing.conclude(&mut server.lock()).map(|next| (next, false)))
             });
-            if let Some(Some(Turn::Wait(until))) = turn {
-                return until;
+            match step {
+                Some(Ok(doing)) => self.doing = doing,
+                Some(Err(until)) => return until,
+                None => {}
+            }
+            let begun = self.doing.as_ref().filter(|(_, carried)| !carried);
+            if begun.zip(self.stops_at).is_some_and(|((doing, _), at)| at(doing)) {
+                self.stops_at = None;
+                return None;
+            }
+            if self.doing.is_some() && self.world.one_of(8) == 0 {
+                return Some(self.world.now() + Duration::from_micros(self.world.one_of(20_000)));
             }
         }
     }
