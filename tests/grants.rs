@@ -310,7 +310,7 @@ promise!(two_appenders_follow_each_other, super::two_appenders, broken by []);
 
 /// A ticket is taken away at any moment of its holder's work, and the holder wakes.
 fn revoked_appender(flaw: Flaw) {
-    explore(flaw, 3, &[1], move |machine| {
+    explore_to(6, flaw, 3, &[1], move |machine| {
         let stopped = run(&machine, |m| m.append(0, 5));
         let other = run(&machine, |m| {
             m.revoke(0);
@@ -328,6 +328,23 @@ fn revoked_appender(flaw: Flaw) {
 promise!(a_revoked_appender_wakes_and_appends_once, super::revoked_appender, broken by [
     the_ticket_is_checked_once_pinned: TrustsTicketBeforePin,
     the_chunk_is_recalled_before_the_ticket: RevokesUnderPin,
+]);
+
+/// An append and a truncate that makes the file longer: one of the two orders.
+fn append_and_truncate(flaw: Flaw) {
+    explore(flaw, 4, &[1], move |machine| {
+        let server = run(&machine, |m| m.truncate(2, Patience::Overtakes));
+        let appender = run(&machine, |m| m.append(0, 5));
+        server.join().expect("joins");
+        appender.join().expect("joins");
+        let content = machine.content();
+        let ordered = content == [1, 5] || content == [1, 0, 5];
+        assert!(ordered, "promise: {content:?} is neither order");
+    });
+}
+
+promise!(an_append_comes_before_or_after_a_truncate, super::append_and_truncate, broken by [
+    the_size_is_checked_once_pinned: TrustsSizeBeforePin,
 ]);
 
 /// A move overtakes an appender whose ticket stays its own.

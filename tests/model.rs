@@ -51,6 +51,8 @@ pub enum Flaw {
     PublishesAppendPinned,
     /// Does not check, once pinned, that it still holds the append ticket.
     TrustsTicketBeforePin,
+    /// Does not check, once pinned, that the file ends where the append is to begin.
+    TrustsSizeBeforePin,
     /// Raises the size while another's append is under way.
     RaisesWithoutTicket,
     /// The server takes a ticket away without first recalling the chunk at the end of the file.
@@ -290,9 +292,11 @@ impl Machine {
                 yield_now();
                 continue;
             }
-            let (entry, pin, seen) = self.pin(slot);
+            let seen = SizeWord::load(&self.size);
+            let (entry, pin, now) = self.pin(slot);
             let is_ours = size::holds_ticket(&self.ticket, owner);
             let done = (is_ours || !self.heeds(Flaw::TrustsTicketBeforePin))
+                && (now == seen || !self.heeds(Flaw::TrustsSizeBeforePin))
                 && self.put(slot, entry, seen.size() as usize, &[value]);
             let publish = || size::append(&self.size, seen, seen.size() + 1);
             let done = if self.heeds(Flaw::PublishesAppendPinned) {

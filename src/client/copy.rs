@@ -47,8 +47,9 @@ pub(crate) struct Chunks {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Growth {
     Raise,
-    /// The holder of this append ticket will publish all at once.
-    Later(Owner),
+    /// The holder of this append ticket will publish all at once, if the file still ends where it
+    /// did.
+    Later(Owner, SizeWord),
 }
 
 /// How one attempt to write a piece ended.
@@ -62,7 +63,8 @@ enum Attempt {
     Blocked(Owner),
     /// The bytes are there, but this owner has the ticket that a longer file needs.
     NoTicket(Owner),
-    /// Our own ticket was taken away: what we append may be somebody else's place by now.
+    /// Our own ticket was taken away, or the file has another size: what we append may be somebody
+    /// else's place by now.
     TicketLost,
 }
 
@@ -233,8 +235,8 @@ impl Chunks {
             let _ = pin.leave();
             return Ok(Attempt::Again);
         }
-        if let Growth::Later(owner) = growth
-            && !size::holds_ticket(&header.ticket, owner)
+        if let Growth::Later(owner, seen) = growth
+            && !(size::holds_ticket(&header.ticket, owner) && SizeWord::load(&header.size) == seen)
         {
             let _ = pin.leave();
             return Ok(Attempt::TicketLost);
@@ -250,7 +252,7 @@ impl Chunks {
         }
         let end = offset + bytes.len() as u64;
         let raised = match growth {
-            Growth::Later(_) => Ok(true),
+            Growth::Later(..) => Ok(true),
             Growth::Raise => raise(header, end, epoch, pin.owner),
         };
         let kept = pin.leave();
@@ -307,7 +309,9 @@ impl Chunks {
             let end = seen.size().checked_add(bytes.len() as u64);
             let end = end.filter(|end| *end <= terral_format::geometry::FILE_BYTES_MAX);
             let written = match end {
-                Some(_) => self.write_as(connection, bytes, seen.size(), Growth::Later(owner)),
+                Some(_) => {
+                    self.write_as(connection, bytes, seen.size(), Growth::Later(owner, seen))
+                }
                 None => Err(Error::new(ErrorKind::TooLarge, "append")),
             };
             // Every piece is in place and unpinned; only the size makes them visible.

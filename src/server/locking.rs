@@ -80,8 +80,8 @@ impl State {
             let open = state.descriptions.get(at).filter(|open| open.nonce == nonce);
             open.copied()
         };
-        if is(self).is_none() {
-            // It may be open by a change that was deferred: before the lock, which is there.
+        if is(self).is_none() || self.storage.memory().deferred().is_any_committed() {
+            // It may be open, or closed, by a change that was deferred.
             self.apply_deferred()?;
         }
         let Some(open) = is(self) else { return Ok(true) };

@@ -1,6 +1,7 @@
 //! Taking back: chunks from writers, tickets from the dead, memory from files that are gone or
 //! safe. Every chunk goes the way `docs/decisions/2026-11-21-grant-protocol.md` prescribes.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
@@ -19,6 +20,17 @@ use crate::state::State;
 
 /// A closed file whose last chunk needs no more pages than this is moved into a small chunk.
 const COMPACT_PAGES: u32 = 64;
+
+/// Takes the append ticket of a file from who has it. What he had appended may have been copied to
+/// where nothing of the file is: the new version gets all of it anew.
+fn revoke_ticket(state: &mut State, file: FileRef, holder: Owner) -> Result<()> {
+    let revoked = state.storage.revoke_ticket(&state.sessions, file.slot, holder);
+    let version = state.debts.get(file.ino).and_then(|debt| debt.version.as_ref());
+    if let (Some(version), Ok(true) | Err(_)) = (version, &revoked) {
+        version.set_incomplete(true);
+    }
+    revoked.map(drop)
+}
 
 impl State {
     /// Moves chunk `index` of a file into one of `order`, unless somebody has it mapped.
@@ -110,7 +122,7 @@ impl State {
                 self.with_room(|state| state.move_chunk(file.slot, index, entry.order()))?;
             }
         }
-        self.storage.revoke_ticket(&self.sessions, file.slot, in_the_way)
+        revoke_ticket(self, file, in_the_way)
     }
 
     // The end of clients and files.
@@ -136,12 +148,14 @@ impl State {
         let Some(client) = self.sessions.client(session) else { return Ok(()) };
         let counted = crate::sessions::counted(&client.session.page().counters);
         self.storage.forget_client(session, client);
-        let slot_of = |ino| self.names.inode(ino).and_then(|inode| inode.slot);
-        let mut open: Vec<_> =
-            self.descriptions.iter().filter_map(|(_, open)| slot_of(open.ino)).collect();
-        open.sort_unstable();
-        open.dedup();
-        self.storage.revoke_tickets(&self.sessions, session, &open)?;
+        let open: BTreeSet<Ino> = self.descriptions.iter().map(|(_, open)| open.ino).collect();
+        for ino in open {
+            let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+            let holder = slot.and_then(|slot| self.storage.ticket_of(session, slot));
+            if let (Some(slot), Some(holder)) = (slot, holder) {
+                revoke_ticket(self, FileRef { ino, slot }, holder)?;
+            }
+        }
         self.machine.remove_page(session);
         if counted.is_none() {
             self.say_counts_spoiled();

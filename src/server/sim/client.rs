@@ -4,12 +4,13 @@
 
 use terral_format::deferred::Recallable;
 use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
-use terral_format::ids::{DescriptionSlot, FileSlot, Owner, PageNumber, SessionSlot};
+use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber, SessionSlot};
+use terral_format::lock_table::Pool;
 use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
-use terral_format::pages::{self, Met, PageState};
-use terral_format::size::{self, SizeWord};
-use terral_format::{Error, ErrorKind, Result, frame, hazard};
+use terral_format::pages::{self, PageState};
+use terral_format::size::SizeWord;
+use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
 
 use super::Sim;
@@ -30,6 +31,10 @@ pub struct Client {
     pub(super) defers: bool,
     pub(super) claims: u64,
     pub(super) spares: Vec<Spare>,
+    /// Where it writes lists of locks.
+    pub(super) blocks: Pool,
+    /// Numbers under which it appends now, one bit each.
+    pub(super) appending: u16,
 }
 
 /// An open file.
@@ -82,6 +87,8 @@ impl Sim {
             defers: false,
             claims: 0,
             spares: vec![],
+            blocks: Pool::default(),
+            appending: 0,
         });
         self.clients.len() - 1
     }
@@ -129,54 +136,6 @@ impl Sim {
         self.memory.entry(file.slot, index)
     }
 
-    /// Writes bytes that lie in one page of a file open for writing.
-    pub fn write(&mut self, client: usize, file: FileRef, at: u64, bytes: &[u8]) -> Result<()> {
-        let index = at / CHUNK_BYTES;
-        let end = (at % CHUNK_BYTES) as usize + bytes.len();
-        let pages = end.div_ceil(PAGE_BYTES) as u32;
-        for _ in 0..100 {
-            let entry = self.entry(file, index);
-            if entry.is_absent() || entry.is_recalled() || pages > entry.pages() {
-                self.ask(client, Request::Grant { file, first: index, count: 1, pages })?;
-                continue;
-            }
-            if self.copy_in(client, file, (entry, at), bytes) {
-                return Ok(());
-            }
-        }
-        panic!("a chunk is granted and taken back for ever");
-    }
-
-    /// Copies into a chunk. False: all over again.
-    fn copy_in(
-        &mut self,
-        client: usize,
-        file: FileRef,
-        (entry, at): (MapEntry, u64),
-        bytes: &[u8],
-    ) -> bool {
-        let memory = self.memory.clone();
-        let (lanes, header) = (memory.lanes(), memory.header(file.slot));
-        let within = at % CHUNK_BYTES;
-        let page = entry.page().0 + (within / PAGE_BYTES as u64) as u32;
-        let hazard_slot = &self.clients[client].page.page().hazards[0].word;
-        let owner = Owner(self.clients[client].session.0 * HAZARDS as u16 + 1);
-        let word = hazard::enter(hazard_slot, entry.page(), 1).expect("one thread");
-        let epoch = SizeWord::load(header.size()).epoch();
-        let mut before = [0; pages::WORDS];
-        let met = pages::claim(lanes, page, page + 1, owner, &mut before);
-        assert!(!matches!(met, Met::Writer(..)), "nobody else is in the middle of anything");
-        let offset = within % PAGE_BYTES as u64;
-        if !pages::was_valid(&before, page, page) {
-            memory.write(PageNumber(page), 0, &[0; PAGE_BYTES]).expect("it exists");
-        }
-        memory.write(PageNumber(page), offset, bytes).expect("it exists");
-        pages::publish(lanes, page, page + 1, owner, &before);
-        let raised = size::raise(header.size(), at + bytes.len() as u64, epoch);
-        header.wrote(crate::world::World::wall_ns(&*self.world));
-        hazard::leave(hazard_slot, word) && raised
-    }
-
     /// Reads bytes that lie in one page; fewer at the end of the file.
     pub fn read(
         &mut self,
@@ -192,8 +151,7 @@ impl Sim {
             let size = memory_size(&memory, file.slot);
             let length = (size.saturating_sub(at) as usize).min(length);
             let entry = self.entry(file, index).unrecalled();
-            let backed = memory.record(file.slot).backed_bytes();
-            let backed = backed.load(std::sync::atomic::Ordering::SeqCst);
+            let backed = self.backed_bytes(file);
             if entry.is_absent() && index * CHUNK_BYTES < backed && length > 0 {
                 self.ask(client, Request::Stage { file, first: index, count: 1 })?;
                 continue;
@@ -205,6 +163,10 @@ impl Sim {
                 return Ok(into);
             }
             let page = entry.page().0 + page;
+            if let Some(owner) = self.writer_of(page) {
+                self.unblock(client, file, index, owner)?;
+                continue;
+            }
             if let PageState::Valid { .. } = pages::state(memory.lanes(), page) {
                 memory.read(PageNumber(page), within % PAGE_BYTES as u64, &mut into)?;
             }

@@ -20,6 +20,8 @@ pub struct Pretend(Arc<Mutex<Things>>);
 #[derive(Default)]
 struct Things {
     alive: BTreeSet<u32>,
+    /// So many have begun.
+    begun: u32,
     pages: BTreeMap<SessionSlot, Arc<Region>>,
 }
 
@@ -31,7 +33,8 @@ impl Pretend {
     /// A process begins. Its number also says when.
     pub fn begin(&self) -> u32 {
         let mut things = self.things();
-        let pid = things.alive.last().map_or(100, |last| last + 1);
+        let pid = 100 + things.begun;
+        things.begun += 1;
         things.alive.insert(pid);
         pid
     }

@@ -44,6 +44,7 @@ mod regressions;
 mod schedule;
 mod seeds;
 mod world;
+mod writing;
 
 use client::Client;
 use faults::Faults;

@@ -18,11 +18,32 @@ pub struct Content {
     pub size: u64,
     pub mode: u32,
     pub pieces: BTreeMap<u64, [u8; PIECE]>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What somebody is in the middle of writing, or was when he died, by page.
+    pub(super) maybe: BTreeMap<u64, Vec<Maybe>>,
+}
+
+/// Bytes that may be there, or not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Maybe {
+    by: u64,
+    piece: [u8; PIECE],
+    /// Or some of them.
+    in_part: bool,
+}
+
+impl Maybe {
+    fn fits(&self, before: &[u8], found: &[u8]) -> bool {
+        let new = &self.piece[..found.len()];
+        let one = |((found, old), new): ((&u8, &u8), &u8)| found == old || found == new;
+        found == new || (self.in_part && found.iter().zip(before).zip(new).all(one))
+    }
 }
 
 impl Default for Content {
     fn default() -> Self {
-        Content { size: 0, mode: 0o644, pieces: BTreeMap::new() }
+        let (pieces, xattrs, maybe) = Default::default();
+        Content { size: 0, mode: 0o644, pieces, xattrs, maybe }
     }
 }
 
@@ -30,18 +51,59 @@ impl Content {
     pub fn cut(&mut self, size: u64) {
         self.size = size;
         self.pieces.retain(|page, _| page * (PAGE_BYTES as u64) < size);
+        self.maybe.retain(|page, _| page * (PAGE_BYTES as u64) < size);
+    }
+
+    /// Somebody, `by`, begins to write to a page.
+    pub fn begins(&mut self, page: u64, by: u64, piece: [u8; PIECE]) {
+        let in_part = page * (PAGE_BYTES as u64) < self.size;
+        self.maybe.entry(page).or_default().push(Maybe { by, piece, in_part });
+    }
+
+    /// His bytes are there, if the file is long enough.
+    pub fn shows(&mut self, page: u64, by: u64, piece: [u8; PIECE]) {
+        self.maybe.remove(&page);
+        if page * (PAGE_BYTES as u64) < self.size {
+            self.pieces.insert(page, piece);
+        } else {
+            let only = Maybe { by, piece, in_part: false };
+            self.maybe.insert(page, vec![only]);
+        }
+    }
+
+    /// The file is so long, and what he wrote counts, unless others have written there since.
+    pub fn grows(&mut self, to: u64, page: u64, by: u64) {
+        self.size = self.size.max(to);
+        self.counts(page, by);
+    }
+
+    /// His call is over.
+    pub fn counts(&mut self, page: u64, by: u64) {
+        let his = |maybe: &&Maybe| maybe.by == by;
+        let found = self.maybe.get(&page).and_then(|all| all.iter().rfind(his).copied());
+        if let Some(maybe) = found {
+            self.maybe.remove(&page);
+            self.pieces.insert(page, maybe.piece);
+        }
+    }
+
+    /// Whether this may be read at the start of a page.
+    pub fn may_show(&self, page: u64, found: &[u8]) -> bool {
+        let before = self.pieces.get(&page).copied().unwrap_or_default();
+        let fits = |maybe: &Maybe| maybe.fits(&before[..found.len()], found);
+        *found == before[..found.len()]
+            || self.maybe.get(&page).is_some_and(|all| all.iter().any(fits))
     }
 
     /// Whether a file of this size, with these pages that are not all zeros, has this content.
     pub fn is(&self, size: u64, filled: &BTreeMap<u64, Vec<u8>>) -> bool {
         let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-        let pieces = self.pieces.iter().filter(|(_, piece)| !zeros(*piece));
-        let same = |(page, piece): (&u64, &[u8; PIECE])| {
-            let there = filled.get(page);
-            there.is_some_and(|page| page[..PIECE] == *piece && zeros(&page[PIECE..]))
+        let right = |(page, found): (&u64, &Vec<u8>)| {
+            let length = found.len().min(PIECE);
+            self.may_show(*page, &found[..length]) && zeros(&found[length..])
         };
-        let count = pieces.clone().count();
-        size == self.size && filled.len() == count && pieces.into_iter().all(same)
+        let is_there = |page: &u64| filled.contains_key(page) || self.may_show(*page, &[0; PIECE]);
+        size == self.size && filled.iter().all(right) && self.pieces.keys().all(is_there)
     }
 
     /// All of it.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES};
+use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, PAGE_BYTES};
+use terral_format::locks::{Lock, LockKind, LockRange, Locker};
 use terral_format::message::{OpenHow, Reply, Request, Target};
 
 use super::Sim;
+use super::client::Opened;
 use super::deferring::{Begun, Progress, Wish};
+use super::writing::Wrote;
 
 const CREATE: OpenHow = OpenHow {
     access: 3,
@@ -74,4 +77,39 @@ fn a_file_that_gets_a_name_again_after_its_last_one_was_removed_is_brought_whoev
     sim.kill();
     sim.finish();
     assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [b"again"]);
+}
+
+#[test]
+fn what_an_append_left_that_lost_its_ticket_is_not_in_the_permanent_store() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let file = sim.open(one, b"log", CREATE).expect("an empty store").file;
+    let mut append = sim.appending(one, file, b"never published");
+    while sim.go_on_writing(&mut append).expect("there is room for it") != Wrote::Shown {}
+    // Its writer is stopped there, and the drain copies what it sees.
+    sim.pass(Duration::from_secs(5));
+    let page = CHUNK_BYTES + PAGE_BYTES as u64;
+    sim.write(one, file, page, b"elsewhere").expect("there is room for it");
+    sim.finish();
+    let (_, filled) = &sim.dir.files()[&b"log"[..]];
+    assert_eq!(filled.keys().collect::<Vec<_>>(), [&(page / PAGE_BYTES as u64)]);
+}
+
+#[test]
+fn a_lock_ends_with_the_close_that_was_committed_though_nobody_has_heard_of_it() {
+    let mut sim = Sim::new(1);
+    let (one, other) = (sim.connect(), sim.connect());
+    let [held, wanted] = [one, other].map(|at| sim.open(at, b"file", CREATE).expect("may be"));
+    sim.fetch(one).expect("there is room for it");
+    let whole = |sim: &Sim, at, open: &Opened| {
+        let owner = sim.locker(at, open, Locker::Description);
+        let (range, kind) = (LockRange::ALL, LockKind::Exclusive);
+        (Locker::Description, Lock { ino: open.file.ino, owner, range, kind })
+    };
+    let (his, mine) = (whole(&sim, one, &held), whole(&sim, other, &wanted));
+    assert!(sim.lock(one, &held, his));
+    assert!(!sim.lock(other, &wanted, mine));
+    let mut begun = sim.begin(one, Wish::Close(held)).expect("it may");
+    go_on_until(&mut sim, &mut begun, |progress| matches!(progress, Progress::Happened));
+    assert!(sim.lock(other, &wanted, mine));
 }

@@ -3,8 +3,6 @@
 //! or committed without asking, must be read again, by anybody, whatever died meanwhile, and in the
 //! end the permanent store must have exactly that.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
@@ -19,8 +17,14 @@ use super::faults::FAULTS;
 use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
 use crate::world::World;
+use locking::Held;
+use writing::Copying;
 
+mod attributes;
+mod comparing;
 mod linking;
+mod locking;
+mod writing;
 
 const DIRECTORIES: [&[u8]; 5] = [b"d/", b"", b"d/e/", b"d/c/", b"c/"];
 /// Names that files have mostly, and those of directories.
@@ -51,6 +55,8 @@ struct Player {
     open: Vec<Handle>,
     /// What its other threads were stopped in the middle of.
     stopped: Vec<Doing>,
+    /// What others were stopped in the middle of a copy of.
+    frozen: Vec<Copying>,
 }
 
 /// What happens beside what clients do.
@@ -66,6 +72,12 @@ pub struct Weather {
     pub cramped: bool,
     /// Files have several names, change places, and are made without any.
     pub links: bool,
+    /// Clients append, and are stopped in the middle of a copy.
+    pub freezes: bool,
+    /// Files have extended attributes.
+    pub xattrs: bool,
+    /// Clients lock bytes.
+    pub locks: bool,
     /// What the server does wrong.
     pub flaw: Option<Flaw>,
 }
@@ -82,6 +94,13 @@ pub struct Schedule {
     theirs: Vec<(Vec<u8>, File)>,
     /// It is not known any more what must be.
     over: bool,
+    /// The file that was there before anybody came, as long as it has names, and then.
+    begun: Option<File>,
+    lost: Option<File>,
+    /// Locks that are held.
+    locks: Vec<Held>,
+    /// So many copies were begun.
+    copies: u64,
 }
 
 impl Schedule {
@@ -89,13 +108,28 @@ impl Schedule {
     pub fn new(seed: u64, clients: usize, weather: Weather) -> Self {
         let sim = Sim::with_flaw(seed, weather.flaw);
         let (model, players, theirs) = (Model::default(), vec![], vec![]);
-        let (traced, over) = (false, false);
-        let mut schedule = Schedule { sim, model, players, weather, traced, theirs, over };
+        let (traced, over, begun, lost, locks, copies) = Default::default();
+        let mut schedule = Schedule {
+            sim,
+            model,
+            players,
+            weather,
+            traced,
+            theirs,
+            over,
+            begun,
+            lost,
+            locks,
+            copies,
+        };
         schedule.traced = std::env::var_os("TERRAL_TRACE").is_some();
         schedule.begin_with(BEGUN_WITH);
+        if weather.xattrs {
+            schedule.begin_with_attribute();
+        }
         for _ in 0..clients {
             let client = schedule.sim.connect();
-            schedule.players.push(Player { client, open: vec![], stopped: vec![] });
+            schedule.players.push(Player { client, open: vec![], stopped: vec![], frozen: vec![] });
         }
         for path in [&b"d"[..], b"d/e", b"c"] {
             schedule.ask_for(0, &Wish::MakeDirectory(path.into()), None);
@@ -141,6 +175,7 @@ impl Schedule {
                 self.sim.faults.begin(fault, Duration::from_millis(self.chance(8000)));
             }
             self.step();
+            self.forget_attribute();
             if self.over {
                 break;
             }
@@ -159,6 +194,16 @@ impl Schedule {
         }
         if self.weather.links && self.chance(5) == 0 {
             return self.relate(at);
+        }
+        if self.weather.xattrs && self.chance(6) == 0 {
+            return if self.chance(2) == 0 {
+                self.set_attribute(at)
+            } else {
+                self.get_attribute(at)
+            };
+        }
+        if self.weather.locks && self.chance(3) == 0 {
+            return self.lock(at);
         }
         match self.chance(28) {
             0..=3 => self.open(at),
@@ -179,6 +224,7 @@ impl Schedule {
                 self.tell(|| "heard".into());
                 self.sim.hear();
             }
+            26 if self.weather.freezes && self.chance(2) == 0 => self.thaw(at),
             26 => self.resume(at),
             _ => self.stat(at),
         }
@@ -299,6 +345,7 @@ impl Schedule {
     /// A client has committed this.
     fn happened(&mut self, at: usize, doing: &mut Doing) {
         let (model, Doing(begun, about)) = (&mut self.model, doing);
+        let mut closed = None;
         let may = match &begun.wish {
             Wish::Create(path) => {
                 let free = !model.0.contains_key(path);
@@ -310,13 +357,17 @@ impl Schedule {
             Wish::RemoveDirectory(path) => model.remove_directory(path),
             Wish::Rename(from, to) => model.rename(from, to),
             Wish::Open(..) => about.is_some(),
-            Wish::Close(_) => true,
+            Wish::Close(open) => {
+                closed = Some((open.description, open.nonce));
+                true
+            }
             Wish::SetMode(_, mode) => {
                 about.iter().for_each(|file| file.borrow_mut().mode = *mode);
                 true
             }
         };
         assert!(may, "{:?} was committed", begun.wish);
+        closed.into_iter().for_each(|(at, nonce)| self.unlock_closed(at, nonce));
         let (wish, opened) = (&begun.wish, begun.opened);
         self.tell(|| format!("{at}: {wish:?} is committed: {opened:?}"));
     }
@@ -356,6 +407,7 @@ impl Schedule {
             Wish::Close(open) => {
                 let closed = self.sim.close(self.players[at].client, *open);
                 assert!(closed.as_ref().is_err_and(|e| self.excuses(e)) || closed.is_ok());
+                self.unlock_closed(open.description, open.nonce);
             }
             Wish::SetMode(file, mode) => {
                 let change = Change { mode: Some(*mode), ..Change::default() };
@@ -435,33 +487,6 @@ impl Schedule {
         if self.chance(2) == 0 { self.chance(6) } else { chunk + self.chance(8) * 60 }
     }
 
-    fn write(&mut self, at: usize) {
-        let Some((client, opened, file, true)) = self.handle(at) else { return };
-        let (page, piece) = (self.page(), self.sim.world.draw().to_le_bytes());
-        let piece: [u8; PIECE] = std::array::from_fn(|at| piece[at % 8]);
-        let offset = page * PAGE_BYTES as u64;
-        if let Err(error) = self.sim.write(client, opened, offset, &piece) {
-            assert!(self.excuses(&error), "{error:?}");
-            return;
-        }
-        let mut content = file.borrow_mut();
-        content.size = content.size.max(offset + PIECE as u64);
-        content.pieces.insert(page, piece);
-    }
-
-    fn read(&mut self, at: usize) {
-        let Some((client, opened, file, _)) = self.handle(at) else { return };
-        let page = self.page();
-        let got = match self.sim.read(client, opened, page * PAGE_BYTES as u64, PIECE) {
-            Ok(got) => got,
-            Err(error) => return assert!(self.excuses(&error), "{error:?}"),
-        };
-        let content = file.borrow();
-        let left = content.size.saturating_sub(page * PAGE_BYTES as u64) as usize;
-        let must = content.pieces.get(&page).copied().unwrap_or_default();
-        assert_eq!(got, must[..left.min(PIECE)], "page {page}");
-    }
-
     fn truncate(&mut self, at: usize) {
         let Some((_, opened, file, true)) = self.handle(at) else { return };
         let size = if self.chance(2) == 0 { 0 } else { self.page() * PAGE_BYTES as u64 };
@@ -482,7 +507,16 @@ impl Schedule {
 
     fn close(&mut self, at: usize) {
         let Some(handle) = self.players[at].open.pop() else { return };
-        if !self.sim.recall(self.players[at].client, &handle.opened) {
+        if self.is_copying(at, handle.opened.file) {
+            // Another thread is just using it.
+            self.players[at].open.push(handle);
+            return;
+        }
+        self.unlock_own(at, &handle.opened, &handle.file);
+        let Opened { description, nonce, .. } = handle.opened;
+        if self.sim.recall(self.players[at].client, &handle.opened) {
+            self.unlock_closed(description, nonce);
+        } else {
             self.wish(at, Wish::Close(handle.opened), None);
         }
     }
@@ -536,54 +570,8 @@ impl Schedule {
     /// A client dies, with all that it was in the middle of, and another comes.
     fn replace(&mut self, at: usize) {
         self.sim.end(self.players[at].client);
+        self.unlock_ended(self.players[at].client);
         let client = self.sim.connect();
-        self.players[at] = Player { client, open: vec![], stopped: vec![] };
-    }
-
-    /// The permanent store has what it must have, and nothing else.
-    fn compare(&self) {
-        if self.over && self.model.0.is_empty() {
-            return;
-        }
-        let (mut files, mut directories) = (self.sim.dir.files(), self.sim.dir.directories());
-        for (path, file) in &self.theirs {
-            // A directory of ours that is empty is not brought over a file of theirs.
-            let empty = matches!(self.model.0.get(path), Some(Node::Directory));
-            let named = |other: &Vec<u8>| {
-                (empty && other == path) || other.starts_with(&[path, &b".theirs-"[..]].concat())
-            };
-            let kept = files.iter().find(|(other, (found, filled))| {
-                named(other) && file.borrow().is(found.attributes.size, filled)
-            });
-            let kept = kept.map(|(path, _)| path.clone());
-            let kept = kept.unwrap_or_else(|| panic!("{path:?} is not kept: {:?}", files.keys()));
-            files.remove(&kept);
-            if kept == *path {
-                directories.push(kept);
-                directories.sort();
-            }
-        }
-        if self.over {
-            // Another file may have got its name while nobody could know that it was there.
-            let kept = |path: &[u8]| path.starts_with(b"a.theirs-");
-            files.retain(|path, (found, filled)| {
-                !(kept(path) && begun_with().is(found.attributes.size, filled))
-            });
-        }
-        let model = self.model.0.iter();
-        let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
-        assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
-        let mut inodes = BTreeMap::new();
-        for (path, node) in &self.model.0 {
-            let Node::File(file) = node else { continue };
-            let (there, content) = (files.remove(path), file.borrow());
-            let Some((found, filled)) = there else { panic!("{path:?} is not there") };
-            let inode = found.fingerprint.inode;
-            let first = *inodes.entry(Rc::as_ptr(file)).or_insert(inode);
-            assert_eq!(inode, first, "{path:?} is another file there than under its other names");
-            assert!(content.is(found.attributes.size, &filled), "{path:?} differs");
-            assert_eq!(found.attributes.mode, content.mode, "{path:?}");
-        }
-        assert!(files.is_empty(), "nobody made {:?}", files.keys());
+        self.players[at] = Player { client, open: vec![], stopped: vec![], frozen: vec![] };
     }
 }

@@ -5,9 +5,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::schedule::{Schedule, Weather};
 use crate::world::World;
 
+/// Nothing goes wrong.
+const QUIET: Weather = Weather {
+    kills: false,
+    defers: false,
+    faults: false,
+    cramped: false,
+    links: false,
+    freezes: false,
+    xattrs: false,
+    locks: false,
+    flaw: None,
+};
+
 /// Whatever dies or fails.
-const ALL: Weather =
-    Weather { kills: true, defers: true, faults: true, cramped: false, links: false, flaw: None };
+const ALL: Weather = Weather { kills: true, defers: true, faults: true, ..QUIET };
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -73,6 +85,25 @@ fn files_with_several_names_or_none_are_what_they_must_be() {
 #[test]
 fn files_with_several_names_are_brought_whatever_fails_and_dies() {
     run(&seeds(40), 300, Weather { links: true, ..ALL });
+}
+
+#[test]
+fn who_is_stopped_or_killed_in_the_middle_of_a_copy_spoils_nothing() {
+    let weather = Weather { freezes: true, ..Weather::default() };
+    run(&seeds(40), 300, weather);
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..weather });
+}
+
+#[test]
+fn extended_attributes_are_what_they_must_be_here_and_there() {
+    run(&seeds(40), 300, Weather { xattrs: true, links: true, ..QUIET });
+    run(&seeds(60), 300, Weather { xattrs: true, kills: true, defers: true, ..QUIET });
+}
+
+#[test]
+fn nobody_has_a_lock_that_is_in_the_way_of_anothers() {
+    run(&seeds(40), 300, Weather { locks: true, links: true, ..QUIET });
+    run(&seeds(60), 300, Weather { locks: true, kills: true, defers: true, ..QUIET });
 }
 
 #[test]

@@ -145,20 +145,21 @@ impl Storage {
     }
 
     /// Takes the append ticket from who has it: what was appended and not published is cut off.
+    /// False: he does not have it.
     pub fn revoke_ticket(
         &mut self,
         clients: &Sessions,
         slot: FileSlot,
         owner: Owner,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let memory = self.memory().clone();
         let header = memory.header(slot);
         if !size::holds_ticket(header.ticket(), owner) {
-            return Ok(());
+            return Ok(false);
         }
         let held = self.recall_from(clients, slot, SizeWord::load(header.size()).size());
         let size = memory.revoke_ticket(slot, owner);
-        self.drop_beyond(slot, size, held)
+        self.drop_beyond(slot, size, held).map(|()| true)
     }
 
     /// Gives up what a dead process held of these pages; what it had begun to write in a hole goes.
@@ -186,23 +187,10 @@ impl Storage {
         }
     }
 
-    /// Takes back the append tickets of a dead client for these files.
-    ///
-    /// # Errors
-    /// If what was appended cannot be cut off.
-    pub fn revoke_tickets(
-        &mut self,
-        clients: &Sessions,
-        session: SessionSlot,
-        files: &[FileSlot],
-    ) -> Result<()> {
-        for slot in files {
-            let holder = self.memory().header(*slot).ticket().load(Ordering::SeqCst);
-            let holder = Owner(holder as u16);
-            if session_of(holder).is_some_and(|(of, _)| of == session) {
-                self.revoke_ticket(clients, *slot, holder)?;
-            }
-        }
-        Ok(())
+    /// Under which number a client has the append ticket of a file, if it has.
+    pub fn ticket_of(&self, session: SessionSlot, slot: FileSlot) -> Option<Owner> {
+        let holder = self.memory().header(slot).ticket().load(Ordering::SeqCst);
+        let holder = Owner(holder as u16);
+        session_of(holder).filter(|(of, _)| *of == session).map(|_| holder)
     }
 }

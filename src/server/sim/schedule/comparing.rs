@@ -1,0 +1,64 @@
+//! What the permanent store must have when all is over.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::super::model::{Node, PIECE};
+use super::{Schedule, begun_with};
+
+impl Schedule {
+    /// The permanent store has what it must have, and nothing else.
+    pub(super) fn compare(&self) {
+        if self.over && self.model.0.is_empty() {
+            return;
+        }
+        let (mut files, mut directories) = (self.sim.dir.files(), self.sim.dir.directories());
+        for (path, file) in &self.theirs {
+            // A directory of ours that is empty is not brought over a file of theirs.
+            let empty = matches!(self.model.0.get(path), Some(Node::Directory));
+            let named = |other: &Vec<u8>| {
+                (empty && other == path) || other.starts_with(&[path, &b".theirs-"[..]].concat())
+            };
+            let kept = files.iter().find(|(other, (found, filled))| {
+                named(other) && file.borrow().is(found.attributes.size, filled)
+            });
+            let kept = kept.map(|(path, _)| path.clone());
+            let kept = kept.unwrap_or_else(|| panic!("{path:?} is not kept: {:?}", files.keys()));
+            files.remove(&kept);
+            if kept == *path {
+                directories.push(kept);
+                directories.sort();
+            }
+        }
+        if self.over {
+            // Another file may have got its name while nobody could know that it was there.
+            let kept = |path: &[u8]| path.starts_with(b"a.theirs-");
+            files.retain(|path, (found, filled)| {
+                !(kept(path) && begun_with().is(found.attributes.size, filled))
+            });
+        }
+        let model = self.model.0.iter();
+        let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
+        assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
+        let mut inodes = BTreeMap::new();
+        for (path, node) in &self.model.0 {
+            let Node::File(file) = node else { continue };
+            let (there, content) = (files.remove(path), file.borrow());
+            let Some((found, filled)) = there else { panic!("{path:?} is not there") };
+            let inode = found.fingerprint.inode;
+            let first = *inodes.entry(Rc::as_ptr(file)).or_insert(inode);
+            assert_eq!(inode, first, "{path:?} is another file there than under its other names");
+            let heads = || {
+                let head = |(page, bytes): (&u64, &Vec<u8>)| (*page, bytes[..PIECE].to_vec());
+                filled.iter().map(head).collect::<Vec<_>>()
+            };
+            let size = found.attributes.size;
+            assert!(content.is(size, &filled), "{path:?}: {content:?}: {size} {:?}", heads());
+            assert_eq!(found.attributes.mode, content.mode, "{path:?}");
+            if self.weather.xattrs {
+                self.compare_attributes(path, file);
+            }
+        }
+        assert!(files.is_empty(), "nobody made {:?}", files.keys());
+    }
+}

@@ -1,0 +1,119 @@
+//! What is written, appended and read. Clients are stopped in the middle of a copy, and go on, or
+//! die.
+
+use terral_format::geometry::PAGE_BYTES;
+use terral_format::message::FileRef;
+
+use super::super::model::{File, PIECE};
+use super::super::writing::{Writing, Wrote};
+use super::Schedule;
+
+/// Most copies in the middle of which one client is stopped.
+const FROZEN_MAX: usize = 3;
+
+/// A copy on its way, and what it is to become.
+pub(super) struct Copying {
+    writing: Writing,
+    file: File,
+    piece: [u8; PIECE],
+    /// Which of all.
+    by: u64,
+}
+
+impl Copying {
+    /// The page that begins with its piece.
+    fn page(&self) -> u64 {
+        self.writing.at.div_ceil(PAGE_BYTES as u64)
+    }
+}
+
+impl Schedule {
+    pub(super) fn is_copying(&self, at: usize, file: FileRef) -> bool {
+        self.players[at].frozen.iter().any(|copying| copying.writing.file == file)
+    }
+
+    fn piece(&self) -> [u8; PIECE] {
+        let piece = self.sim.world.draw().to_le_bytes();
+        std::array::from_fn(|at| piece[at % 8])
+    }
+
+    pub(super) fn write(&mut self, at: usize) {
+        let Some((client, opened, file, true)) = self.handle(at) else { return };
+        let writing = if self.weather.freezes && self.chance(3) == 0 {
+            let piece = self.piece().map(|byte| byte | 1);
+            (self.sim.appending(client, opened, &piece), piece)
+        } else {
+            let (page, piece) = (self.page(), self.piece());
+            let offset = page * PAGE_BYTES as u64;
+            (Writing::new(client, opened, offset, &piece), piece)
+        };
+        self.copies += 1;
+        let ((writing, piece), by) = (writing, self.copies);
+        self.copy(at, Copying { writing, file, piece, by });
+    }
+
+    pub(super) fn thaw(&mut self, at: usize) {
+        let count = self.players[at].frozen.len() as u64;
+        if count > 0 {
+            let which = self.chance(count) as usize;
+            let copying = self.players[at].frozen.swap_remove(which);
+            self.tell(|| format!("{at}: goes on with {:?}", copying.by));
+            self.copy(at, copying);
+        }
+    }
+
+    fn copy(&mut self, at: usize, mut copying: Copying) {
+        loop {
+            let wrote = match self.sim.go_on_writing(&mut copying.writing) {
+                Ok(wrote) => wrote,
+                Err(error) => return assert!(self.excuses(&error), "{error:?}"),
+            };
+            let (page, by, piece) = (copying.page(), copying.by, copying.piece);
+            let (mut content, appends) = (copying.file.borrow_mut(), copying.writing.is_append());
+            match wrote {
+                Wrote::Grown(to) if appends => {
+                    content.grows(to, page, by);
+                    content.shows(page, by, piece);
+                }
+                Wrote::Grown(to) => content.grows(to, page, by),
+                Wrote::Holds if !appends => content.begins(page, by, piece),
+                Wrote::Shown if !appends => content.shows(page, by, piece),
+                Wrote::Over if !appends => content.counts(page, by),
+                _ => {}
+            }
+            drop(content);
+            if wrote == Wrote::Over {
+                let file = copying.writing.file;
+                self.tell(|| format!("{at}: {by} is written to {file:?}, page {page}"));
+                return;
+            }
+            if !self.weather.freezes {
+                continue;
+            }
+            match self.chance(60) {
+                0..3 if self.players[at].frozen.len() < FROZEN_MAX => {
+                    self.tell(|| format!("{at}: stopped in {:?}", copying.writing));
+                    return self.players[at].frozen.push(copying);
+                }
+                3 if self.weather.kills => {
+                    self.tell(|| format!("{at}: dies in {:?}", copying.writing));
+                    return self.replace(at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, at: usize) {
+        let Some((client, opened, file, _)) = self.handle(at) else { return };
+        let page = self.page();
+        let got = match self.sim.read(client, opened, page * PAGE_BYTES as u64, PIECE) {
+            Ok(got) => got,
+            Err(error) => return assert!(self.excuses(&error), "{error:?}"),
+        };
+        let content = file.borrow();
+        let left = content.size.saturating_sub(page * PAGE_BYTES as u64) as usize;
+        assert_eq!(got.len(), left.min(PIECE), "page {page} of {opened:?}");
+        assert!(content.may_show(page, &got), "page {page} of {opened:?}: {got:?} {content:?}");
+    }
+}
