@@ -196,7 +196,9 @@ impl WaitSet {
     /// Tokens of readable descriptors; empty after `limit`. Waits for ever without one.
     pub fn wait(&self, limit: Option<Duration>) -> Result<Vec<u64>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        let limit = limit.map_or(-1, |limit| limit.as_millis().min(1 << 30) as i32);
+        // Rounded up: who waits until then must not be back before.
+        let up = |limit: Duration| limit.as_nanos().div_ceil(1_000_000).min(1 << 30) as i32;
+        let limit = limit.map_or(-1, up);
         let (set, room) = (self.0.as_raw_fd(), events.len() as i32);
         // SAFETY: the events live through the call, and their number is given.
         let mut wait = || unsafe { libc::epoll_wait(set, events.as_mut_ptr(), room, limit) };
@@ -249,6 +251,15 @@ mod tests {
     use super::{Process, WaitSet, boot_id, started_ticks};
     use std::os::fd::AsFd;
     use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn who_waits_until_then_is_not_back_before() {
+        let (set, limit) = (WaitSet::new().expect("epoll"), Duration::from_micros(1300));
+        let begin = Instant::now();
+        assert_eq!(set.wait(Some(limit)).expect("waits"), Vec::<u64>::new());
+        assert!(begin.elapsed() >= limit, "{:?}", begin.elapsed());
+    }
 
     #[test]
     fn a_process_is_readable_once_it_is_dead() {
