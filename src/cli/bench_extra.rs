@@ -1,7 +1,7 @@
 //! What is not a rate beside tmpfs: plain copies, the drain, an idle server, the start of a job.
 //!
 //! Invariant: the drain and `cp` get the same bytes and the same directory, in turn, each beginning
-//! with nothing left to write there.
+//! with nothing left to write there, and with memory for both copies that the machine has.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,8 @@ use crate::bench_worker::{CHECKPOINTS, Pass, Work, now_ns};
 
 const IDLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(180);
+/// What a server may take beside a file and its copy.
+const AHEAD_BYTES: u64 = 512 << 20;
 const TICKS_NOTE: &str = "utime + stime of /proc/PID/stat, 10 ms each";
 
 fn seconds(ns: u64) -> f64 {
@@ -86,7 +88,7 @@ struct Paid {
 
 fn copy_with_cp(host: &Host, bytes: u64) -> Result<Paid> {
     let place = Place::new(host)?;
-    host.touch(bytes)?;
+    host.touch(2 * bytes + AHEAD_BYTES)?;
     let mut team = Team::start(host, Face::Tmpfs, None, 1)?;
     team.alone(&writing(Work::New, bytes), "drained")?;
     let source = host.tmpfs().join("drained");
@@ -119,7 +121,7 @@ fn wait_for(bed: &Bed, ready: impl Fn(&Drain) -> bool) -> Result<(u64, Drain)> {
 /// `asked`: as at the end of a job, somebody waits for the drain.
 fn copy_with_drain(host: &Host, bytes: u64, asked: bool) -> Result<(Paid, f64)> {
     let place = Place::new(host)?;
-    host.touch(bytes)?;
+    host.touch(2 * bytes + AHEAD_BYTES)?;
     let bed = Bed::start(host, Some(place.0.clone()))?;
     let mut team = Team::start(host, Face::Client, Some(&bed), 1)?;
     sync(&place.0)?;

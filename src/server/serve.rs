@@ -93,10 +93,21 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     leave(&shared, options)
 }
 
+/// Programs go first, until only the rest is to be brought: then somebody waits for that.
 fn keep_draining(shared: &Shared, backing: &dyn Backing) {
-    process::be_nice(5);
+    // A thread of its own, as only root could take that back.
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            process::be_nice(5);
+            drain_until(shared, backing, |state| state.finishing);
+        });
+    });
+    drain_until(shared, backing, |_| false);
+}
+
+fn drain_until(shared: &Shared, backing: &dyn Backing, enough: impl Fn(&State) -> bool) {
     let mut state = shared.lock();
-    while !state.leaving {
+    while !state.leaving && !enough(&state) {
         let turn;
         (state, turn) = drain::turn(shared, backing, state);
         match turn {
