@@ -56,6 +56,7 @@ const SERVER_SHELL: &[&str] = &[
     "removal",
     "serve",
     "shared",
+    "sim/speed",
     "watcher",
 ];
 

@@ -15,6 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::tier;
 
 use crate::debts::Debt;
+use crate::left_out::{Step, does};
 use crate::state::State;
 
 /// Evicted at a time.
@@ -125,13 +126,12 @@ impl State {
         // Look before asking writers out: most chunks that cannot go are being written.
         let entry = self.storage.memory().entry(slot, index).unrecalled();
         let free = |state: &mut Self| state.storage.recall_unmapped(slot, index).is_some();
-        if entry.is_absent() || !self.storage.is_settled(entry) || !free(self) {
+        let settled = |state: &Self| state.storage.is_settled(entry) || !does(Step::SpareDirty);
+        if entry.is_absent() || !settled(self) || !free(self) {
             return 0;
         }
         let memory = self.storage.memory().clone();
-        if self.storage.wait_unpinned(&self.sessions, slot, entry)
-            || !self.storage.is_settled(entry)
-        {
+        if self.storage.wait_unpinned(&self.sessions, slot, entry) || !settled(self) {
             self.storage.unrecall(slot, index, entry);
             return 0;
         }

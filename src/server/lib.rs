@@ -6,6 +6,7 @@
 
 mod world;
 
+mod left_out;
 mod machine;
 
 mod paths;

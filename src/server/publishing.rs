@@ -19,6 +19,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Published};
 
 use crate::copying::{FileJob, Pass, replaces_open};
+use crate::left_out::{Step, does};
 use crate::owed_names::{self, lacks_directory};
 use crate::passes::{self, OPEN_PASS, again_soon, is_quiet};
 use crate::paths::shown;
@@ -248,7 +249,9 @@ fn take_back(shared: &Shared, backing: &dyn Backing, ino: Ino, version: &Publish
 fn announce(state: &mut State, ino: Ino, path: &[u8], found: &Found) -> Result<()> {
     let (path, modified_ns) = (path.to_vec(), found.attributes.modified_ns);
     let version = Publishing { path, fingerprint: found.fingerprint, modified_ns };
-    state.record(Local::Publishing { ino, version });
+    if does(Step::Announce) {
+        state.record(Local::Publishing { ino, version });
+    }
     state.commit()
 }
 

@@ -15,6 +15,7 @@ use terral_format::size::SizeWord;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::small::SMALL_BYTES;
 
+use crate::left_out::{Step, does};
 use crate::sessions::session_of;
 use crate::state::State;
 
@@ -27,7 +28,7 @@ fn revoke_ticket(state: &mut State, file: FileRef, holder: Owner) -> Result<()> 
     let revoked = state.storage.revoke_ticket(&state.sessions, file.slot, holder);
     let version = state.debts.get(file.ino).and_then(|debt| debt.version.as_ref());
     if let (Some(version), Ok(true) | Err(_)) = (version, &revoked) {
-        version.set_incomplete(true);
+        version.set_incomplete(does(Step::CopyAnew) || version.is_incomplete());
     }
     revoked.map(drop)
 }

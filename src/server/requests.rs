@@ -13,6 +13,7 @@ use terral_transport::requests::Taken;
 
 use crate::authn;
 use crate::authz::Presented;
+use crate::left_out::{Step, does};
 use crate::state::State;
 
 /// No session has this number.
@@ -63,7 +64,7 @@ impl State {
             };
         }
         let bytes = encoded(&reply);
-        if remember && !taken.told {
+        if remember && !taken.told && does(Step::RememberAnswer) {
             let (request, sequence) = (taken.index, taken.sequence);
             let reply = bytes.clone();
             self.record(Local::Answered { session, request, sequence, reply });

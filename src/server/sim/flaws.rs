@@ -9,6 +9,8 @@ use terral_format::record::local::Local;
 use terral_store::private::Forgets;
 
 use super::schedule::{Schedule, Weather};
+use crate::left_out::Step;
+use crate::left_out::tests::without;
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +34,8 @@ impl Flaw {
     }
 }
 
-/// The first schedule that fails with this flaw, if one of so many does.
-fn caught(flaw: Flaw, seeds: u64) -> Option<u64> {
-    let weather = Weather { kills: true, defers: true, flaw: Some(flaw), ..Weather::default() };
+/// The first schedule that fails, if one of so many does.
+fn caught(weather: Weather, seeds: u64) -> Option<u64> {
     let fails = |seed: &u64| {
         catch_unwind(AssertUnwindSafe(|| Schedule::new(*seed, 3, weather).run(300))).is_err()
     };
@@ -42,8 +43,24 @@ fn caught(flaw: Flaw, seeds: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_server_with_a_flaw_is_caught() {
+fn a_server_that_forgets_to_log_something_is_caught() {
     for flaw in [Flaw::Answers, Flaw::Intents, Flaw::Brought] {
-        assert!(caught(flaw, 60).is_some(), "{flaw:?}");
+        let weather = Weather { kills: true, defers: true, flaw: Some(flaw), ..Weather::default() };
+        assert!(caught(weather, 60).is_some(), "{flaw:?}");
+    }
+}
+
+#[test]
+fn a_server_that_leaves_a_step_out_is_caught() {
+    let kills = Weather { kills: true, ..Weather::default() };
+    for (step, weather, seeds) in [
+        (Step::RememberAnswer, Weather { defers: true, ..kills }, 60),
+        (Step::SpareDirty, Weather { cramped: true, ..kills }, 60),
+        (Step::Announce, Weather { defers: true, ..kills }, 400),
+        (Step::CopyAnew, Weather { freezes: true, ..Weather::default() }, 400),
+    ] {
+        let found = without(step, || caught(weather, seeds));
+        eprintln!("without {step:?}: schedule {found:?} fails");
+        assert!(found.is_some(), "{step:?}");
     }
 }

@@ -43,6 +43,7 @@ mod names;
 mod regressions;
 mod schedule;
 mod seeds;
+mod speed;
 mod world;
 mod writing;
 
@@ -222,8 +223,9 @@ impl Sim {
             let first = log.len() < 2 && self.kept.log.rewritten() == 0;
             let headers = self.kept.regions[1].clone();
             // What the dead one left of the names may be half done: they follow from the log.
-            let names = parts.ram.memory().names_words();
-            names.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+            let names = parts.ram.memory().names_words().iter().filter(|_| !first);
+            let used = names.filter(|word| word.load(Ordering::Relaxed) != 0);
+            used.for_each(|word| word.store(0, Ordering::SeqCst));
             let superblock = self.kept.regions[0].view(0);
             self.server = alive(|| {
                 let mut state = recovery::replay(parts, &log, superblock).expect("it recovers");

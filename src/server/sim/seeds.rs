@@ -6,7 +6,7 @@ use super::schedule::{Schedule, Weather};
 use crate::world::World;
 
 /// Nothing goes wrong.
-const QUIET: Weather = Weather {
+pub const QUIET: Weather = Weather {
     kills: false,
     defers: false,
     faults: false,

@@ -1,0 +1,48 @@
+//! Steps that a server which is built for tests can be told to leave out: what looks for flaws must
+//! find these. Every other build does all of them, and nothing of this is in it.
+
+/// A step, and what it is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What was answered is remembered: who asks again, as the server died, gets the same.
+    RememberAnswer,
+    /// A chunk is looked at before it leaves memory: what is owed of it stays.
+    SpareDirty,
+    /// What is about to get its name in the backing is announced: it is ours after a restart, too.
+    Announce,
+    /// A new version is copied anew when an append has lost its ticket: it may have bytes of that.
+    CopyAnew,
+}
+
+/// Whether a step is done.
+#[cfg(not(test))]
+pub const fn does(_: Step) -> bool {
+    true
+}
+
+#[cfg(test)]
+pub use tests::does;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use super::Step;
+
+    thread_local! {
+        static LEFT_OUT: Cell<Option<Step>> = const { Cell::new(None) };
+    }
+
+    /// Whether a step is done, by servers of this thread.
+    pub fn does(step: Step) -> bool {
+        LEFT_OUT.get() != Some(step)
+    }
+
+    /// What `act` gives if servers of this thread leave out this step meanwhile.
+    pub(crate) fn without<T>(step: Step, act: impl FnOnce() -> T) -> T {
+        LEFT_OUT.set(Some(step));
+        let done = act();
+        LEFT_OUT.set(None);
+        done
+    }
+}
