@@ -129,6 +129,21 @@ impl Names {
         self.inodes.get(ino).filter(|inode| !inode.is(flag::ALIAS))
     }
 
+    /// What clients may act upon without asking, and what another server would know nothing of:
+    /// they do not see it before it is written. See [`Names::release`].
+    pub fn hold(&mut self, record: &Record) {
+        match record {
+            Record::Fact(Fact::Adopted { attributes, .. }) => self.inodes.hold(attributes.ino),
+            Record::Local(Local::Attached { ino, .. }) => self.inodes.hold(*ino),
+            _ => {}
+        }
+    }
+
+    /// All is written.
+    pub fn release(&mut self) {
+        self.inodes.release();
+    }
+
     /// Changes what is not logged of an inode.
     pub fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
         self.inodes.update(ino, change);

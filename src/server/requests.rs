@@ -1,6 +1,7 @@
 //! From a request's bytes to its answer: decode, authorize, act, log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use terral_format::capability::{Capability, Credential, Operations, Rights};
 use terral_format::frame;
@@ -46,10 +47,7 @@ impl State {
         };
         if fetches {
             self.keeping = None;
-            return match self.commit() {
-                Ok(()) => Outcome::Fetch,
-                Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
-            };
+            return written(self, Outcome::Fetch);
         }
         if matches!(&reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace) {
             self.warn_if_cramped(true);
@@ -58,10 +56,7 @@ impl State {
         self.keeping = None;
         if parks {
             self.debts.hasten(self.world.now());
-            return match self.commit() {
-                Ok(()) => Outcome::Park,
-                Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
-            };
+            return written(self, Outcome::Park);
         }
         let bytes = encoded(&reply);
         if remember && !taken.told && does(Step::RememberAnswer) {
@@ -69,10 +64,7 @@ impl State {
             let reply = bytes.clone();
             self.record(Local::Answered { session, request, sequence, reply });
         }
-        match self.commit() {
-            Ok(()) => Outcome::Answer(bytes),
-            Err(error) => Outcome::Answer(encoded(&Reply::Failed(error))),
-        }
+        written(self, Outcome::Answer(bytes))
     }
 
     /// Whether to let the caller wait: memory is full, but the drain will free some.
@@ -113,18 +105,14 @@ impl State {
             return Ok((self.dispatch(session, request)?, changes));
         }
         self.debts.names_changed(self.world.now());
-        let done = match self.close_gate() {
-            // What waits may be about the very names.
-            Ok(()) => match self.waiting.why().cloned() {
-                // Busy: it is being fetched, or found out.
-                Some(error) if error.kind == ErrorKind::Busy => Err(self.fetches.wait()),
-                Some(error) => Err(error),
-                None => self.dispatch(session, request),
-            },
-            Err(error) => Err(error),
-        };
-        self.open_gate();
-        Ok((done?, changes))
+        self.close_gate()?;
+        // What waits may be about the very names.
+        match self.waiting.why().cloned() {
+            // Busy: it is being fetched, or found out.
+            Some(error) if error.kind == ErrorKind::Busy => Err(self.fetches.wait()),
+            Some(error) => Err(error),
+            None => Ok((self.dispatch(session, request)?, changes)),
+        }
     }
 
     /// Answers who has no session, and whether more was deferred than is applied now.
@@ -273,6 +261,18 @@ impl State {
         }?;
         Ok(Reply::Done)
     }
+}
+
+/// Writes what was done. Only then may anything be deferred that could build upon it: another
+/// server would know nothing of what is not written.
+fn written(state: &mut State, outcome: Outcome) -> Outcome {
+    if let Err(error) = state.commit() {
+        return Outcome::Answer(encoded(&Reply::Failed(error)));
+    }
+    if state.storage.memory().gate().load(Ordering::SeqCst) != 0 {
+        state.open_gate();
+    }
+    outcome
 }
 
 fn encoded(reply: &Reply) -> Vec<u8> {

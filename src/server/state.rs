@@ -1,8 +1,9 @@
 //! Everything a server knows, behind one lock, and the one way it changes: records.
 //!
 //! A request's records are applied as they arise and written to the log together with its answer,
-//! in one transaction. What must not happen before the log says so (giving a removed file's chunks
-//! to another) waits for that in `orphans`.
+//! in one transaction. What must not happen before the log says so waits for that: giving a removed
+//! file's chunks to another (in `orphans`), and that clients build upon it without asking
+//! ([`Names::hold`], and the gate).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,6 +199,7 @@ impl State {
     /// Applies a record now; [`State::commit`] writes it.
     pub fn record(&mut self, record: impl Into<Record>) {
         let record = record.into();
+        self.names.hold(&record);
         self.apply(&record);
         self.pending.push(record);
     }
@@ -207,6 +209,7 @@ impl State {
         if !self.pending.is_empty() {
             self.log.append(&self.pending)?;
             self.pending.clear();
+            self.names.release();
             if self.log.bytes() > self.log_base + self.log_base / 2 + LOG_GROWTH_BYTES {
                 self.rewrite_log();
             }

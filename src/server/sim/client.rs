@@ -105,13 +105,18 @@ impl Sim {
         self.with(ours).unwrap_or(Ok(())).expect("the log is a list");
     }
 
-    /// Asks, and waits for the answer.
-    pub fn ask(&mut self, client: usize, request: Request<'_>) -> Result<Reply> {
+    /// What a client asks next, as it lies in its page.
+    pub fn asking(&mut self, client: usize, request: Request<'_>) -> Result<Taken> {
         let asker = &mut self.clients[client];
         asker.sequence += 1;
         let envelope = Envelope { authority: asker.authority, request };
         let (message, sequence) = (frame::encode(&envelope)?, asker.sequence);
-        let taken = Taken { index: 0, sequence, told: false, message };
+        Ok(Taken { index: 0, sequence, told: false, message })
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, client: usize, request: Request<'_>) -> Result<Reply> {
+        let taken = self.asking(client, request)?;
         match frame::decode(&self.answered(client, &taken))? {
             Reply::Failed(error) => Err(error),
             reply => Ok(reply),

@@ -44,6 +44,7 @@ mod regressions;
 mod schedule;
 mod seeds;
 mod speed;
+mod unwritten;
 mod world;
 mod writing;
 
