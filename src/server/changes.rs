@@ -209,8 +209,10 @@ impl Names {
         let alias = self.inodes.at(slot);
         if alias.is(flag::ALIAS) {
             self.drop_alias(ino, alias.ino);
-        } else if let Some(next) = self.aliases.get(&ino).and_then(|all| all.first().copied()) {
-            // The next one becomes the first.
+        } else if let Some(next) = self.aliases.get(&ino).and_then(|all| all.iter().min().copied())
+        {
+            // The next one becomes the first: the same in a replay, which may know them in another
+            // order.
             let (parent, name) = {
                 let found = self.inodes.at(index_of(next));
                 (self.inodes.at(found.parent).ino, self.inodes.name(&found))

@@ -79,7 +79,10 @@ fn nothing_is_lost_whatever_fails_and_dies() {
 fn files_with_several_names_or_none_are_what_they_must_be() {
     let quiet = Weather { links: true, ..Weather::default() };
     run(&seeds(40), 300, quiet);
-    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    let weather = Weather { kills: true, defers: true, ..quiet };
+    run(&seeds(60), 300, weather);
+    // One that lost a name: after a rewrite of the log, a replay chose another first one.
+    run(&[721], 300, weather);
 }
 
 #[test]
