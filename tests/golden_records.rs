@@ -121,7 +121,12 @@ fn operations() -> [NameOperation; 10] {
             over: Some(92),
         },
         NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
-        NameOperation::Link { from: b"q".to_vec(), to: b"r".to_vec(), ino: Ino(106) },
+        NameOperation::Link {
+            from: b"q".to_vec(),
+            to: b"r".to_vec(),
+            ino: Ino(106),
+            over: Some(7),
+        },
         NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
         NameOperation::MakeFifo { path: b"u".to_vec(), mode: 0o620 },
         NameOperation::Exchange {

@@ -103,6 +103,8 @@ pub enum NameOperation {
         to: Vec<u8>,
         /// The file.
         ino: Ino,
+        /// As for [`NameOperation::Rename`].
+        over: Option<u64>,
     },
     /// Make a symbolic link.
     MakeLink {

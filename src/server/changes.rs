@@ -167,7 +167,7 @@ impl Names {
         });
         self.touch(to.0, time_ns);
         if let (Some(from), true, Some(to)) = (first, is_known(&inode), self.path(alias)) {
-            self.owe(NameOperation::Link { from, to, ino });
+            self.owe(NameOperation::Link { from, to, ino, over: Some(0) });
         }
     }
 
@@ -184,12 +184,14 @@ impl Names {
         self.aliases.entry(ino).or_default().push(alias);
     }
 
-    /// A file was published as a new one: its further names are to be links to that.
-    pub(crate) fn owe_aliases(&mut self, ino: Ino) {
+    /// A file was published as a new one, in place of `before`: its further names, which may be
+    /// links to that, are to be links to the new one.
+    pub(crate) fn owe_aliases(&mut self, ino: Ino, before: Option<Fingerprint>) {
+        let over = Some(before.map_or(0, |before| before.inode));
         let Some(from) = self.path(ino) else { return };
         for alias in self.aliases.get(&ino).cloned().unwrap_or_default() {
             if let Some(to) = self.path(alias) {
-                self.owe(NameOperation::Link { from: from.clone(), to, ino });
+                self.owe(NameOperation::Link { from: from.clone(), to, ino, over });
             }
         }
     }

@@ -431,7 +431,7 @@ impl Names {
                     inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
                 });
                 if before.published.is_none_or(|before| before.inode != fingerprint.inode) {
-                    self.owe_aliases(*ino);
+                    self.owe_aliases(*ino, before.published);
                 }
             }
             _ => {}

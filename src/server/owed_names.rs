@@ -153,7 +153,8 @@ impl NameJob {
             NameOperation::Exchange { from, to, .. } => {
                 brought.touched = self.exchange(shared, backing, (from, to))?;
             }
-            NameOperation::Link { from, to, .. } => {
+            NameOperation::Link { from, to, over, .. } => {
+                brought.said.extend(keep_theirs(backing, (from, to), *over)?);
                 let done = within(shared, backing, to, || backing.link(from, to));
                 brought.touched[0] = done_before(done)?;
             }
@@ -263,8 +264,8 @@ pub(crate) fn find_renamed(state: &mut State) {
     }
 }
 
-/// A rename is about to take a name: if somebody else has made a file there, that gets another, and
-/// users are told.
+/// A rename, or a link, is about to take a name: if somebody else has made a file there, that gets
+/// another, and users are told.
 fn keep_theirs(
     backing: &dyn Backing,
     (from, to): (&[u8], &[u8]),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::{self, Fact};
 use super::local::{Began, Local, Publishing};
 use super::migrate::{Migrate, Nothing};
-use super::{Fingerprint, NameOperation, Record as Next};
+use super::{Fingerprint, Record as Next};
 use crate::capability::Rights;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Lsn, SessionSlot};
 use crate::message::{Attributes, Change, Kind, Totals};
@@ -211,6 +211,20 @@ pub enum Record {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum NameOperation {
+    MakeDirectory { path: Vec<u8>, mode: u32 },
+    Rename { from: Vec<u8>, to: Vec<u8>, ino: Ino, over: Option<u64> },
+    Unlink { path: Vec<u8>, keeps: Option<Ino> },
+    Link { from: Vec<u8>, to: Vec<u8>, ino: Ino },
+    MakeLink { path: Vec<u8>, target: Vec<u8> },
+    Exchange { from: Vec<u8>, to: Vec<u8>, inos: [Ino; 2] },
+    RemoveDirectory { path: Vec<u8> },
+    Change { path: Vec<u8>, ino: Ino, change: Change },
+    SetXattr { path: Vec<u8>, ino: Ino, name: Vec<u8>, value: Option<Vec<u8>> },
+    MakeFifo { path: Vec<u8>, mode: u32 },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InodeImage {
     pub attributes: Attributes,
     pub name: Option<(Ino, Vec<u8>)>,
@@ -274,7 +288,6 @@ pub fn migrate(record: Record, out: &mut Vec<Next>) {
             Touched { ino, fingerprint }
             Settled { ino, fingerprint }
             Contested { ino }
-            Owed { lsn, operation }
             Hidden { lsn, parent, name }
         }
         local {
@@ -312,11 +325,33 @@ pub fn migrate(record: Record, out: &mut Vec<Next>) {
                 out.push(Local::Opened { description, nonce, ino, access, session }.into());
             };
             Record::Inode(image) => migrate_image(image, out);
+            Record::Owed { lsn, operation } => {
+                out.push(Fact::Owed { lsn, operation: migrate_operation(operation) }.into());
+            };
             Record::Counters { next_ino, lsn, totals } => {
                 out.push(Fact::Ordinal(lsn).into());
                 out.push(Local::Counters { bound: next_ino, totals }.into());
             };
         }
+    }
+}
+
+/// What a link would take the name of was not known.
+fn migrate_operation(operation: NameOperation) -> super::NameOperation {
+    use super::NameOperation as Next;
+    match operation {
+        NameOperation::MakeDirectory { path, mode } => Next::MakeDirectory { path, mode },
+        NameOperation::Rename { from, to, ino, over } => Next::Rename { from, to, ino, over },
+        NameOperation::Unlink { path, keeps } => Next::Unlink { path, keeps },
+        NameOperation::Link { from, to, ino } => Next::Link { from, to, ino, over: None },
+        NameOperation::MakeLink { path, target } => Next::MakeLink { path, target },
+        NameOperation::Exchange { from, to, inos } => Next::Exchange { from, to, inos },
+        NameOperation::RemoveDirectory { path } => Next::RemoveDirectory { path },
+        NameOperation::Change { path, ino, change } => Next::Change { path, ino, change },
+        NameOperation::SetXattr { path, ino, name, value } => {
+            Next::SetXattr { path, ino, name, value }
+        }
+        NameOperation::MakeFifo { path, mode } => Next::MakeFifo { path, mode },
     }
 }
 

@@ -87,7 +87,10 @@ fn files_with_several_names_or_none_are_what_they_must_be() {
 
 #[test]
 fn files_with_several_names_are_brought_whatever_fails_and_dies() {
-    run(&seeds(40), 300, Weather { links: true, ..ALL });
+    let weather = Weather { links: true, ..ALL };
+    run(&seeds(40), 300, weather);
+    // One in which a link took the name of somebody else's file.
+    run(&[41], 300, weather);
 }
 
 #[test]
