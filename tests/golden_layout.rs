@@ -35,7 +35,7 @@ pub fn layout() -> String {
     fields!(out, HazardSlot: word reserved);
     fields!(out, Counters: opens reads writes read_bytes written_bytes read_ns write_ns other_ns);
     fields!(out, SessionPage: magic session operations until_ns reserved counters hand hazards
-        requests);
+        requests more_inos);
     let geometry = geometry();
     let _ = writeln!(out, "{geometry:?}");
     let places = [

@@ -14,7 +14,7 @@ use terral_format::size::SizeWord;
 use terral_format::tables::{FileHeader, FileRecord, access};
 use terral_format::{Result, frame};
 use terral_transport::permission::acting;
-use terral_transport::requests;
+use terral_transport::requests::{self, Begun};
 
 use crate::file::now_ns;
 use crate::in_hand::{SPARES, put_back, take_one};
@@ -129,13 +129,17 @@ impl Connection {
             && hand.may_defer.load(Ordering::Acquire)
     }
 
-    /// Asks for files in hand.
+    /// Asks for files in hand, or waits for those that were asked for ahead.
     fn fetch(&self, own: &Own, count: u32, kernel: bool) -> Result<()> {
-        let hand = &own.in_hand;
-        if hand.asking.swap(true, Ordering::Acquire) {
+        if self.receive(own) || own.in_hand.asking.swap(true, Ordering::Acquire) {
             return Ok(());
         }
-        let reply = self.call(Request::Spares { count, kernel });
+        self.received(own, self.call(Request::Spares { count, kernel }))
+    }
+
+    /// What was asked for is in hand.
+    fn received(&self, own: &Own, reply: Result<Reply>) -> Result<()> {
+        let hand = &own.in_hand;
         if let Ok(Reply::Spares(spares)) = &reply {
             spares.iter().for_each(|spare| hand.put(spare));
             hand.may_defer.store(true, Ordering::Release);
@@ -144,12 +148,46 @@ impl Connection {
         reply.map(drop)
     }
 
+    /// Waits for what was asked for ahead. False: nothing was, or somebody else waits for it.
+    fn receive(&self, own: &Own) -> bool {
+        let ahead = own.in_hand.ahead.swap(0, Ordering::AcqRel);
+        let Some(begun) = ahead.checked_sub(1).map(Begun) else { return false };
+        // What fails is asked for again when there are none left.
+        let _ = self.received(own, own.answer_to(self, begun));
+        true
+    }
+
+    /// Where files in hand get few: asks for more, and takes them once they are there. Nobody
+    /// waits.
+    fn ask_ahead(&self, own: &Own, kernel: bool) {
+        let hand = &own.in_hand;
+        if !hand.are_few() {
+            return;
+        }
+        let ahead = hand.ahead.load(Ordering::Acquire);
+        if let Some(begun) = ahead.checked_sub(1).map(Begun) {
+            if own.is_answered(begun) {
+                self.receive(own);
+            }
+            return;
+        }
+        if hand.asking.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let request = Request::Spares { count: SPARES as u32 / 2, kernel };
+        match own.begin(self, request) {
+            Some(Begun(index)) => hand.ahead.store(1 + index, Ordering::Release),
+            None => hand.asking.store(false, Ordering::Release),
+        }
+    }
+
     pub(crate) fn spare(&self, kernel: bool) -> Option<Spare> {
         let own = self.own().ok()?;
         if !own.in_hand.are(kernel) {
             return None;
         }
         if let Some(spare) = own.in_hand.take() {
+            self.ask_ahead(own, kernel);
             return Some(spare);
         }
         let count = own.in_hand.next.load(Ordering::Relaxed);
@@ -206,7 +244,7 @@ impl Connection {
             return None;
         }
         let hand = &self.own().ok()?.page().hand.descriptions;
-        let (number, few) = take_one(hand)?;
+        let (number, few) = take_one(hand.iter(), hand.len())?;
         let description = DescriptionSlot(number as u32);
         let spare = Spare { file: file_of(&inode), description, nonce: (number >> 32) as u32 };
         let opened = self.claim(Key::opening(index_of(inode.ino)), false);
@@ -215,7 +253,7 @@ impl Connection {
             self.open_claimed(held, &directory, name, how, spare)
         });
         if opened.is_none() {
-            put_back(hand, number);
+            put_back(hand.iter(), number);
         }
         opened
     }
@@ -277,7 +315,8 @@ impl Connection {
         if !words.end(nonce) || !self.memory.deferred().recall(open) {
             return false;
         }
-        put_back(&own.page().hand.descriptions, u64::from(description.0) | u64::from(nonce) << 32);
+        let number = u64::from(description.0) | u64::from(nonce) << 32;
+        put_back(own.page().hand.descriptions.iter(), number);
         true
     }
 

@@ -7,7 +7,7 @@ use terral_format::ErrorKind;
 use terral_format::capability::Operations;
 use terral_format::changes::Deferred;
 use terral_format::deferred::{Claim, Key};
-use terral_format::geometry::NAME_MAX;
+use terral_format::geometry::{HAND_INOS, HAND_MORE_INOS, NAME_MAX};
 use terral_format::ids::Ino;
 use terral_format::message::{Kind, OpenHow, RenameHow, Spare};
 use terral_format::names::{Inode, flag, hash, index_of};
@@ -26,6 +26,8 @@ const STICKY: u16 = 0o1000;
 const CHANGE: u32 = 3;
 /// Whoever removes a directory looks at no more names that are left in it and may be going.
 const LEFT_MAX: usize = 256;
+/// Inode numbers in hand, at most.
+const INOS: usize = HAND_INOS + HAND_MORE_INOS;
 
 /// A name: where, and what it is called.
 type Place<'p> = (Inode, &'p [u8]);
@@ -125,8 +127,8 @@ impl Connection {
     pub(crate) fn make_directory_deferred(&self, path: &[u8], mode: u32) -> bool {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
         let Ok(own) = self.own() else { return false };
-        let hand = &own.page().hand.inos;
-        let Some((number, few)) = take_one(hand) else { return false };
+        let hand = || own.page().inos();
+        let Some((number, few)) = take_one(hand(), INOS) else { return false };
         let held = self.claim_name(&place, &place);
         let done = held.is_some_and(|mut held| {
             held.soon |= few;
@@ -140,7 +142,7 @@ impl Connection {
             held.commit(Deferred::MakeDirectory { ino, parent, name, mode, by, time_ns })
         });
         if !done {
-            put_back(hand, number);
+            put_back(hand(), number);
         }
         done
     }

@@ -1,28 +1,31 @@
 //! Files that a session has in hand for what it will create: open, and without a name. Lock-free,
 //! as a signal handler may create files, too.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::message::{FileRef, Spare};
 
-/// Takes one of the numbers that the server has put into the session page, from the first place
-/// on; and whether half of them are gone, so that the server shall look soon.
-pub(crate) fn take_one(places: &[AtomicU64]) -> Option<(u64, bool)> {
-    places.iter().enumerate().find_map(|(at, place)| {
+/// Takes one of the numbers that the server has put into the session page, from the first of `all`
+/// places on; and whether half of them are gone, so that the server shall look soon.
+pub(crate) fn take_one<'p>(
+    places: impl Iterator<Item = &'p AtomicU64>,
+    all: usize,
+) -> Option<(u64, bool)> {
+    places.enumerate().find_map(|(at, place)| {
         let there = place.load(Ordering::Relaxed) != 0;
         let number =
             there.then(|| place.swap(0, Ordering::AcqRel)).filter(|number| *number != 0)?;
-        Some((number, at == places.len() / 2))
+        Some((number, at == all / 2))
     })
 }
 
 /// Puts one back that was not needed.
-pub(crate) fn put_back(places: &[AtomicU64], number: u64) {
+pub(crate) fn put_back<'p>(mut places: impl Iterator<Item = &'p AtomicU64>, number: u64) {
     let order = (Ordering::AcqRel, Ordering::Relaxed);
     let put = |place: &AtomicU64| place.compare_exchange(0, number, order.0, order.1).is_ok();
     // The server may have filled the place: then this one goes with the session.
-    let _ = places.iter().any(put);
+    let _ = places.any(put);
 }
 
 /// Files in hand at a time, at most.
@@ -44,8 +47,12 @@ pub(crate) struct InHand {
     /// How many to ask for next.
     pub(crate) next: AtomicU32,
     pub(crate) may_defer: AtomicBool,
-    /// One thread asks for more at a time.
+    /// One thread asks for more at a time, or one has asked ahead.
     pub(crate) asking: AtomicBool,
+    /// 1 + the request that was sent ahead, whose answer whoever takes this fetches; 0: none.
+    pub(crate) ahead: AtomicUsize,
+    /// How many are there.
+    left: AtomicU32,
     /// Claims made.
     pub(crate) claims: AtomicU64,
     /// Opens that may be recalled, about, and the most that there were.
@@ -65,6 +72,8 @@ impl Default for InHand {
             next: AtomicU32::new(4),
             may_defer: AtomicBool::new(false),
             asking: AtomicBool::new(false),
+            ahead: AtomicUsize::new(0),
+            left: AtomicU32::new(0),
             claims: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             most_opens: AtomicU64::new(0),
@@ -94,6 +103,7 @@ impl InHand {
             // A number never comes again: if it is still there, so is all that belongs to it.
             if self.inos[at].compare_exchange(ino, 0, order.0, order.1).is_ok() {
                 self.taken.store(at as u32 + 1, Ordering::Relaxed);
+                self.left.fetch_sub(1, Ordering::Relaxed);
                 return Some(Spare {
                     file: FileRef { ino: Ino(ino), slot: FileSlot(place as u32) },
                     description: DescriptionSlot((place >> 32) as u32),
@@ -104,11 +114,18 @@ impl InHand {
         None
     }
 
+    /// Whether half of them are gone, where there were as many as there may be.
+    pub(crate) fn are_few(&self) -> bool {
+        let half = SPARES as u32 / 2;
+        self.left.load(Ordering::Relaxed) <= half && self.next.load(Ordering::Relaxed) > half
+    }
+
     /// Only the thread that asks for more puts.
     pub(crate) fn put(&self, spare: &Spare) {
         let free = (0..SPARES).find(|at| self.inos[*at].load(Ordering::Acquire) == 0);
         let Some(at) = free else { return };
         let place = u64::from(spare.description.0) << 32 | u64::from(spare.file.slot.0);
+        self.left.fetch_add(1, Ordering::Relaxed);
         self.places[at].store(place, Ordering::Relaxed);
         self.nonces[at].store(spare.nonce, Ordering::Relaxed);
         self.inos[at].store(spare.file.ino.0, Ordering::Release);

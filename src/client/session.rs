@@ -31,7 +31,7 @@ use terral_transport::own_files;
 use terral_transport::permission::{Acting, acting};
 use terral_transport::process;
 use terral_transport::region::{ForkMark, Region};
-use terral_transport::requests::{self, Session};
+use terral_transport::requests::{self, Begun, Session};
 use terral_transport::socket::Handshake;
 
 use crate::in_hand::InHand;
@@ -437,11 +437,32 @@ impl Own {
         debug_assert!(message.len() <= MESSAGE_BYTES);
         let mut dead_since = None;
         let alive = || connection.check_server(&mut dead_since);
-        let reply = self.session.ask(connection.memory.bell(), message, alive)?;
-        match frame::decode(&reply)? {
-            Reply::Failed(error) => Err(error),
-            reply => Ok(reply),
-        }
+        answered(&self.session.ask(connection.memory.bell(), message, alive)?)
+    }
+
+    /// Sends a small request, and waits for nothing. `None`: not now.
+    pub(crate) fn begin(&self, connection: &Connection, request: Request<'_>) -> Option<Begun> {
+        let (mut buffer, authority) = ([0; 64], self.authority(connection).ok()?);
+        let message = frame::encode_into(&Envelope { authority, request }, &mut buffer).ok()?;
+        self.session.begin(connection.memory.bell(), message)
+    }
+
+    pub(crate) fn is_answered(&self, begun: Begun) -> bool {
+        self.session.is_answered(begun)
+    }
+
+    /// The answer to what was begun, to be asked for once.
+    pub(crate) fn answer_to(&self, connection: &Connection, begun: Begun) -> Result<Reply> {
+        let mut dead_since = None;
+        let alive = || connection.check_server(&mut dead_since);
+        answered(&self.session.answer_to(connection.memory.bell(), begun, alive)?)
+    }
+}
+
+fn answered(reply: &[u8]) -> Result<Reply> {
+    match frame::decode(reply)? {
+        Reply::Failed(error) => Err(error),
+        reply => Ok(reply),
     }
 }
 

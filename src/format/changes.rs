@@ -160,8 +160,3 @@ pub fn shadow_of(change: &Deferred<'_>) -> Option<Key> {
         _ => None,
     }
 }
-
-/// Whether it needs something of what a session has in its page.
-pub fn uses_hand(change: &Deferred<'_>) -> bool {
-    matches!(change, Deferred::Open { .. } | Deferred::MakeDirectory { .. })
-}

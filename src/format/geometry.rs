@@ -38,6 +38,8 @@ pub const HAZARDS: usize = 16;
 pub const HAND_DESCRIPTIONS: usize = 64;
 /// Inode numbers that a session may have in hand.
 pub const HAND_INOS: usize = 64;
+/// And as many more, at the end of its page.
+pub const HAND_MORE_INOS: usize = 192;
 /// Requests a session may have in flight.
 pub const REQUESTS: usize = 4;
 /// Bytes of one request's or reply's message: two paths of `PATH_MAX` and their envelope.

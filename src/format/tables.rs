@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::{FromBytes, KnownLayout};
 
 use crate::geometry::{
-    Geometry, HAND_DESCRIPTIONS, HAND_INOS, HAZARDS, INLINE_ENTRIES, MAP_FANOUT, MESSAGE_BYTES,
-    PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
+    Geometry, HAND_DESCRIPTIONS, HAND_INOS, HAND_MORE_INOS, HAZARDS, INLINE_ENTRIES, MAP_FANOUT,
+    MESSAGE_BYTES, PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
 };
 use crate::ids::InstanceId;
 use crate::{Error, ErrorKind, Result};
@@ -343,8 +343,17 @@ pub struct SessionPage {
     pub hazards: [HazardSlot; HAZARDS],
     /// See [`request`].
     pub requests: [RequestSlot; REQUESTS],
+    /// More inode numbers in hand.
+    pub more_inos: [AtomicU64; HAND_MORE_INOS],
 }
-const _: () = assert!(size_of::<SessionPage>() == 1152 + 64 * HAZARDS + REQUESTS * 16448);
+const _: () = assert!(size_of::<SessionPage>() == 2688 + 64 * HAZARDS + REQUESTS * 16448);
+
+impl SessionPage {
+    /// All places for inode numbers in hand.
+    pub fn inos(&self) -> impl Iterator<Item = &AtomicU64> + Clone {
+        self.hand.inos.iter().chain(&self.more_inos)
+    }
+}
 
 /// Bytes of `session-N`, whole pages.
 pub const SESSION_BYTES: usize = size_of::<SessionPage>().next_multiple_of(PAGE_BYTES);

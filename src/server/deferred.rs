@@ -17,6 +17,7 @@ use terral_store::ram::Start;
 
 use crate::fetching::Fetched;
 use crate::granting::SMALL_ORDERS;
+use crate::lending;
 use crate::operations::SET_GROUP;
 use crate::sessions::Client;
 use crate::state::State;
@@ -166,7 +167,9 @@ impl State {
     fn apply_those(&mut self, limit: u64, revoke: bool) -> Result<bool> {
         let memory = self.storage.memory().clone();
         let (committed, more) = memory.deferred().collect(limit, revoke);
-        let (mut done, mut users) = (Vec::with_capacity(committed.len()), Vec::new());
+        let sessions = committed.iter().map(|change| SessionSlot(change.session));
+        lending::fill_hands(self, sessions)?;
+        let mut done = Vec::with_capacity(committed.len());
         let before = std::mem::take(&mut self.waiting);
         let mut waiting = Waiting::after(&before, self.world.now());
         for change in &committed {
@@ -191,19 +194,14 @@ impl State {
                 waiting.hasten(self.world.now());
             }
             done.push((change, changes::shadow_of(&made.change)));
-            if changes::uses_hand(&made.change) && !users.contains(&user) {
-                users.push(user);
-            }
         }
         if waiting.count() > 0 {
             self.waiting = waiting;
         }
         if !done.is_empty() {
             self.debts.names_changed(self.world.now());
-            let refills: Vec<_> = users.into_iter().filter_map(|user| self.refill(user)).collect();
             self.commit()?;
             done.into_iter().for_each(|(change, shadow)| memory.deferred().applied(change, shadow));
-            refills.iter().for_each(|refill| self.hand_over(refill));
             if self.log.reserve().is_err() || self.names.reserve().is_err() {
                 memory.gate().store(1, Ordering::SeqCst);
             }

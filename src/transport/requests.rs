@@ -74,18 +74,21 @@ impl Session {
             + std::mem::offset_of!(RequestSlot, message)
     }
 
+    fn try_acquire(&self) -> Option<usize> {
+        self.page().requests.iter().position(|slot| {
+            let found = slot.state.load(Ordering::Relaxed);
+            let free = found == request::FREE || !request::is_sane(found);
+            let (next, order) = (request::FILLING, (Ordering::Acquire, Ordering::Relaxed));
+            free && slot.state.compare_exchange(found, next, order.0, order.1).is_ok()
+        })
+    }
+
     /// A free slot. While all are in use, `alive` is asked now and then, and may end the wait.
     fn acquire(&self, alive: &mut dyn FnMut() -> Result<()>) -> Result<usize> {
         let (mut rounds, begin) = (0u32, Instant::now());
         loop {
-            for (index, slot) in self.page().requests.iter().enumerate() {
-                let found = slot.state.load(Ordering::Relaxed);
-                let free = found == request::FREE || !request::is_sane(found);
-                let (next, order) = (request::FILLING, (Ordering::Acquire, Ordering::Relaxed));
-                let taken = || slot.state.compare_exchange(found, next, order.0, order.1);
-                if free && taken().is_ok() {
-                    return Ok(index);
-                }
+            if let Some(index) = self.try_acquire() {
+                return Ok(index);
             }
             rounds += 1;
             if rounds < 100 {
@@ -132,6 +135,29 @@ impl Session {
     ) -> Result<Vec<u8>> {
         let index = self.acquire(&mut alive)?;
         self.submit(bell, index, message, request::ASKED);
+        self.answer_to(bell, Begun(index), alive)
+    }
+
+    /// Sends `message` and waits for nothing: [`Session::answer_to`] gives the answer. `None`: no
+    /// slot is free.
+    pub fn begin(&self, bell: &Doorbell, message: &[u8]) -> Option<Begun> {
+        let index = self.try_acquire()?;
+        self.submit(bell, index, message, request::ASKED);
+        Some(Begun(index))
+    }
+
+    /// Whether the answer to what was begun is there.
+    pub fn is_answered(&self, begun: Begun) -> bool {
+        self.page().requests[begun.0].state.load(Ordering::Acquire) == request::ANSWERED
+    }
+
+    /// The answer's bytes to what was begun, to be asked for once. `alive` as in [`Session::ask`].
+    pub fn answer_to(
+        &self,
+        bell: &Doorbell,
+        Begun(index): Begun,
+        mut alive: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<u8>> {
         let slot = &self.page().requests[index];
         if !self.spin(slot) {
             let begin = Instant::now();
@@ -256,6 +282,10 @@ impl Session {
         Ok(())
     }
 }
+
+/// A request that was sent, whose answer nobody has looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun(pub usize);
 
 /// A request the server has taken.
 #[derive(Debug)]
