@@ -250,6 +250,8 @@ pub fn replies() -> Vec<Reply> {
         totals: totals(),
         drain: drain(),
         warnings: vec!["process 1".to_owned()],
+        spill: Some("/disk/terral-spill".to_owned()),
+        spilled_bytes: 46,
     };
     let safety = Safety {
         attributes: attributes(),

@@ -14,6 +14,8 @@ use terral_server::Options;
 pub const ROLE: &str = "TERRAL_TEST_ROLE";
 const INSTANCE: &str = "TERRAL_TEST_INSTANCE";
 const BACKING: &str = "TERRAL_TEST_BACKING";
+/// Environment variable with the directory that a server spills to.
+pub const SPILL: &str = "TERRAL_TEST_SPILL";
 
 /// A process that is killed when dropped.
 pub struct Process(pub Child);
@@ -140,6 +142,7 @@ fn serve(instance: &Path, memory_mib: u64) {
         instance: instance.into(),
         backing: std::env::var_os(BACKING).map(Into::into),
         memory_bytes: memory_mib << 20,
+        spill: std::env::var_os(SPILL).map(Into::into),
         ready_bytes: None,
         launcher: None,
     };

@@ -53,10 +53,13 @@ const SERVER_SHELL: &[&str] = &[
     "instance",
     "leftover",
     "ready",
+    "region_file",
     "removal",
     "serve",
     "shared",
     "sim/speed",
+    "spill_file",
+    "spillers",
     "watcher",
 ];
 

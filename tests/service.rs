@@ -23,6 +23,7 @@ impl Server {
             instance: home.path().join("instance"),
             backing: backing.map(Into::into),
             memory_bytes: memory_mib << 20,
+            spill: None,
             // No process is forked beside the other servers of this one.
             ready_bytes: Some(0),
             launcher: None,

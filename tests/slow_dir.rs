@@ -5,13 +5,14 @@
 
 mod files;
 mod process;
+mod served;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use files::open;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use served::Served;
 use terral_client::{Client, OpenHow, RenameHow};
 
 /// For how long it does not answer.
@@ -23,50 +24,6 @@ const CHUNK: usize = 2 << 20;
 #[test]
 fn role() {
     process::play(256, &[]);
-}
-
-/// A directory that another process serves.
-struct Served {
-    daemon: Child,
-    at: PathBuf,
-}
-
-impl Served {
-    /// `of`, at `at`. `None`, and a line that says so, if that cannot be had.
-    fn mount(of: &Path, at: &Path) -> Option<Self> {
-        let mut bindfs = Command::new("bindfs");
-        bindfs.args(["-f", "-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0"]);
-        let Ok(mut daemon) = bindfs.arg(of).arg(at).stderr(Stdio::null()).spawn() else {
-            println!("skipped: bindfs is not installed");
-            return None;
-        };
-        let device =
-            |path: &Path| std::os::unix::fs::MetadataExt::dev(&path.metadata().expect("is"));
-        let begin = Instant::now();
-        while device(at) == device(of) {
-            let ended = daemon.try_wait().expect("a child can be waited for").is_some();
-            if ended || begin.elapsed() > Duration::from_secs(10) {
-                println!("skipped: bindfs cannot mount here");
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Some(Served { daemon, at: at.into() })
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.daemon);
-        kill_process(pid, signal).expect("it is ours");
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.signal(Signal::CONT);
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
 }
 
 struct Bench {
@@ -84,7 +41,7 @@ impl Bench {
         let home = tempfile::tempdir_in("/dev/shm").expect("room");
         let (beneath, at) = (tempfile::tempdir().expect("is"), tempfile::tempdir().expect("is"));
         fill(beneath.path());
-        let served = Served::mount(beneath.path(), at.path())?;
+        let served = Served::mount(beneath.path(), at.path(), &[])?;
         let instance = home.path().join("instance");
         let server = process::start_server(&instance, Some(at.path()));
         let _homes = [home, at];

@@ -164,17 +164,23 @@ pub struct Bed {
 impl Bed {
     /// Starts it.
     pub fn start(host: &Host, target: Option<PathBuf>) -> Result<Self> {
-        Bed::with_memory(host, target, host.arena_bytes)
+        Bed::with_memory(host, target, host.arena_bytes, None)
     }
 
-    /// The same with another bound of the memory tier.
-    pub fn with_memory(host: &Host, target: Option<PathBuf>, memory_bytes: u64) -> Result<Self> {
+    /// The same with another bound of the memory tier, and a directory for what does not fit.
+    pub fn with_memory(
+        host: &Host,
+        target: Option<PathBuf>,
+        memory_bytes: u64,
+        spill: Option<PathBuf>,
+    ) -> Result<Self> {
         let instance = host.memory.join(format!("instance-{}", now_ns()));
         std::fs::create_dir(&instance).with_context(|| instance.display().to_string())?;
         let server = Server::start(Start {
             instance: instance.clone(),
             target,
             memory_bytes,
+            spill,
             ready_bytes: None,
             ends_with_us: true,
         })?;

@@ -40,7 +40,7 @@ pub fn measure(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
     // Enough for a page each, where there is as much: else what fits decides.
     let wanted = effort.kept_names * PAGE_BYTES + (1 << 30);
     let memory = wanted.min(machine::memory_bound(None)?).max(host.arena_bytes);
-    let bed = Bed::with_memory(host, None, memory)?;
+    let bed = Bed::with_memory(host, None, memory, None)?;
     let mut team = Team::start(host, Face::Preload, Some(&bed), 1)?;
     // The first names pay for pages that exist once.
     team.alone(&Pass { count: 100, ..writing(Work::CreateMany, 0) }, "first")?;

@@ -82,6 +82,7 @@ mod bench_session;
 mod bench_make;
 mod bench_mpi;
 mod bench_preload;
+mod bench_spill;
 mod bench_sqlite;
 mod bench_tar;
 

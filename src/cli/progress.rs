@@ -242,6 +242,8 @@ mod tests {
             totals: Totals::default(),
             drain,
             warnings: Vec::new(),
+            spill: None,
+            spilled_bytes: 0,
         }
     }
 

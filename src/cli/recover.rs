@@ -159,7 +159,8 @@ fn recover(path: &Path, signals: &Signals, limit: Option<Duration>) -> Result<Do
     let instance = path.to_path_buf();
     // Nobody will write.
     let ready_bytes = Some(0);
-    let start = Start { instance, target: None, memory_bytes: 0, ready_bytes, ends_with_us };
+    let (target, spill) = (None, None);
+    let start = Start { instance, target, memory_bytes: 0, spill, ready_bytes, ends_with_us };
     bring(start, &claim, signals, left())
 }
 

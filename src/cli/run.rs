@@ -22,7 +22,7 @@ use crate::past::{Past, Watch};
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
 use crate::search::{Place, Wanted};
-use crate::serve::permanent_directory;
+use crate::serve::{permanent_directory, spill_directory};
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
 use crate::staging;
@@ -59,6 +59,10 @@ pub struct Arguments {
     /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     ready: Option<u64>,
+    /// A directory on a disk of this machine: what does not fit in memory and is not in DIR yet
+    /// goes there, so that a slow DIR keeps no program waiting
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
     /// Where COMMAND sees the files
     #[arg(long, value_name = "PATH", default_value = PREFIX)]
     prefix: PathBuf,
@@ -118,8 +122,9 @@ struct Ended {
 pub fn main(arguments: Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     if let (Some(name), None) = (&arguments.instance, &arguments.to) {
-        if arguments.memory.is_some() || arguments.ready.is_some() || arguments.keep {
-            let what = "--memory, --ready and --keep are for a new server, and want --to";
+        let new = [arguments.memory, arguments.ready].into_iter().flatten().next().is_some();
+        if new || arguments.spill.is_some() || arguments.keep {
+            let what = "--memory, --ready, --spill and --keep are for a new server, and want --to";
             return Err(failure(code::NOT_STARTED, what));
         }
         return beside(&arguments, &instances::locate(name.as_os_str()));
@@ -200,6 +205,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
     if target.starts_with(&prefix) {
         bail!("--to {}: lies under --prefix, which hides it", target.display());
     }
+    let spill = spill_directory(arguments.spill.as_deref(), &target)?;
     let purpose = if arguments.keep { Purpose::Stay } else { Purpose::Run };
     let named = arguments.instance.as_ref();
     let (place, earlier) = takeover::find(
@@ -221,6 +227,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         instance: instance.clone(),
         target: Some(target),
         memory_bytes,
+        spill,
         ready_bytes: arguments.ready,
         ends_with_us,
     };

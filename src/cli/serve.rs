@@ -47,6 +47,10 @@ pub struct Arguments {
     /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     ready: Option<u64>,
+    /// A directory on a disk of this machine: what does not fit in memory and is not in DIR yet
+    /// goes there, so that a slow DIR keeps no program waiting
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
     /// Name of the instance, for --instance of the other verbs [default: default]; with one, it may
     /// serve DIR beside another server
     #[arg(long, value_parser = instances::parser())]
@@ -98,6 +102,15 @@ pub fn permanent_directory(path: &Path) -> Result<PathBuf> {
     Ok(absolute)
 }
 
+/// Where what does not fit in memory may go, as an absolute path.
+///
+/// # Errors
+/// If it may not; says why.
+pub fn spill_directory(spill: Option<&Path>, target: &Path) -> Result<Option<PathBuf>> {
+    let check = |spill| terral_server::check_spill(spill, Some(target));
+    Ok(spill.map(check).transpose()?)
+}
+
 /// Files in shared memory are shorter than this.
 const FILE_BYTES: u64 = 2 << 30;
 
@@ -111,6 +124,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 instance: instance.clone(),
                 backing: arguments.to,
                 memory_bytes: arguments.memory.unwrap_or(0),
+                spill: arguments.spill,
                 ready_bytes: arguments.ready,
                 launcher: arguments.launcher,
             };
@@ -142,6 +156,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
             .filter(|_| wanted.join("log").exists())
             .context("--to DIR is needed: the directory where files are to arrive")?,
     };
+    let spill = spill_directory(arguments.spill.as_deref(), &target)?;
     let prefix = Path::new(PREFIX);
     let (place, _) = takeover::find(
         &Wanted {
@@ -164,8 +179,8 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     }
     note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
     let Place { instance, memory_bytes, claim, .. } = place;
-    let (backing, ready_bytes) = (Some(target), arguments.ready);
-    Ok((Options { instance, backing, memory_bytes, ready_bytes, launcher: None }, claim))
+    let (backing, ready_bytes, launcher) = (Some(target), arguments.ready, None);
+    Ok((Options { instance, backing, memory_bytes, spill, ready_bytes, launcher }, claim))
 }
 
 /// Answers signals: the first asks the server to finish, the next, or its time being over, to

@@ -41,6 +41,8 @@ pub struct Start {
     pub target: Option<PathBuf>,
     /// Memory bound, for a new instance.
     pub memory_bytes: u64,
+    /// The directory for what does not fit, for an instance that has none.
+    pub spill: Option<PathBuf>,
     /// Memory to keep ready for writers.
     pub ready_bytes: Option<u64>,
     /// Whether it finishes by itself once we are gone.
@@ -72,6 +74,9 @@ impl Start {
             command.arg("--to").arg(target);
         }
         command.arg("--memory").arg(self.memory_bytes.to_string());
+        if let Some(spill) = &self.spill {
+            command.arg("--spill").arg(spill);
+        }
         if let Some(ready) = self.ready_bytes {
             command.arg("--ready").arg(ready.to_string());
         }

@@ -149,6 +149,9 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
             bytes(status.memory_warm_bytes)
         ),
     )];
+    if let Some(spill) = &status.spill {
+        rows.push(("spilled", format!("{} in {spill}", bytes(status.spilled_bytes))));
+    }
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));
     let now = plural(status.sessions.into(), "process", "processes");
     let ever = count(totals.sessions);

@@ -159,6 +159,7 @@ impl Search<'_> {
             instance: path.to_path_buf(),
             backing: Some(self.wanted.target.to_path_buf()),
             memory_bytes: 0,
+            spill: None,
             ready_bytes: Some(0),
             launcher: None,
         }
@@ -210,6 +211,7 @@ impl Search<'_> {
             instance: candidate.path.clone(),
             target: Some(self.wanted.target.to_path_buf()),
             memory_bytes: 0,
+            spill: None,
             // Nobody will write.
             ready_bytes: Some(0),
             ends_with_us: true,

@@ -225,7 +225,7 @@ impl Chunks {
         let within = (offset % CHUNK_BYTES) as usize;
         let entry = map::entry(memory, record, index);
         let last = ((within + bytes.len()).div_ceil(PAGE_BYTES)) as u32;
-        if entry.is_absent() || entry.is_recalled() || last > entry.pages() {
+        if !entry.is_here() || entry.is_recalled() || last > entry.pages() {
             return Ok(Attempt::Ask);
         }
         let own = connection.own()?;
@@ -388,10 +388,11 @@ impl Chunks {
             let record = self.record(connection)?;
             let entry = map::entry(memory, record, index).unrecalled();
             let modified_ns = header.modified_ns.load(Ordering::SeqCst);
-            let at_rest = if !entry.is_absent() {
+            let spilled = entry.place().is_some();
+            let at_rest = if entry.is_here() {
                 let piece = Piece::new(memory, entry, within, into.len());
                 piece.try_get(into, &mut notes)?
-            } else if index * CHUNK_BYTES < record.backed_bytes.load(Ordering::SeqCst) {
+            } else if spilled || index * CHUNK_BYTES < record.backed_bytes.load(Ordering::SeqCst) {
                 self.stage(connection, index)?;
                 continue;
             } else {
@@ -428,7 +429,7 @@ impl Chunks {
         let (memory, record) = (&connection.memory, self.record(connection)?);
         let index = offset / CHUNK_BYTES;
         let entry = map::entry(memory, record, index);
-        if entry.is_absent() || entry.is_recalled() {
+        if !entry.is_here() || entry.is_recalled() {
             std::thread::yield_now();
             return Ok(false);
         }

@@ -1,6 +1,6 @@
 //! Which bytes of a file are holes: pages that nobody has written, in memory and in the backing.
 //!
-//! What lies only in the backing counts as data, as `lseek(2)` allows.
+//! What lies only in the backing, or was spilled, counts as data, as `lseek(2)` allows.
 
 use std::sync::atomic::Ordering;
 
@@ -66,6 +66,10 @@ impl Connection {
         map::each(memory, record, |index, entry| {
             let first = index * (CHUNK_BYTES / page);
             let within = |end: u64| end.saturating_sub(first).min(CHUNK_BYTES / page);
+            if entry.place().is_some() {
+                data = data.saturating_sub(within(backed)) + within(all);
+                return;
+            }
             let (start, pages) = (entry.page().0, within(all).min(entry.pages().into()) as u32);
             let is = |at: &u32| pages::state(memory.lanes(), *at) != PageState::Invalid;
             // What the backing has of this chunk does not count any more.
@@ -81,6 +85,9 @@ fn is_data(connection: &Connection, record: &FileRecord, at: u64) -> bool {
     let entry = map::entry(memory, record, at / CHUNK_BYTES).unrecalled();
     if entry.is_absent() {
         return at < record.backed_bytes.load(Ordering::SeqCst);
+    }
+    if entry.place().is_some() {
+        return true;
     }
     let page = (at % CHUNK_BYTES) as u32 / PAGE_BYTES as u32;
     page < entry.pages()

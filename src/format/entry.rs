@@ -1,18 +1,20 @@
 //! The map entry: the one word that decides which chunk holds a file's bytes.
 //!
 //! Only the server writes entries; clients read them. Layout, from bit 0: first page (32), log2 of
-//! the chunk's pages (4), flags (4: recalled, mappable, stored), generation (24). 0 is absent. A
-//! chunk belongs to a file if and only if an entry of that file names it: grant and release are
-//! one store of one word, so a server that dies between two instructions leaves either the old
-//! truth or the new one.
+//! the chunk's pages (4), flags (4: recalled, mappable, stored, spilled), generation (24). 0 is
+//! absent. A chunk belongs to a file if and only if an entry of that file names it: grant and
+//! release are one store of one word, so a server that dies between two instructions leaves either
+//! the old truth or the new one. Of a spilled chunk the bytes are not in memory but in a place of
+//! the spill, whose number stands where else the page does; whoever wants them asks the server.
 
-use crate::ids::PageNumber;
+use crate::ids::{PageNumber, SpillPlace};
 use crate::sync::{AtomicU64, Ordering};
 
 const ORDER_SHIFT: u32 = 32;
 const RECALLED: u64 = 1 << 36;
 const MAPPABLE: u64 = 1 << 37;
 const STORED: u64 = 1 << 38;
+const SPILLED: u64 = 1 << 39;
 const GENERATION_SHIFT: u32 = 40;
 
 /// One decoded entry. Two entries compare equal only when they are the same grant of the same
@@ -34,9 +36,24 @@ impl MapEntry {
         )
     }
 
+    /// An entry for a chunk of `1 << order` pages whose bytes are in a place of the spill.
+    pub fn spilled(place: SpillPlace, order: u8, generation: u32) -> Self {
+        MapEntry(Self::new(PageNumber(place.0), order, generation).0 | SPILLED)
+    }
+
     /// Whether there is no chunk.
     pub fn is_absent(self) -> bool {
         self.0 == 0
+    }
+
+    /// Whether there is one, in memory.
+    pub fn is_here(self) -> bool {
+        !self.is_absent() && self.0 & SPILLED == 0
+    }
+
+    /// Where its bytes are, if that is the spill.
+    pub fn place(self) -> Option<SpillPlace> {
+        (self.0 & SPILLED != 0).then_some(SpillPlace(self.0 as u32))
     }
 
     /// Whether the server wants the chunk back: writers must ask, readers may go on.
@@ -44,7 +61,7 @@ impl MapEntry {
         self.0 & RECALLED != 0
     }
 
-    /// First page of the chunk.
+    /// First page of a chunk that is in memory.
     pub fn page(self) -> PageNumber {
         PageNumber(self.0 as u32)
     }
@@ -119,7 +136,7 @@ impl MapEntry {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::MapEntry;
-    use crate::ids::PageNumber;
+    use crate::ids::{PageNumber, SpillPlace};
 
     #[test]
     fn fields_survive_packing() {
@@ -134,6 +151,17 @@ mod tests {
         assert_eq!(mapped.unstored().unmappable(), entry);
         assert!(mapped.recalled().is_chunk_of(entry));
         assert!(!MapEntry::new(entry.page(), 9, 1).is_chunk_of(entry));
+    }
+
+    #[test]
+    fn what_is_spilled_is_not_here_and_has_a_place() {
+        let spilled = MapEntry::spilled(SpillPlace(77), 9, 3);
+        assert_eq!((spilled.place(), spilled.pages()), (Some(SpillPlace(77)), 512));
+        assert!(!spilled.is_absent() && !spilled.is_here());
+        assert!(!spilled.is_mappable() && !spilled.is_stored() && !spilled.is_recalled());
+        let entry = MapEntry::new(PageNumber(77), 9, 3);
+        assert!(entry.is_here() && entry.place().is_none() && !entry.is_chunk_of(spilled));
+        assert!(!MapEntry::ABSENT.is_here() && spilled.recalled().is_chunk_of(spilled));
     }
 
     #[test]

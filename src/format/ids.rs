@@ -47,6 +47,10 @@ id!(
     PageNumber(u32)
 );
 id!(
+    /// A place of the spill, which holds one chunk.
+    SpillPlace(u32)
+);
+id!(
     /// Ordinal of a name operation that the backing is owed, from 1.
     Lsn(u64)
 );

@@ -26,6 +26,7 @@ pub mod entry;
 pub mod hazard;
 pub mod pages;
 pub mod size;
+pub mod spill;
 
 #[cfg(not(loom))]
 pub mod tables;

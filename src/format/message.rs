@@ -749,6 +749,10 @@ pub struct Status {
     pub drain: Drain,
     /// What somebody should know: which process was refused further sessions, and the like.
     pub warnings: Vec<String>,
+    /// The file for what does not fit in memory, if there is one.
+    pub spill: Option<String>,
+    /// Bytes of chunks that are there.
+    pub spilled_bytes: u64,
 }
 
 /// The server's answers.

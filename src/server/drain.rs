@@ -25,6 +25,7 @@ use crate::passes::{self, OPEN_PASS, again_soon, is_quiet};
 use crate::paths::shown;
 use crate::publishing::{Publication, PublishJob, ResolveJob};
 use crate::shared::Shared;
+use crate::spilling;
 use crate::state::State;
 use crate::version::SharedVersion;
 use crate::world::Tick;
@@ -426,6 +427,7 @@ fn settle(state: &mut State, ino: Ino) {
                 return Ok(());
             }
         }
+        spilling::drop_arrived(state, ino);
         state.settle_closed(ino)?;
         state.commit()
     });

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a chunk goes only if nothing of it is owed, nobody writes to it or has it mapped, no
 //! append is under way in it, and the backing has all of it that the file's size counts. Not here:
-//! taking chunks back for other reasons (`reclaim`), bringing them in again (`storage`), and who
-//! waits for room (`requests`).
+//! taking chunks back for other reasons (`reclaim`), what the backing does not have (`spilling`),
+//! bringing them in again (`storage`), and who waits for room (`requests`).
 
 use std::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ impl State {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] if there are none, or were none just now.
-    fn make_room(&mut self) -> Result<()> {
+    pub(crate) fn make_room(&mut self) -> Result<()> {
         let none = || Error::new(ErrorKind::NoSpace, "memory tier");
         if self.sought.is_some_and(|(at, took)| self.world.now().since(at) < took * PAUSES)
             && self.can_drain()
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Whether clean chunks of a file may go: the backing has it, or a complete new version of it.
-    fn is_evictable(&self, inode: &Inode) -> bool {
+    pub(crate) fn is_evictable(&self, inode: &Inode) -> bool {
         let there = match self.debts.get(inode.ino) {
             Some(debt) if debt.draining => false,
             Some(Debt { version: Some(version), .. }) => version.is_whole(),
@@ -111,7 +111,7 @@ impl State {
                 || inode
                     .slot
                     .is_some_and(|slot| self.backed_bytes(&inode) < self.storage.size(slot));
-            entries.into_iter().any(|(_, entry)| {
+            entries.into_iter().filter(|(_, entry)| entry.is_here()).any(|(_, entry)| {
                 let owed = tier::owed_bytes(self.storage.memory(), entry) > 0;
                 (owed || (behind && self.storage.has_bytes(entry)))
                     && !self.storage.is_mapped(entry)
@@ -127,7 +127,7 @@ impl State {
         let entry = self.storage.memory().entry(slot, index).unrecalled();
         let free = |state: &mut Self| state.storage.recall_unmapped(slot, index).is_some();
         let settled = |state: &Self| state.storage.is_settled(entry) || !does(Step::SpareDirty);
-        if entry.is_absent() || !settled(self) || !free(self) {
+        if !entry.is_here() || !settled(self) || !free(self) {
             return 0;
         }
         let memory = self.storage.memory().clone();

@@ -1,5 +1,6 @@
-//! The threads that fetch from the permanent store what requests need of it. There are none until
-//! something is to be fetched, and none again a while after.
+//! The threads that fetch what requests need: some from the permanent store, others from the spill,
+//! which are never kept by one another. There are none until something is to be fetched, and none
+//! again a while after.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(2);
 pub struct Fetchers<'scope, 'env> {
     threads: &'scope Scope<'scope, 'env>,
     shared: &'scope Shared,
-    backing: Arc<dyn Backing>,
+    backing: Option<Arc<dyn Backing>>,
     queue: Arc<Queue>,
 }
 
@@ -69,7 +70,7 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
     pub fn new(
         threads: &'scope Scope<'scope, 'env>,
         shared: &'scope Shared,
-        backing: Arc<dyn Backing>,
+        backing: Option<Arc<dyn Backing>>,
     ) -> Self {
         Fetchers { threads, shared, backing, queue: Arc::default() }
     }
@@ -89,7 +90,7 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
         for _ in 0..more {
             let (shared, backing) = (self.shared, self.backing.clone());
             let queue = self.queue.clone();
-            self.threads.spawn(move || work(shared, &*backing, &queue));
+            self.threads.spawn(move || work(shared, backing.as_deref(), &queue));
         }
     }
 }
@@ -101,7 +102,7 @@ impl Drop for Fetchers<'_, '_> {
     }
 }
 
-fn work(shared: &Shared, backing: &dyn Backing, queue: &Queue) {
+fn work(shared: &Shared, backing: Option<&dyn Backing>, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
         let fetched = need.fetch(backing);
         shared.lock().was_fetched(number, fetched);

@@ -1,7 +1,7 @@
-//! What a request needs of the permanent store before it can be carried out. From a store that is
-//! far, or has been slow lately, it is fetched without the server's lock: the request waits, others
-//! go on, and then it is carried out anew. One that is near is asked in place: waking another
-//! thread takes longer than its answer.
+//! What a request needs of the permanent store, or the spill, before it can be carried out. From
+//! the spill, and from a store that is far or has been slow lately, it is fetched without the
+//! server's lock: the request waits, others go on, and then it is carried out anew. A store that is
+//! near is asked in place: waking another thread takes longer than its answer.
 //!
 //! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
 //! know (names that were found, bytes that were brought). What was fetched counts only for exactly
@@ -12,11 +12,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terral_format::ids::{Ino, InstanceId};
+use terral_format::entry::MapEntry;
+use terral_format::ids::{Ino, InstanceId, SpillPlace};
 use terral_format::message::{Kind, Name};
 use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Xattrs};
+use terral_store::memory::Memory;
+use terral_store::spill::Block;
 
 use crate::version::{SharedVersion, Version};
 use crate::world::{Tick, World};
@@ -25,7 +28,7 @@ use crate::world::{Tick, World};
 const SLOW: Duration = Duration::from_micros(500);
 const SLOW_FOR: Duration = Duration::from_secs(10);
 
-/// Something that only the permanent store can say.
+/// Something that is not in memory.
 #[derive(Clone, PartialEq)]
 pub enum Need {
     /// What is at this path there, which is that of a name nobody has asked for.
@@ -40,6 +43,37 @@ pub enum Need {
     Open(Ino, InstanceId),
     /// The extended attributes of what is at this path.
     Xattrs(Vec<u8>),
+    /// A chunk that was spilled.
+    Spilled(SpilledChunk),
+}
+
+/// A chunk in the spill.
+#[derive(Clone)]
+pub struct SpilledChunk {
+    /// Whose spill it is.
+    pub memory: Arc<Memory>,
+    /// Of which file.
+    pub ino: Ino,
+    /// Which chunk of it.
+    pub index: u64,
+    /// What the file's map says of it, which no other chunk is ever called.
+    pub entry: MapEntry,
+    /// Where it is.
+    pub place: SpillPlace,
+}
+
+impl PartialEq for SpilledChunk {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ino, self.index, self.entry) == (other.ino, other.index, other.entry)
+    }
+}
+
+impl SpilledChunk {
+    fn read(&self) -> Result<Block> {
+        let mut block = Block::default();
+        self.memory.read_spilled(self.place, (self.ino, self.index), &mut block)?;
+        Ok(block)
+    }
 }
 
 /// Bytes of a version that has no name yet.
@@ -94,6 +128,8 @@ pub enum Fetched {
     Opened(Result<(Version, bool)>),
     /// For [`Need::Xattrs`].
     Xattrs(Result<Xattrs>),
+    /// For [`Need::Spilled`].
+    Block(Result<Block>),
 }
 
 impl Need {
@@ -102,19 +138,24 @@ impl Need {
         match self {
             Need::Look(path) | Need::List(path) | Need::Xattrs(path) => Some(path),
             Need::Bytes(piece) => Some(&piece.path),
-            Need::Version(_) | Need::Open(..) => None,
+            Need::Version(_) | Need::Open(..) | Need::Spilled(_) => None,
         }
     }
 
     /// Fetches it, however long that takes.
-    pub fn fetch(&self, backing: &dyn Backing) -> Fetched {
+    pub fn fetch(&self, backing: Option<&dyn Backing>) -> Fetched {
+        let store = || backing.ok_or_else(|| Error::new(ErrorKind::Backing, "there is none"));
         match self {
-            Need::Look(path) => Fetched::Look(look(backing, path)),
-            Need::List(path) => Fetched::List(backing.list(path)),
-            Need::Bytes(piece) => Fetched::Bytes(piece.read(backing)),
+            Need::Look(path) => Fetched::Look(store().and_then(|store| look(store, path))),
+            Need::List(path) => Fetched::List(store().and_then(|store| store.list(path))),
+            Need::Bytes(piece) => Fetched::Bytes(store().and_then(|store| piece.read(store))),
             Need::Version(slice) => Fetched::Bytes(slice.version.read(slice.at, slice.bytes)),
-            Need::Open(ino, instance) => Fetched::Opened(Version::open(backing, *ino, *instance)),
-            Need::Xattrs(path) => Fetched::Xattrs(backing.xattrs(path)),
+            Need::Open(ino, instance) => {
+                let open = |store| Version::open(store, *ino, *instance);
+                Fetched::Opened(store().and_then(open))
+            }
+            Need::Xattrs(path) => Fetched::Xattrs(store().and_then(|store| store.xattrs(path))),
+            Need::Spilled(chunk) => Fetched::Block(chunk.read()),
         }
     }
 }
@@ -202,9 +243,28 @@ impl Fetches {
         if let Some(fetched) = self.take(need, now)? {
             return Ok(fetched);
         }
-        let fetched = need.fetch(backing);
+        let fetched = need.fetch(Some(backing));
         self.took(now, world.now());
         Ok(fetched)
+    }
+
+    /// A spilled chunk, which is never read in place while somebody else may be waiting.
+    ///
+    /// # Errors
+    /// As those of [`Fetches::get`]; [`ErrorKind::Busy`] for who may not wait.
+    pub fn spilled(
+        &mut self,
+        chunk: SpilledChunk,
+        now: Tick,
+        leaving: bool,
+    ) -> Result<Result<Block>> {
+        if leaving || !self.served {
+            return Ok(chunk.read());
+        }
+        match self.fetched(&Need::Spilled(chunk), now)? {
+            Fetched::Block(block) => Ok(block),
+            _ => Err(Error::new(ErrorKind::Busy, "something else was fetched")),
+        }
     }
 
     /// What is carried out from now on may wait, or may not. Gives what was so before.
@@ -260,12 +320,26 @@ impl Fetches {
 
     /// What was fetched for `need`; `None` if it is to be asked for in place.
     fn take(&mut self, need: &Need, now: Tick) -> Result<Option<Fetched>> {
-        let there = self.all.iter().position(|fetch| fetch.need == *need);
-        if let Some(at) = there.filter(|at| self.all[*at].fetched.is_some()) {
-            return Ok(self.all.swap_remove(at).fetched);
-        }
-        if !self.may_wait || !(self.far || now < self.slow_until) {
+        let there = |fetch: &Fetch| fetch.need == *need && fetch.fetched.is_some();
+        let in_place = !self.may_wait || !(self.far || now < self.slow_until);
+        if in_place && !self.all.iter().any(there) {
             return Ok(None);
+        }
+        self.fetched(need, now).map(Some)
+    }
+
+    /// What was fetched for `need`, by a thread.
+    fn fetched(&mut self, need: &Need, now: Tick) -> Result<Fetched> {
+        let there = self.all.iter().position(|fetch| fetch.need == *need);
+        if let Some(at) = there
+            && self.all[at].fetched.is_some()
+            && let Some(fetched) = self.all.swap_remove(at).fetched
+        {
+            return Ok(fetched);
+        }
+        let late = Error::new(ErrorKind::Busy, "it is being fetched");
+        if !self.may_wait {
+            return Err(late);
         }
         if there.is_none() {
             self.next += 1;
@@ -273,24 +347,28 @@ impl Fetches {
             self.all.push(Fetch { number, need, since: now, new: true, fetched: None });
         }
         self.waits = true;
-        Err(Error::new(ErrorKind::Busy, "it is being fetched"))
+        Err(late)
     }
 
-    /// What nobody has begun to fetch, with the number under which it is [`Fetches::done`].
-    pub fn begin(&mut self) -> Vec<(u64, Need)> {
+    /// What nobody has begun to fetch, with the number under which it is [`Fetches::done`]: from
+    /// the spill, or from the permanent store.
+    pub fn begin(&mut self, spilled: bool) -> Vec<(u64, Need)> {
+        let of = |fetch: &&mut Fetch| matches!(fetch.need, Need::Spilled(_)) == spilled;
         let new = |fetch: &mut Fetch| {
             let new = std::mem::take(&mut fetch.new);
             new.then(|| (fetch.number, fetch.need.clone()))
         };
-        self.all.iter_mut().filter_map(new).collect()
+        self.all.iter_mut().filter(of).filter_map(new).collect()
     }
 
     /// Something was fetched.
     pub fn done(&mut self, number: u64, fetched: Fetched, now: Tick) {
         if let Some(fetch) = self.all.iter_mut().find(|fetch| fetch.number == number) {
+            let (since, of_store) = (fetch.since, !matches!(fetch.need, Need::Spilled(_)));
             fetch.fetched = Some(fetched);
-            let since = fetch.since;
-            self.took(since, now);
+            if of_store {
+                self.took(since, now);
+            }
         }
     }
 
@@ -340,8 +418,8 @@ mod tests {
         assert!(!fetches.let_wait(true));
         assert!(fetches.take(&need, NOW).is_err() && fetches.must_wait());
         assert!(fetches.take(&need, NOW).is_err(), "it is not fetched twice");
-        let [(number, begun)] = &fetches.begin()[..] else { panic!("one") };
-        assert!(*begun == need && fetches.begin().is_empty());
+        let [(number, begun)] = &fetches.begin(false)[..] else { panic!("one") };
+        assert!(*begun == need && fetches.begin(false).is_empty());
         fetches.done(*number, names(), NOW);
         assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
         assert!(fetches.take(&need, NOW).is_err(), "it was used");
@@ -353,12 +431,15 @@ mod tests {
             let (mut fetches, need) = list();
             fetches.let_wait(true);
             assert!(fetches.take(&need, NOW).is_err());
-            let number = fetches.begin()[0].0;
+            let number = fetches.begin(false)[0].0;
             fetches.spoil(&[b"a/bc", b"b"]);
             assert_eq!(fetches.all.len(), 1);
             fetches.spoil(&[path]);
             fetches.done(number, names(), NOW);
-            assert!(fetches.take(&need, NOW).is_err() && fetches.begin().len() == 1, "{path:?}");
+            assert!(
+                fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1,
+                "{path:?}"
+            );
         }
     }
 

@@ -1,5 +1,5 @@
 //! The storage role: gives files their records, chunks to writers, and bytes of the backing to
-//! readers. Taking back is `reclaim`'s.
+//! readers, or those of the spill. Taking back is `reclaim`'s.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use terral_store::ram::Start;
 
 use crate::eviction::has_arrived;
 use crate::fetching::{Fetched, Need, Piece, Slice};
+use crate::spilling;
 use crate::state::State;
 use crate::version::SharedVersion;
 
@@ -159,9 +160,13 @@ impl State {
         pages: u32,
     ) -> Result<()> {
         let mut entry = self.storage.memory().entry(file.slot, index).unrecalled();
-        if entry.is_absent() && self.storage.is_backed(file, index) {
+        let is_elsewhere = entry.is_absent() && self.storage.is_backed(file, index);
+        if is_elsewhere || entry.place().is_some() {
             self.stage_one(file, index)?;
-            entry = self.storage.memory().entry(file.slot, index);
+            entry = self.storage.memory().entry(file.slot, index).unrecalled();
+        }
+        if entry.place().is_some() {
+            return Err(Error::new(ErrorKind::NoSpace, "memory tier"));
         }
         if entry.is_absent() {
             let new = index == 0 && self.storage.size(file.slot) == 0;
@@ -175,7 +180,7 @@ impl State {
             self.with_room(|state| state.move_chunk(file.slot, index, order_for(pages)))?;
             // To make room, the chunk itself may have gone, if it was just brought.
             let moved = self.storage.memory().entry(file.slot, index);
-            if moved.is_absent() || moved.pages() < pages {
+            if !moved.is_here() || moved.pages() < pages {
                 return Err(Error::new(ErrorKind::NoSpace, "memory tier"));
             }
         } else {
@@ -212,8 +217,8 @@ impl State {
         })
     }
 
-    /// Brings those of these chunks that are only in the backing. Fails with the first that cannot
-    /// be brought; of those that must be fetched first, so many at a time.
+    /// Brings those of these chunks that are only in the backing, or the spill. Fails with the
+    /// first that cannot be brought; of those that must be fetched first, so many at a time.
     fn stage_all(
         &mut self,
         file: FileRef,
@@ -221,8 +226,10 @@ impl State {
     ) -> std::result::Result<(), (u64, Error)> {
         let (mut fetched, mut late) = (0, None);
         for index in chunks {
-            let here = !self.storage.memory().entry(file.slot, index).is_absent();
-            if here || !self.storage.is_backed(file, index) {
+            let entry = self.storage.memory().entry(file.slot, index);
+            // What is spilled stays the file's when it loses its name.
+            let here = entry.is_here() || (entry.place().is_some() && self.keeping.is_some());
+            if here || (entry.is_absent() && !self.storage.is_backed(file, index)) {
                 continue;
             }
             match self.stage_one(file, index) {
@@ -271,6 +278,9 @@ impl State {
     }
 
     fn stage_one(&mut self, file: FileRef, index: u64) -> Result<()> {
+        if self.storage.memory().entry(file.slot, index).place().is_some() {
+            return spilling::bring(self, file, index);
+        }
         let at = index * CHUNK_BYTES;
         let bytes = (self.storage.backed_bytes(file.slot) - at).min(CHUNK_BYTES) as usize;
         let bytes = self.read_backing(file, at, bytes)?;

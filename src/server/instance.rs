@@ -1,8 +1,10 @@
 //! The instance: a directory in memory that outlives the server's process. Made at the first start,
 //! taken over at every later one.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use terral_store::log::Log;
 use terral_store::memory::Memory;
 use terral_store::ram::Ram;
 use terral_store::small::{PackedFile, Small};
+use terral_store::spill::Spill;
 use terral_transport::lock;
 use terral_transport::nodes;
 use terral_transport::permission::acting;
@@ -34,6 +37,8 @@ use crate::host::{Clock, Host, make_directory};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::recovery::{self, shared};
+use crate::region_file::region_file;
+use crate::spill_file;
 use crate::state::{Parts, State};
 use crate::world::World;
 
@@ -155,6 +160,8 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     make_directory(&directory.join("open"), 0o700)?;
     make_directory(&directory.join("shadow"), 0o555)?;
     make_directory(&directory.join(nodes::DIRECTORY), 0o700)?;
+    // What cannot be is refused before there is an instance.
+    drop(spill_of(options, &began)?);
     let log = Log::create(log_path, &[Local::Began(began.clone()).into()])?;
     let instance = assemble(options, lock, log, began, &[])?;
     instance.state.names.show(instance.state.starts);
@@ -239,16 +246,6 @@ fn regions(geometry: &Geometry) -> [(&'static str, usize); 3] {
     ]
 }
 
-fn region_file(path: &Path, bytes: Option<usize>) -> Result<File> {
-    let mut how = OpenOptions::new();
-    let how = how.read(true).write(true).create(bytes.is_some()).truncate(false).mode(0o600);
-    let file = how.open(path).map_err(failed(path))?;
-    if let Some(bytes) = bytes {
-        file.set_len(bytes as u64).map_err(failed(path))?;
-    }
-    Ok(file)
-}
-
 fn assemble(
     options: &Options,
     lock: File,
@@ -269,7 +266,8 @@ fn assemble(
     let machine = Host::new(directory.clone(), began.instance, segments.clone());
     let world = Arc::new(Clock::default());
     let (backing, root) = backing_of(&began, machine.user(), machine.group(), world.wall_ns())?;
-    let memory = Memory::new(began.geometry, shared(&mapped), segments);
+    let spill = spill_of(options, &began)?;
+    let memory = Memory::new(began.geometry, shared(&mapped), segments).with_spill(spill);
     let state = recovery::replay(
         Parts {
             seed: world.random()? as u64,
@@ -288,6 +286,11 @@ fn assemble(
     )?;
     let [tables, headers, _] = mapped;
     Ok(Instance { tables, headers, state, lock })
+}
+
+fn spill_of(options: &Options, began: &Began) -> Result<Option<Spill>> {
+    let store = began.backing.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
+    spill_file::open(&options.instance, began.instance, (options.spill.as_deref(), store))
 }
 
 type Store = Option<Arc<dyn Backing>>;

@@ -35,6 +35,8 @@ mod starting;
 
 mod storage;
 
+mod victims;
+
 mod state;
 
 mod lending;
@@ -46,6 +48,8 @@ mod mapping;
 mod reclaim;
 
 mod eviction;
+
+mod spilling;
 
 mod packing;
 
@@ -72,6 +76,7 @@ mod shared;
 mod tending;
 
 mod fetchers;
+mod spillers;
 
 mod copying;
 
@@ -92,6 +97,9 @@ mod recovery;
 
 mod host;
 
+mod region_file;
+mod spill_file;
+
 mod instance;
 
 mod leftover;
@@ -111,3 +119,4 @@ pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, pr
 pub use options::Options;
 pub use removal::{end, is_rubbish, remains, remove, tidy};
 pub use serve::{Outcome, serve};
+pub use terral_store::spill::directory::check as check_spill;

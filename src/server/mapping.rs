@@ -61,7 +61,7 @@ impl State {
     ) -> Result<()> {
         let FileRef { slot, .. } = file;
         let found = self.storage.memory().entry(slot, index);
-        if found.is_absent() || found.order() < CHUNK_ORDER {
+        if !found.is_here() || found.order() < CHUNK_ORDER {
             self.grant_one(session, file, index, CHUNK_PAGES)?;
         }
         match self.storage.make_mappable(&self.sessions, (slot, index), stores)? {

@@ -18,12 +18,10 @@ pub(crate) fn begin(state: &mut State, job: &FileJob) {
     if let Some(debt) = state.debts.get_mut(job.ino) {
         debt.draining = true;
     }
-    state.storage.drains(Some(job.slot));
 }
 
 /// It is through with it for now.
 pub(crate) fn end(state: &mut State, job: &FileJob) {
-    state.storage.drains(None);
     if let Some(debt) = state.debts.get_mut(job.ino) {
         debt.draining = false;
     }

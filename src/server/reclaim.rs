@@ -57,8 +57,10 @@ impl State {
         let memory = self.storage.memory().clone();
         let header = memory.header(slot);
         let kept = size.min(SizeWord::load(header.size()).size());
-        if !kept.is_multiple_of(CHUNK_BYTES) && self.storage.is_backed(file, kept / CHUNK_BYTES) {
-            self.stage(file, kept / CHUNK_BYTES, 1)?;
+        let last = kept / CHUNK_BYTES;
+        let absent = memory.entry(slot, last).is_absent();
+        if absent && !kept.is_multiple_of(CHUNK_BYTES) && self.storage.is_backed(file, last) {
+            self.stage(file, last, 1)?;
         }
         self.shorten_backed(file, kept)?;
         self.commit()?;
@@ -114,7 +116,7 @@ impl State {
             .and_then(|(session, _)| self.sessions.client(session))
             .is_some_and(|client| client.process.is_alive());
         let entry = self.storage.memory().entry(file.slot, index).unrecalled();
-        if !entry.is_absent() {
+        if entry.is_here() {
             let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
             let lanes = self.storage.memory().lanes();
             if !alive {
@@ -197,7 +199,8 @@ impl State {
         let past = size.div_ceil(CHUNK_BYTES);
         for (index, entry) in self.storage.entries(slot) {
             if index >= past {
-                if self.storage.recall_unmapped(slot, index).is_some() {
+                let spilled = entry.place().is_some();
+                if spilled || self.storage.recall_unmapped(slot, index).is_some() {
                     self.storage.release_chunk(&self.sessions, slot, index);
                 }
             } else if index + 1 == past {

@@ -28,6 +28,11 @@ impl Shared for Mapped {
     }
 }
 
+/// One region, as the store wants it.
+pub fn mapped(region: Region) -> Box<dyn Shared> {
+    Box::new(Mapped(Arc::new(region)))
+}
+
 /// Tables, headers and page states, as the store wants them.
 pub fn shared(mapped: &[Arc<Region>; 3]) -> [Box<dyn Shared>; 3] {
     mapped.each_ref().map(|region| Box::new(Mapped(region.clone())) as Box<dyn Shared>)

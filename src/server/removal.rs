@@ -2,7 +2,8 @@
 //!
 //! Invariants: no link is followed, no other mount is entered, and nothing goes that has not both
 //! the name and the kind of a part of an instance; but `shadow` is the programs', whole. What else
-//! lies there stays, and with it the directory. Not here: whether anything is owed.
+//! lies there stays, and with it the directory. What it has on a disk goes first (`spill_file`).
+//! Not here: whether anything is owed.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +16,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_transport::nodes;
 
 use crate::host::Clock;
+use crate::spill_file;
 use crate::world::World;
 
 /// What the name of an instance begins with of which nothing is needed any more.
@@ -25,8 +27,17 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 7] =
-    [b"headers", b"instructions", b"pages", b"server-says", b"small", b"tables", b"unserved"];
+const OTHERS: [&[u8]; 9] = [
+    b"headers",
+    b"instructions",
+    b"pages",
+    b"server-says",
+    b"small",
+    b"spill",
+    b"spilled",
+    b"tables",
+    b"unserved",
+];
 /// And those with a number.
 const NUMBERED: [&[u8]; 2] = [b"seg-", b"session-"];
 /// Names in an error, at most.
@@ -210,6 +221,7 @@ fn stays(directory: &Path, foreign: &[Vec<u8>]) -> String {
 /// # Errors
 /// [`ErrorKind::NotEmpty`] if something else lies there: that is still there.
 pub fn remove(directory: &Path) -> Result<()> {
+    spill_file::remove(directory)?;
     let foreign = go_through(directory, Does::Removes)?;
     if !foreign.is_empty() {
         return Err(Error::new(ErrorKind::NotEmpty, stays(directory, &foreign)));
@@ -271,12 +283,16 @@ mod tests {
         let files = ["lock", "to", "origin", "server-says", "unserved", "tables", "small"];
         let more =
             ["instructions", "headers", "pages", "seg-0", "seg-12", "session-3", "log", "log.next"];
+        let more = more.into_iter().chain(["spilled"]).collect::<Vec<_>>();
         for file in files.iter().chain(&more).chain(&["shadow/core/deep/.x"]) {
             fs::write(instance.join(file), "").expect("writes");
         }
         let socket = |name| std::os::unix::net::UnixListener::bind(instance.join(name));
         drop(socket("socket").expect("binds"));
         drop(socket("nodes/terral-00000001-2f").expect("binds"));
+        let spill = instance.with_file_name(format!("terral-spill-{0}-{0}", "0a".repeat(16)));
+        fs::write(&spill, "bytes").expect("writes");
+        fs::write(instance.join("spill"), spill.as_os_str().as_encoded_bytes()).expect("writes");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use terral_transport::requests::Taken;
 use crate::authn;
 use crate::authz::Presented;
 use crate::left_out::{Step, does};
+use crate::spilling;
 use crate::state::State;
 
 /// No session has this number.
@@ -24,7 +25,7 @@ const NOBODY: SessionSlot = SessionSlot(u16::MAX);
 pub enum Outcome {
     /// This answer, encoded.
     Answer(Vec<u8>),
-    /// No memory now: try again when the drain has freed some.
+    /// No memory now: try again when the spill, or the drain, has freed some.
     Park,
     /// Something must be fetched from the backing: try again when it is.
     Fetch,
@@ -67,10 +68,10 @@ impl State {
         written(self, Outcome::Answer(bytes))
     }
 
-    /// Whether to let the caller wait: memory is full, but the drain will free some.
-    fn must_park(&self, reply: &Reply, taken: &Taken) -> bool {
+    /// Whether to let the caller wait: memory is full, but the spill or the drain will free some.
+    fn must_park(&mut self, reply: &Reply, taken: &Taken) -> bool {
         let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
-        let owed = full && self.can_drain();
+        let owed = full && (spilling::can_spill(self) || self.can_drain());
         let request = frame::decode::<Envelope<'_>>(&taken.message).map(|asked| asked.request);
         let chunks = request.is_ok_and(|request| request.needs_chunks());
         owed && chunks && !taken.told && !self.leaving

@@ -1,5 +1,6 @@
 //! The server's threads: one answers requests, one lets clients in and buries them, one drains, one
-//! sees that memory is ready. They share [`State`] behind a lock; none of them polls.
+//! sees that memory is ready, some spill, and others fetch what requests wait for. They share
+//! [`State`] behind a lock; none of them polls.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,8 @@ use crate::ready::{self, Ready};
 use crate::removal;
 use crate::requests::Outcome as Handled;
 use crate::shared::Shared;
+use crate::spillers;
+use crate::spilling;
 use crate::state::State;
 use crate::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 
@@ -75,8 +78,13 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         let (shared, instance) = (&shared, &options.instance);
         let watcher = Watcher { shared, instance, watch: &watch, door, launched, launcher };
         threads.spawn(move || watcher.run());
-        let fetchers = backing.clone().map(|backing| Fetchers::new(threads, shared, backing));
-        answer_requests(shared, ready, fetchers.as_ref());
+        if shared.memory.spill().is_some() {
+            (0..spillers::THREADS)
+                .for_each(|_| drop(threads.spawn(move || spillers::work(shared))));
+        }
+        let of_store = Fetchers::new(threads, shared, backing.clone());
+        let fetchers = [of_store, Fetchers::new(threads, shared, None)];
+        answer_requests(shared, ready, &fetchers);
         drop(fetchers);
         {
             // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
@@ -87,6 +95,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         }
         shared.work.notify_all();
         shared.prepare.notify_all();
+        shared.spill.notify_all();
         drop(stop);
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
@@ -157,7 +166,7 @@ struct Parked(Vec<(SessionSlot, Taken, Why)>);
 /// What for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// Memory that the drain frees.
+    /// Memory that the spill, or the drain, frees.
     Room,
     /// Something that is being fetched.
     Fetch,
@@ -175,13 +184,13 @@ impl Parked {
     }
 }
 
-fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_, '_>>) {
+fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>; 2]) {
     process::be_prompt();
     let mut parked = Parked::default();
     {
         // What a server that died left in the slots.
         let mut state = shared.lock();
-        state.fetches.are_served(fetchers.is_some());
+        state.fetches.are_served(true);
         let clients = state.sessions.clients();
         let left = clients.flat_map(|(at, client)| {
             client.session.take(|_, _| false).into_iter().map(move |request| (at, request))
@@ -226,9 +235,13 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_
         let finished = is_finished(&state);
         let warm = state.preparer_sleeps && ready.is_due(&state);
         let drains = state.must_wake_drain();
+        let spills = spilling::must_wake(&state);
         drop(state);
         if finished {
             return;
+        }
+        if spills {
+            shared.spill.notify_all();
         }
         if warm {
             shared.prepare.notify_one();
@@ -240,7 +253,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: Option<&Fetchers<'_
 }
 
 /// Sees to it that what is parked need not wait for ever.
-fn wait_for(state: &mut State, parked: &Parked, fetchers: Option<&Fetchers<'_, '_>>) {
+fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]) {
     let room = parked.count(Why::Room);
     state.debts.pressed = room > 0;
     state.storage.memory().waiting().store(room as u64, Ordering::Relaxed);
@@ -249,9 +262,9 @@ fn wait_for(state: &mut State, parked: &Parked, fetchers: Option<&Fetchers<'_, '
         let others = state.waiting.count() > 0;
         state.fetches.forget(others);
     }
-    if let Some(fetchers) = fetchers {
-        fetchers.fetch(state.fetches.begin());
-    }
+    let [of_store, of_spill] = fetchers;
+    of_store.fetch(state.fetches.begin(false));
+    of_spill.fetch(state.fetches.begin(true));
 }
 
 /// What these sessions ask, but for what waits already.

@@ -20,6 +20,8 @@ pub struct Shared {
     pub work: Condvar,
     /// Wakes who prepares memory.
     pub prepare: Condvar,
+    /// Wakes who copies to the spill.
+    pub spill: Condvar,
     headers: Arc<Region>,
     /// Requests wait for the state.
     requested: AtomicBool,
@@ -43,6 +45,7 @@ impl Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
             prepare: Condvar::new(),
+            spill: Condvar::new(),
             headers,
             requested: AtomicBool::new(false),
             over: AtomicBool::new(false),

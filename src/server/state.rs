@@ -36,6 +36,7 @@ use crate::paths::shown;
 use crate::sessions::Sessions;
 use crate::starting::Starting;
 use crate::storage::Storage;
+use crate::victims::Spilling;
 use crate::waiting::Waiting;
 use crate::world::{Tick, World};
 use crate::xattrs::Xattrs;
@@ -112,6 +113,8 @@ pub struct State {
     pub fetches: Fetches,
     /// Programs that are about to be executed.
     pub starting: Starting,
+    /// What goes to the spill.
+    pub spilling: Spilling,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Tick, Duration)>,
     pending: Vec<Record>,
@@ -189,6 +192,7 @@ impl State {
             keeping: None,
             fetches: Fetches::new(far),
             starting: Starting::default(),
+            spilling: Spilling::default(),
             sought: None,
             pending: Vec::new(),
             orphans: Vec::new(),
@@ -366,7 +370,9 @@ impl State {
 
     /// The same, with a size that is possible.
     pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
-        if let Some(slot) = self.names.inode(ino)?.slot {
+        let inode = self.names.inode(ino)?;
+        // Of what nobody can reach any more the pages are gone, and the size is not.
+        if let Some(slot) = inode.slot.filter(|_| !self.is_orphan(&inode)) {
             self.storage.mend_size(slot);
         }
         self.attributes(ino)
@@ -394,6 +400,8 @@ impl State {
             totals,
             drain,
             warnings: self.warnings.clone(),
+            spill: self.storage.memory().spill().map(|spill| spill.describe()),
+            spilled_bytes: self.storage.spilled_bytes(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Keeps the extents of one server: the memory tier, the log, and the way to the permanent store.
+//! Keeps the extents of one server: the memory tier, the spill, the log, and the way to the
+//! permanent store.
 //!
 //! Not here: names, sessions, messages. Shared memory comes in through [`existing::Shared`], so
 //! that everything can be tested on plain vectors.
@@ -12,6 +13,7 @@ pub mod existing;
 mod heap;
 pub mod log;
 pub mod small;
+pub mod spill;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod private;
@@ -22,6 +24,7 @@ mod numbers;
 mod room;
 
 pub mod inodes;
+pub mod moving;
 mod paths;
 pub mod ram;
 mod sizes;

@@ -11,15 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terral_format::deferred::{self, DeferredTable};
 use terral_format::entry::MapEntry;
 use terral_format::geometry::{Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_PAGES};
-use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, PageNumber, SpillPlace};
 use terral_format::lock_table::{self, LockTable};
 use terral_format::names::Table;
 use terral_format::pages::{self, PageState};
+use terral_format::spill;
 use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::arena::Arena;
 use crate::existing::{Existing, Shared};
+use crate::spill::{Block, Spill};
 
 /// The regions of one instance.
 pub struct Memory {
@@ -29,6 +31,9 @@ pub struct Memory {
     headers: Existing,
     pages: Existing,
     arena: Arc<dyn Arena>,
+    spill: Option<Spill>,
+    /// The entry of the chunk that the drain is just taking from; 0 for none.
+    in_hand: AtomicU64,
 }
 
 /// Words of a file's header, by name.
@@ -127,7 +132,59 @@ impl Memory {
             pages: Existing::new(pages, geometry.pages_bytes()),
             geometry,
             arena,
+            spill: None,
+            in_hand: AtomicU64::new(0),
         }
+    }
+
+    /// The same, with a disk for what does not fit.
+    #[must_use]
+    pub fn with_spill(self, spill: Option<Spill>) -> Self {
+        Memory { spill, ..self }
+    }
+
+    /// The disk for what does not fit, if there is one.
+    pub fn spill(&self) -> Option<&Spill> {
+        self.spill.as_ref()
+    }
+
+    /// Reads chunk `index` of a file from where it was spilled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if there is no spill, and those of [`Spill::read`].
+    pub fn read_spilled(
+        &self,
+        place: SpillPlace,
+        (ino, index): (Ino, u64),
+        into: &mut Block,
+    ) -> Result<()> {
+        let missing = || Error::new(ErrorKind::Corrupt, "spilled bytes, and no spill");
+        self.spill.as_ref().ok_or_else(missing)?.read(place, (ino.0, index), into)
+    }
+
+    /// What is known of a chunk that was spilled.
+    pub fn place(&self, place: SpillPlace) -> Option<spill::Record<'_>> {
+        let spill = self.spill.as_ref().filter(|spill| place.0 < spill.places())?;
+        Some(spill.record(place))
+    }
+
+    /// The drain takes dirty marks and bytes of chunk `index`, if it still is that of `entry`. Who
+    /// replaces that entry meanwhile sees it by [`Memory::is_in_hand`]: he does not let anybody
+    /// else have the chunk yet, and owes all of what he made of it.
+    pub(crate) fn take_in_hand(&self, slot: FileSlot, index: u64, entry: MapEntry) -> bool {
+        entry.store(&self.in_hand);
+        self.entry(slot, index).is_chunk_of(entry)
+    }
+
+    /// It does so no more.
+    pub(crate) fn put_down(&self) {
+        MapEntry::ABSENT.store(&self.in_hand);
+    }
+
+    /// Whether the drain is just taking from a chunk. To be asked when no entry names it any more.
+    pub fn is_in_hand(&self, entry: MapEntry) -> bool {
+        let held = MapEntry::load(&self.in_hand);
+        !held.is_absent() && held.is_chunk_of(entry)
     }
 
     /// The record of a file slot.

@@ -13,7 +13,7 @@ use terral_format::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES,
     SEGMENT_BYTES, SEGMENT_PAGES,
 };
-use terral_format::ids::{FileSlot, Ino, PageNumber};
+use terral_format::ids::{FileSlot, Ino, PageNumber, SpillPlace};
 use terral_format::pages::{self, PageState};
 use terral_format::size::SizeWord;
 use terral_format::tables::segment;
@@ -21,6 +21,9 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::allocator::Allocator;
 use crate::memory::{Memory, path_of};
+use crate::spill::Spill;
+
+mod spilled;
 
 /// Memory left to others in the arena's file system.
 const ROOM_KEPT_BYTES: u64 = 64 << 20;
@@ -74,9 +77,13 @@ pub struct Ram {
     map_pages: Numbers,
     generation: u32,
     quarantine: Vec<(PageNumber, u8)>,
-    /// The file that a drain is at, and chunks it has lost since: with the flag of [`Ram::free`].
-    draining: Option<FileSlot>,
-    lost: Vec<(MapEntry, bool)>,
+    /// Places of the spill.
+    places: Numbers,
+    /// Those that are free, and of which the disk still keeps the room.
+    stale: Vec<SpillPlace>,
+    spilled_pages: u64,
+    /// What the drain was just taking from when its file lost it, with the flag of [`Ram::free`].
+    in_hand: Vec<(MapEntry, bool)>,
 }
 
 impl Ram {
@@ -90,8 +97,10 @@ impl Ram {
             map_pages: numbers(geometry.map_pages),
             generation: 1,
             quarantine: Vec::new(),
-            draining: None,
-            lost: Vec::new(),
+            places: numbers(memory.spill().map_or(0, Spill::places)),
+            stale: Vec::new(),
+            in_hand: Vec::new(),
+            spilled_pages: 0,
             memory,
         }
     }
@@ -164,6 +173,15 @@ impl Ram {
         }
         for (index, entry) in self.entries(slot) {
             self.generation = self.generation.max((entry.0 >> 40) as u32 + 1);
+            if let Some(place) = entry.place() {
+                // Of one of which nothing is known there, what is read is an error.
+                if self.memory.holds(place, ino, index) {
+                    adopt_number(&mut self.places, place.0);
+                }
+                self.spilled_pages += u64::from(entry.pages());
+                self.unrecall(slot, index, entry);
+                continue;
+            }
             let whole = entry.unrecalled();
             let kept = self.allocator.adopt(entry.page(), entry.order());
             if let Some(word) = self.memory.entry_word(slot, index) {
@@ -177,7 +195,7 @@ impl Ram {
     /// After all files were adopted: sorts the numbers, and keeps out of the free list a chunk that
     /// a slot still names or somebody has mapped.
     pub fn adopted(&mut self, pinned: &[PageNumber]) {
-        for numbers in [&mut self.slots, &mut self.map_pages] {
+        for numbers in [&mut self.slots, &mut self.map_pages, &mut self.places] {
             let used: std::collections::HashSet<u32> = numbers.free.drain(..).collect();
             numbers.free = (0..numbers.next).filter(|n| !used.contains(n)).rev().collect();
         }
@@ -260,7 +278,7 @@ impl Ram {
         found
     }
 
-    /// A file's chunks, by index.
+    /// A file's chunks, in memory or spilled, by index.
     pub fn entries(&self, slot: FileSlot) -> Vec<(u64, MapEntry)> {
         entries(&self.memory, slot)
     }
@@ -295,6 +313,7 @@ impl Ram {
     /// # Errors
     /// [`ErrorKind::NoSpace`] if the bound or the file system is reached.
     pub fn take_chunk(&mut self, order: u8, near: Option<u32>) -> Result<MapEntry> {
+        self.free_put_down();
         let page = match self.allocator.allocate(order, near) {
             Some(page) => page,
             None => {
@@ -340,11 +359,11 @@ impl Ram {
         Ok(())
     }
 
-    /// Raises the recall flag of a chunk and gives its entry, unflagged.
+    /// Raises the recall flag of a chunk that is in memory and gives its entry, unflagged.
     pub fn recall(&mut self, slot: FileSlot, index: u64) -> Option<MapEntry> {
         let word = self.memory.entry_word(slot, index)?;
         let entry = MapEntry::load(word).unrecalled();
-        if entry.is_absent() {
+        if !entry.is_here() {
             return None;
         }
         entry.recalled().store(word);
@@ -364,26 +383,19 @@ impl Ram {
         if let Some(word) = self.memory.entry_word(slot, index) {
             MapEntry::ABSENT.store(word);
         }
-        self.lose(slot, entry, quarantined);
+        self.lose(entry, quarantined);
     }
 
-    /// A drain begins with this file, or with none any more. It takes dirty marks from chunks that
-    /// the file has just lost: until it is through, nobody else gets them.
-    pub fn drains(&mut self, file: Option<FileSlot>) {
-        self.draining = file;
-        for (entry, quarantined) in std::mem::take(&mut self.lost) {
-            self.free(entry, quarantined);
-        }
-    }
-
-    /// Whether chunks become free when the drain is through with its file.
+    /// Whether chunks become free once the drain does not take from them any more.
     pub fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+        !self.in_hand.is_empty()
     }
 
-    fn lose(&mut self, slot: FileSlot, entry: MapEntry, quarantined: bool) {
-        if self.draining == Some(slot) {
-            self.lost.push((entry, quarantined));
+    /// No entry names the chunk any more. The drain may just be taking its dirty marks: until it is
+    /// through, nobody else gets them.
+    fn lose(&mut self, entry: MapEntry, quarantined: bool) {
+        if self.memory.is_in_hand(entry) {
+            self.in_hand.push((entry, quarantined));
         } else {
             self.free(entry, quarantined);
         }
@@ -404,6 +416,7 @@ impl Ram {
             .into_iter()
             .partition(|(page, order)| is_pinned(*page, *order));
         self.quarantine = kept;
+        self.free_put_down();
         let freed: Vec<(PageNumber, u8)> = freed;
         for (page, order) in freed {
             self.allocator.release(page, order);
@@ -435,7 +448,7 @@ impl Ram {
             pages::fill(memory.lanes(), to, to + 1, dirty || all_dirty);
         }
         self.install(slot, index, new)?;
-        self.lose(slot, entry, how.quarantined);
+        self.lose(entry, how.quarantined);
         Ok(new)
     }
 
@@ -476,7 +489,7 @@ fn adopt_number(numbers: &mut Numbers, number: u32) {
     numbers.free.push(number);
 }
 
-/// A file's chunks, by index.
+/// A file's chunks, in memory or spilled, by index.
 pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
     let inline = (0..INLINE_ENTRIES as u64).map(|index| (index, memory.entry(slot, index)));
     let mut found: Vec<_> = inline.filter(|(_, entry)| !entry.is_absent()).collect();

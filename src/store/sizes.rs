@@ -11,6 +11,7 @@ use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Owner};
 use terral_format::pages::{self, PageState};
 use terral_format::size::{self, SizeWord};
+use terral_format::spill;
 
 use crate::memory::Memory;
 use crate::ram::entries;
@@ -95,6 +96,9 @@ impl Memory {
     }
 
     fn is_written(&self, entry: MapEntry, page: u32) -> bool {
+        if let Some(place) = entry.place() {
+            return self.place(place).is_some_and(|record| spill::has(&record.valid(), page));
+        }
         matches!(pages::state(self.lanes(), entry.page().0 + page), PageState::Valid { .. })
     }
 

@@ -1,16 +1,21 @@
-//! Copies dirty chunks out of the memory tier for the drain, without the server's lock.
+//! Copies dirty chunks out of the memory tier, or the spill, for the drain, without the server's
+//! lock.
 //!
 //! A copy is a snapshot: the dirty marks are cleared first, the bytes read after, and the entry
 //! checked last. If the chunk moved meanwhile the copy is thrown away (its new place is dirty); if
-//! a writer was in the middle, its pages are dirty again when it is done.
+//! a writer was in the middle, its pages are dirty again when it is done. While a chunk is taken,
+//! or given back, it is in hand ([`Memory::is_in_hand`]): its marks and bytes are nobody else's.
+//! One thread at a time does so.
 
 use terral_format::frame::checksum;
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
-use terral_format::ids::FileSlot;
+use terral_format::ids::{FileSlot, Ino, SpillPlace};
 use terral_format::pages::{self, PageState};
-use terral_format::{Result, entry::MapEntry};
+use terral_format::spill;
+use terral_format::{Error, ErrorKind, Result, entry::MapEntry};
 
 use crate::memory::Memory;
+use crate::spill::Block;
 
 /// A chunk as the drain saw it.
 pub struct Snapshot<'b> {
@@ -34,8 +39,13 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
     if entry.is_stored() {
         return u64::from(entry.pages()) * PAGE_BYTES as u64;
     }
-    let first = entry.page().0;
-    let count = pages::count_dirty(memory.lanes(), first, first + entry.pages());
+    let count = match entry.place() {
+        Some(place) => memory.place(place).map_or(0, |record| record.count_dirty()),
+        None => {
+            let first = entry.page().0;
+            pages::count_dirty(memory.lanes(), first, first + entry.pages())
+        }
+    };
     u64::from(count) * PAGE_BYTES as u64
 }
 
@@ -43,7 +53,7 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
 pub fn is_written(memory: &Memory, slot: FileSlot, index: u64) -> bool {
     let entry = memory.entry(slot, index);
     let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
-    !entry.is_absent() && pages::is_written(memory.lanes(), first, last)
+    entry.is_here() && pages::is_written(memory.lanes(), first, last)
 }
 
 /// Takes the dirty marks of chunk `index` and its bytes, into `buffer`. `None`: nothing is owed, it
@@ -62,40 +72,105 @@ pub fn take<'b>(
     if entry.is_absent() || entry.is_stored() {
         return Ok(None);
     }
+    let held = memory.take_in_hand(slot, index, entry);
+    let took = match (held, entry.place()) {
+        (false, _) => Ok(None),
+        (true, Some(place)) => take_spilled(memory, place, (slot, index), want, buffer),
+        (true, None) => take_pages(memory, entry, want, buffer),
+    };
+    let still = memory.entry(slot, index).is_chunk_of(entry);
+    if still && took.is_err() {
+        mark_dirty(memory, entry);
+    }
+    memory.put_down();
+    if !still {
+        return Ok(None);
+    }
+    Ok(took?.map(|runs| Snapshot { bytes: buffer, runs }))
+}
+
+/// Takes marks and bytes of a chunk in memory. Gives which bytes must be copied.
+fn take_pages(
+    memory: &Memory,
+    entry: MapEntry,
+    want: Want,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Vec<(u64, u64)>>> {
     let (lanes, first, last) = (memory.lanes(), entry.page().0, entry.page().0 + entry.pages());
     let at = |page: u32| u64::from(page - first) * PAGE_BYTES as u64;
     let mut runs = Vec::new();
     pages::take_dirty(lanes, first, last, |from, to| runs.push((at(from), at(to))));
     let valid = valid_runs(lanes, first, last);
     let end = valid.last().map_or(0, |(_, to)| at(*to));
-    if want == Want::Whole && end > 0 {
-        runs = vec![(0, end)];
-    }
-    if runs.is_empty() {
-        return Ok(None);
-    }
+    let Some(runs) = wanted(runs, end, want) else { return Ok(None) };
     buffer.resize(end as usize, 0);
     let mut filled = 0;
     for (from, to) in valid {
         buffer[filled..at(from) as usize].fill(0);
         filled = at(to) as usize;
-        if let Err(error) =
-            memory.read(entry.page(), at(from), &mut buffer[at(from) as usize..filled])
-        {
-            pages::mark_dirty(lanes, first, last);
-            return Err(error);
-        }
+        memory.read(entry.page(), at(from), &mut buffer[at(from) as usize..filled])?;
     }
-    let still = memory.entry(slot, index).is_chunk_of(entry);
-    Ok(still.then_some(Snapshot { bytes: buffer, runs }))
+    Ok(Some(runs))
+}
+
+/// The same of one that is in the spill.
+fn take_spilled(
+    memory: &Memory,
+    place: SpillPlace,
+    (slot, index): (FileSlot, u64),
+    want: Want,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Vec<(u64, u64)>>> {
+    let missing = || Error::new(ErrorKind::Corrupt, format!("chunk {index}: no place of a spill"));
+    let record = memory.place(place).ok_or_else(missing)?;
+    let bytes = |runs: &[(u32, u32)]| -> Vec<(u64, u64)> {
+        let at = |page: u32| u64::from(page) * PAGE_BYTES as u64;
+        runs.iter().map(|(from, to)| (at(*from), at(*to))).collect()
+    };
+    let dirty = bytes(&spill::runs(&record.take_dirty()));
+    let end = bytes(&spill::runs(&record.valid())).last().map_or(0, |(_, to)| *to);
+    let Some(runs) = wanted(dirty, end, want) else { return Ok(None) };
+    let ino = Ino(memory.record(slot).ino().load(std::sync::atomic::Ordering::SeqCst));
+    let mut block = Block::default();
+    memory.read_spilled(place, (ino, index), &mut block)?;
+    buffer.clear();
+    buffer.extend_from_slice(&block[..end as usize]);
+    Ok(Some(runs))
+}
+
+/// What must be copied of a chunk whose last byte ends at `end`; `None` if nothing.
+fn wanted(dirty: Vec<(u64, u64)>, end: u64, want: Want) -> Option<Vec<(u64, u64)>> {
+    let runs = if want == Want::Whole && end > 0 { vec![(0, end)] } else { dirty };
+    (!runs.is_empty()).then_some(runs)
 }
 
 /// Gives back what [`take`] took: the copy did not reach the backing.
 pub fn give_back(memory: &Memory, slot: FileSlot, index: u64) {
-    let entry = memory.entry(slot, index).unrecalled();
-    if !entry.is_absent() {
-        let first = entry.page().0;
-        pages::mark_dirty(memory.lanes(), first, first + entry.pages());
+    loop {
+        let entry = memory.entry(slot, index).unrecalled();
+        if entry.is_absent() {
+            return;
+        }
+        let held = memory.take_in_hand(slot, index, entry);
+        if held {
+            mark_dirty(memory, entry);
+        }
+        // Who has moved it while it was in hand owes all of it.
+        memory.put_down();
+        if held {
+            return;
+        }
+    }
+}
+
+/// All that a chunk has is owed.
+fn mark_dirty(memory: &Memory, entry: MapEntry) {
+    match entry.place() {
+        Some(place) => memory.place(place).into_iter().for_each(|record| record.mark_dirty()),
+        None => {
+            let first = entry.page().0;
+            pages::mark_dirty(memory.lanes(), first, first + entry.pages());
+        }
     }
 }
 

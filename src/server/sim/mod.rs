@@ -304,9 +304,9 @@ impl Sim {
         let fetched = self.with(|server| {
             let (jobs, backing) = {
                 let mut state = server.lock();
-                (state.fetches.begin(), state.backing.clone().expect("a store"))
+                (state.fetches.begin(false), state.backing.clone().expect("a store"))
             };
-            let fetch = |(number, need): (u64, Need)| (number, need.fetch(&*backing));
+            let fetch = |(number, need): (u64, Need)| (number, need.fetch(Some(&*backing)));
             jobs.into_iter().map(fetch).collect::<Vec<_>>()
         });
         let killed = self.killed;

@@ -66,7 +66,7 @@ impl Storage {
         self.ram.used_bytes()
     }
 
-    /// Whether chunks become free when the drain is through with its file.
+    /// Whether chunks become free once the drain does not take from them any more.
     pub fn has_lost(&self) -> bool {
         self.ram.has_lost()
     }

@@ -24,22 +24,26 @@ impl Storage {
         self.entries(slot).into_iter().any(|(_, entry)| owed(entry))
     }
 
-    /// Bytes of a file in memory, and those of pages not yet drained.
+    /// Bytes of a file in memory, and those of pages, there or spilled, not yet drained.
     pub fn resident(&self, slot: FileSlot) -> (u64, u64) {
         let memory = self.memory();
         self.entries(slot).iter().fold((0, 0), |(held, owed), (_, entry)| {
-            let bytes = u64::from(entry.pages()) * PAGE_BYTES as u64;
+            let pages = if entry.is_here() { entry.pages() } else { 0 };
+            let bytes = u64::from(pages) * PAGE_BYTES as u64;
             (held + bytes, owed + tier::owed_bytes(memory, *entry))
         })
     }
 
-    /// Whether any page of a file is in memory.
+    /// Whether any page of a file is in memory, or spilled.
     pub fn has_any(&self, slot: FileSlot) -> bool {
         self.entries(slot).into_iter().any(|(_, entry)| self.has_bytes(entry))
     }
 
     /// Whether any page of a chunk is no hole.
     pub fn has_bytes(&self, entry: MapEntry) -> bool {
+        if entry.place().is_some() {
+            return true;
+        }
         let mut pages = entry.page().0..entry.page().0 + entry.pages();
         pages.any(|page| pages::state(self.memory().lanes(), page) != PageState::Invalid)
     }

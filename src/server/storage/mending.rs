@@ -39,7 +39,7 @@ impl Storage {
     pub fn mend_pages(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> bool {
         let memory = self.memory().clone();
         let entry = memory.entry(slot, index).unrecalled();
-        if entry.is_absent() {
+        if !entry.is_here() {
             return false;
         }
         let (first, last) = (entry.page().0, entry.page().0 + entry.pages());

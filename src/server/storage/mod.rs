@@ -1,5 +1,5 @@
-//! The storage role: where the bytes of files are in memory. It gives files records and chunks, and
-//! takes them back from writers, readers and the dead.
+//! The storage role: where the bytes of files are, in memory or in the spill. It gives files
+//! records and chunks, and takes them back from writers, readers and the dead.
 //!
 //! Invariants: no chunk changes hands but on the way that the grant protocol prescribes; a record,
 //! or a packed file's place, that was given up is nobody else's before the log says so
@@ -24,6 +24,7 @@ mod mending;
 mod packed;
 mod preparing;
 mod records;
+mod spilling;
 mod taking;
 mod writers;
 
@@ -58,7 +59,7 @@ impl Storage {
         self.ram.memory()
     }
 
-    /// A file's chunks, by index.
+    /// A file's chunks, in memory or spilled, by index.
     pub fn entries(&self, slot: FileSlot) -> Vec<(u64, MapEntry)> {
         self.ram.entries(slot)
     }

@@ -29,7 +29,9 @@ impl Storage {
     /// Whether a file is small enough, and has just one chunk.
     pub fn is_packable(&self, slot: FileSlot) -> bool {
         let size = self.size(slot);
-        matches!(self.entries(slot)[..], [(0, _)]) && size > 0 && size <= SMALL_BYTES
+        let entries = self.entries(slot);
+        let one = matches!(entries[..], [(0, entry)] if entry.is_here());
+        one && size > 0 && size <= SMALL_BYTES
     }
 
     /// Copies the bytes of such a file to where they need no page. Nobody opens it meanwhile.

@@ -49,11 +49,4 @@ impl Storage {
         let pinned: Vec<PageNumber> = pinned.into_iter().chain(self.mapped_chunks()).collect();
         self.ram.adopted(&pinned);
     }
-
-    /// A drain begins with this file, or with none any more; see [`Ram::drains`].
-    ///
-    /// [`Ram::drains`]: terral_store::ram::Ram::drains
-    pub fn drains(&mut self, file: Option<FileSlot>) {
-        self.ram.drains(file);
-    }
 }

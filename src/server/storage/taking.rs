@@ -45,6 +45,7 @@ impl Storage {
     /// A chunk is the file's no more. Who is in it is waited for; who does not move, or has it
     /// mapped, keeps it from everybody else.
     pub fn release_chunk(&mut self, clients: &Sessions, slot: FileSlot, index: u64) {
+        self.ram.drop_spilled(slot, index);
         if let Some(entry) = self.ram.recall(slot, index) {
             let quarantined = self.wait_unpinned(clients, slot, entry) || self.is_mapped(entry);
             self.ram.release(slot, index, entry, quarantined);
@@ -54,10 +55,15 @@ impl Storage {
     /// Recalls every chunk that has bytes from `size` on.
     pub fn recall_from(&mut self, clients: &Sessions, slot: FileSlot, size: u64) -> Vec<Recalled> {
         let mut held = Vec::new();
-        for (index, _) in self.entries(slot) {
-            if (index + 1) * CHUNK_BYTES > size
-                && let Some(entry) = self.ram.recall(slot, index)
-            {
+        for (index, entry) in self.entries(slot) {
+            if (index + 1) * CHUNK_BYTES <= size {
+                continue;
+            }
+            if entry.place().is_some() {
+                // The flag says to the next server what was not finished.
+                self.ram.recall_spilled(slot, index);
+                held.push((index, entry.unrecalled(), false));
+            } else if let Some(entry) = self.ram.recall(slot, index) {
                 let quarantined = self.wait_unpinned(clients, slot, entry);
                 held.push((index, entry, quarantined));
             }
@@ -70,6 +76,10 @@ impl Storage {
         let mut result = Ok(());
         for (index, entry, quarantined) in held {
             let within = size.saturating_sub(index * CHUNK_BYTES);
+            if entry.place().is_some() {
+                self.drop_spilled_beyond((slot, index), entry, within);
+                continue;
+            }
             let mapped = self.is_mapped(entry);
             if mapped && !quarantined {
                 result = self.cut_mapped(slot, index, entry, within);
@@ -80,6 +90,21 @@ impl Storage {
             }
         }
         result
+    }
+
+    /// The same of one that is spilled.
+    fn drop_spilled_beyond(
+        &mut self,
+        (slot, index): (FileSlot, u64),
+        entry: MapEntry,
+        within: u64,
+    ) {
+        if within == 0 {
+            self.ram.drop_spilled(slot, index);
+            return;
+        }
+        self.ram.cut_spilled(entry, within);
+        self.ram.unrecall(slot, index, entry);
     }
 
     /// Makes the bytes of a recalled chunk from `within` on a hole again.
