@@ -42,9 +42,16 @@ fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
     let Some((name, inode)) = replaced.filter(|(_, inode)| inode.kind != Kind::Socket) else {
         return Some(0);
     };
-    // The others keep further names, come to be there later, or are no files.
-    let there = inode.kind == Kind::File && there(name, inode) == There::Same { shared: false };
-    inode.published.filter(|_| there).map(|known| known.inode)
+    match there(name, inode) {
+        There::Same { shared: false } if inode.kind == Kind::File => {
+            inode.published.map(|known| known.inode)
+        }
+        There::Older(older) => Some(older.inode),
+        // It has not come to be there, and will not any more.
+        There::Nothing if name.ino == inode.ino => Some(0),
+        // The others keep further names, or are no files.
+        There::Same { .. } | There::Nothing => None,
+    }
 }
 
 impl Names {

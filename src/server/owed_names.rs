@@ -128,13 +128,16 @@ impl NameJob {
     fn bring(&self, shared: &Shared, backing: &dyn Backing, brought: &mut Brought) -> Result<()> {
         match &self.operation {
             NameOperation::MakeDirectory { path, mode } => {
-                within(shared, backing, path, || backing.make_directory(path, *mode))?;
+                let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
+                brought.said.extend(beside_theirs(backing, path, make)?);
             }
             NameOperation::MakeLink { path, target } => {
-                within(shared, backing, path, || backing.make_link(path, target))?;
+                let make = || within(shared, backing, path, || backing.make_link(path, target));
+                brought.said.extend(beside_theirs(backing, path, make)?);
             }
             NameOperation::MakeFifo { path, mode } => {
-                within(shared, backing, path, || backing.make_fifo(path, *mode))?;
+                let make = || within(shared, backing, path, || backing.make_fifo(path, *mode));
+                brought.said.extend(beside_theirs(backing, path, make)?);
             }
             NameOperation::RemoveDirectory { path } => backing.remove_directory(path)?,
             NameOperation::Unlink { path, keeps: None } => backing.unlink(path)?,
@@ -280,6 +283,22 @@ fn keep_theirs(
         format!("{}: made there meanwhile; theirs is {}", shown(to), shown(&theirs))
     };
     Ok(theirs.map(said))
+}
+
+/// Makes what somebody has something else in the place of, which nobody could see when it was made
+/// here: that gets another name, and users are told.
+fn beside_theirs(
+    backing: &dyn Backing,
+    path: &[u8],
+    make: impl Fn() -> Result<()>,
+) -> Result<Option<String>> {
+    match make() {
+        Err(error) if error.kind == ErrorKind::Exists => {}
+        made => return made.map(|()| None),
+    }
+    let theirs = backing.set_aside(path)?;
+    make()?;
+    Ok(Some(format!("{}: made there meanwhile; theirs is {}", shown(path), shown(&theirs))))
 }
 
 /// Does what makes a name; once more if directories above it had to be made anew.

@@ -1,5 +1,6 @@
 //! What goes wrong in the permanent store.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Faults {
     injected: AtomicU64,
     /// Looks at a file that was there before anybody came that failed.
     unseen: AtomicU64,
+    /// Names that the server has removed.
+    removed: Mutex<BTreeSet<Vec<u8>>>,
     /// Calls are printed.
     traced: bool,
 }
@@ -47,6 +50,7 @@ impl Faults {
             now: Mutex::default(),
             injected: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
+            removed: Mutex::default(),
             traced,
         }
     }
@@ -94,8 +98,17 @@ impl Faults {
         }
     }
 
+    /// Whether the server has removed this name there.
+    pub fn has_removed(&self, path: &[u8]) -> bool {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
+    }
+
     /// Before a call.
     pub fn before(&self, call: &Call<'_>) -> Result<()> {
+        if call.operation == Operation::Unlink {
+            let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+            removed.insert(call.path.to_vec());
+        }
         let adds = matches!(
             call.operation,
             Operation::Write

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, PAGE_BYTES};
 use terral_format::locks::{Lock, LockKind, LockRange, Locker};
-use terral_format::message::{OpenHow, Reply, Request, Target};
+use terral_format::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::Sim;
 use super::client::Opened;
 use super::deferring::{Begun, Progress, Wish};
+use super::faults::Fault;
 use super::writing::Wrote;
 
 const CREATE: OpenHow = OpenHow {
@@ -112,4 +113,36 @@ fn a_lock_ends_with_the_close_that_was_committed_though_nobody_has_heard_of_it()
     let mut begun = sim.begin(one, Wish::Close(held)).expect("it may");
     go_on_until(&mut sim, &mut begun, |progress| matches!(progress, Progress::Happened));
     assert!(sim.lock(other, &wanted, mine));
+}
+
+#[test]
+fn a_rename_over_a_file_that_has_not_arrived_keeps_what_others_have_under_its_name() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    sim.ask(one, Request::MakeDirectory { path: b"d", mode: 0o755 }).expect("a free name");
+    let known = sim.open(one, b"d/known", CREATE).expect("may be");
+    sim.close(one, known).expect("it is open");
+    sim.pass(Duration::from_secs(20));
+    sim.dir.put(b"d/new", b"theirs").expect("its directory is there");
+    let new = sim.open(one, b"d/new", CREATE).expect("may be");
+    sim.close(one, new).expect("it is open");
+    let (from, to) = (b"d/known", b"d/new");
+    sim.ask(one, Request::Rename { from, to, how: RenameHow::Replace }).expect("both are there");
+    sim.finish();
+    let there = sim.dir.files().into_keys().collect::<Vec<_>>();
+    assert_eq!(there, [&b"d/new"[..], b"d/new.theirs-1"]);
+}
+
+#[test]
+fn a_directory_that_was_made_where_an_unseen_file_was_arrives_and_the_file_is_kept() {
+    let mut sim = Sim::new(1);
+    sim.dir.put(b"name", b"theirs").expect("an empty store");
+    sim.faults.begin(Fault::Away, Duration::from_secs(5));
+    let one = sim.connect();
+    let made = Request::MakeDirectory { path: b"name", mode: 0o755 };
+    sim.ask(one, made).expect("it counts as new");
+    sim.pass(Duration::from_secs(6));
+    sim.finish();
+    assert_eq!(sim.dir.directories(), [b"name"]);
+    assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [b"name.theirs-1"]);
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
-use terral_format::message::{Change, FileRef, Kind, OpenHow, RenameHow, Reply, Request, Target};
+use terral_format::message::{Change, FileRef, Kind, OpenHow, RenameHow, Request, Target};
 use terral_format::tables::access;
 use terral_format::{Error, ErrorKind};
 
@@ -18,12 +18,15 @@ use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
 use crate::world::World;
 use locking::Held;
+use others::Others;
 use writing::Copying;
 
 mod attributes;
 mod comparing;
 mod linking;
 mod locking;
+mod looking;
+mod others;
 mod writing;
 
 const DIRECTORIES: [&[u8]; 5] = [b"d/", b"", b"d/e/", b"d/c/", b"c/"];
@@ -78,6 +81,10 @@ pub struct Weather {
     pub xattrs: bool,
     /// Clients lock bytes.
     pub locks: bool,
+    /// Clocks jump.
+    pub clocks: bool,
+    /// Others make, change and remove files in the permanent store.
+    pub others: bool,
     /// What the server does wrong.
     pub flaw: Option<Flaw>,
 }
@@ -97,6 +104,8 @@ pub struct Schedule {
     /// The file that was there before anybody came, as long as it has names, and then.
     begun: Option<File>,
     lost: Option<File>,
+    /// What others have made there, and done to what is ours.
+    others: Others,
     /// Locks that are held.
     locks: Vec<Held>,
     /// So many copies were begun.
@@ -108,7 +117,7 @@ impl Schedule {
     pub fn new(seed: u64, clients: usize, weather: Weather) -> Self {
         let sim = Sim::with_flaw(seed, weather.flaw);
         let (model, players, theirs) = (Model::default(), vec![], vec![]);
-        let (traced, over, begun, lost, locks, copies) = Default::default();
+        let (traced, over, begun, lost, others, locks, copies) = Default::default();
         let mut schedule = Schedule {
             sim,
             model,
@@ -119,11 +128,13 @@ impl Schedule {
             over,
             begun,
             lost,
+            others,
             locks,
             copies,
         };
         schedule.traced = std::env::var_os("TERRAL_TRACE").is_some();
         schedule.begin_with(BEGUN_WITH);
+        schedule.begin_beside();
         if weather.xattrs {
             schedule.begin_with_attribute();
         }
@@ -173,6 +184,12 @@ impl Schedule {
             if self.weather.faults && self.chance(40) == 0 {
                 let fault = FAULTS[self.chance(4) as usize];
                 self.sim.faults.begin(fault, Duration::from_millis(self.chance(8000)));
+            }
+            if self.weather.clocks && self.chance(12) == 0 {
+                self.jump();
+            }
+            if self.weather.others && self.chance(8) == 0 {
+                self.interfere();
             }
             self.step();
             self.forget_attribute();
@@ -230,6 +247,16 @@ impl Schedule {
         }
     }
 
+    /// A machine sleeps, or somebody sets its clock.
+    fn jump(&mut self) {
+        let by = self.chance(86_400_000_000_000) >> self.chance(40);
+        match self.chance(3) {
+            0 => self.sim.world.pass(Duration::from_nanos(by)),
+            1 => self.sim.world.set_wall(by as i64),
+            _ => self.sim.world.set_wall(-(by as i64)),
+        }
+    }
+
     /// Whether this may be, as the permanent store has failed, or what is to be kept of open files
     /// does not fit in memory.
     fn excuses(&self, error: &Error) -> bool {
@@ -255,8 +282,12 @@ impl Schedule {
             return false;
         }
         match (&got, &request) {
-            (Ok(_), Request::MakeDirectory { path, .. } | Request::Link { path, .. }) => {
-                self.contest(path);
+            (Ok(_), Request::MakeDirectory { path, .. }) => self.contest(path),
+            // What comes to be under the name of a further link is not kept.
+            (Ok(_), Request::Link { path, .. }) if self.is_contested(path) => {
+                self.over = true;
+                self.model.0.clear();
+                return true;
             }
             (Ok(_), Request::Rename { .. }) if self.over => {
                 // What has the name now is whatever can be brought there: no more than that it
@@ -272,18 +303,24 @@ impl Schedule {
 
     /// A name that only the permanent store had was made while that was away: then both are kept.
     fn contest(&mut self, path: &[u8]) {
-        if path != BEGUN_WITH || !self.sim.faults.were() {
-            return;
-        }
-        if let Some(Node::File(file)) = self.model.0.remove(path) {
+        if self.is_contested(path)
+            && let Some(Node::File(file)) = self.model.0.remove(path)
+        {
             self.theirs.push((path.to_vec(), file));
             self.over = true;
         }
     }
 
+    fn is_contested(&self, path: &[u8]) -> bool {
+        path == BEGUN_WITH && self.sim.faults.were() && self.model.file(path).is_some()
+    }
+
     // What can be done without waiting.
 
     fn wish(&mut self, at: usize, wish: Wish, file: Option<File>) {
+        if !self.is_clear(&wish) {
+            return;
+        }
         if self.weather.defers {
             let client = self.players[at].client;
             if self.chance(8) == 0
@@ -518,52 +555,6 @@ impl Schedule {
             self.unlock_closed(description, nonce);
         } else {
             self.wish(at, Wish::Close(handle.opened), None);
-        }
-    }
-
-    // Names.
-
-    fn list(&mut self, at: usize) {
-        let directory = [&b""[..], b"d", b"d/e"][self.chance(3) as usize];
-        let is =
-            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
-        if let Some(names) = self.sim.names(directory) {
-            self.tell(|| format!("{directory:?}: {names:?}"));
-            assert!(is, "{directory:?}");
-            return assert_eq!(names, self.model.names(directory));
-        }
-        let asked = Request::List { path: directory, after: b"" };
-        match self.sim.ask(self.players[at].client, asked) {
-            Ok(Reply::Names { names, .. }) if is => {
-                let names: Vec<Vec<u8>> = names.into_iter().map(|name| name.name).collect();
-                assert_eq!(names, self.model.names(directory));
-            }
-            Err(error) if !is || self.excuses(&error) => {}
-            other => panic!("{directory:?}: {other:?}"),
-        }
-    }
-
-    fn stat(&mut self, at: usize) {
-        let path = self.any_path();
-        let asked = Request::Stat(Target::Path(&path));
-        let got = match self.sim.glance(&path) {
-            Some(Ok(seen)) => Ok((seen.kind, seen.size, seen.mode, seen.links)),
-            Some(Err(kind)) => Err(Error::new(kind, "as it was read")),
-            None => match self.sim.ask(self.players[at].client, asked) {
-                Ok(Reply::Attributes(seen)) => Ok((seen.kind, seen.size, seen.mode, seen.links)),
-                Ok(other) => panic!("{other:?}"),
-                Err(error) => Err(error),
-            },
-        };
-        match (got, self.model.0.get(&path)) {
-            (Ok((Kind::File, size, mode, links)), Some(Node::File(file))) => {
-                let content = file.borrow();
-                let must = (content.size, content.mode, self.model.count_names(file));
-                assert_eq!((size, mode, links), must, "{path:?}");
-            }
-            (Ok((Kind::Directory, ..)), Some(Node::Directory)) | (Err(_), None) => {}
-            (Err(error), Some(_)) if self.excuses(&error) => {}
-            (got, must) => panic!("{path:?}: {got:?}, {}", must.is_some()),
         }
     }
 

@@ -15,6 +15,8 @@ pub const QUIET: Weather = Weather {
     freezes: false,
     xattrs: false,
     locks: false,
+    clocks: false,
+    others: false,
     flaw: None,
 };
 
@@ -110,6 +112,18 @@ fn extended_attributes_are_what_they_must_be_here_and_there() {
 fn nobody_has_a_lock_that_is_in_the_way_of_anothers() {
     run(&seeds(40), 300, Weather { locks: true, links: true, ..QUIET });
     run(&seeds(60), 300, Weather { locks: true, kills: true, defers: true, ..QUIET });
+}
+
+#[test]
+fn clocks_may_jump() {
+    run(&seeds(40), 300, Weather { clocks: true, kills: true, defers: true, ..QUIET });
+    run(&seeds(40), 300, Weather { clocks: true, faults: true, ..QUIET });
+}
+
+#[test]
+fn nothing_of_others_is_lost_and_nothing_of_ours() {
+    run(&seeds(60), 300, Weather { others: true, ..QUIET });
+    run(&seeds(60), 300, Weather { others: true, kills: true, defers: true, ..QUIET });
 }
 
 #[test]

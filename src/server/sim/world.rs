@@ -1,6 +1,6 @@
 //! Time that is moved, and chance from a seed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use terral_format::Result;
@@ -17,13 +17,20 @@ pub struct Virtual {
     passed_ns: AtomicU64,
     /// No two readings of the wall's clock are alike.
     readings: AtomicU64,
+    /// How far the wall's clock was set.
+    set_ns: AtomicI64,
     chance: AtomicU64,
 }
 
 impl Virtual {
     pub fn new(seed: u64) -> Self {
-        let (passed_ns, readings) = Default::default();
-        Virtual { passed_ns, readings, chance: AtomicU64::new(seed) }
+        let (passed_ns, readings, set_ns) = Default::default();
+        Virtual { passed_ns, readings, set_ns, chance: AtomicU64::new(seed) }
+    }
+
+    /// Somebody sets the wall's clock, forth or back.
+    pub fn set_wall(&self, by_ns: i64) {
+        self.set_ns.fetch_add(by_ns, Ordering::SeqCst);
     }
 
     pub fn pass(&self, time: Duration) {
@@ -52,7 +59,8 @@ impl World for Virtual {
 
     fn wall_ns(&self) -> u64 {
         let passed = self.passed_ns.load(Ordering::SeqCst);
-        BEGIN_NS + passed + self.readings.fetch_add(1, Ordering::SeqCst)
+        let wall = BEGIN_NS + passed + self.readings.fetch_add(1, Ordering::SeqCst);
+        wall.saturating_add_signed(self.set_ns.load(Ordering::SeqCst))
     }
 
     fn random(&self) -> Result<u128> {
