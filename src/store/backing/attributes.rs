@@ -16,6 +16,16 @@ use super::{Found, Touched};
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
 
+/// Bytes of one write. With larger ones Linux keeps a file in huge pages, if its file system can:
+/// fresh memory, which a virtual machine may have to get from its host.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Writes all of it.
+pub(super) fn write_full(file: &File, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+    let mut pieces = (offset..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES));
+    pieces.try_for_each(|(at, piece)| file.write_all_at(piece, at))
+}
+
 /// Reads until `buffer` is full or the file ends.
 pub(super) fn read_full(file: &File, mut offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;

@@ -21,7 +21,7 @@ use terral_format::message::Attributes;
 use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::attributes::{dress, fingerprint, found, read_full, same_file};
+use super::attributes::{dress, fingerprint, found, read_full, same_file, write_full};
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
 use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::insist::insist;
@@ -248,7 +248,7 @@ impl Staged for DirStaged {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|error| self.failed("write", &error))
+        write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Changing a file in place: the bytes that differ, and nothing else about it.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -10,7 +10,7 @@ use terral_format::record::Fingerprint;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Update;
-use super::attributes::{by_name, dress, fingerprint, read_full};
+use super::attributes::{by_name, dress, fingerprint, read_full, write_full};
 use super::beneath::Root;
 
 /// An open file of the directory.
@@ -62,7 +62,7 @@ fn writable(looked: &File) -> std::io::Result<File> {
 
 impl Update for DirUpdate {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(|error| self.failed("write", &error))
+        write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {
