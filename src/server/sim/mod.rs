@@ -381,12 +381,8 @@ impl Sim {
             let step = self.with(|server| {
                 let Some((mut doing, carried)) = doing else {
                     let mut state = server.lock();
-                    return drain::begin(&mut state).map(|doing| Some((doing, false))).map_err(
-                        |until| {
-                            state.drain_looks = until;
-                            until
-                        },
-                    );
+                    let begun = drain::begin(&mut state).map(|doing| Some((doing, false)));
+                    return begun.inspect_err(|until| state.drain_looks = *until);
                 };
                 if !carried {
                     let backing = server.lock().backing.clone().expect("a store");

@@ -11,6 +11,9 @@ use super::Schedule;
 
 const NAMES: [&[u8]; 2] = [b"user.x", b"user.y"];
 
+/// A file's name, or which of those that a client has open it is.
+type Which = Result<Vec<u8>, usize>;
+
 impl Schedule {
     /// What was there before anybody came has one.
     pub(super) fn begin_with_attribute(&mut self) {
@@ -35,7 +38,7 @@ impl Schedule {
     }
 
     /// A file, by one of its names or open, and what it must have.
-    fn some_file(&mut self, at: usize) -> Option<(Result<Vec<u8>, usize>, Option<File>)> {
+    fn some_file(&mut self, at: usize) -> Option<(Which, Option<File>)> {
         if self.chance(3) == 0 {
             let count = self.players[at].open.len() as u64;
             let which = self.chance(count.max(1)) as usize;
@@ -107,7 +110,7 @@ impl Schedule {
     fn ask_about<'a>(
         &mut self,
         at: usize,
-        which: &'a Result<Vec<u8>, usize>,
+        which: &'a Which,
         request: impl FnOnce(Target<'a>) -> Request<'a>,
     ) -> Option<Result<Reply, Error>> {
         let client = self.players[at].client;

@@ -16,14 +16,17 @@ use super::Schedule;
 /// What they have done so far.
 #[derive(Default)]
 pub(super) struct Others {
-    /// What they have made: where, what is in it, and which of our files it replaced.
-    made: Vec<(Vec<u8>, [u8; PIECE], Option<File>)>,
+    /// What they have made.
+    made: Vec<Made>,
     /// Files of ours that they have replaced or removed, as they were then, and where.
     taken: Vec<(File, Content)>,
     paths: BTreeSet<Vec<u8>>,
     /// The file that was there before: of that, parts are only there.
     first: Option<File>,
 }
+
+/// A file of theirs: where, what is in it, and which of our files it replaced.
+type Made = (Vec<u8>, [u8; PIECE], Option<File>);
 
 impl Schedule {
     /// Whether the model knows what becomes of it: directories that have something of others in
@@ -111,7 +114,7 @@ impl Schedule {
     pub(super) fn compare_with_others(&self) {
         let mut files = self.sim.dir.files();
         let theirs = |size: u64, filled: &BTreeMap<u64, Vec<u8>>| {
-            let is = |(_, bytes, _): &&(Vec<u8>, [u8; PIECE], Option<File>)| {
+            let is = |(_, bytes, _): &&Made| {
                 filled.len() == 1 && filled.get(&0).is_some_and(|page| page[..PIECE] == *bytes)
             };
             size == PIECE as u64 && self.others.made.iter().any(|made| is(&made))
