@@ -21,15 +21,16 @@ use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
     bench_extra, bench_git, bench_locks, bench_make, bench_memory, bench_mpi, bench_names,
-    bench_preload, bench_spill, bench_sqlite, bench_tar, bench_tree,
+    bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 17] = [
+const EXTRAS: [Extra; 18] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "spill", measure: bench_spill::measure },
     Extra { name: "slowdown", measure: bench_extra::slowdown },
+    Extra { name: "stalls", measure: bench_stalls::measure },
     Extra { name: "idle", measure: bench_extra::idle },
     Extra { name: "start", measure: bench_extra::start },
     Extra { name: "names-rates", measure: bench_names::measure },

@@ -310,6 +310,8 @@ pub struct Took {
     pub end_ns: u64,
     /// Processor time of all.
     pub cpu_ns: u64,
+    /// See [`Done::late_ns`]: the greatest of each.
+    pub late_ns: [u64; 3],
 }
 
 impl Team {
@@ -345,7 +347,7 @@ impl Team {
         }
         let at = (now_ns() + AHEAD_NS).to_string();
         self.0.iter_mut().try_for_each(|worker| worker.tell(&at))?;
-        let (mut begin, mut end, mut cpu_ns) = (u64::MAX, 0, 0);
+        let (mut begin, mut end, mut cpu_ns, mut late_ns) = (u64::MAX, 0, 0, [0; 3]);
         for worker in &self.0 {
             let done: Done = serde_json::from_str(&worker.hear()?)?;
             if let Some(failure) = done.failure {
@@ -354,8 +356,9 @@ impl Team {
             begin = begin.min(done.begin_ns);
             end = end.max(done.end_ns);
             cpu_ns += done.cpu_ns;
+            late_ns = std::array::from_fn(|at| done.late_ns[at].max(late_ns[at]));
         }
-        Ok(Took { wall_ns: end.saturating_sub(begin), end_ns: end, cpu_ns })
+        Ok(Took { wall_ns: end.saturating_sub(begin), end_ns: end, cpu_ns, late_ns })
     }
 
     /// Only the first worker does `pass`; the number of processes stays.
@@ -372,6 +375,7 @@ impl Team {
             bail!("{:?}: {failure}", pass.work);
         }
         let wall_ns = done.end_ns.saturating_sub(done.begin_ns);
-        Ok(Took { wall_ns, end_ns: done.end_ns, cpu_ns: done.cpu_ns })
+        let Done { end_ns, cpu_ns, late_ns, .. } = done;
+        Ok(Took { wall_ns, end_ns, cpu_ns, late_ns })
     }
 }

@@ -1,63 +1,19 @@
 //! A program that writes twice as much as fits in memory, to a permanent directory that takes 20
 //! MB/s, with a disk to spill to: beside what `dd` writes to that disk past the page cache.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::bench_figure::{Effort, writing};
 use crate::bench_host::{Bed, Face, Host, Team};
 use crate::bench_report::{Bound, Fact, Spread};
+use crate::bench_slow::Slow;
 use crate::bench_worker::{Work, now_ns};
 
 /// What the permanent directory takes a second, as `bindfs` has it.
 const SLOW: &str = "--write-rate=20000000";
-/// How long it may take to be mounted.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A directory behind a `bindfs`.
-struct Slow {
-    daemon: Child,
-    at: PathBuf,
-}
-
-impl Slow {
-    fn mount(host: &Host) -> Result<Self> {
-        let made = now_ns();
-        let [of, at] = ["of", "at"].map(|name| host.disk.join(format!("slow-{name}-{made}")));
-        for path in [&of, &at] {
-            std::fs::create_dir(path).with_context(|| path.display().to_string())?;
-        }
-        let mut bindfs = Command::new("bindfs");
-        bindfs.args(["-f", SLOW]).arg(of).arg(&at).stderr(Stdio::null());
-        let mut slow = Slow { daemon: bindfs.spawn().context("bindfs")?, at };
-        let begin = Instant::now();
-        while !slow.is_mounted(host)? {
-            let ended = slow.daemon.try_wait().context("bindfs")?.is_some();
-            ensure!(!ended && begin.elapsed() < PATIENCE, "bindfs cannot mount here");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(slow)
-    }
-
-    fn is_mounted(&self, host: &Host) -> Result<bool> {
-        let device = |path: &Path| -> Result<u64> {
-            Ok(std::os::unix::fs::MetadataExt::dev(&path.metadata().context("bindfs")?))
-        };
-        Ok(device(&self.at)? != device(&host.disk)?)
-    }
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
-}
-
 /// GB/s of `dd`, past the page cache, in pieces as large as a chunk.
 fn disk(host: &Host, bytes: u64) -> Result<f64> {
     let path = host.disk.join(format!("dd-{}", now_ns()));
@@ -74,7 +30,7 @@ fn disk(host: &Host, bytes: u64) -> Result<f64> {
 
 /// GB/s of a program, and bytes that the permanent directory took meanwhile.
 fn program(host: &Host, bytes: u64) -> Result<(f64, u64)> {
-    let slow = Slow::mount(host)?;
+    let slow = Slow::mount(host, &[SLOW])?;
     host.touch(bytes / 2)?;
     let target = Some(slow.at.clone());
     let bed = Bed::with_memory(host, target, bytes / 2, Some(host.disk.clone()))?;

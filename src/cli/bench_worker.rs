@@ -74,6 +74,9 @@ pub enum Work {
     Compute,
     /// Four times: a new file, then `count` steps of computing.
     Checkpoints,
+    /// `count` times: makes a file, writes it, asks for the attributes of another; each call is
+    /// timed. [`KEPT`] of the files stay.
+    Calls,
 }
 
 /// What is done with all of a tree.
@@ -127,9 +130,15 @@ pub struct Done {
     pub end_ns: u64,
     /// Processor time of this process in between.
     pub cpu_ns: u64,
+    /// Of [`Work::Calls`]: the 99.9th percentile of what a create, a write, a stat took.
+    #[serde(default)]
+    pub late_ns: [u64; 3],
     /// Why it failed, if it did.
     pub failure: Option<String>,
 }
+
+/// Files of [`Work::Calls`] that are there at a time.
+const KEPT: u64 = 1000;
 
 /// Checkpoints of [`Work::Checkpoints`].
 pub const CHECKPOINTS: u64 = 4;
@@ -164,6 +173,8 @@ fn compute(steps: u64) {
 struct Worker {
     place: Place,
     buffer: Vec<u8>,
+    /// See [`Done::late_ns`].
+    late_ns: [u64; 3],
 }
 
 impl Worker {
@@ -279,6 +290,33 @@ impl Worker {
         Ok(())
     }
 
+    fn calls(&mut self, pass: &Pass) -> Result<()> {
+        let name = |at: u64| format!("{}.{at}", pass.name);
+        let mut took: [Vec<u64>; 3] = Default::default();
+        for at in 0..pass.count {
+            let mut last = now_ns();
+            let mut note = |kind: usize| {
+                let now = now_ns();
+                took[kind].push(now - std::mem::replace(&mut last, now));
+            };
+            let mut file = self.place.create(&name(at))?;
+            note(0);
+            file.write(&self.buffer)?;
+            note(1);
+            self.place.stat(&name(at.saturating_sub(KEPT / 2)))?;
+            note(2);
+            file.close();
+            if at >= KEPT {
+                self.place.remove(&name(at - KEPT))?;
+            }
+        }
+        self.late_ns = took.map(|mut took| {
+            took.sort_unstable();
+            took.get(took.len() * 999 / 1000).copied().unwrap_or(0)
+        });
+        Ok(())
+    }
+
     fn work(&mut self, pass: &Pass) -> Result<()> {
         let own = pass.bytes / pass.transfer.max(1);
         let (process, processes) = (pass.process, pass.processes);
@@ -314,6 +352,7 @@ impl Worker {
                 Ok(())
             }
             Work::Checkpoints => self.checkpoints(pass),
+            Work::Calls => self.calls(pass),
         }
     }
 
@@ -327,7 +366,8 @@ impl Worker {
         let worked = self.work(pass);
         let end_ns = now_ns();
         let cpu_ns = ran_ns("/proc/self/schedstat").saturating_sub(cpu + waited);
-        Done { begin_ns, end_ns, cpu_ns, failure: worked.err().map(|error| format!("{error:#}")) }
+        let failure = worked.err().map(|error| format!("{error:#}"));
+        Done { begin_ns, end_ns, cpu_ns, late_ns: self.late_ns, failure }
     }
 }
 
@@ -347,7 +387,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         }
         (None, None) => bail!("bench-worker: nowhere to work"),
     };
-    let mut worker = Worker { place, buffer: Vec::new() };
+    let mut worker = Worker { place, buffer: Vec::new(), late_ns: [0; 3] };
     let mut lines = std::io::stdin().lock().lines();
     let mut out = std::io::stdout().lock();
     while let Some(pass) = lines.next() {

@@ -82,8 +82,10 @@ mod bench_session;
 mod bench_make;
 mod bench_mpi;
 mod bench_preload;
+mod bench_slow;
 mod bench_spill;
 mod bench_sqlite;
+mod bench_stalls;
 mod bench_tar;
 
 mod bench_git;
