@@ -142,7 +142,6 @@ fn what_is_spilled_is_changed_cut_and_appended_to_as_anything_is() {
     let script = format!(
         ": > a; sleep 2; stop
          {PYTHON} {} a {}/a || exit 1
-         {STATUS}
          cmp a {}/a || exit 2",
         shown.0, shown.1, shown.1
     );

@@ -1,10 +1,13 @@
 """Writes, reads, cuts and appends at random, in two files at once, which must stay alike.
 
-The first is larger than the memory of the server that has it."""
+The first is larger than the memory of the server that has it; what that says once it is full is a
+line of output."""
 
+import json
 import mmap
 import os
 import random
+import subprocess
 import sys
 
 SIZE = 200 << 20
@@ -26,6 +29,9 @@ def write(at, length):
 
 for at in range(0, SIZE, 1 << 20):
     write(at, 1 << 20)
+instance = os.path.basename(os.environ["TERRAL_INSTANCE"])
+status = [os.environ["TERRAL"], "status", "--json", "--instance", instance]
+print(json.dumps(json.loads(subprocess.check_output(status))), flush=True)
 end = SIZE
 for turn in range(600):
     at, length = chance.randrange(end), chance.choice([1, 100, 4096, 70000, 3 << 20])
