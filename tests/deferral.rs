@@ -1,6 +1,6 @@
-//! Deferred changes explored with `loom`: what `terral_format::deferred` promises holds in every
-//! interleaving of the clients of two names, of a file and of a directory with their server, and
-//! breaks when a rule is left out.
+//! Deferred changes explored with `loom`: what `terral_format::local::deferred` promises holds in
+//! every interleaving of the clients of two names, of a file and of a directory with their server,
+//! and breaks when a rule is left out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p terral-tests --test deferral --target-dir
 //! target/loom`; without the flag this file is empty.
@@ -10,7 +10,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread::spawn;
-use terral_format::deferred::{CHANGE_BYTES, Claim, DeferredTable, Key, Pending, WORDS};
+use terral_format::local::deferred::{CHANGE_BYTES, Claim, DeferredTable, Key, Pending, WORDS};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, PartialEq)]

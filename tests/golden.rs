@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, proptest};
 use serde::{Serialize, de::DeserializeOwned};
-use terral_format::changes::Made;
+use terral_format::disk::migrate::Migrate;
+use terral_format::disk::{Record, Transaction, v4};
 use terral_format::frame;
-use terral_format::message::{Envelope, FRAMES, Hello, Reply, Welcome};
-use terral_format::record::migrate::Migrate;
-use terral_format::record::{Record, Transaction, v4};
+use terral_format::local::changes::Made;
+use terral_format::wire::message::{Envelope, FRAMES, Hello, Reply, Welcome};
 use terral_format::{Error, ErrorKind};
 
 fn stored(name: &str) -> PathBuf {
@@ -86,7 +86,7 @@ fn deferred_changes() {
     for change in changes {
         let bytes = frame::encode(&change).expect("encodes");
         assert_eq!(frame::decode::<Made<'_>>(&bytes).expect("decodes"), change);
-        assert!(bytes.len() + 255 <= terral_format::deferred::CHANGE_BYTES);
+        assert!(bytes.len() + 255 <= terral_format::local::deferred::CHANGE_BYTES);
     }
 }
 
@@ -130,7 +130,8 @@ fn records_of_version_4_are_said_in_this_one() {
 fn capability() {
     hold("capability.bin", &frame::encode(&golden_values::capability()).expect("encodes"));
     let bytes = std::fs::read(stored("capability.bin")).expect("stored");
-    let read: terral_format::capability::Capability = frame::decode(&bytes).expect("a capability");
+    let read: terral_format::wire::capability::Capability =
+        frame::decode(&bytes).expect("a capability");
     assert!(read.verify(&golden_values::KEY, 1).is_ok());
 }
 

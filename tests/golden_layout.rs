@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::mem::offset_of;
 
-use terral_format::size;
-use terral_format::tables::{
+use terral_format::local::size;
+use terral_format::local::tables::{
     Counters, Description, Doorbell, FileHeader, FileRecord, HazardSlot, MAGIC, MapPage,
     RequestSlot, SessionPage, Superblock,
 };
@@ -60,10 +60,10 @@ pub fn layout() -> String {
 fn words(out: &mut String) {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;
-    use terral_format::entry::MapEntry;
-    use terral_format::hazard;
     use terral_format::ids::{Owner, PageNumber};
-    use terral_format::pages;
+    use terral_format::local::entry::MapEntry;
+    use terral_format::local::hazard;
+    use terral_format::local::pages;
 
     let entry = MapEntry::new(PageNumber(1), 2, 3);
     let _ = writeln!(out, "entry {:016x} recalled {:016x}", entry.0, entry.recalled().0);
@@ -90,7 +90,7 @@ fn words(out: &mut String) {
 fn deferred_words(out: &mut String) {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;
-    use terral_format::deferred::{DeferredTable, Key, WORDS};
+    use terral_format::local::deferred::{DeferredTable, Key, WORDS};
 
     let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
     let table = DeferredTable::new(&words);
@@ -110,8 +110,8 @@ fn lock_words(out: &mut String) {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;
     use terral_format::ids::{DescriptionSlot, Ino};
-    use terral_format::lock_table::{LockTable, Pool, WORDS};
-    use terral_format::locks::{Lock, LockKind, LockOwner, LockRange};
+    use terral_format::local::lock_table::{LockTable, Pool, WORDS};
+    use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
     let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
     let (table, pool, ino) = (LockTable::new(&words), Pool::default(), Ino(132));

@@ -1,10 +1,10 @@
 //! A value of every record, for the golden files.
 
+use terral_format::disk::facts::{Fact, InodeImage};
+use terral_format::disk::local::{Began, Local, Publishing};
+use terral_format::disk::{NameOperation, Record};
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
-use terral_format::message::Kind;
-use terral_format::record::facts::{Fact, InodeImage};
-use terral_format::record::local::{Began, Local, Publishing};
-use terral_format::record::{NameOperation, Record};
+use terral_format::wire::message::Kind;
 
 use crate::golden_values::{
     CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, totals,

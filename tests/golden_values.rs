@@ -1,16 +1,18 @@
 //! One fixed value of everything that leaves a process, for `golden.rs`.
 
-use terral_format::capability::{Capability, Caveat, Grant, Key, Operations, Principal, Rights};
-use terral_format::changes::{Deferred, Made};
-use terral_format::geometry::Geometry;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
-use terral_format::locks::{LockKind, LockRange, Locker};
-use terral_format::message::{
+use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::geometry::Geometry;
+use terral_format::wire::capability::{
+    Capability, Caveat, Grant, Key, Operations, Principal, Rights,
+};
+use terral_format::wire::locks::{LockKind, LockRange, Locker};
+use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
     Reply, Request, Safety, Space, Spare, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
-use terral_format::person::Person;
-use terral_format::record::Fingerprint;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.

@@ -1,6 +1,6 @@
-//! Locks in shared memory explored with `loom`: what `terral_format::lock_table` promises holds in
-//! every interleaving of a file's lockers and the server, also when they fork, exec and die, and
-//! breaks when a rule is left out.
+//! Locks in shared memory explored with `loom`: what `terral_format::local::lock_table` promises
+//! holds in every interleaving of a file's lockers and the server, also when they fork, exec and
+//! die, and breaks when a rule is left out.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p terral-tests --test lock_model --target-dir
 //! target/loom`; without the flag this file is empty.
@@ -11,8 +11,8 @@ use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread::spawn;
 use terral_format::ids::Ino;
-use terral_format::lock_table::{LockTable, Outcome, Pool, WORDS};
-use terral_format::locks::{Lock, LockKind, LockOwner, LockRange};
+use terral_format::local::lock_table::{LockTable, Outcome, Pool, WORDS};
+use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, PartialEq)]

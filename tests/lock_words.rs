@@ -15,7 +15,7 @@ use files::open;
 use process::{Home, Process, start_server};
 use rustix::process::Signal;
 use terral_client::{Client, File, LockKind, LockRange, Locker};
-use terral_format::geometry::Geometry;
+use terral_format::local::geometry::Geometry;
 
 #[test]
 fn role() {

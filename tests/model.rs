@@ -11,11 +11,11 @@
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread::yield_now;
-use terral_format::entry::MapEntry;
-use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber};
-use terral_format::pages::{self, Met};
-use terral_format::size::{self, SizeWord};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::hazard::{self, HazardWord};
+use terral_format::local::pages::{self, Met};
+use terral_format::local::size::{self, SizeWord};
 
 /// What the memory of a page holds before anybody writes to it: a former file's bytes.
 pub const GARBAGE: u64 = 99;

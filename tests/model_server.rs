@@ -7,11 +7,11 @@
 
 use loom::sync::atomic::Ordering;
 use loom::thread::yield_now;
-use terral_format::entry::MapEntry;
-use terral_format::hazard;
 use terral_format::ids::PageNumber;
-use terral_format::pages::{self, PageState};
-use terral_format::size::{self, SizeWord};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::hazard;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::{self, SizeWord};
 
 use crate::model::{FOREIGN, Flaw, Machine, owner, sequential};
 

@@ -17,7 +17,7 @@ use descendants::ended;
 use files::WRITE;
 use rustix::process::Signal;
 use terral_client::{Client, Drain};
-use terral_format::geometry::PAGE_BYTES;
+use terral_format::local::geometry::PAGE_BYTES;
 use vandal::Vandal;
 
 const MARK_DIRTY: u16 = 1 << 14;

@@ -6,9 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::Geometry;
 use terral_format::ids::Ino;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::Geometry;
 
 /// Where the fields lie that are read here.
 const GEOMETRY_AT: u64 = 40;

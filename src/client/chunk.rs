@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{HAZARDS, PAGE_BYTES, SEGMENT_PAGES, SEGMENTS_MAX};
-use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber};
-use terral_format::pages::{self, Met};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{HAZARDS, PAGE_BYTES, SEGMENT_PAGES, SEGMENTS_MAX};
+use terral_format::local::hazard::{self, HazardWord};
+use terral_format::local::pages::{self, Met};
 use terral_transport::fault;
 
 use crate::session::{Memory, Own};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::capability::Caveat;
 use terral_format::ids::{DescriptionSlot, Ino};
-use terral_format::message::{
+use terral_format::wire::capability::Caveat;
+use terral_format::wire::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
     Spare, Status, Target, XattrHow,
 };

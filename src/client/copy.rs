@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino, Owner};
-use terral_format::message::{FileRef, Request};
-use terral_format::size::{self, SizeWord};
-use terral_format::tables::{FileHeader, FileRecord};
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
+use terral_format::local::size::{self, SizeWord};
+use terral_format::local::tables::{FileHeader, FileRecord};
+use terral_format::wire::message::{FileRef, Request};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::fault;
 
@@ -307,7 +307,7 @@ impl Chunks {
             self.take_ticket(connection, header, owner)?;
             let seen = SizeWord::load(&header.size);
             let end = seen.size().checked_add(bytes.len() as u64);
-            let end = end.filter(|end| *end <= terral_format::geometry::FILE_BYTES_MAX);
+            let end = end.filter(|end| *end <= terral_format::local::geometry::FILE_BYTES_MAX);
             let written = match end {
                 Some(_) => {
                     self.write_as(connection, bytes, seen.size(), Growth::Later(owner, seen))

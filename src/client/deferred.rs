@@ -1,17 +1,17 @@
 //! Changes that need not wait for the server: files opened and closed, attributes of open files;
-//! names are `deferred_names`'. See `terral_format::deferred` for how they are ordered with all
-//! others. What cannot be deferred now is asked for, and nobody sees a difference.
+//! names are `deferred_names`'. See `terral_format::local::deferred` for how they are ordered with
+//! all others. What cannot be deferred now is asked for, and nobody sees a difference.
 
 use std::sync::atomic::Ordering;
 
-use terral_format::capability::Operations;
-use terral_format::changes::{Deferred, Made};
-use terral_format::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
 use terral_format::ids::{DescriptionSlot, FileSlot};
-use terral_format::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Spare};
-use terral_format::names::{Inode, flag, index_of};
-use terral_format::size::SizeWord;
-use terral_format::tables::{FileHeader, FileRecord, access};
+use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::{FileHeader, FileRecord, access};
+use terral_format::wire::capability::Operations;
+use terral_format::wire::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Spare};
 use terral_format::{Result, frame};
 use terral_transport::permission::acting;
 use terral_transport::requests::{self, Begun};

@@ -1,17 +1,17 @@
 //! Names made, moved and removed without waiting for the server, in directories of which it knows
-//! all names. See `terral_format::deferred`.
+//! all names. See `terral_format::local::deferred`.
 
 use std::sync::atomic::Ordering;
 
 use terral_format::ErrorKind;
-use terral_format::capability::Operations;
-use terral_format::changes::Deferred;
-use terral_format::deferred::{Claim, Key};
-use terral_format::geometry::{HAND_INOS, HAND_MORE_INOS, NAME_MAX};
 use terral_format::ids::Ino;
-use terral_format::message::{Kind, OpenHow, RenameHow, Spare};
-use terral_format::names::{Inode, flag, hash, index_of};
-use terral_format::tables::access;
+use terral_format::local::changes::Deferred;
+use terral_format::local::deferred::{Claim, Key};
+use terral_format::local::geometry::{HAND_INOS, HAND_MORE_INOS, NAME_MAX};
+use terral_format::local::names::{Inode, flag, hash, index_of};
+use terral_format::local::tables::access;
+use terral_format::wire::capability::Operations;
+use terral_format::wire::message::{Kind, OpenHow, RenameHow, Spare};
 use terral_transport::permission::acting;
 
 use crate::deferred::Held;

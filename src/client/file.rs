@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use terral_format::deferred::{Key, Recallable};
-use terral_format::geometry::FILE_BYTES_MAX;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
-use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
-use terral_format::message::{
+use terral_format::local::deferred::{Key, Recallable};
+use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::local::names::Table;
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::{Counters, Description, access};
+use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
+use terral_format::wire::message::{
     Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
 };
-use terral_format::names::Table;
-use terral_format::size::SizeWord;
-use terral_format::tables::{Counters, Description, access};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
 use terral_transport::permission::acting;

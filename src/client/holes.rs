@@ -5,11 +5,11 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::Result;
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::Ino;
-use terral_format::pages::{self, PageState};
-use terral_format::size::SizeWord;
-use terral_format::tables::FileRecord;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::FileRecord;
 
 use crate::copy::Chunks;
 use crate::map;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
-use terral_format::message::{FileRef, Spare};
+use terral_format::wire::message::{FileRef, Spare};
 
 /// Takes one of the numbers that the server has put into the session page, from the first of `all`
 /// places on; and whether half of them are gone, so that the server shall look soon.

@@ -44,15 +44,15 @@ pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
 pub use nodes::Opened;
-pub use terral_format::capability::{Caveat, Operations};
 pub use terral_format::ids::{DescriptionSlot, Ino};
-pub use terral_format::locks::{HeldLock, LockKind, LockRange, Locker};
-pub use terral_format::message::{
+pub use terral_format::local::tables::access;
+pub use terral_format::wire::capability::{Caveat, Operations};
+pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
+pub use terral_format::wire::message::{
     Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Space, Status, Totals,
     XattrHow,
 };
-pub use terral_format::person::Person;
-pub use terral_format::tables::access;
+pub use terral_format::wire::person::Person;
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;

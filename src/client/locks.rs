@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use terral_format::ids::Ino;
-use terral_format::lock_set;
-use terral_format::lock_table::{Head, NoBlocks, Outcome, Pool};
-use terral_format::locks::{HeldLock, Lock, LockKind, LockOwner, LockRange, Locker};
-use terral_format::message::{LockAsk, Reply, Request, WAIT_REFRESH_MS};
+use terral_format::local::lock_set;
+use terral_format::local::lock_table::{Head, NoBlocks, Outcome, Pool};
+use terral_format::wire::locks::{HeldLock, Lock, LockKind, LockOwner, LockRange, Locker};
+use terral_format::wire::message::{LockAsk, Reply, Request, WAIT_REFRESH_MS};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::Process;
 use terral_transport::{descriptor, futex, process};

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{INLINE_ENTRIES, MAP_FANOUT};
-use terral_format::tables::FileRecord;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{INLINE_ENTRIES, MAP_FANOUT};
+use terral_format::local::tables::FileRecord;
 
 use crate::session::Memory;
 

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
-use terral_format::message::Request;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::wire::message::Request;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::{How, Window};
 use terral_transport::{own_files, requests};

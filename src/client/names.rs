@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use terral_format::deferred::{CHANGE_BYTES, Key, Pending};
-use terral_format::geometry::NAME_MAX;
 use terral_format::ids::{FileSlot, Ino, ROOT};
-use terral_format::message::{Attributes, Kind, Name, Reply, Request, Target};
-use terral_format::names::{Inode, Lookup, Table, flag, hash, index_of};
-use terral_format::person::Person;
+use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
+use terral_format::local::geometry::NAME_MAX;
+use terral_format::local::names::{Inode, Lookup, Table, flag, hash, index_of};
+use terral_format::wire::message::{Attributes, Kind, Name, Reply, Request, Target};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::permission::acting;
 
@@ -49,7 +49,7 @@ impl Memory {
 
     /// What has a name in a directory.
     pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
-        // First the deferred changes, then the table: see `terral_format::deferred`.
+        // First the deferred changes, then the table: see `terral_format::local::deferred`.
         let key = Key::name(hash(index_of(directory.ino), name));
         if self.deferred().is_pending(key) {
             let mut buffer = [0; CHANGE_BYTES];
@@ -120,7 +120,7 @@ impl Memory {
 
     fn written(&self, slot: FileSlot, attributes: &mut Attributes) -> Option<()> {
         let header = self.header(slot)?;
-        attributes.size = terral_format::size::SizeWord::load(&header.size).size();
+        attributes.size = terral_format::local::size::SizeWord::load(&header.size).size();
         attributes.modified_ns = header.modified_ns.load(Ordering::Acquire);
         attributes.accessed_ns = header.accessed_ns.load(Ordering::Acquire);
         let changed_ns = header.changed_ns.load(Ordering::Acquire);
@@ -132,7 +132,7 @@ impl Memory {
     pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
         let find = || self.look(|table| table.find(ino));
         let (inode, deferred) = (find()?, self.deferred());
-        // First the deferred changes, then the table: see `terral_format::deferred`.
+        // First the deferred changes, then the table: see `terral_format::local::deferred`.
         let pending = match inode.kind {
             // Whatever comes or goes in a directory changes its times.
             Kind::Directory => self.is_touched(ino),

@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::message::{Attributes, Change, FileRef, Kind, OpenHow, Reply, Request, Target};
+use terral_format::wire::message::{
+    Attributes, Change, FileRef, Kind, OpenHow, Reply, Request, Target,
+};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::nodes;
 

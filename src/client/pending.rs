@@ -1,13 +1,14 @@
 //! What deferred changes say of names that the table does not show yet. Whoever finds one there
 //! reads it, and need not ask.
 
-use terral_format::changes::{Deferred, Made};
-use terral_format::deferred::Key;
+use terral_format::ErrorKind;
 use terral_format::frame;
 use terral_format::ids::Ino;
-use terral_format::message::{Attributes, Kind};
-use terral_format::names::{Inode, Table, flag, hash, index_of};
-use terral_format::{ErrorKind, changes};
+use terral_format::local::changes;
+use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::deferred::Key;
+use terral_format::local::names::{Inode, Table, flag, hash, index_of};
+use terral_format::wire::message::{Attributes, Kind};
 
 /// What is made in a directory with this bit gets its group, and a directory the bit.
 const SET_GROUP: u16 = 0o2000;

@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use terral_format::capability::{Capability, Caveat};
-use terral_format::deferred::{self, DeferredTable};
 use terral_format::frame;
-use terral_format::geometry::{Geometry, MESSAGE_BYTES};
 use terral_format::ids::{FileSlot, InstanceId};
-use terral_format::lock_table::{self, LockTable, Pool};
-use terral_format::locks::LockOwner;
-use terral_format::message::{
-    Envelope, Hello, PROTOCOL, Presentation, Reply, Request, Wants, Welcome,
-};
-use terral_format::names::Table;
-use terral_format::person::{GROUPS_MAX, Person};
-use terral_format::tables::{
+use terral_format::local::deferred::{self, DeferredTable};
+use terral_format::local::geometry::{Geometry, MESSAGE_BYTES};
+use terral_format::local::lock_table::{self, LockTable, Pool};
+use terral_format::local::names::Table;
+use terral_format::local::tables::{
     Description, Doorbell, FileHeader, FileRecord, MapPage, SessionPage, Superblock,
 };
+use terral_format::wire::capability::{Capability, Caveat};
+use terral_format::wire::locks::LockOwner;
+use terral_format::wire::message::{
+    Envelope, Hello, PROTOCOL, Presentation, Reply, Request, Wants, Welcome,
+};
+use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::arena::Arena;
 use terral_transport::kept;

@@ -1,6 +1,6 @@
 //! Extended attributes: each call is a message.
 
-use terral_format::message::{Reply, Request, Target, XattrHow};
+use terral_format::wire::message::{Reply, Request, Target, XattrHow};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::session::{Connection, unexpected};
@@ -39,7 +39,7 @@ impl Connection {
         how: XattrHow,
     ) -> Result<()> {
         check(name)?;
-        if value.is_some_and(|value| value.len() > terral_format::message::XATTR_VALUE_MAX) {
+        if value.is_some_and(|value| value.len() > terral_format::wire::message::XATTR_VALUE_MAX) {
             return Err(Error::new(ErrorKind::TooBig, "extended attribute"));
         }
         match self.call(Request::SetXattr { target, name, value, how })? {
@@ -51,7 +51,7 @@ impl Connection {
 
 /// What would not fit a message; the rest is the server's to judge.
 fn check(name: &[u8]) -> Result<()> {
-    if name.len() > terral_format::geometry::NAME_MAX {
+    if name.len() > terral_format::local::geometry::NAME_MAX {
         return Err(Error::new(ErrorKind::OutOfRange, "name of an extended attribute"));
     }
     Ok(())

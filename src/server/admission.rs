@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use terral_format::capability::Capability;
-use terral_format::geometry::SESSIONS;
+use terral_format::disk::local::Local;
 use terral_format::ids::SessionSlot;
-use terral_format::person::Person;
-use terral_format::record::local::Local;
+use terral_format::local::geometry::SESSIONS;
+use terral_format::wire::capability::Capability;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 

@@ -1,7 +1,7 @@
 //! Who a client is. One mechanism so far: `peer`, the kernel's word for a local process.
 
-use terral_format::capability::{Credential, Principal};
-use terral_format::person::Person;
+use terral_format::wire::capability::{Credential, Principal};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::socket::Peer;
 

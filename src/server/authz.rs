@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use terral_format::capability::{Capability, Credential, Grant, Key, Operations, Rights};
 use terral_format::ids::ROOT_CONTAINER;
-use terral_format::message::Request;
-use terral_format::person::Person;
+use terral_format::wire::capability::{Capability, Credential, Grant, Key, Operations, Rights};
+use terral_format::wire::message::Request;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::world::World;
@@ -180,11 +180,11 @@ mod tests {
     use super::{Authz, Good, Presented};
     use crate::world::{Tick, World};
     use terral_format::Result;
-    use terral_format::capability::{
+    use terral_format::wire::capability::{
         Capability, Caveat, Credential, Key, Operations, Principal, Rights,
     };
-    use terral_format::message::Request;
-    use terral_format::person::Person;
+    use terral_format::wire::message::Request;
+    use terral_format::wire::person::Person;
 
     const NOW_S: u64 = 1_000_000;
 

@@ -7,10 +7,11 @@
 //! they become links to it when it is published. Directories, symbolic links and FIFOs are owed at
 //! once. A socket is never there.
 
+use terral_format::disk::NameOperation;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::names::{Inode, flag, index_of};
-use terral_format::record::{Fingerprint, NameOperation};
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::wire::message::{Attributes, Change, Kind};
 
 use crate::names::{Names, is_known};
 

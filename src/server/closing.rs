@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::Result;
-use terral_format::deferred::Key;
-use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::names::index_of;
+use terral_format::local::deferred::Key;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::names::index_of;
 
 use crate::lingering::LINGER;
 use crate::state::State;

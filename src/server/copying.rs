@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use terral_format::disk::local::Local;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::frame::checksum;
-use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
-use terral_format::record::local::Local;
-use terral_format::size::SizeWord;
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::size::SizeWord;
+use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 use terral_store::memory::Memory;

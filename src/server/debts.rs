@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use terral_format::ids::{Ino, Lsn};
-use terral_format::message::Drain;
+use terral_format::wire::message::Drain;
 
 use crate::version::SharedVersion;
 use crate::world::Tick;

@@ -1,18 +1,19 @@
 //! Deferred changes, the server's side: files in hand, and what clients did with them. See
-//! `terral_format::deferred` for the rules.
+//! `terral_format::local::deferred` for the rules.
 
 use std::sync::atomic::Ordering;
 
 use terral_format::Result;
-use terral_format::changes::{Deferred, Made};
-use terral_format::deferred::{CHANGE_BYTES, Committed};
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
+use terral_format::frame;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::message::{FileRef, Kind, Reply, Spare};
-use terral_format::names::{Inode, flag};
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
-use terral_format::tables::access;
-use terral_format::{changes, frame};
+use terral_format::local::changes;
+use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::deferred::{CHANGE_BYTES, Committed};
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::tables::access;
+use terral_format::wire::message::{FileRef, Kind, Reply, Spare};
 use terral_store::ram::Start;
 
 use crate::fetching::Fetched;

@@ -6,10 +6,10 @@
 //! `terral_transport::descriptor`). Any other ends with its session.
 
 use rustc_hash::FxHashSet;
-use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
+use terral_format::disk::local::Local;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::record::local::Local;
-use terral_format::tables::access;
+use terral_format::local::geometry::DESCRIPTIONS_PER_DIRECTORY;
+use terral_format::local::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 

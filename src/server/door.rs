@@ -10,11 +10,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use terral_format::capability::{Capability, Credential};
 use terral_format::frame;
 use terral_format::ids::SessionSlot;
-use terral_format::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
-use terral_format::person::Person;
+use terral_format::wire::capability::{Capability, Credential};
+use terral_format::wire::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests;

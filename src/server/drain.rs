@@ -9,11 +9,12 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use terral_format::disk::NameOperation;
+use terral_format::disk::facts::Fact;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Lsn};
-use terral_format::message::{Drain, Kind};
-use terral_format::names::flag;
-use terral_format::record::facts::Fact;
-use terral_format::record::{Fingerprint, NameOperation};
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Drain, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 use terral_store::tier::Want;

@@ -7,10 +7,10 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::disk::facts::Fact;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::names::{Inode, flag};
-use terral_format::record::facts::Fact;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::names::{Inode, flag};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::tier;
 

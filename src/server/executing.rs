@@ -7,9 +7,9 @@
 //! (`terral_transport::program`), and the copies that programs run from (`preload`).
 
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::message::FileRef;
-use terral_format::names::flag;
-use terral_format::tables::access;
+use terral_format::local::names::flag;
+use terral_format::local::tables::access;
+use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::paths::shown;

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use terral_format::entry::MapEntry;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId, SpillPlace};
-use terral_format::message::{Kind, Name};
-use terral_format::record::Fingerprint;
+use terral_format::local::entry::MapEntry;
+use terral_format::wire::message::{Kind, Name};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Xattrs};
 use terral_store::memory::Memory;

@@ -5,13 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
-use terral_format::message::{Attributes, FileRef, Kind};
-use terral_format::names::{Inode, flag};
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{
+    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES,
+};
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::{Attributes, FileRef, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Start;
 

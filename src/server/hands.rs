@@ -3,10 +3,10 @@
 //! it gets them (`lending`).
 
 use rustc_hash::FxHashMap;
+use terral_format::disk::Record;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::record::Record;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
 
 /// What is lent, and to whom.
 #[derive(Default)]

@@ -12,12 +12,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use terral_format::geometry::{DESCRIPTIONS_PER_DIRECTORY, SEGMENT_PAGES};
 use terral_format::ids::{DescriptionSlot, Ino, InstanceId, PageNumber, SessionSlot};
-use terral_format::message::Kind;
-use terral_format::names::Inode;
-use terral_format::person::Person;
-use terral_format::tables::MAGIC;
+use terral_format::local::geometry::{DESCRIPTIONS_PER_DIRECTORY, SEGMENT_PAGES};
+use terral_format::local::names::Inode;
+use terral_format::local::tables::MAGIC;
+use terral_format::wire::message::Kind;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::arena::Segments;
 use terral_transport::permission::Reach;

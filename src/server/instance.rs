@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
-use terral_format::capability::Key;
-use terral_format::deferred;
-use terral_format::geometry::Geometry;
+use terral_format::disk::Record;
+use terral_format::disk::local::{Began, Local};
 use terral_format::ids::{InstanceId, ROOT};
-use terral_format::message::{Attributes, Kind};
-use terral_format::record::Record;
-use terral_format::record::local::{Began, Local};
-use terral_format::tables::Superblock;
+use terral_format::local::deferred;
+use terral_format::local::geometry::Geometry;
+use terral_format::local::tables::Superblock;
+use terral_format::wire::capability::Key;
+use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::arena::Segments;
 use terral_store::backing::Backing;
@@ -266,7 +266,8 @@ fn assemble(
     let machine = Host::new(directory.clone(), began.instance, segments.clone());
     let world = Arc::new(Clock::default());
     let (backing, root) = backing_of(&began, machine.user(), machine.group(), world.wall_ns())?;
-    let spill = spill_of(options, &began)?;
+    // Programs of the version before, which may still be there, do not know of spilled chunks.
+    let spill = if log.has_older() { None } else { spill_of(options, &began)? };
     let memory = Memory::new(began.geometry, shared(&mapped), segments).with_spill(spill);
     let state = recovery::replay(
         Parts {

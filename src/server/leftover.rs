@@ -12,11 +12,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use terral_format::geometry::PAGE_BYTES;
-use terral_format::message::Kind;
-use terral_format::names::{Inode, flag};
-use terral_format::record::Transaction;
-use terral_format::record::migrate::Migrate;
+use terral_format::disk::Transaction;
+use terral_format::disk::migrate::Migrate;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::Kind;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_store::backing::Backing;
 use terral_transport::lock;

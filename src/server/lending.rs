@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::Result;
+use terral_format::disk::local::Local;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::record::local::Local;
 
 use crate::state::State;
 

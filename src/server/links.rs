@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::geometry::PATH_MAX;
+use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
-use terral_format::message::{Kind, RenameHow, Reply, Target, gives_rights};
-use terral_format::names::flag;
-use terral_format::record::facts::Fact;
+use terral_format::local::geometry::PATH_MAX;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Kind, RenameHow, Reply, Target, gives_rights};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::operations::not_permitted;

@@ -2,9 +2,9 @@
 //! descriptions and sessions say. Not here: the locks themselves (`locks`).
 
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::locks::{Lock, LockOwner, Locker};
-use terral_format::message::LockAsk;
-use terral_format::tables::access;
+use terral_format::local::tables::access;
+use terral_format::wire::locks::{Lock, LockOwner, Locker};
+use terral_format::wire::message::LockAsk;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::descriptions::Open;

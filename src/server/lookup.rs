@@ -1,9 +1,9 @@
 //! From paths to inodes. A name not yet known is looked for in the backing, and adopted.
 
+use terral_format::disk::facts::Fact;
 use terral_format::ids::{FileSlot, Ino, ROOT};
-use terral_format::message::{FileRef, Kind, Name, Target};
-use terral_format::names::{Inode, flag};
-use terral_format::record::facts::Fact;
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::{FileRef, Kind, Name, Target};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::fetching::{Fetched, Need};

@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 
 use terral_format::Result;
 use terral_format::ids::{DescriptionSlot, Ino, PageNumber, SessionSlot};
-use terral_format::names::Inode;
-use terral_format::person::Person;
+use terral_format::local::names::Inode;
+use terral_format::wire::person::Person;
 use terral_transport::requests::Session;
 
 /// A process that a number cannot come to mean another one of.

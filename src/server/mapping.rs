@@ -4,9 +4,9 @@
 //! Invariants: a chunk that is mapped keeps its place while its file has it; only a recalled chunk
 //! changes its flags (docs/decisions/2026-11-21-memory-maps.md). Not here: the mapping itself.
 
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX};
 use terral_format::ids::{Ino, SessionSlot};
-use terral_format::message::FileRef;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX};
+use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::state::State;

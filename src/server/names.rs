@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use terral_format::Result;
+use terral_format::disk::facts::{Fact, InodeImage};
+use terral_format::disk::local::{Local, Publishing};
+use terral_format::disk::{NameOperation, Record};
 use terral_format::ids::{Ino, Lsn, ROOT};
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::names::{Inode, flag, index_of};
-use terral_format::record::facts::{Fact, InodeImage};
-use terral_format::record::local::{Local, Publishing};
-use terral_format::record::{NameOperation, Record};
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::wire::message::{Attributes, Change, Kind};
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 

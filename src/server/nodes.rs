@@ -7,8 +7,8 @@
 //! made again; that of a socket is made by who binds it. An object goes with its inode. Not here:
 //! waiting for the other end, which no server does.
 
-use terral_format::message::{Kind, Reply};
-use terral_format::names::Inode;
+use terral_format::local::names::Inode;
+use terral_format::wire::message::{Kind, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::paths::shown;

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT, SessionSlot};
-use terral_format::message::{
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::tables::{SHARED, access};
+use terral_format::wire::message::{
     Attributes, Change, FileRef, Kind, Name, OpenHow, Reply, Safety, Space, Target,
 };
-use terral_format::names::{Inode, flag};
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
-use terral_format::tables::{SHARED, access};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::granting::LARGE_BYTES;
@@ -474,7 +474,7 @@ impl State {
 
     /// Bytes and names, used and free.
     pub fn space(&self) -> Space {
-        let page = terral_format::geometry::PAGE_BYTES as u64;
+        let page = terral_format::local::geometry::PAGE_BYTES as u64;
         let total_bytes = u64::from(self.began.geometry.arena_pages()) * page;
         let files = u64::from(self.began.geometry.files);
         Space {

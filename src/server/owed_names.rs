@@ -4,11 +4,12 @@
 //!
 //! Not here: their order, and what must be copied before (`drain`).
 
+use terral_format::disk::NameOperation;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Lsn};
-use terral_format::message::{Change, Kind};
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
-use terral_format::record::{Fingerprint, NameOperation};
+use terral_format::wire::message::{Change, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Touched};
 

@@ -1,11 +1,11 @@
 //! Small closed files leave the arena for a place of just their size, and come back when opened.
 
 use terral_format::Result;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::message::Attributes;
-use terral_format::names::Inode;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
+use terral_format::local::names::Inode;
+use terral_format::wire::message::Attributes;
 
 use crate::state::State;
 

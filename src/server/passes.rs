@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
-use terral_format::record::facts::Fact;
 
 use crate::copying::FileJob;
 use crate::state::State;

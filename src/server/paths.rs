@@ -1,6 +1,6 @@
 //! Paths: as clients send them, and as people read them.
 
-use terral_format::geometry::{NAME_MAX, PATH_MAX};
+use terral_format::local::geometry::{NAME_MAX, PATH_MAX};
 use terral_format::{Error, ErrorKind, Result};
 
 /// A path for a person.

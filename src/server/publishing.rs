@@ -9,12 +9,12 @@
 
 use std::time::Duration;
 
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::{Local, Publishing};
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::Ino;
-use terral_format::message::{Attributes, Change};
-use terral_format::names::flag;
-use terral_format::record::Fingerprint;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::{Local, Publishing};
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Attributes, Change};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Found, Published};
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use terral_format::geometry::{PAGE_BYTES, SEGMENT_BYTES};
+use terral_format::local::geometry::{PAGE_BYTES, SEGMENT_BYTES};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::preparer::Preparer;
 

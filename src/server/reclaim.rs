@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino, Owner, SessionSlot};
-use terral_format::message::FileRef;
-use terral_format::names::Inode;
-use terral_format::pages::{self};
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
-use terral_format::size::SizeWord;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::local::names::Inode;
+use terral_format::local::pages::{self};
+use terral_format::local::size::SizeWord;
+use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::small::SMALL_BYTES;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::Result;
+use terral_format::disk::Record;
+use terral_format::disk::local::Local;
 use terral_format::ids::SessionSlot;
-use terral_format::record::Record;
-use terral_format::record::local::Local;
-use terral_format::tables::{MAGIC, Superblock};
+use terral_format::local::tables::{MAGIC, Superblock};
 use terral_store::existing::Shared;
 use terral_transport::region::Region;
 

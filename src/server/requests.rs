@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::capability::{Capability, Credential, Operations, Rights};
+use terral_format::disk::local::Local;
 use terral_format::frame;
 use terral_format::ids::{Owner, SessionSlot};
-use terral_format::message::{Envelope, Presentation, Reply, Request};
-use terral_format::person::Person;
-use terral_format::record::local::Local;
+use terral_format::wire::capability::{Capability, Credential, Operations, Rights};
+use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Taken;
 

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use terral_format::ids::SessionSlot;
-use terral_format::message::Status;
-use terral_format::tables::Superblock;
+use terral_format::local::tables::Superblock;
+use terral_format::wire::message::Status;
 use terral_format::{Error, Result};
 use terral_store::backing::Backing;
 use terral_transport::process::{self, Process, WaitSet};
@@ -296,7 +296,7 @@ fn answer_one(state: &mut State, session: SessionSlot, taken: Taken, parked: &mu
             if let Some(client) = state.sessions.client(session)
                 && let Err(error) = client.session.answer(&taken, &reply)
             {
-                let reply = terral_format::message::Reply::Failed(error);
+                let reply = terral_format::wire::message::Reply::Failed(error);
                 let reply = terral_format::frame::encode(&reply).unwrap_or_default();
                 let _ = client.session.answer(&taken, &reply);
             }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use terral_format::capability::Rights;
-use terral_format::geometry::{HAZARDS, REQUESTS, SESSIONS};
-use terral_format::hazard::{self, HazardWord};
+use terral_format::disk::local::Local;
 use terral_format::ids::{Owner, PageNumber, SessionSlot};
-use terral_format::locks::LockOwner;
-use terral_format::message::Totals;
-use terral_format::person::Person;
-use terral_format::record::local::Local;
-use terral_format::tables::Counters;
+use terral_format::local::geometry::{HAZARDS, REQUESTS, SESSIONS};
+use terral_format::local::hazard::{self, HazardWord};
+use terral_format::local::tables::Counters;
+use terral_format::wire::capability::Rights;
+use terral_format::wire::locks::LockOwner;
+use terral_format::wire::message::Totals;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 

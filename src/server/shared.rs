@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terral_format::tables::Doorbell;
+use terral_format::local::tables::Doorbell;
 use terral_store::memory::Memory;
 use terral_transport::region::Region;
 use terral_transport::requests;

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use terral_format::ids::{InstanceId, SpillPlace};
-use terral_format::spill::TABLE_BYTES;
+use terral_format::local::spill::TABLE_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::spill::disk::DiskFile;
 use terral_store::spill::{Block, Disk, Spill, directory};
@@ -40,7 +40,7 @@ impl Disk for Away {
     }
 
     fn places(&self) -> u32 {
-        terral_format::spill::PLACES_MAX
+        terral_format::local::spill::PLACES_MAX
     }
 
     fn write(&self, _: SpillPlace, _: &Block, _: usize) -> Result<()> {

@@ -8,10 +8,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino, SpillPlace};
-use terral_format::message::FileRef;
-use terral_format::names::{Inode, flag};
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 use terral_store::moving::{self, Copied};

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terral_format::Result;
+use terral_format::disk::Record;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::{Began, Local};
 use terral_format::ids::{Ino, ROOT};
-use terral_format::message::{Attributes, Name, Status};
-use terral_format::names::{Inode, flag};
-use terral_format::person::Person;
-use terral_format::record::Record;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::{Began, Local};
-use terral_format::size::SizeWord;
-use terral_format::tables::access;
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::access;
+use terral_format::wire::message::{Attributes, Name, Status};
+use terral_format::wire::person::Person;
 use terral_store::backing::Backing;
 use terral_store::log::Journal;
 use terral_store::ram::Ram;
@@ -381,7 +381,7 @@ impl State {
     /// How the server is.
     pub fn status(&mut self) -> Status {
         let drain = self.drain_status();
-        let page = terral_format::geometry::PAGE_BYTES as u64;
+        let page = terral_format::local::geometry::PAGE_BYTES as u64;
         let (totals, spoiled) = self.sessions.totals();
         if spoiled {
             self.say_counts_spoiled();

@@ -4,8 +4,8 @@
 //!
 //! Not here: who finds it out (`owed_names`, `publishing`).
 
+use terral_format::disk::NameOperation;
 use terral_format::ids::Ino;
-use terral_format::record::NameOperation;
 
 use crate::fetching::are_near;
 use crate::names::Names;

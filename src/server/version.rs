@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::{Ino, InstanceId};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Staged};
 

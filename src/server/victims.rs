@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use terral_format::entry::MapEntry;
 use terral_format::ids::{FileSlot, Ino};
+use terral_format::local::entry::MapEntry;
 
 use crate::world::Tick;
 

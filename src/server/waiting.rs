@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use terral_format::Error;
-use terral_format::changes::Deferred;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::local::changes::Deferred;
 
 use crate::world::Tick;
 
@@ -131,8 +131,8 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::Waiting;
-    use terral_format::changes::Deferred;
     use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+    use terral_format::local::changes::Deferred;
 
     fn unlink(parent: u64, name: &[u8], ino: u64) -> Deferred<'_> {
         Deferred::Unlink { parent: Ino(parent), name, ino: Ino(ino), time_ns: 0 }

@@ -1,11 +1,11 @@
 //! The naming role: what requests on extended attributes do. Only `user.*` is kept, of files and
 //! directories; the backing's are read when they are first asked for.
 
+use terral_format::disk::NameOperation;
+use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
-use terral_format::message::{Kind, Reply, Target, XATTR_VALUE_MAX, XattrHow};
-use terral_format::names::{Inode, flag};
-use terral_format::record::NameOperation;
-use terral_format::record::facts::Fact;
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::{Kind, Reply, Target, XATTR_VALUE_MAX, XattrHow};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::fetching::{Fetched, Need};

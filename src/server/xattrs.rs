@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
-use terral_format::record::facts::Fact;
 
 /// Name → value.
 pub type Values = BTreeMap<Vec<u8>, Vec<u8>>;

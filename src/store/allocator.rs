@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::geometry::{CHUNK_ORDER, CHUNK_PAGES, SEGMENT_PAGES};
 use terral_format::ids::PageNumber;
+use terral_format::local::geometry::{CHUNK_ORDER, CHUNK_PAGES, SEGMENT_PAGES};
 
 const ORDERS: usize = CHUNK_ORDER as usize + 1;
 
@@ -187,7 +187,7 @@ mod tests {
     use super::{Allocator, PageNumber};
     use proptest::prelude::{any, prop, proptest};
     use std::collections::BTreeMap;
-    use terral_format::geometry::SEGMENT_PAGES;
+    use terral_format::local::geometry::SEGMENT_PAGES;
 
     #[test]
     fn a_writer_stays_in_its_segment_while_there_is_room() {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use terral_format::geometry::SEGMENT_BYTES;
+use terral_format::local::geometry::SEGMENT_BYTES;
 use terral_format::{Error, Result};
 
 /// The segments of one instance, each [`SEGMENT_BYTES`] long and zeros at first.

@@ -1,14 +1,14 @@
 //! The table of names as the server writes it: slots, chains, lists of children, and the heap of
-//! names. See `terral_format::names` for how it is read meanwhile.
+//! names. See `terral_format::local::names` for how it is read meanwhile.
 //!
 //! It holds no truth of its own: after a restart it is written anew from the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use terral_format::geometry::{GRANULE_BYTES, SLOT_WORDS};
 use terral_format::ids::Ino;
-use terral_format::names::{Buckets, FIRST_LEVEL, Inode, Table, flag, hash, index_of};
+use terral_format::local::geometry::{GRANULE_BYTES, SLOT_WORDS};
+use terral_format::local::names::{Buckets, FIRST_LEVEL, Inode, Table, flag, hash, index_of};
 use terral_format::{Error, Result};
 
 use crate::heap::Heap;
@@ -454,7 +454,7 @@ impl Inodes {
     }
 }
 
-const _: () = assert!(1 << FIRST_LEVEL >= terral_format::names::STRIPES);
+const _: () = assert!(1 << FIRST_LEVEL >= terral_format::local::names::STRIPES);
 
 /// From here to [`end`], readers wait.
 fn begin(counter: &AtomicU64) {

@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
-use terral_format::record::migrate::Migrate;
-use terral_format::record::{Record, Transaction};
+use terral_format::disk::migrate::Migrate;
+use terral_format::disk::{Record, Transaction};
 use terral_format::{Error, Result, frame};
 
 /// Memory the log always has in hand.
@@ -163,9 +163,9 @@ mod tests {
     use super::{Journal, Log};
     use std::fs::OpenOptions;
     use std::io::Write;
+    use terral_format::disk::Record;
+    use terral_format::disk::facts::Fact;
     use terral_format::ids::{Ino, Lsn};
-    use terral_format::record::Record;
-    use terral_format::record::facts::Fact;
 
     fn record(n: u64) -> Vec<Record> {
         vec![Fact::Rewritten { ino: Ino(n) }.into(), Fact::NamesDrained(Lsn(n)).into()]

@@ -8,15 +8,17 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terral_format::deferred::{self, DeferredTable};
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_PAGES};
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, PageNumber, SpillPlace};
-use terral_format::lock_table::{self, LockTable};
-use terral_format::names::Table;
-use terral_format::pages::{self, PageState};
-use terral_format::spill;
-use terral_format::tables::{Description, FileHeader, FileRecord, Superblock};
+use terral_format::local::deferred::{self, DeferredTable};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{
+    Geometry, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES, SEGMENT_PAGES,
+};
+use terral_format::local::lock_table::{self, LockTable};
+use terral_format::local::names::Table;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::spill;
+use terral_format::local::tables::{Description, FileHeader, FileRecord, Superblock};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::arena::Arena;
@@ -40,12 +42,12 @@ pub struct Memory {
 pub struct Header<'a>(&'a [AtomicU64]);
 
 impl Header<'_> {
-    /// See [`terral_format::size`].
+    /// See [`terral_format::local::size`].
     pub fn size(&self) -> &AtomicU64 {
         &self.0[offset_of!(FileHeader, size) / 8]
     }
 
-    /// See [`terral_format::size`].
+    /// See [`terral_format::local::size`].
     pub fn ticket(&self) -> &AtomicU64 {
         &self.0[offset_of!(FileHeader, ticket) / 8]
     }
@@ -378,7 +380,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::path_of;
-    use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
+    use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
 
     #[test]
     fn every_chunk_of_the_largest_file_has_a_place() {

@@ -4,11 +4,11 @@
 use std::sync::atomic::{Ordering, fence};
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::{Ino, SpillPlace};
-use terral_format::pages::{self, Met, WORDS};
-use terral_format::spill::{self, BITMAP_WORDS, Description};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::pages::{self, Met, WORDS};
+use terral_format::local::spill::{self, BITMAP_WORDS, Description};
 
 use crate::memory::Memory;
 use crate::spill::{Block, Spill};

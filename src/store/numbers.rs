@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::geometry::INDEX_BITS;
 use terral_format::ids::{Ino, NUMBERS};
-use terral_format::names::{generation_of, index_of, ino_of};
+use terral_format::local::geometry::INDEX_BITS;
+use terral_format::local::names::{generation_of, index_of, ino_of};
 
 /// Generations of a slot.
 const GENERATIONS: u64 = NUMBERS >> INDEX_BITS;
@@ -96,7 +96,7 @@ mod tests {
     use super::{GENERATIONS, Numbers};
     use std::collections::BTreeSet;
     use terral_format::ids::{Ino, NUMBERS};
-    use terral_format::names::{generation_of, index_of, ino_of};
+    use terral_format::local::names::{generation_of, index_of, ino_of};
 
     fn taken(numbers: &mut Numbers) -> Ino {
         let ino = numbers.next();

@@ -1,7 +1,7 @@
 //! Paths of inodes, from the table of names: the server asks for one at each change of a directory.
 
 use terral_format::ids::ROOT;
-use terral_format::names::flag;
+use terral_format::local::names::flag;
 
 use crate::inodes::Inodes;
 

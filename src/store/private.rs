@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use terral_format::geometry::SEGMENT_BYTES;
-use terral_format::record::Record;
+use terral_format::disk::Record;
+use terral_format::local::geometry::SEGMENT_BYTES;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::arena::Arena;

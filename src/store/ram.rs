@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{
+use terral_format::ids::{FileSlot, Ino, PageNumber, SpillPlace};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, FILE_BYTES_MAX, INLINE_ENTRIES, MAP_FANOUT, PAGE_BYTES,
     SEGMENT_BYTES, SEGMENT_PAGES,
 };
-use terral_format::ids::{FileSlot, Ino, PageNumber, SpillPlace};
-use terral_format::pages::{self, PageState};
-use terral_format::size::SizeWord;
-use terral_format::tables::segment;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::allocator::Allocator;
@@ -519,10 +519,10 @@ mod tests {
     use crate::memory::Memory;
     use crate::private::{Private, PrivateArena};
     use std::sync::Arc;
-    use terral_format::entry::MapEntry;
-    use terral_format::geometry::{CHUNK_ORDER, Geometry, PAGE_BYTES};
     use terral_format::ids::{FileSlot, Ino, PageNumber};
-    use terral_format::pages::{self, PageState};
+    use terral_format::local::entry::MapEntry;
+    use terral_format::local::geometry::{CHUNK_ORDER, Geometry, PAGE_BYTES};
+    use terral_format::local::pages::{self, PageState};
 
     fn ram() -> Ram {
         let geometry =

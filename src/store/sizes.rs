@@ -6,12 +6,12 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Owner};
-use terral_format::pages::{self, PageState};
-use terral_format::size::{self, SizeWord};
-use terral_format::spill;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::{self, SizeWord};
+use terral_format::local::spill;
 
 use crate::memory::Memory;
 use crate::ram::entries;

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use terral_format::geometry::GRANULE_BYTES;
+use terral_format::local::geometry::GRANULE_BYTES;
 use terral_format::{Error, Result};
 
 use crate::heap::Heap;

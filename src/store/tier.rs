@@ -8,11 +8,12 @@
 //! One thread at a time does so.
 
 use terral_format::frame::checksum;
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::{FileSlot, Ino, SpillPlace};
-use terral_format::pages::{self, PageState};
-use terral_format::spill;
-use terral_format::{Error, ErrorKind, Result, entry::MapEntry};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::spill;
+use terral_format::{Error, ErrorKind, Result};
 
 use crate::memory::Memory;
 use crate::spill::Block;

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use terral_format::geometry::{
+use terral_format::ids::PageNumber;
+use terral_format::local::geometry::{
     CHUNK_PAGES, Geometry, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNKS, SEGMENT_PAGES,
 };
-use terral_format::ids::PageNumber;
-use terral_format::tables::segment;
+use terral_format::local::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::fault::{Fault, attempt};
@@ -343,9 +343,9 @@ mod tests {
     use crate::segments::segment_path;
     use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd};
-    use terral_format::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
     use terral_format::ids::PageNumber;
-    use terral_format::tables::segment;
+    use terral_format::local::geometry::{Geometry, SEGMENT_BYTES, SEGMENT_PAGES};
+    use terral_format::local::tables::segment;
 
     #[test]
     fn cold_and_warm_paths_reach_the_same_bytes() {

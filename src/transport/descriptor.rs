@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use terral_format::geometry::DESCRIPTIONS_PER_DIRECTORY;
 use terral_format::ids::DescriptionSlot;
+use terral_format::local::geometry::DESCRIPTIONS_PER_DIRECTORY;
 
 use crate::system::checked;
 use crate::{kept, kernel, lock};

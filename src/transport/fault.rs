@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use libc::siginfo_t;
-use terral_format::geometry::PAGE_BYTES;
+use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 
 /// A copy met memory that is not there.

@@ -12,8 +12,8 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES};
 use terral_format::ids::PageNumber;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_PAGES};
 use terral_format::{Error, Result};
 
 use crate::segments::segment_path;
@@ -200,8 +200,8 @@ mod tests {
     use crate::segments::segment_path;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
-    use terral_format::geometry::{CHUNK_PAGES, SEGMENT_BYTES, SEGMENT_PAGES};
     use terral_format::ids::PageNumber;
+    use terral_format::local::geometry::{CHUNK_PAGES, SEGMENT_BYTES, SEGMENT_PAGES};
 
     fn how(length: usize, protection: i32, flags: i32) -> How {
         How { at: 0, length, protection, flags, offset: 0 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use terral_format::person::Person;
+use terral_format::wire::person::Person;
 
 use crate::kernel;
 

@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use terral_format::geometry::{PAGE_BYTES, SEGMENT_BYTES};
-use terral_format::tables::segment;
+use terral_format::local::geometry::{PAGE_BYTES, SEGMENT_BYTES};
+use terral_format::local::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::kernel;
@@ -192,8 +192,8 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
-    use terral_format::geometry::SEGMENT_BYTES;
-    use terral_format::tables::segment;
+    use terral_format::local::geometry::SEGMENT_BYTES;
+    use terral_format::local::tables::segment;
 
     #[test]
     fn a_segment_is_made_whole_and_a_missing_one_is_an_error() {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-use terral_format::geometry::PAGE_BYTES;
+use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, KnownLayout};
 
@@ -97,8 +97,8 @@ impl Region {
         unsafe { self.base.add(offset).cast() }
     }
 
-    /// The structure at `offset`. Its fields must be atomics (all of `terral_format::tables` is);
-    /// a read-only region must only be loaded from.
+    /// The structure at `offset`. Its fields must be atomics (all of `terral_format::local::tables`
+    /// is); a read-only region must only be loaded from.
     ///
     /// # Panics
     /// If it does not fit inside the region: offsets come from our own geometry.

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use terral_format::geometry::{MESSAGE_BYTES, REQUESTS};
-use terral_format::tables::{Doorbell, RequestSlot, SESSION_BYTES, SessionPage, request, sleep};
+use terral_format::local::geometry::{MESSAGE_BYTES, REQUESTS};
+use terral_format::local::tables::{
+    Doorbell, RequestSlot, SESSION_BYTES, SessionPage, request, sleep,
+};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::futex;
@@ -431,7 +433,7 @@ mod tests {
     use super::{Session, Waiter, nudge, rung};
     use crate::region::Region;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use terral_format::tables::Doorbell;
+    use terral_format::local::tables::Doorbell;
 
     #[test]
     fn requests_of_many_threads_are_each_answered_once() {

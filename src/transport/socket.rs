@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use terral_format::message::FRAMES;
+use terral_format::wire::message::FRAMES;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::kernel;

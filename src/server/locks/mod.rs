@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use terral_format::ids::{Ino, SessionSlot};
-use terral_format::lock_set;
-use terral_format::lock_table::{NoBlocks, Pool};
-use terral_format::locks::{Lock, LockOwner};
-use terral_format::message::Reply;
+use terral_format::local::lock_set;
+use terral_format::local::lock_table::{NoBlocks, Pool};
+use terral_format::wire::locks::{Lock, LockOwner};
+use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 use terral_transport::futex;

@@ -1,14 +1,14 @@
 //! Who waits for locks, and which waits would never end.
 //!
-//! Who holds which is in shared memory (`terral_format::lock_table`). Waits are not logged: those
-//! who wait say so again. No I/O, no clock.
+//! Who holds which is in shared memory (`terral_format::local::lock_table`). Waits are not logged:
+//! those who wait say so again. No I/O, no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use terral_format::ids::SessionSlot;
-use terral_format::locks::{Lock, LockOwner};
-use terral_format::message::WAIT_REFRESH_MS;
+use terral_format::wire::locks::{Lock, LockOwner};
+use terral_format::wire::message::WAIT_REFRESH_MS;
 
 use crate::world::Tick;
 
@@ -80,8 +80,8 @@ mod tests {
     use std::time::Duration;
 
     use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-    use terral_format::lock_set;
-    use terral_format::locks::{Lock, LockKind, LockOwner, LockRange};
+    use terral_format::local::lock_set;
+    use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
     use super::Waits;
 

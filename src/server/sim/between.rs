@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terral_format::message::{Change, OpenHow, RenameHow, Request, Target};
+use terral_format::wire::message::{Change, OpenHow, RenameHow, Request, Target};
 
 use terral_store::backing::scripted::{Body, Seen};
 

@@ -2,14 +2,14 @@
 //! (docs/decisions/2026-11-21-grant-protocol.md). Of each of its steps nobody sees a half but of a
 //! write, which may be left in the middle.
 
-use terral_format::deferred::Recallable;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::{DescriptionSlot, FileSlot, PageNumber, SessionSlot};
-use terral_format::lock_table::Pool;
-use terral_format::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
-use terral_format::pages::{self, PageState};
-use terral_format::size::SizeWord;
+use terral_format::local::deferred::Recallable;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::lock_table::Pool;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::SizeWord;
+use terral_format::wire::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
 

@@ -1,15 +1,15 @@
 //! What a client does without waiting for the server, step by step: it may be stopped, or die,
-//! between any two of them (`terral_format::deferred`; for real, `deferred` of the client).
+//! between any two of them (`terral_format::local::deferred`; for real, `deferred` of the client).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terral_format::changes::{Deferred, Made};
-use terral_format::deferred::{Claim, Key};
 use terral_format::frame;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
-use terral_format::message::{Change, FileRef, Kind, Reply, Request, Spare};
-use terral_format::names::{Inode, flag, index_of};
-use terral_format::tables::access;
+use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::deferred::{Claim, Key};
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::local::tables::access;
+use terral_format::wire::message::{Change, FileRef, Kind, Reply, Request, Spare};
 use terral_format::{ErrorKind, Result};
 use terral_transport::requests;
 

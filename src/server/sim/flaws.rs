@@ -3,9 +3,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use terral_format::record::Record;
-use terral_format::record::facts::Fact;
-use terral_format::record::local::Local;
+use terral_format::disk::Record;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_store::private::Forgets;
 
 use super::schedule::{Schedule, Weather};

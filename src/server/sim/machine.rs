@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terral_format::ids::{DescriptionSlot, Ino, PageNumber, SessionSlot};
-use terral_format::names::Inode;
-use terral_format::person::Person;
+use terral_format::local::names::Inode;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::region::Region;
 use terral_transport::requests::Session;

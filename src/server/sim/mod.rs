@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use terral_format::capability::Key;
-use terral_format::geometry::Geometry;
+use terral_format::disk::local::{Began, Local};
 use terral_format::ids::{InstanceId, ROOT};
-use terral_format::message::{Attributes, Kind};
-use terral_format::record::local::{Began, Local};
+use terral_format::local::geometry::Geometry;
+use terral_format::wire::capability::Key;
+use terral_format::wire::message::{Attributes, Kind};
 use terral_store::backing::scripted::Scripted;
 use terral_store::log::Journal;
 use terral_store::memory::Memory;

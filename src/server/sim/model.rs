@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use terral_format::geometry::PAGE_BYTES;
+use terral_format::local::geometry::PAGE_BYTES;
 
 /// Bytes that are written at a time, at the start of a page.
 pub const PIECE: usize = 16;

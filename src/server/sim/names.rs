@@ -1,14 +1,15 @@
 //! What a client reads of names without asking: the changes that were deferred first, and the table
-//! then (`terral_format::deferred`). Everybody is root here, and no directory is anybody else's.
+//! then (`terral_format::local::deferred`). Everybody is root here, and no directory is anybody
+//! else's.
 
 use std::sync::atomic::{Ordering, fence};
 
-use terral_format::changes::{self, Deferred, Made};
-use terral_format::deferred::{CHANGE_BYTES, Claim, Key, Pending};
 use terral_format::ids::{Ino, ROOT};
-use terral_format::message::{Attributes, Kind};
-use terral_format::names::{Inode, Lookup, Table, flag, hash, index_of};
-use terral_format::size::SizeWord;
+use terral_format::local::changes::{self, Deferred, Made};
+use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Pending};
+use terral_format::local::names::{Inode, Lookup, Table, flag, hash, index_of};
+use terral_format::local::size::SizeWord;
+use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{ErrorKind, frame};
 
 use super::Sim;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_PAGES, PAGE_BYTES};
-use terral_format::locks::{Lock, LockKind, LockRange, Locker};
-use terral_format::message::{OpenHow, RenameHow, Reply, Request, Target};
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, PAGE_BYTES};
+use terral_format::wire::locks::{Lock, LockKind, LockRange, Locker};
+use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::Sim;
 use super::client::Opened;

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
-use terral_format::message::{Change, FileRef, Kind, OpenHow, RenameHow, Request, Target};
-use terral_format::tables::access;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::tables::access;
+use terral_format::wire::message::{Change, FileRef, Kind, OpenHow, RenameHow, Request, Target};
 use terral_format::{Error, ErrorKind};
 
 use super::Sim;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Ino, ROOT};
-use terral_format::message::{OpenHow, RenameHow, Request, Target};
-use terral_format::names::Lookup;
+use terral_format::local::names::Lookup;
+use terral_format::wire::message::{OpenHow, RenameHow, Request, Target};
 
 use super::Sim;
 use crate::requests::Outcome;

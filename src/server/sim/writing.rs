@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
-use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{Owner, PageNumber};
-use terral_format::message::{FileRef, Request};
-use terral_format::pages::{self, Met};
-use terral_format::size::{self, SizeWord};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
+use terral_format::local::hazard::{self, HazardWord};
+use terral_format::local::pages::{self, Met};
+use terral_format::local::size::{self, SizeWord};
+use terral_format::wire::message::{FileRef, Request};
 
 use super::Sim;
 use crate::sessions::owner;

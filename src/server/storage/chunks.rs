@@ -1,9 +1,9 @@
 //! Chunks that files get, and that are given back as they are.
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::SEGMENT_PAGES;
 use terral_format::ids::FileSlot;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::SEGMENT_PAGES;
 
 use super::Storage;
 

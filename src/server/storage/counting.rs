@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::ids::FileSlot;
-use terral_format::message::FileRef;
-use terral_format::pages::{self, PageState};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::pages::{self, PageState};
+use terral_format::wire::message::FileRef;
 use terral_store::tier;
 
 use super::Storage;

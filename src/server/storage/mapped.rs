@@ -1,11 +1,11 @@
 //! Chunks in programs' address spaces: who has them mapped, and what was stored there.
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{
+use terral_format::ids::{FileSlot, PageNumber};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES, SEGMENT_CHUNKS, SEGMENT_PAGES,
 };
-use terral_format::ids::{FileSlot, PageNumber};
-use terral_format::pages::{self, PageState};
+use terral_format::local::pages::{self, PageState};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Storage;

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::ids::{FileSlot, Ino, Owner};
-use terral_format::pages;
+use terral_format::local::pages;
 use terral_store::ram::Move;
 
 use super::Storage;

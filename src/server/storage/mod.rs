@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use terral_format::entry::MapEntry;
 use terral_format::ids::{FileSlot, Ino};
+use terral_format::local::entry::MapEntry;
 use terral_store::memory::Memory;
 use terral_store::ram::Ram;
 use terral_store::small::Small;

@@ -1,11 +1,11 @@
 //! Small closed files leave the arena for a place of just their size, and come back when opened.
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::FileSlot;
-use terral_format::names::{Inode, flag};
-use terral_format::pages::{self, PageState};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::pages::{self, PageState};
 use terral_store::small::SMALL_BYTES;
 
 use super::Storage;

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terral_format::tables::segment;
+use terral_format::local::tables::segment;
 
 use super::Storage;
 

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::CHUNK_BYTES;
+use terral_format::Result;
 use terral_format::ids::{FileSlot, SpillPlace};
-use terral_format::{Result, spill};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::spill;
 use terral_store::moving::Copied;
 use terral_store::spill::Block;
 

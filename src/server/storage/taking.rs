@@ -4,12 +4,12 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::Result;
-use terral_format::entry::MapEntry;
-use terral_format::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
-use terral_format::hazard;
 use terral_format::ids::{FileSlot, Owner, SessionSlot};
-use terral_format::pages::{self, PageState};
-use terral_format::size::{self, SizeWord};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
+use terral_format::local::hazard;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::size::{self, SizeWord};
 use terral_store::ram::Move;
 
 use super::Storage;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use terral_format::entry::MapEntry;
-use terral_format::hazard::{self, HazardWord};
 use terral_format::ids::{FileSlot, Owner, PageNumber, SessionSlot};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::hazard::{self, HazardWord};
 
 use super::Storage;
 use crate::sessions::{Sessions, owner};

@@ -7,9 +7,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, fchow
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::Ino;
-use terral_format::message::{Attributes, Kind};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Kind};
 
 use super::{Found, Touched};
 

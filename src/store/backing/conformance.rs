@@ -1,9 +1,9 @@
 //! What every backing must do, told through its trait alone. A failed promise panics.
 
 use terral_format::ErrorKind;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::{Backing, Published, STAGING};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Change, Kind, Name, Space};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Change, Kind, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{by_name, fingerprint, found, read_full, touched};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use terral_format::Result;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change, Name, Space};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Name, Space};
 
 use super::{Announce, Backing, Found, Published, Staged, Touched, Update, Xattrs, failed};
 

@@ -10,9 +10,9 @@
 //! Not here: what is owed, in which order, and how often to try again (the drain); durability of a
 //! single call (only [`Backing::sync`] waits for the disk).
 
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change, Name, Space};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
 
 mod beneath;

@@ -17,9 +17,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Change, Name, Space};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Change, Name, Space};
 use terral_format::{Error, Result};
 
 use super::staged::{is_copy, label};

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::attributes::{dress, fingerprint, found, read_full, same_file, write_full};

@@ -10,9 +10,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tempfile::TempDir;
 use terral_format::ErrorKind;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::beneath::{Place, open_by_walking};
 use super::dir::Dir;

@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Update;

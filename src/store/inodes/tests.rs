@@ -6,10 +6,10 @@ use crate::private::{Private, PrivateArena};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terral_format::geometry::Geometry;
 use terral_format::ids::{Ino, ROOT};
-use terral_format::message::{Attributes, Kind};
-use terral_format::names::{Inode, Lookup, flag, index_of};
+use terral_format::local::geometry::Geometry;
+use terral_format::local::names::{Inode, Lookup, flag, index_of};
+use terral_format::wire::message::{Attributes, Kind};
 
 fn memory(inodes: u32) -> Arc<Memory> {
     let geometry = Geometry { segments: 1, files: 4, map_pages: 1, descriptions: 4, inodes };

@@ -5,11 +5,11 @@
 //! and what took its place is owed whole ([`Memory::is_in_hand`]). Not here: the copying, which
 //! needs no lock (`moving`, `spill`), and who decides what goes.
 
-use terral_format::entry::MapEntry;
-use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::{FileSlot, Ino, SpillPlace};
-use terral_format::pages::{self, PageState};
-use terral_format::spill::{self, BITMAP_WORDS, Bitmap, Description};
+use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::pages::{self, PageState};
+use terral_format::local::spill::{self, BITMAP_WORDS, Bitmap, Description};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Ram;

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use terral_format::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 
 /// Bytes of a chunk, at an address that a page begins at.
 pub struct Block {

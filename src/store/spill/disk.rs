@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
-use terral_format::geometry::CHUNK_BYTES;
 use terral_format::ids::SpillPlace;
-use terral_format::spill::PLACES_MAX;
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::spill::PLACES_MAX;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::{Block, Disk};

@@ -7,9 +7,9 @@
 //! (`server/spilling`), and which directories it may be in ([`directory`]).
 
 use terral_format::frame::checksum;
-use terral_format::geometry::PAGE_BYTES;
 use terral_format::ids::SpillPlace;
-use terral_format::spill::{PLACES_MAX, RECORD_WORDS, Record, TABLE_BYTES};
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::spill::{PLACES_MAX, RECORD_WORDS, Record, TABLE_BYTES};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::existing::{Existing, Shared};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use terral_format::message::{Reply, Request, Target, XattrHow};
+use terral_format::wire::message::{Reply, Request, Target, XattrHow};
 use terral_format::{Error, ErrorKind};
 use terral_store::backing::Backing;
 

@@ -1,6 +1,6 @@
 //! Further names of files, names that change places, and files that are made without one.
 
-use terral_format::message::{OpenHow, RenameHow, Request, Target};
+use terral_format::wire::message::{OpenHow, RenameHow, Request, Target};
 
 use super::super::client::Opened;
 use super::super::model::{File, Node};

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use terral_format::ErrorKind;
 use terral_format::ids::DescriptionSlot;
-use terral_format::lock_table::Outcome;
-use terral_format::locks::{Lock, LockKind, LockOwner, LockRange, Locker};
-use terral_format::message::{LockAsk, Reply, Request};
+use terral_format::local::lock_table::Outcome;
+use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange, Locker};
+use terral_format::wire::message::{LockAsk, Reply, Request};
 
 use super::super::Sim;
 use super::super::client::Opened;

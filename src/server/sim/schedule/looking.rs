@@ -1,7 +1,7 @@
 //! What clients see of names: listings, and what `stat` says.
 
 use terral_format::Error;
-use terral_format::message::{Kind, Reply, Request, Target};
+use terral_format::wire::message::{Kind, Reply, Request, Target};
 
 use super::super::model::Node;
 use super::Schedule;

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use terral_format::geometry::CHUNK_BYTES;
-use terral_format::message::{Reply, Request};
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::wire::message::{Reply, Request};
 use terral_store::backing::Found;
 
 use super::super::deferring::Wish;

@@ -1,8 +1,8 @@
 //! What is written, appended and read. Clients are stopped in the middle of a copy, and go on, or
 //! die.
 
-use terral_format::geometry::PAGE_BYTES;
-use terral_format::message::FileRef;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::wire::message::FileRef;
 
 use super::super::model::{File, PIECE};
 use super::super::writing::{Writing, Wrote};

@@ -1,7 +1,7 @@
 //! Attributes and extended attributes belong to a file, whatever its names.
 
 use terral_format::ErrorKind;
-use terral_format::message::{Attributes, Change};
+use terral_format::wire::message::{Attributes, Change};
 
 use super::{Backing, kind, put};
 

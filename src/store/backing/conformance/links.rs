@@ -1,7 +1,7 @@
 //! Symbolic links are things of their own, and a version of a name like any other.
 
 use terral_format::ErrorKind;
-use terral_format::message::{Change, Kind};
+use terral_format::wire::message::{Change, Kind};
 
 use super::{Backing, bytes, kind, names, put};
 

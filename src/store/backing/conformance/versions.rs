@@ -1,9 +1,9 @@
 //! What becomes of versions of a file: announced, refused, taken back, changed in place, kept for
 //! somebody else.
 
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::Ino;
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind};
 
 use super::{Backing, INSTANCE, attributes, bytes, kind, names, put};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 use terral_format::Result;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::super::dir::Dir;
 use super::{Backing, Found, Scripted, Touched};

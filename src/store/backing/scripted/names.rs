@@ -1,7 +1,7 @@
 //! Names that are made, moved, exchanged, removed and kept for somebody else, each in one step.
 
 use rustix::io::Errno;
-use terral_format::message::Kind;
+use terral_format::wire::message::Kind;
 
 use super::super::Touched;
 use super::super::staged::{THEIRS_MAX, theirs_name};

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::Ino;
-use terral_format::message::{Attributes, Change, Kind};
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::pages::Pages;
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 use terral_format::Result;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::record::Fingerprint;
 
 use super::super::beneath::beside;
 use super::call::{Call, Operation};

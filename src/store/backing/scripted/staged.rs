@@ -5,9 +5,9 @@
 
 use rustix::io::Errno;
 use terral_format::Result;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::InstanceId;
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::Attributes;
 
 use super::super::staged::TRIES;
 use super::call::{Call, Operation};

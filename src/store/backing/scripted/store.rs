@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::Kind;
-use terral_format::record::Fingerprint;
+use terral_format::wire::message::Kind;
 
 use super::super::beneath::{beside, split};
 use super::super::{Found, Touched, check_path};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::message::{Attributes, Change};
+use terral_format::wire::message::{Attributes, Change};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::super::conformance;
@@ -32,7 +32,7 @@ fn body(seen: Option<Seen>) -> Option<Vec<u8>> {
 
 fn attributes(backing: &dyn Backing) -> Result<Attributes> {
     let root = backing.stat(b"")?.attributes;
-    Ok(Attributes { kind: terral_format::message::Kind::File, mode: 0o644, ..root })
+    Ok(Attributes { kind: terral_format::wire::message::Kind::File, mode: 0o644, ..root })
 }
 
 fn publish(backing: &dyn Backing, path: &[u8], bytes: &[u8]) -> Result<()> {

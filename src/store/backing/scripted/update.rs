@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 use terral_format::Result;
-use terral_format::message::Attributes;
-use terral_format::record::Fingerprint;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::wire::message::Attributes;
 
 use super::Update;
 use super::call::Operation;

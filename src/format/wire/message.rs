@@ -4,13 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::capability::{Capability, Operations};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
-use crate::locks::{LockKind, LockRange, Locker};
-use crate::person::Person;
+use crate::wire::capability::{Capability, Operations};
+use crate::wire::locks::{LockKind, LockRange, Locker};
+use crate::wire::person::Person;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -68,7 +68,8 @@ pub enum Welcome {
         capability: Capability,
         /// The handle that stands for it.
         authority: u32,
-        /// When the process started: its locks are in this name ([`crate::locks::LockOwner`]).
+        /// When the process started: its locks are in this name
+        /// ([`crate::wire::locks::LockOwner`]).
         started_ticks: u64,
         /// Its number, as the server sees it.
         pid: u32,
@@ -111,8 +112,8 @@ pub enum Target<'a> {
 /// How to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenHow {
-    /// Bits of [`access`](mod@crate::geometry): read 1, write 2, append 4, kernel-held 8, a link
-    /// itself 16.
+    /// Bits of [`access`](mod@crate::local::geometry): read 1, write 2, append 4, kernel-held 8, a
+    /// link itself 16.
     pub access: u8,
     /// Make the file if there is none.
     pub create: bool,
@@ -337,7 +338,7 @@ pub enum Request<'a> {
         owner: u16,
     },
     /// Have files in hand that can be created without waiting → [`Reply::Spares`]; from then on
-    /// the session may defer changes (see [`crate::changes::Deferred`]).
+    /// the session may defer changes (see [`crate::local::changes::Deferred`]).
     Spares {
         /// How many; the server may give fewer.
         count: u32,
@@ -348,7 +349,7 @@ pub enum Request<'a> {
     Sync(FileRef),
     /// A lock is in the way. If its holder is no more it is gone with the answer; else
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock): a `waiter` then sleeps on the
-    /// file's head in [`crate::lock_table`], and asks again after [`WAIT_REFRESH_MS`].
+    /// file's head in [`crate::local::lock_table`], and asks again after [`WAIT_REFRESH_MS`].
     LockBlocked {
         /// Which.
         ask: LockAsk,
@@ -399,8 +400,8 @@ pub enum Request<'a> {
     Finish,
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,
-    /// Make chunks fit to be mapped (see [`crate::entry`]), holes and what lies beyond the end of
-    /// the file included.
+    /// Make chunks fit to be mapped (see [`crate::local::entry`]), holes and what lies beyond the
+    /// end of the file included.
     Map {
         /// Which file.
         file: FileRef,
@@ -786,7 +787,7 @@ pub enum Reply {
         /// Nothing follows.
         last: bool,
     },
-    /// A group of blocks in [`crate::lock_table`].
+    /// A group of blocks in [`crate::local::lock_table`].
     LockBlocks(u32),
     /// The value of an extended attribute.
     Xattr(Vec<u8>),

@@ -9,11 +9,11 @@
 //!
 //! Not here: who may write, and what is free (the server's `store`).
 
-use crate::geometry::{INDEX_BITS, NamesLayout, PATH_MAX, SLOT_WORDS};
+use crate::fingerprint::Fingerprint;
 use crate::ids::{FileSlot, Ino, ROOT};
-use crate::message::{Attributes, Kind, Name};
-use crate::record::Fingerprint;
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::local::geometry::{INDEX_BITS, NamesLayout, PATH_MAX, SLOT_WORDS};
+use crate::local::sync::{AtomicU64, Ordering, fence};
+use crate::wire::message::{Attributes, Kind, Name};
 
 /// Stripes of buckets.
 pub const STRIPES: usize = 64;

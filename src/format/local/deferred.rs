@@ -22,9 +22,10 @@
 //!   the change's stamp, which never comes again, decides between the two. What was recalled is its
 //!   client's, who clears the word.
 //!
-//! Not here: what the changes are ([`crate::changes::Deferred`]), who may defer, and the table.
+//! Not here: what the changes are ([`crate::local::changes::Deferred`]), who may defer, and the
+//! table.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::local::sync::{AtomicU64, Ordering, fence};
 
 /// Words a key may lie in: one line of the cache, and in the model two.
 pub const LINE: usize = if cfg!(loom) { 2 } else { 8 };
@@ -70,7 +71,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The name with this hash of its directory and itself (see [`crate::names::hash`]).
+    /// The name with this hash of its directory and itself (see [`crate::local::names::hash`]).
     pub fn name(hash: u32) -> Self {
         Key { tag: hash, domain: 0 }
     }

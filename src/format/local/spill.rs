@@ -1,12 +1,12 @@
 //! What is known of chunks whose bytes are in the spill: a table in shared memory, in the file
 //! `spilled` of the instance, which only the server reads and writes. Native-endian.
 //!
-//! A place is in use if and only if a map entry names it ([`crate::entry`]): its record is written
-//! before that entry, and means nothing without one. So a server that dies in between leaves a
-//! place that is free.
+//! A place is in use if and only if a map entry names it ([`crate::local::entry`]): its record is
+//! written before that entry, and means nothing without one. So a server that dies in between
+//! leaves a place that is free.
 
-use crate::geometry::{CHUNK_PAGES, PAGE_BYTES};
-use crate::sync::{AtomicU64, Ordering};
+use crate::local::geometry::{CHUNK_PAGES, PAGE_BYTES};
+use crate::local::sync::{AtomicU64, Ordering};
 
 /// Most places: 2 TiB of whole chunks.
 pub const PLACES_MAX: u32 = 1 << 20;

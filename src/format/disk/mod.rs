@@ -3,7 +3,7 @@
 //! Replaying the records of a log, in order, gives the namespace, the sessions, the open files and
 //! the drain's state. Each says whether it is a fact of the namespace or only so on this machine.
 //! Which chunk holds which bytes is not here: the map entries in shared memory say it (see
-//! [`crate::entry`]).
+//! [`crate::local::entry`]).
 
 pub mod facts;
 pub mod local;
@@ -16,7 +16,7 @@ use self::facts::Fact;
 use self::local::Local;
 use self::migrate::Migrate;
 use crate::ids::Ino;
-use crate::message::Change;
+use crate::wire::message::Change;
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,18 +52,6 @@ impl Migrate for Transaction {
         previous.0.into_iter().for_each(|record| v4::migrate(record, &mut records));
         Transaction(records)
     }
-}
-
-/// How the backing's copy of a file looked when it was last read or published: if it looks
-/// different later, somebody else changed it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint {
-    /// Inode number in the backing.
-    pub inode: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Last change, nanoseconds since 1970.
-    pub changed_ns: u64,
 }
 
 /// A name operation that the backing is owed. Paths are relative to the backing's root.

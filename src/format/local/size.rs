@@ -11,7 +11,7 @@
 //! lost lie beyond the size, where nobody sees them.
 
 use crate::ids::Owner;
-use crate::sync::{AtomicU64, Ordering};
+use crate::local::sync::{AtomicU64, Ordering};
 
 const SIZE_BITS: u32 = 48;
 const SIZE_MASK: u64 = (1 << SIZE_BITS) - 1;

@@ -5,14 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Record as Next;
 use super::facts::{self, Fact};
 use super::local::{Began, Local, Publishing};
 use super::migrate::{Migrate, Nothing};
-use super::{Fingerprint, Record as Next};
-use crate::capability::Rights;
+use crate::fingerprint::Fingerprint;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Lsn, SessionSlot};
-use crate::message::{Attributes, Change, Kind, Totals};
-use crate::person::Person;
+use crate::wire::capability::Rights;
+use crate::wire::message::{Attributes, Change, Kind, Totals};
+use crate::wire::person::Person;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
@@ -380,7 +381,7 @@ fn migrate_image(image: InodeImage, out: &mut Vec<Next>) {
 mod tests {
     use super::{Fact, InodeImage, Local, Next, Record, facts, migrate};
     use crate::ids::{FileSlot, Ino};
-    use crate::message::{Attributes, Kind};
+    use crate::wire::message::{Attributes, Kind};
 
     fn image(slot: Option<FileSlot>, packed: Option<u32>) -> InodeImage {
         let attributes = Attributes {

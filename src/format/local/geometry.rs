@@ -160,12 +160,12 @@ impl Geometry {
 
     /// Byte offset of the table of locks in `headers`.
     pub fn locks_at(&self) -> usize {
-        (self.deferred_at() + crate::deferred::WORDS * 8).next_multiple_of(PAGE_BYTES)
+        (self.deferred_at() + crate::local::deferred::WORDS * 8).next_multiple_of(PAGE_BYTES)
     }
 
     /// Bytes of `headers`.
     pub fn headers_bytes(&self) -> usize {
-        (self.locks_at() + crate::lock_table::WORDS * 8).next_multiple_of(PAGE_BYTES)
+        (self.locks_at() + crate::local::lock_table::WORDS * 8).next_multiple_of(PAGE_BYTES)
     }
 
     /// Bytes of `pages`: two per arena page.

@@ -17,9 +17,9 @@
 //! (the server), and sleeping (`terral-transport`).
 
 use crate::ids::Ino;
-use crate::lock_set;
-use crate::locks::{Lock, LockKind, LockOwner, LockRange};
-use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
+use crate::local::lock_set;
+use crate::local::sync::{AtomicU64, Ordering, fence, spin_loop};
+use crate::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
 /// Heads: a file has one, which others may share.
 pub const HEADS: usize = if cfg!(loom) { 1 } else { 4096 };

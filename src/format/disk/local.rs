@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Fingerprint;
-use crate::capability::{Key, Rights};
-use crate::geometry::Geometry;
+use crate::fingerprint::Fingerprint;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
-use crate::message::Totals;
-use crate::person::Person;
+use crate::local::geometry::Geometry;
+use crate::wire::capability::{Key, Rights};
+use crate::wire::message::Totals;
+use crate::wire::person::Person;
 
 /// One thing that is so here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ pub enum Local {
         request: u8,
         /// Which request of that slot.
         sequence: u64,
-        /// The encoded [`crate::message::Reply`].
+        /// The encoded [`crate::wire::message::Reply`].
         reply: Vec<u8>,
     },
     /// A description was opened.

@@ -6,9 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fingerprint, NameOperation};
+use super::NameOperation;
+use crate::fingerprint::Fingerprint;
 use crate::ids::{Ino, Lsn};
-use crate::message::{Attributes, Change, Kind};
+use crate::wire::message::{Attributes, Change, Kind};
 
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@
 //! Layout, from bit 0: chunk's first page (32), phase (2), operation number (30). 0 is idle.
 
 use crate::ids::PageNumber;
-use crate::sync::{AtomicU64, Ordering};
+use crate::local::sync::{AtomicU64, Ordering};
 
 const PHASE_SHIFT: u32 = 32;
 const OPERATION_SHIFT: u32 = 34;

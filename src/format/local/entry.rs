@@ -8,7 +8,7 @@
 //! the spill, whose number stands where else the page does; whoever wants them asks the server.
 
 use crate::ids::{PageNumber, SpillPlace};
-use crate::sync::{AtomicU64, Ordering};
+use crate::local::sync::{AtomicU64, Ordering};
 
 const ORDER_SHIFT: u32 = 32;
 const RECALLED: u64 = 1 << 36;

@@ -3,23 +3,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::capability::Operations;
-use crate::deferred::Key;
 use crate::ids::{DescriptionSlot, Ino};
-use crate::message::Change;
-use crate::names::{hash, index_of};
+use crate::local::deferred::Key;
+use crate::local::names::{hash, index_of};
+use crate::wire::capability::Operations;
+use crate::wire::message::Change;
 
 /// A deferred change, and on whose authority it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Made<'a> {
-    /// As in an [`crate::message::Envelope`].
+    /// As in an [`crate::wire::message::Envelope`].
     pub authority: u32,
     /// The change.
     #[serde(borrow)]
     pub change: Deferred<'a>,
 }
 
-/// A change that a client has made already; see [`crate::deferred`].
+/// A change that a client has made already; see [`crate::local::deferred`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Deferred<'a> {
     /// A file in hand has a name now.
@@ -73,7 +73,7 @@ pub enum Deferred<'a> {
         description: DescriptionSlot,
         /// Must match.
         nonce: u32,
-        /// Bits of [`crate::tables::access`].
+        /// Bits of [`crate::local::tables::access`].
         access: u8,
     },
     /// A directory was made, with a number in hand.

@@ -1,8 +1,8 @@
 //! What permission bits let a person do. Not here: privileges other than root's, ACLs, and whose
 //! bits are looked at when.
 
-use crate::message::Attributes;
-use crate::person::Person;
+use crate::wire::message::Attributes;
+use crate::wire::person::Person;
 
 impl Person {
     /// Whether he may do to what is his own what only its owner may.
@@ -25,8 +25,8 @@ impl Person {
 #[cfg(test)]
 mod tests {
     use crate::ids::Ino;
-    use crate::message::{Attributes, Kind};
-    use crate::person::Person;
+    use crate::wire::message::{Attributes, Kind};
+    use crate::wire::person::Person;
 
     #[test]
     fn the_first_class_that_fits_decides() {

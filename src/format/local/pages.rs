@@ -16,9 +16,9 @@
 //! Layout of a lane, from bit 0: owner or count (14), dirty, valid. With valid: the count. Without:
 //! all zero is invalid, the owner alone is a claim, the owner and dirty is an overwriting.
 
-use crate::geometry::CHUNK_PAGES;
 use crate::ids::Owner;
-use crate::sync::{AtomicU64, Ordering};
+use crate::local::geometry::CHUNK_PAGES;
+use crate::local::sync::{AtomicU64, Ordering};
 
 /// Lanes of a word.
 pub const LANES: u32 = 4;

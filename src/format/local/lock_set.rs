@@ -5,7 +5,7 @@
 //! Linux names the first of several in the way. Not here: where the locks are kept (`lock_table`).
 
 use crate::ids::Ino;
-use crate::locks::{Lock, LockKind, LockOwner, LockRange};
+use crate::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
 /// What of `locks` is in the way of `lock`, in order.
 pub fn conflicts<'l>(locks: &'l [Lock], lock: &'l Lock) -> impl Iterator<Item = &'l Lock> {
@@ -74,7 +74,7 @@ mod tests {
 
     use super::{conflicts, held, set};
     use crate::ids::{DescriptionSlot, Ino};
-    use crate::locks::{Lock, LockKind, LockOwner, LockRange};
+    use crate::wire::locks::{Lock, LockKind, LockOwner, LockRange};
 
     const BYTES: u64 = 24;
     const INO: Ino = Ino(7);

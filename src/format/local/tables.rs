@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, KnownLayout};
 
-use crate::geometry::{
+use crate::ids::InstanceId;
+use crate::local::geometry::{
     Geometry, HAND_DESCRIPTIONS, HAND_INOS, HAND_MORE_INOS, HAZARDS, INLINE_ENTRIES, MAP_FANOUT,
     MESSAGE_BYTES, PAGE_BYTES, REQUESTS, SEGMENTS_MAX,
 };
-use crate::ids::InstanceId;
 use crate::{Error, ErrorKind, Result};
 
 /// First word of `tables`: "TERRAL" and the version of everything in shared memory.
@@ -41,7 +41,7 @@ pub struct Superblock {
     pub instance: [AtomicU64; 2],
     /// Its [`Geometry`], field by field.
     pub geometry: [AtomicU64; 5],
-    /// The gate: while not 0, no change may be deferred; see [`crate::deferred`].
+    /// The gate: while not 0, no change may be deferred; see [`crate::local::deferred`].
     pub gate: AtomicU64,
     /// Not 0 while programs wait for memory.
     pub waiting: AtomicU64,
@@ -95,8 +95,8 @@ pub struct FileRecord {
     pub inline: [AtomicU64; INLINE_ENTRIES],
     /// 1 + the map page at the top of the other chunks' three-level map; 0 for none.
     pub root: AtomicU64,
-    /// The [`crate::size::SizeWord`] that the server has set last: its epoch is that of the header,
-    /// and the file is no shorter. 0: an older program made it.
+    /// The [`crate::local::size::SizeWord`] that the server has set last: its epoch is that of the
+    /// header, and the file is no shorter. 0: an older program made it.
     pub given: AtomicU64,
     /// Unused, zero.
     pub reserved: [AtomicU64; 2],
@@ -113,9 +113,9 @@ const _: () = assert!(size_of::<MapPage>() == PAGE_BYTES);
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
 pub struct FileHeader {
-    /// See [`crate::size`].
+    /// See [`crate::local::size`].
     pub size: AtomicU64,
-    /// See [`crate::size`].
+    /// See [`crate::local::size`].
     pub ticket: AtomicU64,
     /// Last modification, nanoseconds since 1970.
     pub modified_ns: AtomicU64,
@@ -277,7 +277,7 @@ const _: () = assert!(size_of::<RequestSlot>() == 64 + MESSAGE_BYTES);
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
 pub struct HazardSlot {
-    /// See [`crate::hazard`].
+    /// See [`crate::local::hazard`].
     pub word: AtomicU64,
     /// Unused, zero.
     pub reserved: [AtomicU64; 7],
@@ -327,9 +327,9 @@ pub struct SessionPage {
     pub magic: AtomicU64,
     /// The session's index.
     pub session: AtomicU64,
-    /// Bits of [`crate::capability::Operations`] that what the session presented last allows, 0
-    /// once that has run out. The client looks before it reads or writes bytes, and once more after
-    /// it has claimed a word for a deferred change.
+    /// Bits of [`crate::wire::capability::Operations`] that what the session presented last allows,
+    /// 0 once that has run out. The client looks before it reads or writes bytes, and once more
+    /// after it has claimed a word for a deferred change.
     pub operations: AtomicU64,
     /// When that runs out, nanoseconds since 1970.
     pub until_ns: AtomicU64,
@@ -339,7 +339,7 @@ pub struct SessionPage {
     pub counters: Counters,
     /// See [`Hand`].
     pub hand: Hand,
-    /// See [`crate::hazard`].
+    /// See [`crate::local::hazard`].
     pub hazards: [HazardSlot; HAZARDS],
     /// See [`request`].
     pub requests: [RequestSlot; REQUESTS],

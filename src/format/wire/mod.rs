@@ -1,0 +1,13 @@
+//! What clients and servers say to each other, and by what right.
+//!
+//! Not here: how it lies in memory that they share (`local`).
+
+pub mod capability;
+
+pub mod person;
+
+pub mod locks;
+
+pub mod message;
+
+mod permission;
