@@ -305,24 +305,29 @@ impl Backing for Dir {
     fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         let what = "keep what somebody else made as";
         let fail = |error: Errno| self.root.failed(what, path, error);
-        let place = self.root.place(what, path)?;
-        let Some(there) = place.look().map_err(fail)? else { return Ok(None) };
-        let found = there.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
-        if found.is_dir() || ours.contains(&fingerprint(&found).inode) {
-            return Ok(None);
-        }
-        // A move between file systems that was cut short has left a copy.
-        let alike = self.root.place(what, alike)?;
-        if alike.has_the_bytes_of(&place) {
-            return Ok(None);
-        }
-        keep_aside(&place, &there).map(Some).map_err(fail)
+        insist(&self.root, &[path, alike], || {
+            let place = self.root.place(what, path)?;
+            let Some(there) = place.look().map_err(fail)? else { return Ok(None) };
+            let found =
+                there.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
+            if found.is_dir() || ours.contains(&fingerprint(&found).inode) {
+                return Ok(None);
+            }
+            // A move between file systems that was cut short has left a copy.
+            let alike = self.root.place(what, alike)?;
+            if alike.has_the_bytes_of(&place) {
+                return Ok(None);
+            }
+            keep_aside(&place, &there).map(Some).map_err(fail)
+        })
     }
 
     fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>> {
         let what = "move aside what somebody else made as";
-        let place = self.root.place(what, path)?;
-        set_aside(&place).map_err(|error| self.root.failed(what, path, error))
+        insist(&self.root, &[path], || {
+            let place = self.root.place(what, path)?;
+            set_aside(&place).map_err(|error| self.root.failed(what, path, error))
+        })
     }
 
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
