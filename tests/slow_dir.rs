@@ -23,7 +23,13 @@ const CHUNK: usize = 2 << 20;
 
 #[test]
 fn role() {
-    process::play(256, &[]);
+    process::play(
+        256,
+        &[("asker", |instance| {
+            let asks = Client::observe(instance).expect("there is a server");
+            let _ = asks.list(b"d");
+        })],
+    );
 }
 
 struct Bench {
@@ -187,4 +193,26 @@ fn a_drain_that_waits_for_a_directory_that_does_not_answer_holds_up_nobody() {
         assert!(begin.elapsed() < Duration::from_secs(60), "what was moved arrives");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn what_was_fetched_for_one_who_is_gone_is_asked_for_anew() {
+    let Some(bench) = Bench::new(|there| {
+        std::fs::create_dir(there.join("d")).expect("makes");
+        std::fs::write(there.join("d/early"), "").expect("writes");
+    }) else {
+        return;
+    };
+    let here = bench.connect();
+    here.stat(b"d").expect("is there");
+    bench.served.signal(Signal::STOP);
+    let mut asker = process::start("asker", &bench.instance, None);
+    std::thread::sleep(PROMPT);
+    asker.kill();
+    std::thread::sleep(PROMPT);
+    bench.served.signal(Signal::CONT);
+    std::thread::sleep(PROMPT);
+    std::fs::write(bench.beneath.path().join("d/late"), "").expect("writes");
+    let names: Vec<_> = here.list(b"d").expect("lists").into_iter().map(|it| it.name).collect();
+    assert_eq!(names, [b"early".to_vec(), b"late".to_vec()]);
 }

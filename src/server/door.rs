@@ -51,6 +51,8 @@ pub struct Door<'s> {
     /// By token: in the order in which they came.
     callers: BTreeMap<u64, Caller>,
     next: u64,
+    /// The server was told that somebody waits for an answer.
+    told: bool,
 }
 
 impl<'s> Door<'s> {
@@ -63,7 +65,8 @@ impl<'s> Door<'s> {
         token: u64,
     ) -> Result<Self> {
         watch.add(listener.as_fd(), token)?;
-        Ok(Door { shared, watch, instance, listener, callers: BTreeMap::new(), next: CALLERS })
+        let callers = BTreeMap::new();
+        Ok(Door { shared, watch, instance, listener, callers, next: CALLERS, told: false })
     }
 
     /// Whether a token is that of somebody who is, or was, at the door.
@@ -82,8 +85,12 @@ impl<'s> Door<'s> {
         self.callers.values().any(|caller| caller.asked.is_some())
     }
 
-    /// Answers those who wait, if that is possible by now.
+    /// Answers those who wait, if that is possible by now. What nobody waits for any more, as who
+    /// asked is gone, is not to be kept for others: they ask for what is there then.
     pub fn ask_again(&mut self) {
+        if !self.told && !self.is_asked() {
+            return;
+        }
         let asked = self.callers.iter().filter(|(_, caller)| caller.asked.is_some());
         let asked: Vec<u64> = asked.map(|(token, _)| *token).collect();
         for token in asked {
@@ -92,7 +99,11 @@ impl<'s> Door<'s> {
                 self.callers.insert(token, caller);
             }
         }
-        self.shared.lock().fetches.are_asked(self.is_asked());
+        self.told = self.is_asked();
+        let mut state = self.shared.lock();
+        state.fetches.are_asked(self.told);
+        let others = state.fetches.is_awaited() || state.waiting.count() > 0;
+        state.fetches.forget(others);
     }
 
     /// Lets in all who wait outside.

@@ -52,9 +52,6 @@ impl Watcher<'_> {
         while !self.shared.over.load(Ordering::SeqCst) {
             let tokens = self.watch.wait(self.limit(probed)).unwrap_or_default();
             self.door.give_up();
-            if self.door.is_asked() {
-                self.door.ask_again();
-            }
             for token in tokens {
                 match token {
                     STOP => return,
@@ -64,6 +61,7 @@ impl Watcher<'_> {
                     session => self.bury(SessionSlot(session as u16)),
                 }
             }
+            self.door.ask_again();
             // Also while others keep asking.
             if probed.elapsed() >= PROBE {
                 self.probe();
