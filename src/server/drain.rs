@@ -105,6 +105,8 @@ impl Doing {
     /// Notes how it went. What is to follow at once, if anything is.
     pub fn conclude(self, state: &mut State) -> Option<Doing> {
         let mut follows = None;
+        // Where the backing has something is known: what waited for that may go on.
+        let settles = matches!(self.0, Job::Publish(_) | Job::Resolve(_) | Job::Names(_));
         match (self.0, self.1) {
             (Job::File(job), Some(Done::File(pass, took))) => {
                 state.debts.shown.busy_ms += took.as_millis() as u64;
@@ -120,7 +122,7 @@ impl Doing {
             (Job::Sync(before), Some(Done::Sync(done))) => synced(state, before, done),
             _ => {}
         }
-        if state.waiting.count() > 0 {
+        if settles && state.waiting.count() > 0 {
             state.waiting.hasten(state.world.now());
         }
         follows.map(|job| Doing(job, None))
@@ -358,7 +360,6 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
 fn conclude(state: &mut State, job: FileJob, pass: Result<Pass>) -> Option<PublishJob> {
     passes::end(state, &job);
     let (ino, whole) = (job.ino, matches!(job.way, Way::Whole { .. }));
-    let theirs = |error: &Error| is_theirs(whole, error);
     let outcome = match pass {
         Err(error) => Err(error),
         Ok(pass) => {
@@ -380,7 +381,7 @@ fn conclude(state: &mut State, job: FileJob, pass: Result<Pass>) -> Option<Publi
         }
     };
     match outcome {
-        Err(error) if theirs(&error) => contested(state, ino),
+        Err(error) if is_theirs(whole, &error) => contested(state, ino),
         Err(error) => failed(state, ino, &error),
         Ok(()) => {}
     }

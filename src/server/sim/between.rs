@@ -10,18 +10,10 @@ use terral_format::wire::message::{Change, OpenHow, RenameHow, Request, Target};
 use terral_store::backing::scripted::{Body, Seen};
 
 use super::Sim;
+use super::client::{CREATE, READ};
 use crate::drain::Doing;
 
-const CREATE: OpenHow = OpenHow { access: 3, create: true, mode: 0o644, truncate: true, ..NONE };
-const NONE: OpenHow = OpenHow {
-    access: 0,
-    create: false,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    unnamed: false,
-    mode: 0,
-};
+const ANEW: OpenHow = OpenHow { truncate: true, ..CREATE };
 /// How far the drain has come.
 const MOMENTS: [Moment; 2] = [Moment::Chosen, Moment::Done];
 
@@ -56,7 +48,7 @@ fn truncate(sim: &mut Sim, client: usize, size: u64) {
     sim.ask(client, Request::Truncate { target, size }).expect("it is there");
 }
 
-const OPEN: OpenHow = OpenHow { access: 3, ..NONE };
+const OPEN: OpenHow = OpenHow { access: 3, ..READ };
 
 const ACTS: &[Act] = &[
     ("nothing", |_, _| &[("d/f", "as it was")]),
@@ -65,7 +57,7 @@ const ACTS: &[Act] = &[
         &[("d/f", "AS it was")]
     }),
     ("it is written anew", |sim, one| {
-        write(sim, one, "d/f", CREATE, "new");
+        write(sim, one, "d/f", ANEW, "new");
         &[("d/f", "new")]
     }),
     ("it is cut", |sim, one| {
@@ -83,7 +75,7 @@ const ACTS: &[Act] = &[
     }),
     ("it is renamed, and another is made", |sim, one| {
         rename(sim, one, "d/f", "g", RenameHow::Replace);
-        write(sim, one, "d/f", CREATE, "another");
+        write(sim, one, "d/f", ANEW, "another");
         &[("d/f", "another"), ("g", "as it was")]
     }),
     ("it is renamed to and fro", |sim, one| {
@@ -104,7 +96,7 @@ const ACTS: &[Act] = &[
         &[("d/f", "there")]
     }),
     ("a new one takes its name", |sim, one| {
-        write(sim, one, "d/new", CREATE, "new");
+        write(sim, one, "d/new", ANEW, "new");
         rename(sim, one, "d/new", "d/f", RenameHow::Replace);
         &[("d/f", "new")]
     }),
@@ -123,7 +115,7 @@ const ACTS: &[Act] = &[
     }),
     ("it is removed, and made again", |sim, one| {
         sim.ask(one, Request::Unlink(b"d/f")).expect("it is there");
-        write(sim, one, "d/f", CREATE, "again");
+        write(sim, one, "d/f", ANEW, "again");
         &[("d/f", "again")]
     }),
 ];
@@ -150,7 +142,7 @@ fn between(
     let one = sim.connect();
     sim.ask(one, Request::MakeDirectory { path: b"d", mode: 0o755 }).expect("a free name");
     if rewrites {
-        write(&mut sim, one, "d/f", CREATE, "what was there before");
+        write(&mut sim, one, "d/f", ANEW, "what was there before");
         sim.pass(Duration::from_secs(30));
     }
     begin(&mut sim, one);
@@ -189,21 +181,21 @@ fn all(at: fn(&Doing) -> bool, rewriting: &[bool], begin: fn(&mut Sim, usize)) {
 #[test]
 fn whatever_happens_to_a_file_that_just_gets_its_name_it_arrives_as_it_is_left() {
     all(Doing::publishes, BOTH, |sim, one| {
-        write(sim, one, "d/f", CREATE, "as it was");
+        write(sim, one, "d/f", ANEW, "as it was");
     });
 }
 
 #[test]
 fn whatever_happens_to_a_file_that_is_just_copied_it_arrives_as_it_is_left() {
     all(Doing::copies, BOTH, |sim, one| {
-        write(sim, one, "d/f", CREATE, "as it was");
+        write(sim, one, "d/f", ANEW, "as it was");
     });
 }
 
 #[test]
 fn whatever_happens_to_a_file_whose_name_just_moves_it_arrives_as_it_is_left() {
     all(Doing::moves_a_name, &[true], |sim, one| {
-        write(sim, one, "d/x", CREATE, "as it was");
+        write(sim, one, "d/x", ANEW, "as it was");
         sim.pass(Duration::from_secs(30));
         rename(sim, one, "d/x", "d/f", RenameHow::Replace);
     });
@@ -217,8 +209,7 @@ fn who_reads_what_is_only_there_under_a_name_that_just_moves_reads_that() {
             sim.dir.put(path, bytes).expect("an empty store");
         }
         let one = sim.connect();
-        let read = OpenHow { access: 1, ..NONE };
-        let open = sim.open(one, b"d/f", read).expect("it is there");
+        let open = sim.open(one, b"d/f", READ).expect("it is there");
         rename(&mut sim, one, "d", "e", RenameHow::Replace);
         sim.drain_until(Doing::moves_a_name);
         if moment == Moment::Done {
@@ -226,7 +217,7 @@ fn who_reads_what_is_only_there_under_a_name_that_just_moves_reads_that() {
         }
         assert_eq!(sim.read(one, open.file, 0, 100).expect("it can be read"), b"as it was");
         // Nobody has looked for this one before.
-        let other = sim.open(one, b"e/g", read).expect("it is there");
+        let other = sim.open(one, b"e/g", READ).expect("it is there");
         assert_eq!(sim.read(one, other.file, 0, 100).expect("it can be read"), b"another");
         let change = Change { mode: Some(0o600), ..Change::default() };
         let target = Target::Path(b"e/g");
@@ -242,7 +233,7 @@ fn bits_that_change_while_a_file_just_gets_its_name_arrive_too() {
     for (moment, dies) in [(MOMENTS[0], false), (MOMENTS[1], false), (MOMENTS[0], true)] {
         let mut sim = Sim::new(1);
         let one = sim.connect();
-        write(&mut sim, one, "f", CREATE, "bytes");
+        write(&mut sim, one, "f", ANEW, "bytes");
         sim.drain_until(Doing::publishes);
         if moment == Moment::Done {
             sim.drain_carries_out();

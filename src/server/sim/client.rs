@@ -19,6 +19,19 @@ use crate::authn;
 use crate::machine::Machine;
 use terral_transport::socket::Peer;
 
+/// How a file is opened to be read.
+pub const READ: OpenHow = OpenHow {
+    access: 1,
+    create: false,
+    exclusive: false,
+    truncate: false,
+    directory: false,
+    unnamed: false,
+    mode: 0,
+};
+/// To be read and written, made if there is none.
+pub const CREATE: OpenHow = OpenHow { access: 3, create: true, mode: 0o644, ..READ };
+
 /// One of them.
 pub struct Client {
     pub session: SessionSlot,

@@ -7,20 +7,10 @@ use terral_format::wire::locks::{Lock, LockKind, LockRange, Locker};
 use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::Sim;
-use super::client::Opened;
+use super::client::{CREATE, Opened, READ};
 use super::deferring::{Begun, Progress, Wish};
 use super::faults::Fault;
 use super::writing::Wrote;
-
-const CREATE: OpenHow = OpenHow {
-    access: 3,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    unnamed: false,
-    mode: 0o644,
-};
 
 fn go_on_until(sim: &mut Sim, begun: &mut Begun, until: impl Fn(&Progress) -> bool) {
     for _ in 0..20 {
@@ -69,8 +59,7 @@ fn a_file_that_gets_a_name_again_after_its_last_one_was_removed_is_brought_whoev
     let written = sim.open(one, b"first", CREATE).expect("an empty store");
     sim.write(one, written.file, 0, b"all of it").expect("there is room for it");
     sim.close(one, written).expect("it is open");
-    let read = OpenHow { access: 1, ..OpenHow::default() };
-    let file = sim.open(one, b"first", read).expect("it is there").file;
+    let file = sim.open(one, b"first", READ).expect("it is there").file;
     sim.pass(Duration::from_secs(20));
     sim.ask(one, Request::Unlink(b"first")).expect("it is there");
     let again = Request::Link { target: Target::File(file), path: b"again" };

@@ -6,22 +6,11 @@ use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::local::names::Lookup;
-use terral_format::wire::message::{OpenHow, RenameHow, Request, Target};
+use terral_format::wire::message::{RenameHow, Request, Target};
 
 use super::Sim;
+use super::client::{CREATE, READ};
 use crate::requests::Outcome;
-
-const READ: OpenHow = OpenHow {
-    access: 1,
-    create: false,
-    exclusive: false,
-    truncate: false,
-    directory: false,
-    unnamed: false,
-    mode: 0,
-};
-
-const CREATE: OpenHow = OpenHow { access: 3, create: true, mode: 0o644, ..READ };
 
 /// Asks once. False: the server was killed before it answered.
 fn answers(sim: &mut Sim, client: usize, request: Request<'_>) -> bool {
