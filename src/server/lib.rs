@@ -1,122 +1,48 @@
-//! The server: answers sessions. Roles so far: authn, authz, naming, storage; and the drain.
+//! The server: answers sessions. Its rooms, from the ground up: what all stand on (`core`), the
+//! roles (`authority sessions debts needs storage naming locks deferred`), what makes use of them
+//! (`requests drain recovery`), and the shell of threads and files around it all.
 //!
 //! Not here: how bytes are kept (`store`) and how messages move (`transport`).
 
 #![deny(unsafe_code)]
 
-mod world;
+mod core;
 
-mod left_out;
-mod machine;
+mod authority;
 
-mod paths;
-
-mod authn;
-mod authz;
-mod version;
+mod sessions;
 
 mod debts;
-mod descriptions;
-mod hidden;
-mod names;
 
-mod changes;
-mod locks;
-mod sessions;
-mod xattrs;
-
-mod fetching;
-mod unsettled;
-mod waiting;
-
-mod hands;
-mod lingering;
-mod starting;
+mod needs;
 
 mod storage;
 
-mod victims;
+mod naming;
 
-mod state;
-
-mod lending;
-
-mod lookup;
-
-mod mapping;
-
-mod reclaim;
-
-mod eviction;
-
-mod spilling;
-
-mod packing;
-
-mod closing;
-
-mod executing;
-
-mod granting;
-
-mod operations;
-
-mod links;
-mod nodes;
+mod locks;
 
 mod deferred;
 
-mod locking;
-mod xattr_requests;
-
 mod requests;
 
-mod admission;
 mod shared;
-mod tending;
-
-mod fetchers;
-mod spillers;
-
-mod copying;
-
-mod passes;
-
-mod owed_names;
-
-mod publishing;
 
 mod drain;
-mod options;
-
-pub mod available;
-
-mod ready;
 
 mod recovery;
 
-mod host;
-
-mod region_file;
-mod spill_file;
-
-mod instance;
-
-mod leftover;
-mod removal;
-
-mod door;
-
-mod watcher;
-
-mod serve;
+mod shell;
 
 #[cfg(test)]
 mod sim;
 
-pub use instance::{is_dying, is_served, server_pid};
-pub use leftover::{FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads};
-pub use options::Options;
-pub use removal::{end, is_rubbish, remains, remove, tidy};
-pub use serve::{Outcome, serve};
+pub use shell::available;
+pub use shell::instance::{is_dying, is_served, server_pid};
+pub use shell::leftover::{
+    FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
+};
+pub use shell::options::Options;
+pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
+pub use shell::serve::{Outcome, serve};
 pub use terral_store::spill::directory::check as check_spill;

@@ -12,8 +12,9 @@ use terral_format::local::tables::{MAGIC, Superblock};
 use terral_store::existing::Shared;
 use terral_transport::region::Region;
 
-use crate::state::{Parts, State};
-use crate::{owed_names, publishing};
+use crate::core::state::{Parts, State};
+use crate::drain::owed_names;
+use crate::drain::publishing;
 
 /// A mapped region, as the store wants it.
 struct Mapped(Arc<Region>);

@@ -9,9 +9,9 @@ use terral_store::memory::Memory;
 use terral_transport::region::Region;
 use terral_transport::requests;
 
-use crate::machine::Machine;
-use crate::state::State;
-use crate::world::{Tick, World};
+use crate::core::machine::Machine;
+use crate::core::state::State;
+use crate::core::world::{Tick, World};
 
 /// What the threads share.
 pub struct Shared {

@@ -16,8 +16,9 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 use terral_transport::futex;
 
-use crate::world::Tick;
+use crate::core::world::Tick;
 
+pub mod locking;
 mod waits;
 
 use waits::Waits;

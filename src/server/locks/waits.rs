@@ -10,7 +10,7 @@ use terral_format::ids::SessionSlot;
 use terral_format::wire::locks::{Lock, LockOwner};
 use terral_format::wire::message::WAIT_REFRESH_MS;
 
-use crate::world::Tick;
+use crate::core::world::Tick;
 
 /// Who waits and has not said so again for so long waits no more.
 const WAITS: Duration = Duration::from_millis(3 * WAIT_REFRESH_MS);
@@ -76,7 +76,7 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use crate::world::Tick;
+    use crate::core::world::Tick;
     use std::time::Duration;
 
     use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};

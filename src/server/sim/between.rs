@@ -11,7 +11,7 @@ use terral_store::backing::scripted::{Body, Seen};
 
 use super::Sim;
 use super::client::{CREATE, READ};
-use crate::drain::Doing;
+use crate::drain::turns::Doing;
 
 const ANEW: OpenHow = OpenHow { truncate: true, ..CREATE };
 /// How far the drain has come.

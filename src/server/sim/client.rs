@@ -14,9 +14,9 @@ use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
 
 use super::Sim;
-use crate::admission::Comer;
-use crate::authn;
-use crate::machine::Machine;
+use crate::authority::authn;
+use crate::core::machine::Machine;
+use crate::requests::admission::Comer;
 use terral_transport::socket::Peer;
 
 /// How a file is opened to be read.

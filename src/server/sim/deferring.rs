@@ -16,7 +16,7 @@ use terral_transport::requests;
 use super::Sim;
 use super::client::Opened;
 use super::names::{Known, Place, key_of};
-use crate::world::World;
+use crate::core::world::World;
 
 /// Files in hand that are asked for at a time.
 const SPARES: u32 = 4;

@@ -10,7 +10,7 @@ use terral_store::backing::scripted::{Call, Operation};
 
 use super::model::BEGUN_WITH;
 use super::world::Virtual;
-use crate::world::{Tick, World};
+use crate::core::world::{Tick, World};
 
 /// A way to go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use terral_format::disk::local::Local;
 use terral_store::private::Forgets;
 
 use super::schedule::{Schedule, Weather};
-use crate::left_out::Step;
-use crate::left_out::tests::without;
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_transport::region::Region;
 use terral_transport::requests::Session;
 
-use crate::machine::{Machine, Process};
+use crate::core::machine::{Machine, Process};
 
 /// See the module.
 #[derive(Clone, Default)]

@@ -24,13 +24,13 @@ use terral_store::small::Small;
 use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 
-use crate::drain::{self, Doing};
-use crate::fetching::Need;
+use crate::core::state::Parts;
+use crate::core::world::{Tick, World};
+use crate::drain::turns::{self, Doing};
+use crate::needs::fetching::Need;
 use crate::recovery::{self, shared};
-use crate::requests::Outcome;
+use crate::requests::handling::Outcome;
 use crate::shared::Shared;
-use crate::state::Parts;
-use crate::world::{Tick, World};
 
 mod between;
 mod client;
@@ -56,7 +56,7 @@ use world::Virtual;
 
 /// Whoever waits for memory waits so long at most, on the simulation's clock.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often the server is looked after; see [`crate::watcher`].
+/// How often the server is looked after; see [`crate::shell::watcher`].
 const TEND: Duration = Duration::from_millis(500);
 
 /// Logs are rewritten after 128 bytes more, and a half.
@@ -381,7 +381,7 @@ impl Sim {
             let step = self.with(|server| {
                 let Some((mut doing, carried)) = doing else {
                     let mut state = server.lock();
-                    let begun = drain::begin(&mut state).map(|doing| Some((doing, false)));
+                    let begun = turns::begin(&mut state).map(|doing| Some((doing, false)));
                     return begun.inspect_err(|until| state.drain_looks = *until);
                 };
                 if !carried {

@@ -16,7 +16,7 @@ use super::deferring::{Begun, Progress, Wish};
 use super::faults::FAULTS;
 use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
-use crate::world::World;
+use crate::core::world::World;
 use locking::Held;
 use others::Others;
 use writing::Copying;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::schedule::{Schedule, Weather};
-use crate::world::World;
+use crate::core::world::World;
 
 /// Nothing goes wrong.
 pub const QUIET: Weather = Weather {

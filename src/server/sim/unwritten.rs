@@ -10,7 +10,7 @@ use terral_format::wire::message::{RenameHow, Request, Target};
 
 use super::Sim;
 use super::client::{CREATE, READ};
-use crate::requests::Outcome;
+use crate::requests::handling::Outcome;
 
 /// Asks once. False: the server was killed before it answered.
 fn answers(sim: &mut Sim, client: usize, request: Request<'_>) -> bool {

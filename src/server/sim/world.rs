@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use terral_format::Result;
 
-use crate::world::{Tick, World};
+use crate::core::world::{Tick, World};
 
 /// When it begins, nanoseconds since 1970.
 const BEGIN_NS: u64 = 1_800_000_000_000_000_000;

@@ -16,8 +16,8 @@ use terral_format::local::size::{self, SizeWord};
 use terral_format::wire::message::{FileRef, Request};
 
 use super::Sim;
-use crate::sessions::owner;
-use crate::world::World;
+use crate::core::world::World;
+use crate::sessions::clients::owner;
 
 /// Who is in the way for longer is reported to the server.
 const PATIENCE: Duration = Duration::from_millis(101);

@@ -9,7 +9,7 @@ use terral_format::local::pages::{self, PageState};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Storage;
-use crate::sessions::Sessions;
+use crate::sessions::clients::Sessions;
 
 /// How making a chunk fit to be mapped ended.
 pub enum Fit {

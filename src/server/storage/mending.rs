@@ -12,7 +12,7 @@ use terral_format::local::pages;
 use terral_store::ram::Move;
 
 use super::Storage;
-use crate::sessions::{Sessions, session_of};
+use crate::sessions::clients::{Sessions, session_of};
 
 impl Storage {
     fn say_spoiled(&mut self, slot: FileSlot, what: &'static str) {

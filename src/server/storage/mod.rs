@@ -14,18 +14,27 @@ use terral_store::memory::Memory;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
 
-use crate::machine::Machine;
-use crate::world::{Tick, World};
+use crate::core::machine::Machine;
+use crate::core::world::{Tick, World};
 
 mod chunks;
+pub mod closing;
 mod counting;
+pub mod eviction;
+pub mod granting;
+pub mod lingering;
 mod mapped;
+pub mod mapping;
 mod mending;
+pub mod overflow;
 mod packed;
+pub mod packing;
 mod preparing;
+pub mod reclaim;
 mod records;
 mod spilling;
 mod taking;
+pub mod victims;
 mod writers;
 
 pub use mapped::Fit;

@@ -9,7 +9,7 @@ use terral_format::local::pages::{self, PageState};
 use terral_store::small::SMALL_BYTES;
 
 use super::Storage;
-use crate::sessions::Sessions;
+use crate::sessions::clients::Sessions;
 
 /// A file whose bytes are in their small place, and still in its recalled chunk.
 pub struct Packed {

@@ -1,5 +1,5 @@
 //! Chunks that go to the spill, where memory is full, and come back from it. Not here: which, and
-//! when (`crate::spilling`).
+//! when (`crate::storage::overflow`).
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use terral_store::moving::Copied;
 use terral_store::spill::Block;
 
 use super::Storage;
-use crate::sessions::Sessions;
+use crate::sessions::clients::Sessions;
 
 impl Storage {
     /// A place of the spill that holds nothing.

@@ -13,7 +13,7 @@ use terral_format::local::size::{self, SizeWord};
 use terral_store::ram::Move;
 
 use super::Storage;
-use crate::sessions::{Client, Sessions, owner, session_of};
+use crate::sessions::clients::{Client, Sessions, owner, session_of};
 
 /// A recalled chunk: its index, its entry, and whether somebody was overtaken in it.
 pub type Recalled = (u64, MapEntry, bool);

@@ -7,7 +7,7 @@ use terral_format::local::entry::MapEntry;
 use terral_format::local::hazard::{self, HazardWord};
 
 use super::Storage;
-use crate::sessions::{Sessions, owner};
+use crate::sessions::clients::{Sessions, owner};
 
 /// A slot that holds a chunk longer than this is overtaken.
 const OVERTAKE_AFTER: Duration = Duration::from_millis(100);

@@ -1,0 +1,4 @@
+//! The authority: who a client is, and what it may do.
+
+pub mod authn;
+pub mod authz;

@@ -1,0 +1,437 @@
+//! Everything a server knows, behind one lock, and the one way it changes: records.
+//!
+//! A request's records are applied as they arise and written to the log together with its answer,
+//! in one transaction. What must not happen before the log says so waits for that: giving a removed
+//! file's chunks to another (in `orphans`), and that clients build upon it without asking
+//! ([`Names::hold`], and the gate).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terral_format::Result;
+use terral_format::disk::Record;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::{Began, Local};
+use terral_format::ids::{Ino, ROOT};
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::size::SizeWord;
+use terral_format::local::tables::access;
+use terral_format::wire::message::{Attributes, Name, Status};
+use terral_format::wire::person::Person;
+use terral_store::backing::Backing;
+use terral_store::log::Journal;
+use terral_store::ram::Ram;
+use terral_store::small::Small;
+
+use crate::authority::authz::{Authz, Good};
+use crate::core::machine::Machine;
+use crate::core::paths::shown;
+use crate::core::world::{Tick, World};
+use crate::debts::ledger::Debts;
+use crate::deferred::waiting::Waiting;
+use crate::locks::Locks;
+use crate::naming::names::Names;
+use crate::naming::xattrs::Xattrs;
+use crate::needs::fetching::Fetches;
+use crate::sessions::clients::Sessions;
+use crate::sessions::descriptions::{Descriptions, Open};
+use crate::sessions::hands::Hands;
+use crate::sessions::starting::Starting;
+use crate::storage::Storage;
+use crate::storage::lingering::Lingering;
+use crate::storage::victims::Spilling;
+
+/// The log is rewritten when it has grown by half since the last time, and by this much more.
+const LOG_GROWTH_BYTES: u64 = 4 << 20;
+
+/// A file system with less room is full.
+const FULL_BYTES: u64 = 64 << 10;
+/// Most warnings that are kept.
+const WARNINGS_MAX: usize = 16;
+
+/// Everything a server knows.
+pub struct State {
+    /// Time and chance.
+    pub world: Arc<dyn World>,
+    /// The machine that it serves.
+    pub machine: Arc<dyn Machine>,
+    /// What it is, for ever.
+    pub began: Began,
+    /// The log.
+    pub log: Box<dyn Journal>,
+    /// The namespace.
+    pub names: Names,
+    /// Where the bytes of files are.
+    pub storage: Storage,
+    /// Closed files that keep their memory for a moment.
+    pub lingering: Lingering,
+    /// Deferred changes that are tried again.
+    pub waiting: Waiting,
+    /// The log could not be written with what was deferred; that is tried again.
+    pub unapplied: bool,
+    /// What sessions have in hand.
+    pub hands: Hands,
+    /// The clients.
+    pub sessions: Sessions,
+    /// The open files.
+    pub descriptions: Descriptions,
+    /// Who waits for locks, which are in shared memory.
+    pub locks: Locks,
+    /// The extended attributes.
+    pub xattrs: Xattrs,
+    /// The issuer.
+    pub authz: Authz,
+    /// Who asks for what is being done now.
+    pub person: Arc<Person>,
+    /// The permanent store.
+    pub backing: Option<Arc<dyn Backing>>,
+    /// What it is owed.
+    pub debts: Debts,
+    /// Starts of this instance so far, this one included.
+    pub starts: u64,
+    /// When this process began to serve.
+    pub since: Tick,
+    /// No more work will come.
+    pub finishing: bool,
+    /// Leave as soon as possible.
+    pub leaving: bool,
+    /// The launcher lives, and says when to leave.
+    pub attended: bool,
+    /// See [`Status::warnings`].
+    pub warnings: Vec<String>,
+    /// A directory's merged listing, while a client pages through it.
+    pub listing: Option<(Ino, Vec<Name>)>,
+    /// Somebody opened a file for writing since this process began to serve.
+    pub wrote: bool,
+    /// When the drain looks again by itself; `None`: not before it is woken.
+    pub drain_looks: Option<Tick>,
+    /// Who prepares memory waits to be woken.
+    pub preparer_sleeps: bool,
+    /// This file's bytes are just being brought into memory, all of them.
+    pub keeping: Option<Ino>,
+    /// What requests need of the backing.
+    pub fetches: Fetches,
+    /// Programs that are about to be executed.
+    pub starting: Starting,
+    /// What goes to the spill.
+    pub spilling: Spilling,
+    /// When too little was found to evict, and how long that took.
+    pub sought: Option<(Tick, Duration)>,
+    pending: Vec<Record>,
+    orphans: Vec<Ino>,
+    log_base: u64,
+    nonce: u64,
+}
+
+/// What a [`State`] is made of.
+pub struct Parts {
+    /// See [`State::world`].
+    pub world: Arc<dyn World>,
+    /// See [`State::machine`].
+    pub machine: Arc<dyn Machine>,
+    /// See [`State::began`].
+    pub began: Began,
+    /// See [`State::log`].
+    pub log: Box<dyn Journal>,
+    /// See [`State::ram`].
+    pub ram: Ram,
+    /// See [`State::small`].
+    pub small: Small,
+    /// See [`State::backing`].
+    pub backing: Option<Arc<dyn Backing>>,
+    /// Attributes of the root.
+    pub root: Attributes,
+    /// Seed of the nonces.
+    pub seed: u64,
+    /// Whom the server acts as itself.
+    pub person: Person,
+}
+
+impl State {
+    /// A state in which nothing has happened yet.
+    pub fn new(parts: Parts) -> Self {
+        let storage =
+            Storage::new(parts.ram, parts.small, parts.world.clone(), parts.machine.clone());
+        let far = parts.backing.as_ref().is_some_and(|backing| backing.is_far());
+        let locks = Locks::new(storage.memory().clone());
+        State {
+            names: Names::new(
+                storage.memory().clone(),
+                &parts.root,
+                parts.backing.is_some(),
+                (parts.machine.user(), parts.machine.group()),
+            ),
+            descriptions: Descriptions::new(parts.began.geometry.descriptions),
+            authz: Authz::new(parts.began.key.clone()),
+            person: Arc::new(parts.person),
+            log_base: parts.log.bytes(),
+            since: parts.world.now(),
+            world: parts.world,
+            machine: parts.machine,
+            began: parts.began,
+            log: parts.log,
+            storage,
+            lingering: Lingering::default(),
+            waiting: Waiting::default(),
+            unapplied: false,
+            hands: Hands::default(),
+            sessions: Sessions::default(),
+            locks,
+            xattrs: Xattrs::default(),
+            backing: parts.backing,
+            debts: Debts::default(),
+            starts: 1,
+            finishing: false,
+            leaving: false,
+            attended: false,
+            warnings: Vec::new(),
+            listing: None,
+            wrote: false,
+            drain_looks: None,
+            preparer_sleeps: false,
+            keeping: None,
+            fetches: Fetches::new(far),
+            starting: Starting::default(),
+            spilling: Spilling::default(),
+            sought: None,
+            pending: Vec::new(),
+            orphans: Vec::new(),
+            nonce: parts.seed,
+        }
+    }
+
+    /// Applies a record now; [`State::commit`] writes it.
+    pub fn record(&mut self, record: impl Into<Record>) {
+        let record = record.into();
+        self.names.hold(&record);
+        self.apply(&record);
+        self.pending.push(record);
+    }
+
+    /// Writes the pending records as one transaction; then what had to wait for it happens.
+    pub fn commit(&mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            self.log.append(&self.pending)?;
+            self.pending.clear();
+            self.names.release();
+            if self.log.bytes() > self.log_base + self.log_base / 2 + LOG_GROWTH_BYTES {
+                self.rewrite_log();
+            }
+        }
+        self.storage.logged();
+        for (ino, what) in self.storage.spoiled() {
+            let path = self.names.path(ino).unwrap_or_default();
+            self.warn(format!("{}: a program wrote over {what}", shown(&path)));
+            self.say_counts_spoiled();
+        }
+        for ino in std::mem::take(&mut self.orphans) {
+            self.bury(ino);
+        }
+        Ok(())
+    }
+
+    /// Replaces the log by what it comes to.
+    pub fn rewrite_log(&mut self) {
+        let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;
+        let first = std::iter::once(Local::Began(began.clone()));
+        let totals = sessions.totals_of_ended();
+        let last = std::iter::once(Local::Counters { bound: names.bound(), totals });
+        let here = sessions.snapshot().chain(descriptions.snapshot()).chain(hands.snapshot());
+        let snapshot = first.map(Record::from).chain(names.snapshot());
+        let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
+        let snapshot = snapshot.chain(here.chain(last).map(Record::from));
+        // A log that cannot be made shorter now is as good as before.
+        let _ = log.rewrite(&mut { snapshot });
+        self.log_base = self.log.bytes();
+    }
+
+    /// Applies a record, new or replayed.
+    pub fn apply(&mut self, record: &Record) {
+        self.hands.used_by(record);
+        let fact = match record {
+            Record::Fact(fact) => fact,
+            Record::Local(local) => return self.apply_local(local),
+        };
+        match fact {
+            Fact::Xattr { .. } | Fact::XattrFound { .. } => self.apply_xattr(fact),
+            Fact::Published { ino, fingerprint } => {
+                let before = self.names.inode(*ino).and_then(|inode| inode.published);
+                self.names.apply(fact);
+                if before.is_none_or(|before| before.inode != fingerprint.inode) {
+                    self.owe_xattrs(*ino);
+                }
+            }
+            _ => {
+                if let Some(ino) = self.names.apply(fact) {
+                    self.orphans.push(ino);
+                }
+            }
+        }
+    }
+
+    fn apply_local(&mut self, local: &Local) {
+        match local {
+            Local::SessionBegan { session, pid, started_ticks } => {
+                self.sessions.began(*session, *pid, *started_ticks);
+            }
+            Local::SessionEnded { session, totals } => {
+                let process = self.sessions.process(*session);
+                self.sessions.ended(*session, totals);
+                // What it had in hand is free.
+                let (descriptions, inos) = self.hands.ended(*session);
+                descriptions.into_iter().for_each(|slot| self.descriptions.unreserve(slot));
+                inos.into_iter().for_each(|ino| self.names.give_back(ino));
+                self.unlock_ended(*session, process);
+            }
+            Local::Answered { session, request, sequence, reply } => {
+                self.sessions.answered(*session, *request, *sequence, reply);
+            }
+            Local::Opened { description, nonce, ino, access, session } => {
+                let (nonce, ino, session) = (*nonce, *ino, *session);
+                let open = Open { nonce, ino, access: *access, session };
+                self.descriptions.opened(*description, open);
+                self.count_open(ino, *access, 1);
+            }
+            Local::Presented { session, handle, rights, epoch, person } => {
+                let person = Arc::new(person.clone());
+                let good = Good { rights: *rights, epoch: *epoch, person };
+                self.sessions.presented(*session, *handle, good);
+            }
+            Local::Lent { session, descriptions, inos } => {
+                self.hands.lent(*session, descriptions, inos);
+                descriptions.iter().for_each(|(slot, _)| self.descriptions.lent(*slot));
+                inos.iter().for_each(|ino| self.names.lent(*ino));
+            }
+            Local::Defers { session } => self.sessions.defers(*session),
+            Local::Closed { description } => {
+                if let Some(open) = self.descriptions.closed(*description) {
+                    self.count_open(open.ino, open.access, -1);
+                    self.orphans.push(open.ino);
+                    self.unlock_closed(*description, &open);
+                }
+            }
+            Local::Counters { totals, .. } => {
+                self.sessions.restore_totals(totals);
+                self.names.apply_local(local);
+            }
+            _ => self.names.apply_local(local),
+        }
+    }
+
+    fn count_open(&mut self, ino: Ino, how: u8, change: i32) {
+        let writes = u64::from(how) & access::WRITE != 0;
+        self.names.count_open(ino, writes, change);
+        if writes && change > 0 {
+            self.wrote = true;
+        }
+    }
+
+    /// After a replay: nameless inodes that nobody has open.
+    pub fn orphans_left(&mut self) -> Vec<Ino> {
+        self.orphans.clear();
+        let orphans = self.names.inodes().filter(|inode| self.is_orphan(inode));
+        orphans.map(|inode| inode.ino).collect()
+    }
+
+    /// Looks at one once more that somebody was just opening.
+    pub(crate) fn bury_later(&mut self, ino: Ino) {
+        self.orphans.push(ino);
+    }
+
+    /// Whether nobody can reach an inode any more.
+    pub fn is_orphan(&self, inode: &Inode) -> bool {
+        !inode.is(flag::NAMED) && inode.ino != ROOT && self.names.openers(inode.ino).all == 0
+    }
+
+    /// A number no descriptor has carried lately: 31 bits, not 0.
+    pub fn new_nonce(&mut self) -> u32 {
+        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+        self.nonce = self.nonce.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.nonce;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) as u32 >> 1).max(1)
+    }
+
+    /// Attributes of an inode as they are now.
+    pub fn attributes(&self, ino: Ino) -> Option<Attributes> {
+        let inode = self.names.inode(ino)?;
+        let mut attributes = inode.attributes();
+        if let Some(slot) = inode.slot {
+            let header = self.storage.memory().header(slot);
+            let order = std::sync::atomic::Ordering::SeqCst;
+            attributes.size = SizeWord::load(header.size()).size();
+            attributes.modified_ns = header.modified_ns().load(order);
+            attributes.accessed_ns = header.accessed_ns().load(order);
+            attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
+        }
+        Some(attributes)
+    }
+
+    /// The same, with a size that is possible.
+    pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
+        let inode = self.names.inode(ino)?;
+        // Of what nobody can reach any more the pages are gone, and the size is not.
+        if let Some(slot) = inode.slot.filter(|_| !self.is_orphan(&inode)) {
+            self.storage.mend_size(slot);
+        }
+        self.attributes(ino)
+    }
+
+    /// How the server is.
+    pub fn status(&mut self) -> Status {
+        let drain = self.drain_status();
+        let page = terral_format::local::geometry::PAGE_BYTES as u64;
+        let (totals, spoiled) = self.sessions.totals();
+        if spoiled {
+            self.say_counts_spoiled();
+        }
+        Status {
+            pid: self.machine.pid(),
+            starts: self.starts,
+            uptime_ms: self.world.now().since(self.since).as_millis() as u64,
+            backing: self.backing.as_ref().map(|backing| backing.describe()),
+            sessions: self.sessions.clients().count() as u32,
+            files: self.names.count() - self.names.count_spares(),
+            open: self.descriptions.count() - self.names.count_spares(),
+            memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
+            memory_used_bytes: self.storage.used_bytes(),
+            memory_warm_bytes: self.storage.warm_bytes(),
+            totals,
+            drain,
+            warnings: self.warnings.clone(),
+            spill: self.storage.memory().spill().map(|spill| spill.describe()),
+            spilled_bytes: self.storage.spilled_bytes(),
+        }
+    }
+
+    /// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
+    /// was refused some; else the place must be full, as a write to what is granted needs it too.
+    pub fn warn_if_cramped(&mut self, refused: bool) {
+        let full = || self.storage.memory().arena().room_bytes() < FULL_BYTES;
+        if if refused { self.storage.is_cramped() } else { full() } {
+            let place = self.storage.memory().arena().place();
+            self.warn(format!(
+                "{place} was full: other files there leave less than --memory allows, so programs \
+                 wait or get ENOSPC"
+            ));
+        }
+    }
+
+    /// Who writes over one thing may have written over his counters, too, of which only what cannot
+    /// be is known to be wrong, and left out.
+    pub(crate) fn say_counts_spoiled(&mut self) {
+        self.warn(
+            "calls, bytes and times are not to be trusted: a program wrote over memory that it \
+             shares with the server"
+                .into(),
+        );
+    }
+
+    /// Something that somebody should know; said once.
+    pub fn warn(&mut self, what: String) {
+        if !self.warnings.contains(&what) && self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push(what);
+        }
+    }
+}

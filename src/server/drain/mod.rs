@@ -1,0 +1,7 @@
+//! The drain: brings what is dirty to the permanent store, files and names.
+
+pub mod copying;
+pub mod owed_names;
+pub mod passes;
+pub mod publishing;
+pub mod turns;

@@ -1,0 +1,429 @@
+//! One name operation brought to the backing, without the server's lock. Each may be done again
+//! after a restart. One that moves names and may have been done is looked at first: until then it
+//! is not known where the backing has what has those names, and whoever needs that waits.
+//!
+//! Not here: their order, and what must be copied before (`drain`).
+
+use terral_format::disk::NameOperation;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::{Ino, Lsn};
+use terral_format::wire::message::{Change, Kind};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Found, Touched};
+
+use crate::core::paths::shown;
+use crate::core::state::State;
+use crate::naming::unsettled::moves;
+use crate::shared::Shared;
+
+/// `EPERM`.
+const NOT_PERMITTED: i32 = 1;
+/// `EMLINK`.
+const TOO_MANY_LINKS: i32 = 31;
+
+/// An operation on names that is done in the backing without the server's lock.
+pub struct NameJob {
+    lsn: Lsn,
+    operation: NameOperation,
+    /// It may have been done before, by a server that died, or as its answer was lost.
+    resumed: bool,
+    /// Only this is to be found out.
+    looks: bool,
+    /// Inode number of what had the first name of an exchange before it was begun, if it was.
+    exchanging: Option<u64>,
+    /// Another name of the file that loses one.
+    other: Option<Vec<u8>>,
+}
+
+/// What was done, and what is to be noted of it.
+#[derive(Default)]
+pub struct Brought {
+    /// It was only found out that it was not done before.
+    not_yet: bool,
+    /// Looks that changed: which of the inodes that the operation names, and how.
+    touched: [Option<Touched>; 2],
+    /// What users should know.
+    said: Vec<String>,
+    /// The backing takes no extended attributes.
+    no_xattrs: bool,
+}
+
+/// The inodes whose look an operation changes, in order.
+fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
+    match operation {
+        NameOperation::Rename { ino, .. }
+        | NameOperation::Link { ino, .. }
+        | NameOperation::Change { ino, .. }
+        | NameOperation::SetXattr { ino, .. }
+        | NameOperation::Unlink { keeps: Some(ino), .. } => [Some(*ino), None],
+        NameOperation::Exchange { inos, .. } => inos.map(Some),
+        NameOperation::MakeDirectory { .. }
+        | NameOperation::MakeLink { .. }
+        | NameOperation::MakeFifo { .. }
+        | NameOperation::RemoveDirectory { .. }
+        | NameOperation::Unlink { keeps: None, .. } => [None, None],
+    }
+}
+
+impl NameJob {
+    /// The next operation; it counts as begun from now on.
+    pub fn begin(state: &mut State) -> Option<Self> {
+        let (lsn, operation) = state.names.owed().front().cloned()?;
+        let resumed = state.names.is_resumed();
+        let looks = resumed && moves(&operation);
+        let other = match operation {
+            NameOperation::Unlink { keeps: Some(ino), .. } => state.names.path(ino),
+            _ => None,
+        };
+        let other = other.map(|path| state.names.backing_path(&path));
+        let operation = match operation {
+            NameOperation::Change { path, ino, change } => {
+                let change = as_it_is(state, ino, &change);
+                NameOperation::Change { path, ino, change }
+            }
+            operation => operation,
+        };
+        let exchanging = state.names.exchanging(lsn);
+        state.names.may_be_begun();
+        state.fetches.spoil(&operation.paths());
+        Some(NameJob { lsn, operation, resumed, looks, exchanging, other })
+    }
+
+    /// Whether it moves names, and does not only look whether it has.
+    #[cfg(test)]
+    pub fn moves(&self) -> bool {
+        moves(&self.operation) && !self.looks
+    }
+
+    /// Does it there, without the server's lock.
+    pub fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Result<Brought> {
+        let mut brought = Brought::default();
+        if self.looks {
+            return self.look(backing);
+        }
+        self.bring(shared, backing, &mut brought)?;
+        Ok(brought)
+    }
+
+    /// Finds out whether it was done before: files would be sought there under names that they have
+    /// no more.
+    fn look(&self, backing: &dyn Backing) -> Result<Brought> {
+        let look = |path: &[u8]| done_before(backing.stat(path));
+        let (from, to, done) = match &self.operation {
+            NameOperation::Rename { from, to, .. } => {
+                (from, to, look(from)?.is_none() && look(to)?.is_some())
+            }
+            NameOperation::Exchange { from, to, .. } => {
+                let there = look(to)?.map(|found| found.fingerprint.inode);
+                (from, to, self.exchanging.is_some() && self.exchanging == there)
+            }
+            _ => return Ok(Brought { not_yet: true, ..Brought::default() }),
+        };
+        let seen = |path: &[u8]| if done { there_already(backing, path) } else { Ok(None) };
+        let touched = [seen(to)?, seen(from)?];
+        Ok(Brought { not_yet: !done, touched, ..Brought::default() })
+    }
+
+    fn bring(&self, shared: &Shared, backing: &dyn Backing, brought: &mut Brought) -> Result<()> {
+        match &self.operation {
+            NameOperation::MakeDirectory { path, mode } => {
+                let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
+                brought.said.extend(beside_theirs(backing, path, make)?);
+            }
+            NameOperation::MakeLink { path, target } => {
+                let make = || within(shared, backing, path, || backing.make_link(path, target));
+                brought.said.extend(beside_theirs(backing, path, make)?);
+            }
+            NameOperation::MakeFifo { path, mode } => {
+                let make = || within(shared, backing, path, || backing.make_fifo(path, *mode));
+                brought.said.extend(beside_theirs(backing, path, make)?);
+            }
+            NameOperation::RemoveDirectory { path } => backing.remove_directory(path)?,
+            NameOperation::Unlink { path, keeps: None } => backing.unlink(path)?,
+            NameOperation::Unlink { path, keeps: Some(_) } => {
+                // A file keeps its other names, and looks different with one less.
+                let look = || match &self.other {
+                    Some(other) => done_before(backing.stat(other)),
+                    None => Ok(None),
+                };
+                let before = look()?;
+                backing.unlink(path)?;
+                // What cannot be seen now is tried again: it would be taken for somebody else's
+                // change.
+                brought.touched[0] = between(before, look()?);
+            }
+            NameOperation::Exchange { from, to, .. } => {
+                brought.touched = self.exchange(shared, backing, (from, to))?;
+            }
+            NameOperation::Link { from, to, over, .. } => {
+                brought.said.extend(keep_theirs(backing, (from, to), *over)?);
+                let done = within(shared, backing, to, || backing.link(from, to));
+                brought.touched[0] = done_before(done)?;
+            }
+            NameOperation::Rename { from, to, over, .. } => {
+                brought.said.extend(keep_theirs(backing, (from, to), *over)?);
+                let done = within(shared, backing, to, || backing.rename(from, to));
+                brought.touched[0] = match done_before(done)? {
+                    // A server that died may have moved it, or an attempt that failed.
+                    None if self.resumed => there_already(backing, to)?,
+                    moved => moved,
+                };
+            }
+            NameOperation::SetXattr { path, name, value, .. } => {
+                let done = backing.set_xattr(path, name, value.as_deref());
+                xattr_done(brought, done)?;
+            }
+            NameOperation::Change { path, change, .. } => {
+                let mut found = done_before(backing.change(path, *change))?;
+                if let Some(found) = &mut found
+                    && change.modified_ns == Some(found.modified_ns)
+                {
+                    // Its bytes were not changed then: that is what an earlier attempt has set.
+                    found.modified_ns = 0;
+                }
+                brought.touched[0] = found;
+            }
+        }
+        Ok(())
+    }
+
+    /// Done twice, an exchange would be undone: what had the first name is noted before.
+    fn exchange(
+        &self,
+        shared: &Shared,
+        backing: &dyn Backing,
+        (from, to): (&[u8], &[u8]),
+    ) -> Result<[Option<Touched>; 2]> {
+        let look = |path| done_before(backing.stat(path));
+        let mut before = [look(from)?, look(to)?];
+        let begun = self.exchanging;
+        if begun.is_some() && begun == before[1].map(|found| found.fingerprint.inode) {
+            before.reverse();
+        } else {
+            if let (None, Some(found)) = (begun, before[0]) {
+                let mut state = shared.lock();
+                let inode = found.fingerprint.inode;
+                state.record(Local::Exchanging { lsn: self.lsn, inode });
+                state.commit()?;
+            }
+            done_before(backing.exchange(from, to))?;
+        }
+        let after = [look(to)?, look(from)?];
+        Ok([between(before[0], after[0]), between(before[1], after[1])])
+    }
+
+    /// Notes what became of it.
+    ///
+    /// # Errors
+    /// What it failed with, if it is to be tried again.
+    pub fn conclude(&self, state: &mut State, brought: Result<Brought>) -> Result<()> {
+        state.fetches.spoil(&self.operation.paths());
+        let brought = match brought {
+            Ok(brought) if brought.not_yet => {
+                state.names.is_not_begun();
+                return Ok(());
+            }
+            Err(error) if is_final(&error) => {
+                let said = vec![format!("not done there: {error}")];
+                Brought { said, ..Brought::default() }
+            }
+            brought => brought?,
+        };
+        brought.said.into_iter().for_each(|said| state.debts.conflict(said));
+        if brought.no_xattrs && !std::mem::replace(&mut state.debts.no_xattrs, true) {
+            let path = self.operation.paths().first().map(|path| shown(path)).unwrap_or_default();
+            let what = "extended attributes are kept here only: the directory takes none";
+            state.debts.conflict(format!("{path}: {what}"));
+        }
+        // Another file may have taken the place of one meanwhile.
+        let now = state.names.owed().front().filter(|(lsn, _)| *lsn == self.lsn);
+        let inos = now.map_or([None, None], |(_, operation)| inos(operation));
+        for (ino, touched) in inos.into_iter().zip(brought.touched) {
+            if let (Some(ino), Some(touched)) = (ino, touched) {
+                note_touched(state, ino, touched, self.resumed);
+            }
+        }
+        state.record(Fact::NamesDrained(self.lsn));
+        if let Err(error) = state.commit() {
+            state.debts.names_failed(error.to_string(), state.world.now());
+        }
+        state.debts.names_failure = None;
+        state.debts.unsynced = true;
+        state.debts.shown.settled = false;
+        Ok(())
+    }
+}
+
+/// In another server: notes that the next operation was done by one that died before it could.
+/// Where the backing cannot say, the drain looks later.
+pub(crate) fn find_renamed(state: &mut State) {
+    let front = state.names.owed().front().filter(|_| state.names.is_next_unsure());
+    let next = front.filter(|(_, operation)| !state.names.is_unsure(operation));
+    let (true, Some(backing)) = (next.is_some(), state.backing.clone()) else { return };
+    let Some(job) = NameJob::begin(state) else { return };
+    if let Ok(found) = job.look(&*backing) {
+        let _ = job.conclude(state, Ok(found));
+    }
+}
+
+/// A rename, or a link, is about to take a name: if somebody else has made a file there, that gets
+/// another, and users are told.
+fn keep_theirs(
+    backing: &dyn Backing,
+    (from, to): (&[u8], &[u8]),
+    over: Option<u64>,
+) -> Result<Option<String>> {
+    let (Some(over), Some(moved)) = (over, done_before(backing.stat(from))?) else {
+        return Ok(None);
+    };
+    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.inode], from);
+    let theirs = done_before(theirs)?.flatten();
+    let said = |theirs: Vec<u8>| {
+        format!("{}: made there meanwhile; theirs is {}", shown(to), shown(&theirs))
+    };
+    Ok(theirs.map(said))
+}
+
+/// Makes what somebody has something else in the place of, which nobody could see when it was made
+/// here: that gets another name, and users are told.
+fn beside_theirs(
+    backing: &dyn Backing,
+    path: &[u8],
+    make: impl Fn() -> Result<()>,
+) -> Result<Option<String>> {
+    match make() {
+        Err(error) if error.kind == ErrorKind::Exists => {}
+        made => return made.map(|()| None),
+    }
+    let theirs = backing.set_aside(path)?;
+    make()?;
+    Ok(Some(format!("{}: made there meanwhile; theirs is {}", shown(path), shown(&theirs))))
+}
+
+/// Does what makes a name; once more if directories above it had to be made anew.
+fn within<T>(
+    shared: &Shared,
+    backing: &dyn Backing,
+    path: &[u8],
+    act: impl Fn() -> Result<T>,
+) -> Result<T> {
+    match act() {
+        Err(error) if lacks_directory(&error) && restore(shared, backing, path) => act(),
+        done => done,
+    }
+}
+
+/// Whether it failed for want of a directory on the way.
+pub fn lacks_directory(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotDirectory)
+}
+
+/// Makes the directories above `path` that somebody else has removed, or put something else in the
+/// place of, which gets another name: what is brought needs them. Whether there were any.
+pub fn restore(shared: &Shared, backing: &dyn Backing, path: &[u8]) -> bool {
+    let mut restored = false;
+    let modes = shared.lock().names.modes_above(path);
+    for (end, mode) in modes {
+        let above = &path[..end];
+        let aside = match backing.stat(above) {
+            Ok(found) if found.attributes.kind == Kind::Directory => continue,
+            // Something else is there, or something that cannot be brought here.
+            Ok(_) => backing.set_aside(above),
+            Err(error) if error.kind == ErrorKind::Unsupported => backing.set_aside(above),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(_) => continue,
+        };
+        let Ok(aside) = aside else { return false };
+        if backing.make_directory(above, mode).is_err() {
+            return false;
+        }
+        restored = true;
+        let what = match &*aside {
+            b"" => "removed there meanwhile; made anew".into(),
+            aside => format!("no directory there any more; made anew, theirs is {}", shown(aside)),
+        };
+        shared.lock().debts.conflict(format!("{}: {what}", shown(above)));
+    }
+    restored
+}
+
+/// A change with the times as they are by now: what was written since may be there before it.
+fn as_it_is(state: &State, ino: Ino, change: &Change) -> Change {
+    let Some(now) = state.attributes(ino) else { return *change };
+    Change {
+        accessed_ns: change.accessed_ns.map(|_| now.accessed_ns),
+        modified_ns: change.modified_ns.map(|_| now.modified_ns),
+        ..*change
+    }
+}
+
+/// What is missing was moved before a restart, or somebody else took it away: nothing is left to
+/// do.
+pub fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// What changed between these two looks.
+fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
+    let (before, after) = (before?, after?);
+    let modified_ns = before.attributes.modified_ns;
+    Some(Touched { before: before.fingerprint, after: after.fingerprint, modified_ns })
+}
+
+/// What was moved here before.
+fn there_already(backing: &dyn Backing, path: &[u8]) -> Result<Option<Touched>> {
+    let there = done_before(backing.stat(path))?;
+    Ok(between(there, there))
+}
+
+/// What cannot be kept there is kept here only: said once if that is so of all, and for this one
+/// if it is too much there.
+fn xattr_done(brought: &mut Brought, done: Result<Touched>) -> Result<()> {
+    match done_before(done) {
+        Ok(found) => brought.touched[0] = found,
+        Err(error) if error.kind == ErrorKind::Unsupported => brought.no_xattrs = true,
+        Err(error) if error.kind == ErrorKind::NoSpace => {
+            brought.said.push(format!("extended attribute kept here only: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Whether a name operation failed because of what somebody else has there, because this user may
+/// not do it, or because a file can have no more names there: trying again will not help, and the
+/// rest must not wait for it.
+pub fn is_final(error: &Error) -> bool {
+    let theirs = [
+        ErrorKind::NotEmpty,
+        ErrorKind::IsDirectory,
+        ErrorKind::NotDirectory,
+        ErrorKind::Exists,
+        ErrorKind::CrossDevice,
+        ErrorKind::Unsupported,
+        ErrorKind::NameTooLong,
+        ErrorKind::Invalid,
+        ErrorKind::Loop,
+    ];
+    theirs.contains(&error.kind) || [NOT_PERMITTED, TOO_MANY_LINKS].contains(&error.errno)
+}
+
+/// Our own change of a file's look is not somebody else's.
+fn note_touched(state: &mut State, ino: Ino, found: Touched, resumed: bool) {
+    let Some(inode) = state.names.inode(ino) else { return };
+    // Done twice, the first time by a server that died, it shows how it looked in between. A change
+    // of its bytes would show, too: their time would be after what we know.
+    let again = |known: Fingerprint| {
+        let same = (known.inode, known.size) == (found.before.inode, found.before.size);
+        resumed && same && found.modified_ns <= known.changed_ns
+    };
+    let ours = |known| known == found.before || again(known);
+    if inode.published.is_some_and(ours) && !inode.is_directory() {
+        state.record(Fact::Touched { ino, fingerprint: found.after });
+    }
+}

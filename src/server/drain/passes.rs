@@ -1,0 +1,57 @@
+//! What is noted of a file when the drain begins with it, and when it is through. Not here: what it
+//! copies (`copying`), how it gets its name (`publishing`), and in which order (`drain`).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terral_format::disk::facts::Fact;
+use terral_format::ids::Ino;
+
+use crate::core::state::State;
+use crate::drain::copying::FileJob;
+
+/// A file that stays open is looked at this often.
+pub(crate) const OPEN_PASS: Duration = Duration::from_millis(500);
+
+/// The drain begins with a file.
+pub(crate) fn begin(state: &mut State, job: &FileJob) {
+    if let Some(debt) = state.debts.get_mut(job.ino) {
+        debt.draining = true;
+    }
+}
+
+/// It is through with it for now.
+pub(crate) fn end(state: &mut State, job: &FileJob) {
+    if let Some(debt) = state.debts.get_mut(job.ino) {
+        debt.draining = false;
+    }
+    let pause = if state.is_written(job.ino) { OPEN_PASS } else { Duration::ZERO };
+    state.debts.not_before(job.ino, state.world.now() + pause);
+    state.debts.unsynced = true;
+}
+
+/// Bytes below `size` that are not in memory are the backing's from now on.
+pub(crate) fn backed(state: &mut State, job: &FileJob, size: u64) {
+    state.record(Fact::BackedTo { ino: job.ino, size });
+    state.storage.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
+}
+
+/// More is owed of a file that was just brought, but not before a pause.
+pub(crate) fn owe_again(state: &mut State, ino: Ino, pause: Duration) {
+    let now = state.world.now();
+    state.owe(ino);
+    state.debts.not_before(ino, now + pause);
+}
+
+/// Whether the file can be called done: nobody writes, and nothing is dirty.
+pub(crate) fn is_quiet(state: &State, job: &FileJob) -> bool {
+    let quiet = state.finishing || !state.is_written(job.ino);
+    quiet && state.names.inode(job.ino).is_some() && state.storage.resident(job.slot).1 == 0
+}
+
+pub(crate) fn again_soon(state: &mut State, job: &FileJob) {
+    let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
+    if soon {
+        state.debts.not_before(job.ino, state.world.now());
+    }
+}

@@ -1,0 +1,296 @@
+//! How a whole version of a file gets its name in the backing, and how it is found out whether it
+//! has, after a failure or in another server. The backing is asked without the server's lock:
+//! meanwhile the file may be written, moved, removed.
+//!
+//! Invariants: no name operation is owed when a version is announced. One that was moved, or lost
+//! its name, since then is taken back before any other operation is done, so that what was decided
+//! meanwhile of a file that the backing does not know stays true. Not here: what is copied
+//! (`copying`), and when (`drain`).
+
+use std::time::Duration;
+
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::{Local, Publishing};
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::Ino;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Attributes, Change};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Found, Published};
+
+use crate::core::left_out::{Step, does};
+use crate::core::paths::shown;
+use crate::core::state::State;
+use crate::debts::version::SharedVersion;
+use crate::drain::copying::{FileJob, Pass, replaces_open};
+use crate::drain::owed_names::{self, lacks_directory};
+use crate::drain::passes::{self, OPEN_PASS, again_soon, is_quiet};
+use crate::shared::Shared;
+
+/// A version that is to get its name.
+pub struct PublishJob {
+    pub(crate) file: FileJob,
+    version: SharedVersion,
+    path: Vec<u8>,
+    attributes: Attributes,
+    /// Of the file's size.
+    epoch: u16,
+    /// How the copy looks that ours is to replace, as far as that is known.
+    known: Option<Fingerprint>,
+    /// A server that died was changing that one in place.
+    interrupted: bool,
+    verified_bytes: u64,
+}
+
+/// What became of it.
+pub struct Publication {
+    done: Result<Published>,
+    /// Directories above it were missing, and are there now.
+    pub(crate) restored: bool,
+}
+
+impl PublishJob {
+    /// For a pass that has copied all of a file: what is to be published; `None` if it must wait.
+    ///
+    /// # Errors
+    /// If the log cannot be written.
+    pub(crate) fn prepare(state: &mut State, file: FileJob, pass: Pass) -> Result<Option<Self>> {
+        let ino = file.ino;
+        let Some(version) = pass.version else { return Ok(None) };
+        // Names go first: the directory must exist, and our name must be the one the backing will
+        // have.
+        if !state.names.owed().is_empty() {
+            state.debts.not_before(ino, state.world.now() + OPEN_PASS);
+            return Ok(None);
+        }
+        // A pass that ended while names were owed has not read its copy back.
+        let later = !version.is_whole() || !pass.verified;
+        let ripe = replaces_open(state, ino) || is_quiet(state, &file);
+        if later || !ripe || state.storage.memory().size_epoch(file.slot) != pass.epoch {
+            again_soon(state, &file);
+            return Ok(None);
+        }
+        let found = (state.sound_attributes(ino), state.names.path(ino), state.names.inode(ino));
+        let (Some(attributes), Some(path), Some(inode)) = found else { return Ok(None) };
+        // From here on, what is cut off counts for what gets the name, too.
+        passes::backed(state, &file, attributes.size);
+        state.commit()?;
+        state.fetches.spoil(&[&path]);
+        let (epoch, verified_bytes) = (pass.epoch, pass.verified_bytes);
+        let (known, interrupted) = (inode.published, inode.is(flag::INTENT));
+        passes::begin(state, &file);
+        if let Some(debt) = state.debts.get_mut(ino) {
+            debt.publishing = true;
+        }
+        let job = PublishJob {
+            file,
+            version,
+            path,
+            attributes,
+            epoch,
+            known,
+            interrupted,
+            verified_bytes,
+        };
+        Ok(Some(job))
+    }
+
+    /// Gives it its name, without the server's lock.
+    pub(crate) fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Publication {
+        let done = self.publish(shared, backing);
+        let lacks = matches!(&done, Err(error) if lacks_directory(error));
+        let restored = lacks && owed_names::restore(shared, backing, &self.path);
+        Publication { done, restored }
+    }
+
+    fn publish(&self, shared: &Shared, backing: &dyn Backing) -> Result<Published> {
+        let expect = self.expected(backing)?;
+        let staged = self.version.copied().staged.take();
+        let gone = || Error::new(ErrorKind::Backing, "a version that is gone");
+        let mut announce =
+            |found: &Found| announce(&mut shared.lock(), self.file.ino, &self.path, found);
+        let (attributes, size) = (&self.attributes, self.attributes.size);
+        let staged = staged.ok_or_else(gone)?;
+        staged.publish(&self.path, attributes, size, expect, &mut announce)
+    }
+
+    /// How the copy looks that ours is to replace.
+    fn expected(&self, backing: &dyn Backing) -> Result<Option<Fingerprint>> {
+        let (Some(known), true) = (self.known, self.interrupted) else { return Ok(self.known) };
+        // A server that died was changing it in place, for the file that had this name before or
+        // for this one: how far it came nobody knows.
+        let found = owed_names::done_before(backing.stat(&self.path))?;
+        let found = found.map(|found| found.fingerprint);
+        Ok(found.filter(|found| found.inode == known.inode).or(Some(known)))
+    }
+
+    /// Notes what became of it.
+    ///
+    /// # Errors
+    /// What kept it from getting its name.
+    pub(crate) fn conclude(&self, state: &mut State, publication: Publication) -> Result<()> {
+        let ino = self.file.ino;
+        state.fetches.spoil(&[&self.path]);
+        if let Some(debt) = state.debts.get_mut(ino) {
+            debt.publishing = false;
+            debt.version = None;
+        }
+        let Published { fingerprint, conflict } = publication.done?;
+        if let Some(theirs) = conflict {
+            let (ours, theirs) = (shown(&self.path), shown(&theirs));
+            state.debts.conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
+        }
+        if state.names.is_moved(ino, &self.path) {
+            // It stays announced, and is taken back.
+            state.debts.not_before(ino, state.world.now());
+            return Ok(());
+        }
+        state.debts.shown.files += 1;
+        state.debts.shown.verified_bytes += self.verified_bytes;
+        state.record(Fact::Published { ino, fingerprint });
+        self.changed_meanwhile(state);
+        state.debts.paid(ino);
+        let file = &self.file;
+        let now = state.attributes(ino).map(|attributes| attributes.size);
+        let steady = state.storage.memory().size_epoch(file.slot) == self.epoch;
+        let same = steady && now == Some(self.attributes.size);
+        if state.is_written(ino) && !state.finishing {
+            passes::owe_again(state, ino, OPEN_PASS);
+        } else if !same || !is_quiet(state, file) {
+            passes::owe_again(state, ino, Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    /// What was changed of a file that the backing did not know yet was not owed.
+    fn changed_meanwhile(&self, state: &mut State) {
+        let (ino, then) = (self.file.ino, &self.attributes);
+        let Some(now) = state.attributes(ino) else { return };
+        // What was written goes there with its times.
+        let times = now.changed_ns != then.changed_ns && is_quiet(state, &self.file);
+        let change = Change {
+            mode: (now.mode != then.mode).then_some(now.mode),
+            uid: (now.uid != then.uid).then_some(now.uid),
+            gid: (now.gid != then.gid).then_some(now.gid),
+            accessed_ns: (times && now.accessed_ns != then.accessed_ns).then_some(now.accessed_ns),
+            modified_ns: (times && now.modified_ns != then.modified_ns).then_some(now.modified_ns),
+        };
+        if change != Change::default() {
+            state.record(Fact::Changed { ino, change, time_ns: now.changed_ns });
+        }
+        let cut = state.storage.backed_bytes(self.file.slot) == 0 && then.size > 0;
+        if cut && state.names.inode(ino).is_some_and(|inode| inode.links < 2) {
+            // Truncated to nothing: the backing keeps what it has until the new is whole.
+            state.record(Fact::Rewritten { ino });
+        }
+    }
+}
+
+/// Versions of which it is to be found out whether they have got their names.
+pub struct ResolveJob(Vec<(Ino, Publishing)>);
+
+impl ResolveJob {
+    /// All that were announced; `None` if there are none, or it was tried just now.
+    pub(crate) fn prepare(state: &State) -> Option<Self> {
+        let later = state.debts.unsure_until().is_some_and(|until| until > state.world.now());
+        let announced = state.names.publishing();
+        let all = announced.iter().map(|(ino, version)| (*ino, version.clone()));
+        (!later && !announced.is_empty()).then(|| ResolveJob(all.collect()))
+    }
+
+    /// Finds it out, without the server's lock.
+    pub(crate) fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Vec<(Ino, Error)> {
+        let resolve = |(ino, version): &(Ino, Publishing)| {
+            let found = look(backing, version)?;
+            if settle_version(&mut shared.lock(), *ino, version, found)? {
+                take_back(shared, backing, *ino, version)?;
+            }
+            Ok(())
+        };
+        let failed = |one: &(Ino, Publishing)| resolve(one).err().map(|error| (one.0, error));
+        self.0.iter().filter_map(failed).collect()
+    }
+}
+
+/// What has the name of an announced version, if it is that.
+///
+/// # Errors
+/// If the backing cannot say.
+fn look(backing: &dyn Backing, version: &Publishing) -> Result<Option<Found>> {
+    match backing.stat(&version.path) {
+        Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Ok(Some(found)),
+        Err(error) if is_away(&error) => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// Whether the store itself failed, and not what was asked for.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Backing | ErrorKind::Denied | ErrorKind::System)
+}
+
+/// Makes a version that has a name which is not its file's any more one on its way again, or, if
+/// there is no such file any more, none.
+fn take_back(shared: &Shared, backing: &dyn Backing, ino: Ino, version: &Publishing) -> Result<()> {
+    let instance = shared.lock().began.instance;
+    backing.take_back(&version.path, ino, instance)?;
+    let mut state = shared.lock();
+    state.fetches.spoil(&[&version.path]);
+    state.names.is_unpublished(ino);
+    let gone = state.names.inode(ino).is_none();
+    drop(state);
+    if gone {
+        backing.stage(ino, instance)?.discard();
+    }
+    Ok(())
+}
+
+/// What is about to get a name in the backing: if we die, the next server looks whether it has.
+fn announce(state: &mut State, ino: Ino, path: &[u8], found: &Found) -> Result<()> {
+    let (path, modified_ns) = (path.to_vec(), found.attributes.modified_ns);
+    let version = Publishing { path, fingerprint: found.fingerprint, modified_ns };
+    if does(Step::Announce) {
+        state.record(Local::Publishing { ino, version });
+    }
+    state.commit()
+}
+
+/// In another server: finds out which versions that were announced have got their names, by what
+/// has them. Where the backing cannot say, the drain does later.
+pub(crate) fn find_published(state: &mut State) {
+    let Some(backing) = state.backing.clone() else { return };
+    let announced: Vec<_> = state.names.publishing().clone().into_iter().collect();
+    for (ino, version) in announced {
+        let Ok(found) = look(&*backing, &version) else { continue };
+        // What is to be taken back is so by the drain, before it does anything else.
+        let _ = settle_version(state, ino, &version, found);
+    }
+}
+
+/// It is known what has the name of an announced version. Whether that must be taken back.
+fn settle_version(
+    state: &mut State,
+    ino: Ino,
+    version: &Publishing,
+    found: Option<Found>,
+) -> Result<bool> {
+    let Some(found) = found else {
+        state.names.is_unpublished(ino);
+        return Ok(false);
+    };
+    state.fetches.spoil(&[&version.path]);
+    let size = version.fingerprint.size;
+    let same = (found.attributes.modified_ns, found.attributes.size) == (version.modified_ns, size);
+    if state.names.is_moved(ino, &version.path) {
+        if !same {
+            // Somebody has changed it since: it is his.
+            state.names.is_unpublished(ino);
+        }
+        return Ok(same);
+    }
+    // If somebody has changed it since, it does not look as we know it.
+    let fingerprint = if same { found.fingerprint } else { version.fingerprint };
+    state.record(Fact::Published { ino, fingerprint });
+    state.commit()?;
+    Ok(false)
+}

@@ -1,0 +1,572 @@
+//! The drain: brings what changed to the backing, oldest debt first, names in their order.
+//!
+//! It has turns, in a thread of its own (`serve`): what is to be done is chosen under the server's
+//! lock, carried out without it, one thing after the other, and concluded under it, as clients may
+//! have changed the namespace meanwhile. A failure keeps the data and is tried again after a pause
+//! that grows.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terral_format::disk::NameOperation;
+use terral_format::disk::facts::Fact;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::{Ino, Lsn};
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Drain, Kind};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Backing;
+use terral_store::tier::Want;
+
+use crate::core::paths::shown;
+use crate::core::state::State;
+use crate::core::world::Tick;
+use crate::debts::version::SharedVersion;
+use crate::drain::copying::{FileJob, Pass, Way, copy};
+use crate::drain::owed_names::{self, Brought, NameJob};
+use crate::drain::passes::{self, OPEN_PASS, again_soon, is_quiet};
+use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
+use crate::naming::names::is_known;
+use crate::shared::Shared;
+use crate::storage::overflow;
+
+/// What is done next, without the lock.
+enum Job {
+    /// A pass over a file.
+    File(FileJob),
+    /// A file gets its name.
+    Publish(PublishJob),
+    /// It is found out what became of some versions.
+    Resolve(ResolveJob),
+    /// A name operation.
+    Names(NameJob),
+    /// Versions of files that are gone are thrown away.
+    Discard(Vec<SharedVersion>),
+    /// The backing keeps what it has, of the namespace as of this operation.
+    Sync(Lsn),
+}
+
+/// How it went.
+enum Done {
+    File(Result<Pass>, Duration),
+    Publish(Publication),
+    Resolve(Vec<(Ino, Error)>),
+    Names(Result<Brought>),
+    Discard,
+    Sync(Result<()>),
+}
+
+/// What to do next.
+enum Next {
+    Do(Job),
+    Wait(Option<Tick>),
+}
+
+/// What the drain has done, or does next.
+pub enum Turn {
+    /// There may be more to do; requests that wait may find what they need.
+    Again,
+    /// Nothing before that, or before it is woken.
+    Wait(Option<Tick>),
+}
+
+/// Something that is being done.
+pub struct Doing(Job, Option<Done>);
+
+/// What is to be done now: what is begun must be carried out, without the lock, and concluded.
+pub fn begin(state: &mut State) -> std::result::Result<Doing, Option<Tick>> {
+    match choose(state) {
+        Next::Do(job) => Ok(Doing(job, None)),
+        Next::Wait(until) => Err(until),
+    }
+}
+
+impl Doing {
+    /// Does it.
+    pub fn carry_out(&mut self, shared: &Shared, backing: &dyn Backing) {
+        self.1 = Some(match &self.0 {
+            Job::File(job) => {
+                let begin = shared.world.now();
+                let pass = copy(shared, backing, job);
+                Done::File(pass, shared.world.now().since(begin))
+            }
+            Job::Publish(job) => Done::Publish(job.carry_out(shared, backing)),
+            Job::Resolve(job) => Done::Resolve(job.carry_out(shared, backing)),
+            Job::Names(job) => Done::Names(job.carry_out(shared, backing)),
+            Job::Discard(versions) => {
+                versions.iter().for_each(|version| version.discard());
+                Done::Discard
+            }
+            Job::Sync(_) => Done::Sync(backing.sync()),
+        });
+    }
+
+    /// Notes how it went. What is to follow at once, if anything is.
+    pub fn conclude(self, state: &mut State) -> Option<Doing> {
+        let mut follows = None;
+        // Where the backing has something is known: what waited for that may go on.
+        let settles = matches!(self.0, Job::Publish(_) | Job::Resolve(_) | Job::Names(_));
+        match (self.0, self.1) {
+            (Job::File(job), Some(Done::File(pass, took))) => {
+                state.debts.shown.busy_ms += took.as_millis() as u64;
+                follows = conclude(state, job, pass).map(Job::Publish);
+            }
+            (Job::Publish(job), Some(Done::Publish(done))) => published(state, &job, done),
+            (Job::Resolve(_), Some(Done::Resolve(failed))) => resolved(state, failed),
+            (Job::Names(job), Some(Done::Names(brought))) => {
+                if let Err(error) = job.conclude(state, brought) {
+                    state.debts.names_failed(error.to_string(), state.world.now());
+                }
+            }
+            (Job::Sync(before), Some(Done::Sync(done))) => synced(state, before, done),
+            _ => {}
+        }
+        if settles && state.waiting.count() > 0 {
+            state.waiting.hasten(state.world.now());
+        }
+        follows.map(|job| Doing(job, None))
+    }
+}
+
+#[cfg(test)]
+impl Doing {
+    /// Whether a file is to be copied.
+    pub fn copies(&self) -> bool {
+        matches!(self.0, Job::File(_))
+    }
+
+    /// Whether a file is to get its name.
+    pub fn publishes(&self) -> bool {
+        matches!(self.0, Job::Publish(_))
+    }
+
+    /// Whether a name is to be moved.
+    pub fn moves_a_name(&self) -> bool {
+        matches!(&self.0, Job::Names(job) if job.moves())
+    }
+}
+
+/// Does what is to be done next, if anything is.
+pub fn turn<'s>(
+    shared: &'s Shared,
+    backing: &dyn Backing,
+    mut state: MutexGuard<'s, State>,
+) -> (MutexGuard<'s, State>, Turn) {
+    let mut doing = match begin(&mut state) {
+        Ok(doing) => doing,
+        Err(until) => return (state, Turn::Wait(until)),
+    };
+    loop {
+        drop(state);
+        doing.carry_out(shared, backing);
+        shared.give_way();
+        state = shared.lock();
+        match doing.conclude(&mut state) {
+            Some(next) => doing = next,
+            None => return (state, Turn::Again),
+        }
+    }
+}
+
+/// The backing was asked to keep what it had when the namespace was as of `before`.
+fn synced(state: &mut State, before: Lsn, done: Result<()>) {
+    let still = state.debts.is_empty() && state.names.ordinal() == before;
+    match done {
+        Ok(()) => {
+            state.debts.shown.settled = still;
+            state.debts.unsynced = !still;
+            state.debts.sync_wanted &= !still;
+        }
+        Err(error) => _ = state.debts.names_failed(error.to_string(), state.world.now()),
+    }
+}
+
+/// It is known what became of the versions that were announced, but for these.
+fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
+    let now = state.world.now();
+    state.debts.are_unsure(!failed.is_empty(), now);
+    for (ino, error) in failed {
+        state.owe(ino);
+        state.debts.failed(ino, error.to_string(), now);
+    }
+}
+
+// Choosing.
+
+fn choose(state: &mut State) -> Next {
+    let now = state.world.now();
+    if let Some(job) = ResolveJob::prepare(state) {
+        return Next::Do(Job::Resolve(job));
+    }
+    if !state.debts.discarded.is_empty() {
+        return Next::Do(Job::Discard(std::mem::take(&mut state.debts.discarded)));
+    }
+    let mut wake = state.debts.unsure_until();
+    if let Some(job) = next_name(state, now, &mut wake) {
+        return Next::Do(job);
+    }
+    let finishing = state.finishing;
+    if let Some(ino) = state.debts.next_due(now, &mut wake) {
+        let job = file_job(state, ino).map(Job::File);
+        return job.map_or(Next::Wait(Some(now)), Next::Do);
+    }
+    let idle = state.debts.is_empty() && state.names.owed().is_empty();
+    let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
+    if idle && !paused && !state.debts.shown.settled {
+        let asked = finishing || state.debts.sync_wanted;
+        if state.debts.unsynced && asked {
+            return Next::Do(Job::Sync(state.names.ordinal()));
+        }
+        state.debts.shown.settled = !state.debts.unsynced;
+    }
+    Next::Wait(wake)
+}
+
+/// The name operation that can be done now, or what must be copied before.
+fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Job> {
+    let mut later = |at: Tick| *wake = Some(wake.map_or(at, |wake| wake.min(at)));
+    if let Some((_, until, _)) = &state.debts.names_failure
+        && *until > now
+    {
+        later(*until);
+        return None;
+    }
+    let Some((ordinal, operation)) = state.names.owed().front().cloned() else {
+        state.debts.names_failure = None;
+        (state.debts.names_since, state.debts.names_until) = (None, None);
+        return None;
+    };
+    if state.names.is_unsure(&operation) {
+        later(state.debts.names_failed("a file of its path cannot be looked at".into(), now));
+        return None;
+    }
+    // Whatever waits for it, it is found out first whether it was done.
+    if state.names.is_next_unsure() {
+        return NameJob::begin(state).map(Job::Names);
+    }
+    // All that are owed now go together; those that come meanwhile wait for their own turn.
+    if state.debts.names_until.is_none_or(|until| until < ordinal) {
+        if state.debts.names_until.take().is_some() {
+            state.debts.names_since = None;
+        }
+        state.debts.names_since.get_or_insert(now);
+        let due = state.debts.names_due(now);
+        if due > now {
+            later(due);
+            return None;
+        }
+        state.debts.names_until = state.names.owed().back().map(|(last, _)| *last);
+    }
+    if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
+        && let Some(debt) = data_before_rename(state, ino)
+    {
+        if debt > now {
+            later(debt);
+            return None;
+        }
+        if let Some(job) = file_job(state, ino) {
+            return Some(Job::File(job));
+        }
+    }
+    NameJob::begin(state).map(Job::Names)
+}
+
+/// When it is found out what the backing has, if that is not known: at once, but for a pause after
+/// a failure.
+fn settles_at(state: &State, now: Tick) -> Option<Tick> {
+    let paused = state.debts.names_failure.as_ref().map_or(now, |(_, until, _)| *until);
+    let names = state.names.is_next_unsure().then_some(paused);
+    let versions = !state.names.publishing().is_empty();
+    let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));
+    names.into_iter().chain(versions).min()
+}
+
+/// What was closed before a rename goes to the backing before it: when that may be tried.
+fn data_before_rename(state: &State, ino: Ino) -> Option<Tick> {
+    let inode = state.names.inode(ino)?;
+    // What was there may have been another file, whose place this one took and has left again.
+    let waits = !state.names.is_written(ino) && is_known(&inode);
+    // A whole version is published under the new name, which must be the backing's before.
+    state.debts.get(ino).filter(|_| waits && !inode.is(flag::CONTESTED))?;
+    state.debts.due(ino)
+}
+
+fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
+    let Some(path) = state.names.path(ino).filter(|_| ino != terral_format::ids::ROOT) else {
+        // Its name is gone: nothing of it is owed.
+        state.debts.paid(ino);
+        return None;
+    };
+    if state.names.publishing().contains_key(&ino) {
+        // What the version became must be known before another one is begun.
+        state.debts.not_before(ino, state.debts.unsure_until().unwrap_or(state.world.now()));
+        return None;
+    }
+    let old = state.names.backing_path(&path);
+    if state.names.is_unsettled(&old) || state.names.is_unsettled(&path) {
+        // Where the backing has it must be known before.
+        let now = state.world.now();
+        state.debts.not_before(ino, settles_at(state, now).unwrap_or(now).max(now));
+        return None;
+    }
+    let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
+        Ok(slot) => slot,
+        Err(error) => {
+            state.debts.failed(ino, error.to_string(), state.world.now());
+            return None;
+        }
+    };
+    let inode = state.names.inode(ino)?;
+    let (published, rewritten, resumes) =
+        (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
+    let contested = inode.is(flag::CONTESTED);
+    state.storage.settle_stores(slot);
+    state.storage.mend_size(slot);
+    let stored = state.is_stored(ino);
+    let stays_open = stored || (state.names.is_written(ino) && !state.finishing);
+    // Grown, or cut: in the middle of a pass, too, which has not had the file as it is now.
+    let size = state.storage.size(slot);
+    let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
+    let in_place = published.filter(|_| !rewritten);
+    let grown = in_place.is_some_and(|found| found.size != size || backed < size);
+    let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
+    let new = published.is_none() || rewritten;
+    let complete = match version {
+        Some(version) => version.is_whole(),
+        // A server that died may have copied what is clean now, into a version not looked at yet.
+        None => !new || (inode.backed_bytes == 0 && !state.storage.has_any(slot)),
+    };
+    if stays_open && !grown && complete && !resumes && !state.storage.has_dirty(slot) {
+        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
+        return None;
+    }
+    let way = match published {
+        Some(expect) if !rewritten && !contested => Way::InPlace { path: old, expect, resumes },
+        Some(_) if contested => Way::Whole { old: Some(old) },
+        _ => Way::Whole { old: None },
+    };
+    let want = if resumes || contested { Want::Whole } else { Want::Dirty };
+    let job = FileJob { ino, slot, way, want };
+    passes::begin(state, &job);
+    let owed = state.storage.owed_bytes(slot);
+    state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
+    Some(job)
+}
+
+// Concluding, under the lock.
+
+/// A pass over a file ended. Gives what is to be published then.
+fn conclude(state: &mut State, job: FileJob, pass: Result<Pass>) -> Option<PublishJob> {
+    passes::end(state, &job);
+    let (ino, whole) = (job.ino, matches!(job.way, Way::Whole { .. }));
+    let outcome = match pass {
+        Err(error) => Err(error),
+        Ok(pass) => {
+            state.debts.shown.bytes += pass.bytes;
+            state.debts.progressed(ino);
+            let mut written = pass.written.iter();
+            if written.any(|index| state.storage.mend_pages(&state.sessions, job.slot, *index)) {
+                again_soon(state, &job);
+                Ok(())
+            } else {
+                match job.way {
+                    Way::InPlace { expect, .. } => conclude_in_place(state, &job, &pass, expect),
+                    Way::Whole { .. } => match conclude_whole(state, job, pass) {
+                        Ok(Some(job)) => return Some(job),
+                        done => done.map(drop),
+                    },
+                }
+            }
+        }
+    };
+    match outcome {
+        Err(error) if is_theirs(whole, &error) => contested(state, ino),
+        Err(error) => failed(state, ino, &error),
+        Ok(()) => {}
+    }
+    settle(state, ino);
+    None
+}
+
+/// A version got its name, or did not.
+fn published(state: &mut State, job: &PublishJob, publication: Publication) {
+    let ino = job.file.ino;
+    passes::end(state, &job.file);
+    let restored = publication.restored;
+    match job.conclude(state, publication) {
+        Ok(()) => {}
+        Err(error) if error.kind == ErrorKind::Busy => contested(state, ino),
+        Err(_) if restored => state.debts.not_before(ino, state.world.now()),
+        Err(error) => failed(state, ino, &error),
+    }
+    settle(state, ino);
+}
+
+/// Somebody else changed the backing's copy, or took it away: ours is brought there whole.
+fn contested(state: &mut State, ino: Ino) {
+    state.record(Fact::Contested { ino });
+    state.debts.not_before(ino, state.world.now());
+}
+
+fn failed(state: &mut State, ino: Ino, error: &Error) {
+    let path = state.names.path(ino).unwrap_or_default();
+    let (what, shown) = (error.to_string(), shown(&path));
+    // Not only somewhere in it: names of versions have every short name in them.
+    let named = what.contains(&format!("{shown}:"));
+    let what = if named { what } else { format!("{shown}: {what}") };
+    state.debts.failed(ino, what, state.world.now());
+}
+
+/// The drain is through with a file for now.
+fn settle(state: &mut State, ino: Ino) {
+    let settled = state.commit().and_then(|()| {
+        match state.names.inode(ino) {
+            Some(inode) if !state.is_orphan(&inode) => {}
+            _ => {
+                state.bury(ino);
+                state.debts.paid(ino);
+                return Ok(());
+            }
+        }
+        overflow::drop_arrived(state, ino);
+        state.settle_closed(ino)?;
+        state.commit()
+    });
+    if let Err(error) = settled {
+        state.debts.failed(ino, error.to_string(), state.world.now());
+    }
+}
+
+/// Whether the backing's copy was found to be not the one that was to be updated.
+fn is_theirs(whole: bool, error: &Error) -> bool {
+    error.kind == ErrorKind::Busy || (!whole && owed_names::lacks_directory(error))
+}
+
+fn conclude_whole(state: &mut State, job: FileJob, pass: Pass) -> Result<Option<PublishJob>> {
+    let ino = job.ino;
+    if state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED)) {
+        return PublishJob::prepare(state, job, pass);
+    }
+    // It lost its name: nothing of it is owed.
+    state.debts.paid(ino);
+    state.debts.discarded.extend(pass.version);
+    Ok(None)
+}
+
+fn conclude_in_place(
+    state: &mut State,
+    job: &FileJob,
+    pass: &Pass,
+    expect: Fingerprint,
+) -> Result<()> {
+    let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
+    state.debts.shown.verified_bytes += pass.verified_bytes;
+    if let Some(heir) = state.names.heir(job.ino) {
+        state.record(Fact::Settled { ino: heir, fingerprint });
+    }
+    let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
+    if inode.published.is_none_or(|known| known.inode != expect.inode) {
+        // Renamed away from what we updated, which is not this file's any more.
+        again_soon(state, job);
+        return Ok(());
+    }
+    if inode.is(flag::REWRITTEN) {
+        // Truncated to nothing while we copied: that is what the backing is owed now.
+        state.record(Fact::Published { ino: job.ino, fingerprint });
+        state.record(Fact::Rewritten { ino: job.ino });
+        again_soon(state, job);
+        return Ok(());
+    }
+    state.record(Fact::Published { ino: job.ino, fingerprint });
+    let now = state.attributes(job.ino).map(|attributes| attributes.size);
+    let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
+    if is_quiet(state, job) && steady && now == Some(size) {
+        state.debts.shown.files += 1;
+        passes::backed(state, job, size);
+        state.debts.paid(job.ino);
+        if state.is_written(job.ino) && !state.finishing {
+            passes::owe_again(state, job.ino, OPEN_PASS);
+        }
+        return Ok(());
+    }
+    if steady {
+        // What was copied can leave memory while the file goes on growing.
+        passes::backed(state, job, size);
+    }
+    again_soon(state, job);
+    Ok(())
+}
+
+impl State {
+    /// The backing is owed something of this file from now on, if it has a name.
+    pub fn owe(&mut self, ino: Ino) {
+        let named = || self.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+        if self.backing.is_some() && named() {
+            self.debts.owe(ino, self.world.now());
+        }
+    }
+
+    /// Whether somebody waits for what the drain has done just now: requests, or the end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.debts.pressed || self.fetches.is_awaited() || self.finishing || self.leaving
+    }
+
+    /// Whether the drain must be woken: it would look again too late.
+    pub fn must_wake_drain(&self) -> bool {
+        let asked = self.finishing || self.debts.sync_wanted;
+        let now = self.world.now();
+        let names = (!self.names.owed().is_empty()).then(|| self.debts.names_due(now));
+        let sync = (asked && !self.debts.shown.settled).then_some(now);
+        let discards = (!self.debts.discarded.is_empty()).then_some(now);
+        let settles = settles_at(self, now).into_iter().chain(discards).min();
+        let due = [names, sync, settles, self.debts.first_due()].into_iter().flatten().min();
+        due.is_some_and(|due| self.drain_looks.is_none_or(|looks| due < looks))
+    }
+
+    /// Everything written so far shall go, also of files that stay open.
+    pub fn hurry(&mut self) {
+        self.debts.sync_wanted = true;
+        self.debts.hasten(self.world.now());
+    }
+
+    /// After a restart: what is owed follows from inodes, headers and page states.
+    pub fn find_debts(&mut self) {
+        self.owe_those(|state, ino| state.names.is_written(ino) || state.differs(ino));
+    }
+
+    /// Before the end: what clients that are still there have written without asking.
+    pub fn find_changes(&mut self) {
+        if self.sessions.clients().next().is_some() {
+            self.owe_those(State::differs);
+        }
+    }
+
+    fn owe_those(&mut self, owed: impl Fn(&Self, Ino) -> bool) {
+        let files = self.names.inodes().filter(|inode| inode.kind == Kind::File);
+        let files: Vec<Ino> = files.map(|inode| inode.ino).filter(|ino| owed(self, *ino)).collect();
+        files.into_iter().for_each(|ino| self.owe(ino));
+    }
+
+    /// What the backing is owed, and what it got.
+    pub fn drain_status(&mut self) -> Drain {
+        let mut drain = self.debts.status(self.world.now());
+        drain.owed_names = (self.names.owed().len() + self.waiting.count()) as u64;
+        // What is just being fetched has not failed.
+        let failed = self.waiting.why().filter(|why| why.kind != ErrorKind::Busy);
+        drain.failures.extend(failed.map(|why| why.to_string()));
+        // A name that came since the last look is not settled.
+        drain.settled &= drain.owed_names == 0;
+        if self.backing.is_none() {
+            return drain;
+        }
+        for (ino, _) in self.debts.iter() {
+            if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
+                drain.owed_bytes += self.storage.owed_bytes(slot);
+            }
+        }
+        drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
+        self.debts.shown.peak_bytes = drain.peak_bytes;
+        drain
+    }
+}

@@ -1,0 +1,446 @@
+//! How names come, move and go, and what the backing is then owed. A part of the namespace: it
+//! changes nothing else, and runs from records only.
+//!
+//! Invariants, of the backing as it is once all that is owed is done: a file that it knows is there
+//! under all of its names. One that it does not know yet, or that starts anew, may have an older
+//! file under its first name, which it will replace in one step, and has nothing under the others:
+//! they become links to it when it is published. Directories, symbolic links and FIFOs are owed at
+//! once. A socket is never there.
+
+use terral_format::disk::NameOperation;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::wire::message::{Attributes, Change, Kind};
+
+use crate::naming::names::{Names, is_known};
+
+/// A name: where, and what it is called.
+type Place<'a> = (Ino, &'a [u8]);
+
+/// What the backing has under a name as soon as all that is owed is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    /// Nothing.
+    Nothing,
+    /// What has the name here, and under other names, too, if `shared`.
+    Same { shared: bool },
+    /// An older file that looks like this, for what has the name here to replace.
+    Older(Fingerprint),
+}
+
+/// What the backing has under the name in slot `name`, which is one of `inode`'s.
+fn there(name: &Inode, inode: &Inode) -> There {
+    match inode.published {
+        _ if is_known(inode) => There::Same { shared: inode.kind == Kind::File && inode.links > 1 },
+        Some(older) if name.ino == inode.ino => There::Older(older),
+        _ => There::Nothing,
+    }
+}
+
+/// What the backing has under a name that is taken over, as [`NameOperation::Rename`] says it.
+fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
+    let Some((name, inode)) = replaced.filter(|(_, inode)| inode.kind != Kind::Socket) else {
+        return Some(0);
+    };
+    match there(name, inode) {
+        There::Same { shared: false } if inode.kind == Kind::File => {
+            inode.published.map(|known| known.inode)
+        }
+        There::Older(older) => Some(older.inode),
+        // It has not come to be there, and will not any more.
+        There::Nothing if name.ino == inode.ino => Some(0),
+        // The others keep further names, or are no files.
+        There::Same { .. } | There::Nothing => None,
+    }
+}
+
+impl Names {
+    pub(crate) fn made(&mut self, parent: Ino, name: &[u8], new: &Attributes, target: &[u8]) {
+        if self.inode(new.ino).is_some_and(|inode| inode.is(flag::SPARE)) {
+            self.created(new, (parent, name));
+            return;
+        }
+        self.insert(parent, name, Inode::new(new), target);
+        if !name.is_empty() {
+            self.touch(parent, new.changed_ns);
+        }
+        let Some(path) = self.path(new.ino) else { return };
+        match new.kind {
+            Kind::File | Kind::Socket => {}
+            Kind::Fifo => {
+                self.owe(NameOperation::MakeFifo { path: path.clone(), mode: new.mode });
+                self.owe_owner(path, new);
+            }
+            Kind::Directory => {
+                self.owe(NameOperation::MakeDirectory { path: path.clone(), mode: new.mode });
+                self.owe_owner(path, new);
+            }
+            Kind::Symlink => {
+                let target = target.to_vec();
+                self.owe(NameOperation::MakeLink { path: path.clone(), target });
+                self.owe_owner(path, new);
+            }
+        }
+    }
+
+    /// What root's server makes there is root's: somebody else's is given to him.
+    fn owe_owner(&mut self, path: Vec<u8>, new: &Attributes) {
+        let own = self.own;
+        if own.0 != 0 || own == (new.uid, new.gid) {
+            return;
+        }
+        // Giving a file away may take set-id bits off.
+        let mode = (new.kind != Kind::Symlink).then_some(new.mode);
+        let (uid, gid) = (Some(new.uid), Some(new.gid));
+        let change = Change { mode, uid, gid, ..Change::default() };
+        self.owe(NameOperation::Change { path, ino: new.ino, change });
+    }
+
+    // Files and numbers in hand.
+
+    /// Files in hand now.
+    pub fn count_spares(&self) -> u64 {
+        self.spares
+    }
+
+    /// A number for a new inode, which nobody else gets.
+    pub fn reserve_ino(&mut self) -> Ino {
+        let ino = self.next_ino();
+        self.inodes.lend(ino);
+        ino
+    }
+
+    /// A record says that a session has this number in hand.
+    pub fn lent(&mut self, ino: Ino) {
+        self.inodes.lend(ino);
+    }
+
+    /// A number that was lent was not used.
+    pub fn give_back(&mut self, ino: Ino) {
+        self.inodes.give_back(ino);
+    }
+
+    pub(crate) fn spared(&mut self, ino: Ino, slot: FileSlot) {
+        let mut inode = Inode::new(&Attributes {
+            ino,
+            kind: Kind::File,
+            mode: 0,
+            links: 0,
+            uid: self.own.0,
+            gid: self.own.1,
+            size: 0,
+            accessed_ns: 0,
+            modified_ns: 0,
+            changed_ns: 0,
+        });
+        inode.slot = Some(slot);
+        inode.flags = flag::SPARE;
+        self.spares += 1;
+        self.inodes.insert(inode, (ROOT, b""), b"");
+    }
+
+    /// A file in hand gets its name.
+    fn created(&mut self, new: &Attributes, to: Place<'_>) {
+        self.spares -= 1;
+        self.inodes.name_it(index_of(new.ino), to, |inode| {
+            inode.flags &= !flag::SPARE;
+            inode.links = 1;
+            (inode.mode, inode.uid, inode.gid) = (new.mode as u16, new.uid, new.gid);
+            inode.accessed_ns = new.accessed_ns;
+            inode.modified_ns = new.modified_ns;
+            inode.changed_ns = new.changed_ns;
+        });
+        self.touch(to.0, new.changed_ns);
+    }
+
+    // Further names.
+
+    pub(crate) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
+        let Some(inode) = self.inode(ino) else { return };
+        let first = self.path(ino);
+        if inode.is(flag::NAMED) {
+            self.add_alias(ino, alias, to);
+        } else {
+            // What the backing had of it went with its last name.
+            self.inodes.name_it(index_of(ino), to, |inode| {
+                inode.published = None;
+                inode.backed_bytes = 0;
+                inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
+            });
+        }
+        self.update(ino, |inode| {
+            inode.links = if first.is_some() { inode.links + 1 } else { 1 };
+            inode.changed_ns = time_ns;
+        });
+        self.touch(to.0, time_ns);
+        if let (Some(from), true, Some(to)) = (first, is_known(&inode), self.path(alias)) {
+            self.owe(NameOperation::Link { from, to, ino, over: Some(0) });
+        }
+    }
+
+    pub(crate) fn add_alias(&mut self, ino: Ino, alias: Ino, to: Place<'_>) {
+        let Some(mut inode) = self.inode(ino) else { return };
+        // The slot's own fields say nothing of the file; only its name counts.
+        inode.ino = alias;
+        inode.kind = Kind::File;
+        inode.flags = flag::ALIAS;
+        inode.below = index_of(ino);
+        inode.slot = None;
+        inode.published = None;
+        self.inodes.insert(inode, to, b"");
+        self.aliases.entry(ino).or_default().push(alias);
+    }
+
+    /// A file was published as a new one, in place of `before`: its further names, which may be
+    /// links to that, are to be links to the new one.
+    pub(crate) fn owe_aliases(&mut self, ino: Ino, before: Option<Fingerprint>) {
+        let over = Some(before.map_or(0, |before| before.inode));
+        let Some(from) = self.path(ino) else { return };
+        for alias in self.aliases.get(&ino).cloned().unwrap_or_default() {
+            if let Some(to) = self.path(alias) {
+                self.owe(NameOperation::Link { from: from.clone(), to, ino, over });
+            }
+        }
+    }
+
+    fn drop_alias(&mut self, ino: Ino, alias: Ino) {
+        self.inodes.free(index_of(alias));
+        if let Some(aliases) = self.aliases.get_mut(&ino) {
+            aliases.retain(|other| *other != alias);
+            if aliases.is_empty() {
+                self.aliases.remove(&ino);
+            }
+        }
+    }
+
+    /// Takes one name from a file. True: it was the last. The name must be unlinked in the table.
+    fn lose_name(&mut self, ino: Ino, slot: u32, time_ns: u64) -> bool {
+        let alias = self.inodes.at(slot);
+        if alias.is(flag::ALIAS) {
+            self.drop_alias(ino, alias.ino);
+        } else if let Some(next) = self.aliases.get(&ino).and_then(|all| all.iter().min().copied())
+        {
+            // The next one becomes the first: the same in a replay, which may know them in another
+            // order.
+            let (parent, name) = {
+                let found = self.inodes.at(index_of(next));
+                (self.inodes.at(found.parent).ino, self.inodes.name(&found))
+            };
+            self.inodes.unname(index_of(next));
+            self.inodes.name_it(index_of(ino), (parent, &name), |_| ());
+            self.drop_alias(ino, next);
+            self.leave_older(ino);
+        }
+        let named = self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+        self.update(ino, |inode| {
+            inode.links = if named { inode.links.saturating_sub(1) } else { 0 };
+            inode.changed_ns = time_ns;
+        });
+        !named
+    }
+
+    /// A file that the backing does not know takes the place of another there, whose bytes may just
+    /// be changed.
+    fn inherit(&mut self, from: &Inode, heir: Ino) {
+        // What is still to be done with the backing's copy changes the look that we inherit.
+        self.hand_over(from.ino, heir);
+        for known in self.heirs.values_mut().filter(|known| **known == from.ino) {
+            *known = heir;
+        }
+        self.heirs.insert(from.ino, heir);
+        self.update(heir, |inode| {
+            inode.published = from.published;
+            inode.flags |= flag::REWRITTEN | from.flags & flag::INTENT;
+        });
+    }
+
+    /// A file that the backing does not know leaves the name under which it would have replaced an
+    /// older one.
+    fn leave_older(&mut self, ino: Ino) {
+        let leaves = |inode: &Inode| inode.published.is_some() || inode.is(flag::INTENT);
+        if !self.inode(ino).is_some_and(|inode| !is_known(&inode) && leaves(&inode)) {
+            return;
+        }
+        self.heirs.retain(|_, heir| *heir != ino);
+        self.update(ino, |inode| {
+            inode.published = None;
+            inode.flags &= !(flag::REWRITTEN | flag::INTENT);
+        });
+    }
+
+    /// What is owed of `from` in the backing is owed of `to` now, which has its place there.
+    fn hand_over(&mut self, from: Ino, to: Ino) {
+        for (_, operation) in &mut self.owed {
+            match operation {
+                NameOperation::Rename { ino, .. }
+                | NameOperation::Link { ino, .. }
+                | NameOperation::Change { ino, .. }
+                | NameOperation::SetXattr { ino, .. }
+                | NameOperation::Unlink { keeps: Some(ino), .. }
+                    if *ino == from =>
+                {
+                    *ino = to;
+                }
+                NameOperation::Exchange { inos, .. } => {
+                    inos.iter_mut().filter(|ino| **ino == from).for_each(|ino| *ino = to);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    // Taking away.
+
+    /// What the backing has under a name that was taken away is hidden until `owed` is done there.
+    fn hide(&mut self, place: Place<'_>, owed: Option<Lsn>) {
+        owed.into_iter().for_each(|until| self.hidden.hide(place, until));
+    }
+
+    /// Has what the backing has under `path`, a name of this inode, removed there.
+    fn owe_removal(&mut self, inode: &Inode, there: There, path: Vec<u8>) -> Option<Lsn> {
+        let keeps = match there {
+            There::Nothing => return None,
+            There::Same { .. } if inode.is_directory() => {
+                return self.owe(NameOperation::RemoveDirectory { path });
+            }
+            There::Same { shared } => shared.then_some(inode.ino),
+            There::Older(_) => None,
+        };
+        self.owe(NameOperation::Unlink { path, keeps })
+    }
+
+    /// As [`Names::owe_removal`], for a name that another has here already.
+    fn owe_replaced(&mut self, inode: &Inode, there: There, path: Vec<u8>, place: Place<'_>) {
+        let owed = self.owe_removal(inode, there, path);
+        self.hide(place, owed);
+    }
+
+    pub(crate) fn remove(&mut self, parent: Ino, name: &[u8], time_ns: u64) -> Option<Ino> {
+        let found = self.inodes.lookup(parent, name)?;
+        let ino = self.file_of(&found);
+        let inode = self.inode(ino)?;
+        let path = self.path(found.ino)?;
+        let owed = self.owe_removal(&inode, there(&found, &inode), path);
+        self.inodes.unname(index_of(found.ino));
+        self.hide((parent, name), owed);
+        self.touch(parent, time_ns);
+        if inode.is_directory() {
+            self.count_link(parent, -1);
+        }
+        self.lose_name(ino, index_of(found.ino), time_ns).then_some(ino)
+    }
+
+    // Moving.
+
+    pub(crate) fn rename(&mut self, from: Place<'_>, to: Place<'_>, time_ns: u64) -> Option<Ino> {
+        let moved = self.inodes.lookup(from.0, from.1)?;
+        let inode = self.inode(self.file_of(&moved))?;
+        let old_path = self.path(moved.ino)?;
+        let replaced = self.inodes.lookup(to.0, to.1).filter(|other| other.ino != moved.ino);
+        let replaced = replaced.and_then(|name| Some((name, self.inode(self.file_of(&name))?)));
+
+        let slot = replaced.map(|(name, _)| index_of(name.ino));
+        self.inodes.rename(index_of(moved.ino), to, slot);
+        if inode.is_directory() {
+            self.count_link(from.0, -1);
+            self.count_link(to.0, 1);
+        }
+        self.update(inode.ino, |inode| inode.changed_ns = time_ns);
+        let new_path = self.path(moved.ino)?;
+        let owed = match there(&moved, &inode) {
+            There::Same { .. } => {
+                // One that keeps other names looks different with one less.
+                if let Some((name, other)) = &replaced
+                    && there(name, other) == (There::Same { shared: true })
+                {
+                    let there = There::Same { shared: true };
+                    self.owe_replaced(other, there, new_path.clone(), to);
+                }
+                let (ino, over) = (inode.ino, over(replaced.as_ref()));
+                self.owe(NameOperation::Rename { from: old_path, to: new_path, ino, over })
+            }
+            older => {
+                let owed = self.owe_removal(&inode, older, old_path);
+                self.replace(&moved, &inode, replaced.as_ref(), to, new_path);
+                owed
+            }
+        };
+        self.hide(from, owed);
+        self.touch(from.0, time_ns);
+        self.touch(to.0, time_ns);
+        let (name, other) = replaced?;
+        if other.is_directory() {
+            self.count_link(to.0, -1);
+        }
+        self.lose_name(other.ino, index_of(name.ino), time_ns).then_some(other.ino)
+    }
+
+    /// What the backing does not know has taken the name of another, which is `path`.
+    fn replace(
+        &mut self,
+        moved: &Inode,
+        inode: &Inode,
+        replaced: Option<&(Inode, Inode)>,
+        to: Place<'_>,
+        path: Vec<u8>,
+    ) {
+        let first = moved.ino == inode.ino && inode.kind == Kind::File;
+        if first {
+            self.leave_older(inode.ino);
+        }
+        let Some((name, other)) = replaced else { return };
+        let there = there(name, other);
+        let file = other.kind == Kind::File && there != There::Same { shared: true };
+        if first && file && there != There::Nothing {
+            // The backing's file of the new name stays until ours takes its place, whole.
+            self.inherit(other, inode.ino);
+        } else {
+            // What keeps other names, or is no file, is no version that ours could replace.
+            self.owe_replaced(other, there, path, to);
+        }
+    }
+
+    pub(crate) fn exchange(&mut self, one: Place<'_>, other: Place<'_>, time_ns: u64) {
+        let found = [one, other].map(|place| self.inodes.lookup(place.0, place.1));
+        let [Some(a), Some(b)] = found else { return };
+        let inodes = [&a, &b].map(|found| self.inode(self.file_of(found)));
+        let ([Some(file_a), Some(file_b)], [Some(path_a), Some(path_b)]) =
+            (inodes, [self.path(a.ino), self.path(b.ino)])
+        else {
+            return;
+        };
+        self.inodes.exchange(index_of(a.ino), index_of(b.ino));
+        for (file, from, to) in [(&file_a, one.0, other.0), (&file_b, other.0, one.0)] {
+            if file.is_directory() {
+                self.count_link(from, -1);
+                self.count_link(to, 1);
+            }
+            self.update(file.ino, |inode| inode.changed_ns = time_ns);
+        }
+        self.touch(one.0, time_ns);
+        self.touch(other.0, time_ns);
+        if is_known(&file_a) && is_known(&file_b) {
+            let inos = [file_a.ino, file_b.ino];
+            self.owe(NameOperation::Exchange { from: path_a, to: path_b, inos });
+            return;
+        }
+        // An older file that one of them would have replaced is in the way of both.
+        for (name, file, path, place) in
+            [(&a, &file_a, &path_a, one), (&b, &file_b, &path_b, other)]
+        {
+            if let older @ There::Older(_) = there(name, file) {
+                self.owe_replaced(file, older, path.clone(), place);
+                self.leave_older(file.ino);
+            }
+        }
+        // One that is there goes where it now is; the other one will come.
+        let known =
+            [(&file_a, path_a.clone(), path_b.clone(), one), (&file_b, path_b, path_a, other)];
+        for (file, from, to, place) in known.into_iter().filter(|(file, ..)| is_known(file)) {
+            let ino = file.ino;
+            let owed = self.owe(NameOperation::Rename { from, to, ino, over: None });
+            self.hide(place, owed);
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! What a request needs of the permanent store, or the spill, before it can be carried out. From
+//! the spill, and from a store that is far or has been slow lately, it is fetched without the
+//! server's lock: the request waits, others go on, and then it is carried out anew. A store that is
+//! near is asked in place: waking another thread takes longer than its answer.
+//!
+//! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
+//! know (names that were found, bytes that were brought). What was fetched counts only for exactly
+//! the need it was fetched for, once, and not if the drain has changed a name above, below or at
+//! its path meanwhile. Not here: who fetches (`fetchers`), and what becomes of it (`lookup`,
+//! `granting`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::{Ino, InstanceId, SpillPlace};
+use terral_format::local::entry::MapEntry;
+use terral_format::wire::message::{Kind, Name};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::{Backing, Found, Xattrs};
+use terral_store::memory::Memory;
+use terral_store::spill::Block;
+
+use crate::core::world::{Tick, World};
+use crate::debts::version::{SharedVersion, Version};
+
+/// A store that takes so long is slow, and is taken for far for a while.
+const SLOW: Duration = Duration::from_micros(500);
+const SLOW_FOR: Duration = Duration::from_secs(10);
+
+/// Something that is not in memory.
+#[derive(Clone, PartialEq)]
+pub enum Need {
+    /// What is at this path there, which is that of a name nobody has asked for.
+    Look(Vec<u8>),
+    /// The names in this directory.
+    List(Vec<u8>),
+    /// Bytes of a file.
+    Bytes(Piece),
+    /// Bytes of a version that has no name yet.
+    Version(Slice),
+    /// The version of a file that a server before us has staged.
+    Open(Ino, InstanceId),
+    /// The extended attributes of what is at this path.
+    Xattrs(Vec<u8>),
+    /// A chunk that was spilled.
+    Spilled(SpilledChunk),
+}
+
+/// A chunk in the spill.
+#[derive(Clone)]
+pub struct SpilledChunk {
+    /// Whose spill it is.
+    pub memory: Arc<Memory>,
+    /// Of which file.
+    pub ino: Ino,
+    /// Which chunk of it.
+    pub index: u64,
+    /// What the file's map says of it, which no other chunk is ever called.
+    pub entry: MapEntry,
+    /// Where it is.
+    pub place: SpillPlace,
+}
+
+impl PartialEq for SpilledChunk {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ino, self.index, self.entry) == (other.ino, other.index, other.entry)
+    }
+}
+
+impl SpilledChunk {
+    fn read(&self) -> Result<Block> {
+        let mut block = Block::default();
+        self.memory.read_spilled(self.place, (self.ino, self.index), &mut block)?;
+        Ok(block)
+    }
+}
+
+/// Bytes of a version that has no name yet.
+#[derive(Clone)]
+pub struct Slice {
+    /// Which.
+    pub version: SharedVersion,
+    /// From where on.
+    pub at: u64,
+    /// How many.
+    pub bytes: usize,
+    /// Of the file's size.
+    pub epoch: u16,
+}
+
+impl PartialEq for Slice {
+    fn eq(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.version, &other.version);
+        same && (self.at, self.bytes, self.epoch) == (other.at, other.bytes, other.epoch)
+    }
+}
+
+/// Bytes of a file as the permanent store has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it is there.
+    pub path: Vec<u8>,
+    /// Which it is.
+    pub ino: Ino,
+    /// From where on.
+    pub at: u64,
+    /// How many bytes count.
+    pub bytes: usize,
+    /// How it looked when it was published, if it was.
+    pub published: Option<Fingerprint>,
+    /// Of its size.
+    pub epoch: u16,
+}
+
+/// What is at a path, and where it leads to if it is a symbolic link; `None` if nothing is.
+pub type Looked = Option<(Found, Vec<u8>)>;
+
+/// What was fetched for a [`Need`].
+pub enum Fetched {
+    /// For [`Need::Look`].
+    Look(Result<Looked>),
+    /// For [`Need::List`].
+    List(Result<Vec<Name>>),
+    /// For [`Need::Bytes`] and [`Need::Version`]: zeros where the file is shorter than it was.
+    Bytes(Result<Vec<u8>>),
+    /// For [`Need::Open`], and whether there was one.
+    Opened(Result<(Version, bool)>),
+    /// For [`Need::Xattrs`].
+    Xattrs(Result<Xattrs>),
+    /// For [`Need::Spilled`].
+    Block(Result<Block>),
+}
+
+impl Need {
+    /// Where that is there, if it has a name.
+    pub fn path(&self) -> Option<&[u8]> {
+        match self {
+            Need::Look(path) | Need::List(path) | Need::Xattrs(path) => Some(path),
+            Need::Bytes(piece) => Some(&piece.path),
+            Need::Version(_) | Need::Open(..) | Need::Spilled(_) => None,
+        }
+    }
+
+    /// Fetches it, however long that takes.
+    pub fn fetch(&self, backing: Option<&dyn Backing>) -> Fetched {
+        let store = || backing.ok_or_else(|| Error::new(ErrorKind::Backing, "there is none"));
+        match self {
+            Need::Look(path) => Fetched::Look(store().and_then(|store| look(store, path))),
+            Need::List(path) => Fetched::List(store().and_then(|store| store.list(path))),
+            Need::Bytes(piece) => Fetched::Bytes(store().and_then(|store| piece.read(store))),
+            Need::Version(slice) => Fetched::Bytes(slice.version.read(slice.at, slice.bytes)),
+            Need::Open(ino, instance) => {
+                let open = |store| Version::open(store, *ino, *instance);
+                Fetched::Opened(store().and_then(open))
+            }
+            Need::Xattrs(path) => Fetched::Xattrs(store().and_then(|store| store.xattrs(path))),
+            Need::Spilled(chunk) => Fetched::Block(chunk.read()),
+        }
+    }
+}
+
+impl Piece {
+    fn read(&self, backing: &dyn Backing) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes];
+        backing.read(&self.path, self.at, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// What is at a path of the permanent store.
+fn look(backing: &dyn Backing, path: &[u8]) -> Result<Looked> {
+    let found = match backing.stat(path) {
+        Ok(found) => found,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let target = match found.attributes.kind {
+        Kind::Symlink => backing.read_link(path)?,
+        _ => Vec::new(),
+    };
+    Ok(Some((found, target)))
+}
+
+/// One fetch.
+struct Fetch {
+    number: u64,
+    need: Need,
+    /// When it was begun.
+    since: Tick,
+    /// Nobody has begun with it.
+    new: bool,
+    /// What it gave, once it has ended.
+    fetched: Option<Fetched>,
+}
+
+/// Everything that is being fetched, or was and waits to be used.
+#[derive(Default)]
+pub struct Fetches {
+    all: Vec<Fetch>,
+    next: u64,
+    /// The store is behind a network, or another program.
+    far: bool,
+    /// It has been slow, and counts as far until then.
+    slow_until: Tick,
+    /// What is being carried out may wait.
+    may_wait: bool,
+    /// It must.
+    waits: bool,
+    /// Requests wait.
+    awaited: bool,
+    /// Somebody without a session does.
+    asked: bool,
+    /// There are threads that fetch. Else everything is asked in place.
+    served: bool,
+}
+
+impl Fetches {
+    /// From a store that is far, or is not.
+    pub fn new(far: bool) -> Self {
+        Fetches { far, ..Fetches::default() }
+    }
+
+    /// Something of the store took from `begin` to `now`.
+    fn took(&mut self, begin: Tick, now: Tick) {
+        if now.since(begin) >= SLOW {
+            self.slow_until = now + SLOW_FOR;
+        }
+    }
+
+    /// What `need` gives: as it was fetched, or asked for in place.
+    ///
+    /// # Errors
+    /// If whoever asks must wait until it is fetched: whatever that means to who gets it, it is
+    /// carried out anew.
+    pub fn get(
+        &mut self,
+        need: &Need,
+        backing: &dyn Backing,
+        world: &dyn World,
+    ) -> Result<Fetched> {
+        let now = world.now();
+        if let Some(fetched) = self.take(need, now)? {
+            return Ok(fetched);
+        }
+        let fetched = need.fetch(Some(backing));
+        self.took(now, world.now());
+        Ok(fetched)
+    }
+
+    /// A spilled chunk, which is never read in place while somebody else may be waiting.
+    ///
+    /// # Errors
+    /// As those of [`Fetches::get`]; [`ErrorKind::Busy`] for who may not wait.
+    pub fn spilled(
+        &mut self,
+        chunk: SpilledChunk,
+        now: Tick,
+        leaving: bool,
+    ) -> Result<Result<Block>> {
+        if leaving || !self.served {
+            return Ok(chunk.read());
+        }
+        match self.fetched(&Need::Spilled(chunk), now)? {
+            Fetched::Block(block) => Ok(block),
+            _ => Err(Error::new(ErrorKind::Busy, "something else was fetched")),
+        }
+    }
+
+    /// What is carried out from now on may wait, or may not. Gives what was so before.
+    pub fn let_wait(&mut self, may: bool) -> bool {
+        std::mem::replace(&mut self.may_wait, may && self.served)
+    }
+
+    /// Whether what was carried out must wait, since the last call.
+    pub fn must_wait(&mut self) -> bool {
+        std::mem::take(&mut self.waits)
+    }
+
+    /// Something must come about first that is not fetched: whoever asks waits, if he may.
+    pub fn wait(&mut self) -> Error {
+        self.waits |= self.may_wait;
+        Error::new(ErrorKind::Busy, "it is not known yet")
+    }
+
+    /// Requests wait for what is fetched, or found out; or none does.
+    pub fn are_awaited(&mut self, awaited: bool) {
+        self.awaited = awaited;
+    }
+
+    /// Somebody who has no session waits, or nobody does.
+    pub fn are_asked(&mut self, asked: bool) {
+        self.asked = asked;
+    }
+
+    /// There are threads that fetch, or are no more.
+    pub fn are_served(&mut self, served: bool) {
+        self.served = served;
+    }
+
+    /// Whether any does.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// What could not be had was only of use.
+    pub fn need_not_wait(&mut self) {
+        self.waits = false;
+    }
+
+    /// What is being carried out must wait, or need not, whatever was tried since.
+    pub fn set_waiting(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// Whether what is being carried out must wait.
+    pub fn is_waiting(&self) -> bool {
+        self.waits
+    }
+
+    /// What was fetched for `need`; `None` if it is to be asked for in place.
+    fn take(&mut self, need: &Need, now: Tick) -> Result<Option<Fetched>> {
+        let there = |fetch: &Fetch| fetch.need == *need && fetch.fetched.is_some();
+        let in_place = !self.may_wait || !(self.far || now < self.slow_until);
+        if in_place && !self.all.iter().any(there) {
+            return Ok(None);
+        }
+        self.fetched(need, now).map(Some)
+    }
+
+    /// What was fetched for `need`, by a thread.
+    fn fetched(&mut self, need: &Need, now: Tick) -> Result<Fetched> {
+        let there = self.all.iter().position(|fetch| fetch.need == *need);
+        if let Some(at) = there
+            && self.all[at].fetched.is_some()
+            && let Some(fetched) = self.all.swap_remove(at).fetched
+        {
+            return Ok(fetched);
+        }
+        let late = Error::new(ErrorKind::Busy, "it is being fetched");
+        if !self.may_wait {
+            return Err(late);
+        }
+        if there.is_none() {
+            self.next += 1;
+            let (number, need) = (self.next, need.clone());
+            self.all.push(Fetch { number, need, since: now, new: true, fetched: None });
+        }
+        self.waits = true;
+        Err(late)
+    }
+
+    /// What nobody has begun to fetch, with the number under which it is [`Fetches::done`]: from
+    /// the spill, or from the permanent store.
+    pub fn begin(&mut self, spilled: bool) -> Vec<(u64, Need)> {
+        let of = |fetch: &&mut Fetch| matches!(fetch.need, Need::Spilled(_)) == spilled;
+        let new = |fetch: &mut Fetch| {
+            let new = std::mem::take(&mut fetch.new);
+            new.then(|| (fetch.number, fetch.need.clone()))
+        };
+        self.all.iter_mut().filter(of).filter_map(new).collect()
+    }
+
+    /// Something was fetched.
+    pub fn done(&mut self, number: u64, fetched: Fetched, now: Tick) {
+        if let Some(fetch) = self.all.iter_mut().find(|fetch| fetch.number == number) {
+            let (since, of_store) = (fetch.since, !matches!(fetch.need, Need::Spilled(_)));
+            fetch.fetched = Some(fetched);
+            if of_store {
+                self.took(since, now);
+            }
+        }
+    }
+
+    /// The drain has changed these names: what is at them, above or below is fetched anew.
+    pub fn spoil(&mut self, paths: &[&[u8]]) {
+        let near = |at: &[u8]| paths.iter().any(|path| are_near(at, path));
+        self.all.retain(|fetch| !fetch.need.path().is_some_and(near));
+    }
+
+    /// No request waits any more: if nobody else does, nothing is needed.
+    pub fn forget(&mut self, others: bool) {
+        if !others && !self.asked {
+            self.all.clear();
+        }
+    }
+}
+
+/// Whether one path is the other, or above it.
+pub fn are_near(one: &[u8], other: &[u8]) -> bool {
+    let within = |one: &[u8], other: &[u8]| {
+        let rest = one.strip_prefix(other);
+        rest.is_some_and(|rest| other.is_empty() || rest.is_empty() || rest[0] == b'/')
+    };
+    within(one, other) || within(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fetched, Fetches, Need, SLOW, SLOW_FOR, Tick};
+
+    const NOW: Tick = Tick(7);
+
+    fn list() -> (Fetches, Need) {
+        let mut fetches = Fetches::new(true);
+        fetches.are_served(true);
+        (fetches, Need::List(b"a/b".into()))
+    }
+
+    fn names() -> Fetched {
+        Fetched::List(Ok(Vec::new()))
+    }
+
+    #[test]
+    fn what_was_fetched_counts_once_and_for_who_may_not_wait_nothing_is() {
+        let (mut fetches, need) = list();
+        assert!(matches!(fetches.take(&need, NOW), Ok(None)) && !fetches.must_wait());
+        assert!(!fetches.let_wait(true));
+        assert!(fetches.take(&need, NOW).is_err() && fetches.must_wait());
+        assert!(fetches.take(&need, NOW).is_err(), "it is not fetched twice");
+        let [(number, begun)] = &fetches.begin(false)[..] else { panic!("one") };
+        assert!(*begun == need && fetches.begin(false).is_empty());
+        fetches.done(*number, names(), NOW);
+        assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
+        assert!(fetches.take(&need, NOW).is_err(), "it was used");
+    }
+
+    #[test]
+    fn what_the_drain_changes_meanwhile_does_not_count() {
+        for path in [&b"a"[..], b"a/b", b"a/b/c", b""] {
+            let (mut fetches, need) = list();
+            fetches.let_wait(true);
+            assert!(fetches.take(&need, NOW).is_err());
+            let number = fetches.begin(false)[0].0;
+            fetches.spoil(&[b"a/bc", b"b"]);
+            assert_eq!(fetches.all.len(), 1);
+            fetches.spoil(&[path]);
+            fetches.done(number, names(), NOW);
+            assert!(
+                fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1,
+                "{path:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_store_is_far_for_a_while_once_it_was_slow() {
+        let (mut fetches, need) = (Fetches::new(false), list().1);
+        fetches.are_served(true);
+        fetches.let_wait(true);
+        fetches.took(NOW, NOW + SLOW / 2);
+        assert!(matches!(fetches.take(&need, NOW), Ok(None)));
+        fetches.took(NOW, NOW + SLOW);
+        let over = NOW + SLOW + SLOW_FOR;
+        assert!(fetches.take(&need, Tick(over.0 - 1)).is_err());
+        let (mut fetches, later) = (fetches, Need::List(b"c".into()));
+        assert!(matches!(fetches.take(&later, over), Ok(None)));
+    }
+}

@@ -1,0 +1,3 @@
+//! What requests need of the permanent store, or of the spill, before they can be carried out.
+
+pub mod fetching;

@@ -1,0 +1,94 @@
+//! Who gets a session, and how many one process may have. Not here: how somebody comes (`door`),
+//! and what a session is (`sessions`).
+
+use std::sync::Arc;
+
+use terral_format::disk::local::Local;
+use terral_format::ids::SessionSlot;
+use terral_format::local::geometry::SESSIONS;
+use terral_format::wire::capability::Capability;
+use terral_format::wire::person::Person;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::requests::Session;
+
+use crate::core::machine::Process;
+use crate::core::state::State;
+
+/// Most sessions of one process: one that uses the preload library and the C library has two.
+const SESSIONS_PER_PROCESS: usize = 32;
+
+/// Who comes.
+pub struct Comer {
+    /// The process.
+    pub process: Box<dyn Process>,
+    /// When it started, in clock ticks since boot.
+    pub started_ticks: u64,
+    /// Whom it acts as, which it may.
+    pub person: Person,
+}
+
+impl State {
+    /// A process gets a session, through the page that `page` makes for it. Gives its number, and
+    /// the handle that stands for the capability there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if it has, or all have, as many as may be,
+    /// [`ErrorKind::Unauthorized`] if the capability is not good, and those of `page`.
+    pub fn admit(
+        &mut self,
+        comer: Comer,
+        capability: &Capability,
+        page: impl FnOnce(SessionSlot, &dyn Process) -> Result<Session>,
+    ) -> Result<(SessionSlot, u32)> {
+        let Comer { process, started_ticks, person } = comer;
+        let pid = process.pid();
+        self.log.reserve()?;
+        self.bound_sessions(pid, started_ticks)?;
+        self.authz.verify(self.world.wall_s(), capability, Arc::default())?;
+        let session = self.sessions.free_slot()?;
+        let page = page(session, &*process)?;
+        self.sessions.attach(session, process, page);
+        self.record(Local::SessionBegan { session, pid, started_ticks });
+        let authority = self.present(session, capability, person)?;
+        self.commit()?;
+        Ok((session, authority))
+    }
+
+    /// Refuses a process that has as many sessions as one may have, those not counted that it had
+    /// before it became another program.
+    fn bound_sessions(&mut self, pid: u32, started_ticks: u64) -> Result<()> {
+        let own = self.sessions.of_process(pid, started_ticks);
+        if own.len() < SESSIONS_PER_PROCESS {
+            return self.bound_all();
+        }
+        for session in own {
+            if !self.machine.has_page(pid, session) {
+                self.end_session(session)?;
+            }
+        }
+        let left = self.sessions.of_process(pid, started_ticks).len();
+        if left < SESSIONS_PER_PROCESS {
+            return self.bound_all();
+        }
+        let who = self.machine.shown(pid);
+        let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
+        self.warn(what.clone());
+        Err(Error::new(ErrorKind::TooMany, what))
+    }
+
+    /// Says who has most sessions, if all are taken.
+    fn bound_all(&mut self) -> Result<()> {
+        let counts = self.sessions.by_process();
+        let all: usize = counts.values().sum();
+        let Some((pid, most)) = counts.into_iter().max_by_key(|(_, most)| *most) else {
+            return Ok(());
+        };
+        if all < SESSIONS {
+            return Ok(());
+        }
+        let who = self.machine.shown(pid);
+        let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
+        self.warn(what.clone());
+        Err(Error::new(ErrorKind::TooMany, what))
+    }
+}

@@ -1,0 +1,6 @@
+//! The clients: their sessions, the descriptions of open files, and what each has in hand.
+
+pub mod clients;
+pub mod descriptions;
+pub mod hands;
+pub mod starting;

@@ -1,0 +1,282 @@
+//! The door: who connects says what it comes for, gets a session, or the answer to one question,
+//! which may have to be fetched, and is let go.
+//!
+//! Invariants: nobody is waited for; a process that connects again and again, with or without a
+//! word, is refused beyond a bound, and named. Not here: what a session or an answer is.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use terral_format::frame;
+use terral_format::ids::SessionSlot;
+use terral_format::wire::capability::{Capability, Credential};
+use terral_format::wire::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
+use terral_format::wire::person::Person;
+use terral_format::{Error, ErrorKind, Result};
+use terral_transport::process::{self, Process, WaitSet};
+use terral_transport::requests;
+use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
+
+use crate::authority::authn;
+use crate::core::machine;
+use crate::requests::admission::Comer;
+use crate::shared::Shared;
+use crate::shell::host::make_page;
+
+/// Most connections on which nothing was said yet, of all processes and of one.
+const SILENT_MAX: (usize, usize) = (512, 8);
+/// What tells the token of a caller from all others.
+const CALLERS: u64 = 1 << 32;
+/// Where no connection can be accepted for want of descriptors, it is tried again after this.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// Who has connected and was not yet answered.
+struct Caller {
+    handshake: Handshake,
+    peer: Peer,
+    since: Instant,
+    /// What he has said, if its answer must be fetched.
+    asked: Option<Vec<u8>>,
+}
+
+/// Where clients come in.
+pub struct Door<'s> {
+    shared: &'s Shared,
+    watch: &'s WaitSet,
+    instance: &'s Path,
+    listener: Listener,
+    /// By token: in the order in which they came.
+    callers: BTreeMap<u64, Caller>,
+    next: u64,
+    /// The server was told that somebody waits for an answer.
+    told: bool,
+}
+
+impl<'s> Door<'s> {
+    /// Opens it; `token` is what the set of descriptors says when somebody comes.
+    pub fn open(
+        shared: &'s Shared,
+        watch: &'s WaitSet,
+        instance: &'s Path,
+        listener: Listener,
+        token: u64,
+    ) -> Result<Self> {
+        watch.add(listener.as_fd(), token)?;
+        let callers = BTreeMap::new();
+        Ok(Door { shared, watch, instance, listener, callers, next: CALLERS, told: false })
+    }
+
+    /// Whether a token is that of somebody who is, or was, at the door.
+    pub fn is_caller(token: u64) -> bool {
+        token >= CALLERS
+    }
+
+    /// When somebody at the door has been silent for too long.
+    pub fn until(&self) -> Option<Instant> {
+        let mut silent = self.callers.values().filter(|caller| caller.asked.is_none());
+        silent.next().map(|caller| caller.since + PATIENCE)
+    }
+
+    /// Whether somebody waits for an answer that must be fetched.
+    pub fn is_asked(&self) -> bool {
+        self.callers.values().any(|caller| caller.asked.is_some())
+    }
+
+    /// Answers those who wait, if that is possible by now. What nobody waits for any more, as who
+    /// asked is gone, is not to be kept for others: they ask for what is there then.
+    pub fn ask_again(&mut self) {
+        if !self.told && !self.is_asked() {
+            return;
+        }
+        let asked = self.callers.iter().filter(|(_, caller)| caller.asked.is_some());
+        let asked: Vec<u64> = asked.map(|(token, _)| *token).collect();
+        for token in asked {
+            let Some(mut caller) = self.callers.remove(&token) else { continue };
+            if !self.serve(&mut caller) {
+                self.callers.insert(token, caller);
+            }
+        }
+        self.told = self.is_asked();
+        let mut state = self.shared.lock();
+        state.fetches.are_asked(self.told);
+        let others = state.fetches.is_awaited() || state.waiting.count() > 0;
+        state.fetches.forget(others);
+    }
+
+    /// Lets in all who wait outside.
+    pub fn admit(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok(Some(handshake)) => self.receive(handshake),
+                Ok(None) => return,
+                Err(_) => {
+                    // No descriptor is free: who says nothing gives one back.
+                    if self.callers.pop_first().is_none() {
+                        return std::thread::sleep(BREATH);
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, handshake: Handshake) {
+        let Ok(peer) = handshake.peer() else { return };
+        let mut caller = Caller { handshake, peer, since: Instant::now(), asked: None };
+        if self.serve(&mut caller) {
+            return;
+        }
+        self.make_room(peer);
+        let token = self.next;
+        self.next += 1;
+        if self.watch.add(caller.handshake.as_fd(), token).is_ok() {
+            self.callers.insert(token, caller);
+        }
+    }
+
+    /// Who came first goes first, of the process that has too many.
+    fn make_room(&mut self, peer: Peer) {
+        let same = |caller: &Caller| caller.peer.pid == peer.pid && caller.asked.is_none();
+        let mut of_process = self.callers.iter().filter(|(_, caller)| same(caller));
+        let oldest = of_process.next().map(|(token, _)| *token);
+        if let Some(token) = oldest.filter(|_| of_process.count() + 1 >= SILENT_MAX.1) {
+            self.callers.remove(&token);
+            let who = process::shown(peer.pid);
+            let what = format!("process {who} connects again and again and says nothing");
+            self.shared.lock().warn(what);
+        } else if self.callers.len() >= SILENT_MAX.0 {
+            self.callers.pop_first();
+        }
+    }
+
+    /// Somebody at the door speaks.
+    pub fn hear(&mut self, token: u64) {
+        // Who has asked and says more is gone.
+        let caller = self.callers.remove(&token).filter(|caller| caller.asked.is_none());
+        let Some(mut caller) = caller else { return };
+        if !self.serve(&mut caller) {
+            self.callers.insert(token, caller);
+        }
+    }
+
+    /// Lets go who said nothing for too long.
+    pub fn give_up(&mut self) {
+        let waits = |caller: &Caller| caller.asked.is_some();
+        self.callers.retain(|_, caller| waits(caller) || caller.since.elapsed() < PATIENCE);
+    }
+
+    /// Whether the caller has said all it has to say, and was served.
+    fn serve(&self, caller: &mut Caller) -> bool {
+        let said = match caller.asked.take() {
+            Some(asked) => Ok(Some(asked)),
+            None => caller.handshake.hear(),
+        };
+        let heard = match said {
+            Ok(None) => return false,
+            Ok(Some(payload)) => match self.answer(caller.peer, &payload) {
+                Ok(None) => {
+                    caller.asked = Some(payload);
+                    return false;
+                }
+                answer => answer,
+            },
+            Err(error) => Err(error),
+        };
+        let sent = match heard {
+            Ok(Some((welcome, Some(page)))) => caller.handshake.send(&welcome, &[page.as_fd()]),
+            Ok(Some((welcome, None))) => caller.handshake.send(&welcome, &[]),
+            Ok(None) => Ok(()),
+            Err(error) => caller.handshake.send(&Welcome::Refused(error), &[]),
+        };
+        // Whoever is gone already is buried when its process ends.
+        drop(sent);
+        true
+    }
+
+    /// `None`: what is asked must be fetched.
+    fn answer(&self, peer: Peer, payload: &[u8]) -> Result<Option<(Welcome, Option<File>)>> {
+        let hello: Hello<'_> = frame::decode(payload)?;
+        if hello.protocol != PROTOCOL {
+            let context = format!(
+                "server speaks protocol {PROTOCOL}, {} speaks {}: use the same version of terral",
+                hello.program, hello.protocol
+            );
+            return Err(Error::new(ErrorKind::Version, context));
+        }
+        match hello.wants {
+            Wants::Session => {
+                let begun = self.begin(peer, hello.person, hello.capability);
+                begun.map(|(welcome, page)| Some((welcome, Some(page))))
+            }
+            Wants::Answer(request) => {
+                let reply = self.look(peer, hello.person, request)?;
+                Ok(reply.map(|reply| (Welcome::Answer(Box::new(reply)), None)))
+            }
+        }
+    }
+
+    fn identify(&self, peer: Peer) -> Result<Credential> {
+        authn::identify(&*self.shared.world, &*self.shared.machine, peer)
+    }
+
+    fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Option<Reply>> {
+        let credential = self.identify(peer)?;
+        authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &person)?;
+        let mut state = self.shared.lock_for_requests();
+        state.fetches.let_wait(true);
+        let answer = state.question(&credential, person, request);
+        state.fetches.let_wait(false);
+        if state.fetches.must_wait() {
+            state.fetches.are_asked(true);
+            drop(state);
+            // It has the needs of all fetched.
+            self.shared.nudge();
+            return Ok(None);
+        }
+        let (reply, more) = answer?;
+        if more {
+            requests::ring_deferred(self.shared.bell(), true);
+        }
+        self.shared.wake(state);
+        Ok(Some(reply))
+    }
+
+    /// A process of the server's user gets what it may do; one that has become another user since
+    /// shows what it had.
+    fn begin(
+        &self,
+        peer: Peer,
+        person: Person,
+        had: Option<Capability>,
+    ) -> Result<(Welcome, File)> {
+        let process = Process::open(peer.pid)?;
+        authn::permit_acting(&*self.shared.machine, &process, &person)?;
+        let started_ticks = process::started_ticks(peer.pid)?;
+        let mut state = self.shared.lock();
+        let capability = match had {
+            Some(capability) => capability,
+            None => state.authz.issue(&*state.world, &self.identify(peer)?)?,
+        };
+        let comer = Comer { process: Box::new(process), started_ticks, person };
+        let mut made = None;
+        let page = |session: SessionSlot, process: &dyn machine::Process| {
+            let (page, file) = make_page(self.instance, session)?;
+            process.descriptor().map_or(Ok(()), |fd| self.watch.add(fd, session.0.into()))?;
+            made = Some(file);
+            Ok(page)
+        };
+        let (session, authority) = state.admit(comer, &capability, page)?;
+        let page =
+            made.ok_or_else(|| Error::new(ErrorKind::Invalid, "a session without a page"))?;
+        if state.preparer_sleeps {
+            self.shared.prepare.notify_one();
+        }
+        let instance = state.began.instance;
+        let pid = peer.pid;
+        let welcome =
+            Welcome::Session { instance, session, capability, authority, started_ticks, pid };
+        Ok((welcome, page))
+    }
+}

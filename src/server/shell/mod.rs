@@ -1,0 +1,17 @@
+//! The shell around the server: its threads, the door, the instance's directory. Only here, and in
+//! what the threads share, does anybody lock, wait, start a thread or ask the kernel.
+
+pub mod available;
+pub mod door;
+pub mod fetchers;
+pub mod host;
+pub mod instance;
+pub mod leftover;
+pub mod options;
+pub mod ready;
+pub mod region_file;
+pub mod removal;
+pub mod serve;
+pub mod spill_file;
+pub mod spillers;
+pub mod watcher;
