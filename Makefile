@@ -7,7 +7,7 @@ LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test gra
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test model bench soak lint fmt man install uninstall clean deps packages release
+.PHONY: help demo test model bench soak lint calls fmt man install uninstall clean deps packages release
 
 help: ## list what one can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ lint: ## formatting, clippy, the house's rules, licences and sources of dependen
 		echo "lint: cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
 	$(CARGO) fetch --quiet
 	$(CARGO) deny --offline check bans licenses sources
+
+calls: ## who calls whom in the server, and where that is a circle
+	@TERRAL_SHOW_CALLS=1 $(CARGO) test --quiet -p terral-tests --test tidy calls -- --nocapture
 
 fmt: ## format the sources
 	$(CARGO) fmt --all

@@ -9,6 +9,15 @@ pub mod source;
 
 pub mod rules;
 
+#[cfg(not(loom))]
+pub mod calls;
+
+#[cfg(not(loom))]
+pub mod circles;
+
+#[cfg(not(loom))]
+pub mod known_circles;
+
 #[cfg(loom)]
 pub mod model;
 #[cfg(loom)]

@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use terral_tests::circles::{self, Server};
+use terral_tests::known_circles;
 use terral_tests::rules::{self, Finding};
 use terral_tests::source::Source;
 
@@ -126,6 +128,23 @@ fn what_a_server_decides_asks_no_clock_kernel_or_file() {
 fn roles_of_the_server_have_their_state_for_themselves() {
     let now: usize = rust_sources().iter().map(rules::state_methods).sum();
     assert_eq!(now, STATE_METHODS, "more, or better than the ratchet: lower it in tidy.rs");
+}
+
+/// With `TERRAL_SHOW_CALLS` set it prints who calls whom, and the lists as they are now.
+#[test]
+fn calls_inside_the_server_make_no_circle() {
+    let server = Server::read(&rust_sources()).expect("sources parse");
+    if std::env::var_os("TERRAL_SHOW_CALLS").is_some() {
+        println!("{}", server.shown());
+    }
+    for (what, found, listed) in [
+        ("rooms in a circle", server.rooms().in_circles(), known_circles::ROOMS),
+        ("files of a room in a circle", server.files().in_circles(), known_circles::FILES),
+        ("states changed elsewhere", server.changed_elsewhere(), known_circles::CHANGED_ELSEWHERE),
+    ] {
+        let differ = circles::differences(&found, listed);
+        assert!(differ.is_empty(), "{what} (`make calls` shows all):\n{}\n", differ.join("\n"));
+    }
 }
 
 #[test]
