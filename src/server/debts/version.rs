@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Staged};
+use terral_store::backing::{Sink, Staged};
 
 /// A new version of a file on its way, which the drain and readers of evicted bytes share. Who has
 /// the server's lock never waits for who reads or writes it.
@@ -34,8 +34,8 @@ pub type SharedVersion = Arc<Version>;
 
 impl Version {
     /// The version `instance` has staged, or a new one.
-    pub fn open(backing: &dyn Backing, ino: Ino, instance: InstanceId) -> Result<(Self, bool)> {
-        let staged = backing.stage(ino, instance)?;
+    pub fn open(sink: &dyn Sink, ino: Ino, instance: InstanceId) -> Result<(Self, bool)> {
+        let staged = sink.stage(ino, instance)?;
         let resumed = staged.resumed_bytes().is_some();
         let inner = Mutex::new(Copied { staged: Some(staged), sums: BTreeMap::new() });
         let (incomplete, cut_to) = (AtomicBool::new(true), AtomicU64::new(u64::MAX));

@@ -12,7 +12,7 @@ use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::size::SizeWord;
 use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::Backing;
+use terral_store::backing::{Sink, Source};
 use terral_store::memory::Memory;
 use terral_store::ram;
 use terral_store::tier::{self, Want};
@@ -65,11 +65,16 @@ fn begin(shared: &Shared, slot: FileSlot) -> (u16, u64) {
 }
 
 /// Copies what `job` says, without the server's lock.
-pub(crate) fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Result<Pass> {
+pub(crate) fn copy(
+    shared: &Shared,
+    source: &dyn Source,
+    sink: &dyn Sink,
+    job: &FileJob,
+) -> Result<Pass> {
     match &job.way {
-        Way::Whole { old } => copy_whole(shared, backing, job, old.as_deref()),
+        Way::Whole { old } => copy_whole(shared, (source, sink), job, old.as_deref()),
         Way::InPlace { path, expect, resumes } => {
-            copy_in_place(shared, backing, job, path, *expect, *resumes)
+            copy_in_place(shared, sink, job, path, *expect, *resumes)
         }
     }
 }
@@ -77,7 +82,7 @@ pub(crate) fn copy(shared: &Shared, backing: &dyn Backing, job: &FileJob) -> Res
 /// The new version to copy into, and what to copy.
 fn version_of(
     shared: &Shared,
-    backing: &dyn Backing,
+    sink: &dyn Sink,
     job: &FileJob,
     backed: u64,
 ) -> Result<(SharedVersion, Want)> {
@@ -86,7 +91,7 @@ fn version_of(
         Some(version) => version,
         None => {
             let instance = shared.lock().began.instance;
-            let (version, resumed) = Version::open(backing, job.ino, instance)?;
+            let (version, resumed) = Version::open(sink, job.ino, instance)?;
             if !resumed {
                 say_lost(shared, job, backed);
             }
@@ -124,15 +129,15 @@ fn say_lost(shared: &Shared, job: &FileJob, backed: u64) {
 
 fn copy_whole(
     shared: &Shared,
-    backing: &dyn Backing,
+    (source, sink): (&dyn Source, &dyn Sink),
     job: &FileJob,
     old: Option<&[u8]>,
 ) -> Result<Pass> {
     let memory = &shared.memory;
     let (epoch, backed) = begin(shared, job.slot);
-    let (version, want) = version_of(shared, backing, job, backed)?;
+    let (version, want) = version_of(shared, sink, job, backed)?;
     if let Some(old) = old {
-        copy_absent(shared, backing, job, (old, backed), &version)?;
+        copy_absent(shared, source, job, (old, backed), &version)?;
     }
     let mut pass = Pass::default();
     let mut buffer = Vec::new();
@@ -176,7 +181,7 @@ fn counted(memory: &Memory, slot: FileSlot, offset: u64, length: usize) -> u64 {
 /// one.
 fn copy_absent(
     shared: &Shared,
-    backing: &dyn Backing,
+    source: &dyn Source,
     job: &FileJob,
     (old, backed): (&[u8], u64),
     version: &Version,
@@ -186,7 +191,7 @@ fn copy_absent(
     for index in (0..backed.div_ceil(CHUNK_BYTES)).filter(absent) {
         let at = index * CHUNK_BYTES;
         let into = &mut bytes[..(backed - at).min(CHUNK_BYTES) as usize];
-        match backing.read(old, at, into) {
+        match source.read(old, at, into) {
             Ok(count) => version.copied().staged()?.write(at, &into[..count])?,
             Err(error) if error.kind == ErrorKind::NotFound => {
                 // Nobody can bring them back; what is here is not to wait for that.
@@ -233,7 +238,7 @@ fn verify(memory: &Memory, slot: FileSlot, version: &Version) -> Result<u64> {
 
 fn copy_in_place(
     shared: &Shared,
-    backing: &dyn Backing,
+    sink: &dyn Sink,
     job: &FileJob,
     path: &[u8],
     expect: Fingerprint,
@@ -245,7 +250,7 @@ fn copy_in_place(
     let kept = backed.min(expect.size);
     owe_beyond(memory, job.slot, kept);
     let mut update =
-        if resumes { backing.resume_update(path, expect) } else { backing.update(path, expect) }?;
+        if resumes { sink.resume_update(path, expect) } else { sink.update(path, expect) }?;
     {
         let mut state = shared.lock();
         // Bytes of the backing's copy change under the one that is to replace it, too.

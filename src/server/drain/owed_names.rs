@@ -11,7 +11,7 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::wire::message::{Change, Kind};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found, Touched};
+use terral_store::backing::{Found, NameSink, Source, Touched};
 
 use crate::core::paths::shown;
 use crate::core::state::State;
@@ -98,7 +98,7 @@ impl NameJob {
     }
 
     /// Does it there, without the server's lock.
-    pub fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Result<Brought> {
+    pub fn carry_out(&self, shared: &Shared, backing: &dyn NameSink) -> Result<Brought> {
         let mut brought = Brought::default();
         if self.looks {
             return self.look(backing);
@@ -109,7 +109,7 @@ impl NameJob {
 
     /// Finds out whether it was done before: files would be sought there under names that they have
     /// no more.
-    fn look(&self, backing: &dyn Backing) -> Result<Brought> {
+    fn look(&self, backing: &dyn Source) -> Result<Brought> {
         let look = |path: &[u8]| done_before(backing.stat(path));
         let (from, to, done) = match &self.operation {
             NameOperation::Rename { from, to, .. } => {
@@ -126,7 +126,7 @@ impl NameJob {
         Ok(Brought { not_yet: !done, touched, ..Brought::default() })
     }
 
-    fn bring(&self, shared: &Shared, backing: &dyn Backing, brought: &mut Brought) -> Result<()> {
+    fn bring(&self, shared: &Shared, backing: &dyn NameSink, brought: &mut Brought) -> Result<()> {
         match &self.operation {
             NameOperation::MakeDirectory { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
@@ -193,7 +193,7 @@ impl NameJob {
     fn exchange(
         &self,
         shared: &Shared,
-        backing: &dyn Backing,
+        backing: &dyn NameSink,
         (from, to): (&[u8], &[u8]),
     ) -> Result<[Option<Touched>; 2]> {
         let look = |path| done_before(backing.stat(path));
@@ -271,7 +271,7 @@ pub(crate) fn find_renamed(state: &mut State) {
 /// A rename, or a link, is about to take a name: if somebody else has made a file there, that gets
 /// another, and users are told.
 fn keep_theirs(
-    backing: &dyn Backing,
+    backing: &dyn NameSink,
     (from, to): (&[u8], &[u8]),
     over: Option<u64>,
 ) -> Result<Option<String>> {
@@ -289,7 +289,7 @@ fn keep_theirs(
 /// Makes what somebody has something else in the place of, which nobody could see when it was made
 /// here: that gets another name, and users are told.
 fn beside_theirs(
-    backing: &dyn Backing,
+    backing: &dyn NameSink,
     path: &[u8],
     make: impl Fn() -> Result<()>,
 ) -> Result<Option<String>> {
@@ -305,7 +305,7 @@ fn beside_theirs(
 /// Does what makes a name; once more if directories above it had to be made anew.
 fn within<T>(
     shared: &Shared,
-    backing: &dyn Backing,
+    backing: &dyn NameSink,
     path: &[u8],
     act: impl Fn() -> Result<T>,
 ) -> Result<T> {
@@ -322,7 +322,7 @@ pub fn lacks_directory(error: &Error) -> bool {
 
 /// Makes the directories above `path` that somebody else has removed, or put something else in the
 /// place of, which gets another name: what is brought needs them. Whether there were any.
-pub fn restore(shared: &Shared, backing: &dyn Backing, path: &[u8]) -> bool {
+pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> bool {
     let mut restored = false;
     let modes = shared.lock().names.modes_above(path);
     for (end, mode) in modes {
@@ -376,7 +376,7 @@ fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
 }
 
 /// What was moved here before.
-fn there_already(backing: &dyn Backing, path: &[u8]) -> Result<Option<Touched>> {
+fn there_already(backing: &dyn Source, path: &[u8]) -> Result<Option<Touched>> {
     let there = done_before(backing.stat(path))?;
     Ok(between(there, there))
 }

@@ -16,7 +16,7 @@ use terral_format::ids::Ino;
 use terral_format::local::names::flag;
 use terral_format::wire::message::{Attributes, Change};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found, Published};
+use terral_store::backing::{Found, NameSink, Published, Sink, Source};
 
 use crate::core::left_out::{Step, does};
 use crate::core::paths::shown;
@@ -96,15 +96,15 @@ impl PublishJob {
     }
 
     /// Gives it its name, without the server's lock.
-    pub(crate) fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Publication {
-        let done = self.publish(shared, backing);
+    pub(crate) fn carry_out(&self, shared: &Shared, names: &dyn NameSink) -> Publication {
+        let done = self.publish(shared, names);
         let lacks = matches!(&done, Err(error) if lacks_directory(error));
-        let restored = lacks && owed_names::restore(shared, backing, &self.path);
+        let restored = lacks && owed_names::restore(shared, names, &self.path);
         Publication { done, restored }
     }
 
-    fn publish(&self, shared: &Shared, backing: &dyn Backing) -> Result<Published> {
-        let expect = self.expected(backing)?;
+    fn publish(&self, shared: &Shared, source: &dyn Source) -> Result<Published> {
+        let expect = self.expected(source)?;
         let staged = self.version.copied().staged.take();
         let gone = || Error::new(ErrorKind::Backing, "a version that is gone");
         let mut announce =
@@ -115,11 +115,11 @@ impl PublishJob {
     }
 
     /// How the copy looks that ours is to replace.
-    fn expected(&self, backing: &dyn Backing) -> Result<Option<Fingerprint>> {
+    fn expected(&self, source: &dyn Source) -> Result<Option<Fingerprint>> {
         let (Some(known), true) = (self.known, self.interrupted) else { return Ok(self.known) };
         // A server that died was changing it in place, for the file that had this name before or
         // for this one: how far it came nobody knows.
-        let found = owed_names::done_before(backing.stat(&self.path))?;
+        let found = owed_names::done_before(source.stat(&self.path))?;
         let found = found.map(|found| found.fingerprint);
         Ok(found.filter(|found| found.inode == known.inode).or(Some(known)))
     }
@@ -199,11 +199,16 @@ impl ResolveJob {
     }
 
     /// Finds it out, without the server's lock.
-    pub(crate) fn carry_out(&self, shared: &Shared, backing: &dyn Backing) -> Vec<(Ino, Error)> {
+    pub(crate) fn carry_out(
+        &self,
+        shared: &Shared,
+        source: &dyn Source,
+        sink: &dyn Sink,
+    ) -> Vec<(Ino, Error)> {
         let resolve = |(ino, version): &(Ino, Publishing)| {
-            let found = look(backing, version)?;
+            let found = look(source, version)?;
             if settle_version(&mut shared.lock(), *ino, version, found)? {
-                take_back(shared, backing, *ino, version)?;
+                take_back(shared, sink, *ino, version)?;
             }
             Ok(())
         };
@@ -216,8 +221,8 @@ impl ResolveJob {
 ///
 /// # Errors
 /// If the backing cannot say.
-fn look(backing: &dyn Backing, version: &Publishing) -> Result<Option<Found>> {
-    match backing.stat(&version.path) {
+fn look(source: &dyn Source, version: &Publishing) -> Result<Option<Found>> {
+    match source.stat(&version.path) {
         Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Ok(Some(found)),
         Err(error) if is_away(&error) => Err(error),
         _ => Ok(None),
@@ -231,16 +236,16 @@ fn is_away(error: &Error) -> bool {
 
 /// Makes a version that has a name which is not its file's any more one on its way again, or, if
 /// there is no such file any more, none.
-fn take_back(shared: &Shared, backing: &dyn Backing, ino: Ino, version: &Publishing) -> Result<()> {
+fn take_back(shared: &Shared, sink: &dyn Sink, ino: Ino, version: &Publishing) -> Result<()> {
     let instance = shared.lock().began.instance;
-    backing.take_back(&version.path, ino, instance)?;
+    sink.take_back(&version.path, ino, instance)?;
     let mut state = shared.lock();
     state.fetches.spoil(&[&version.path]);
     state.names.is_unpublished(ino);
     let gone = state.names.inode(ino).is_none();
     drop(state);
     if gone {
-        backing.stage(ino, instance)?.discard();
+        sink.stage(ino, instance)?.discard();
     }
     Ok(())
 }

@@ -88,11 +88,11 @@ impl Doing {
         self.1 = Some(match &self.0 {
             Job::File(job) => {
                 let begin = shared.world.now();
-                let pass = copy(shared, backing, job);
+                let pass = copy(shared, backing, backing, job);
                 Done::File(pass, shared.world.now().since(begin))
             }
             Job::Publish(job) => Done::Publish(job.carry_out(shared, backing)),
-            Job::Resolve(job) => Done::Resolve(job.carry_out(shared, backing)),
+            Job::Resolve(job) => Done::Resolve(job.carry_out(shared, backing, backing)),
             Job::Names(job) => Done::Names(job.carry_out(shared, backing)),
             Job::Discard(versions) => {
                 versions.iter().for_each(|version| version.discard());

@@ -17,7 +17,7 @@ use terral_format::ids::{Ino, InstanceId, SpillPlace};
 use terral_format::local::entry::MapEntry;
 use terral_format::wire::message::{Kind, Name};
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Backing, Found, Xattrs};
+use terral_store::backing::{Found, Sink, Source, Xattrs};
 use terral_store::memory::Memory;
 use terral_store::spill::Block;
 
@@ -40,7 +40,7 @@ pub enum Need {
     /// Bytes of a version that has no name yet.
     Version(Slice),
     /// The version of a file that a server before us has staged.
-    Open(Ino, InstanceId),
+    Open(Staging),
     /// The extended attributes of what is at this path.
     Xattrs(Vec<u8>),
     /// A chunk that was spilled.
@@ -73,6 +73,29 @@ impl SpilledChunk {
         let mut block = Block::default();
         self.memory.read_spilled(self.place, (self.ino, self.index), &mut block)?;
         Ok(block)
+    }
+}
+
+/// A version that is staged somewhere.
+#[derive(Clone)]
+pub struct Staging {
+    /// Where.
+    pub sink: Arc<dyn Sink>,
+    /// Of which file.
+    pub ino: Ino,
+    /// Who has staged it.
+    pub instance: InstanceId,
+}
+
+impl PartialEq for Staging {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ino, self.instance) == (other.ino, other.instance)
+    }
+}
+
+impl Staging {
+    fn open(&self) -> Result<(Version, bool)> {
+        Version::open(&*self.sink, self.ino, self.instance)
     }
 }
 
@@ -138,22 +161,19 @@ impl Need {
         match self {
             Need::Look(path) | Need::List(path) | Need::Xattrs(path) => Some(path),
             Need::Bytes(piece) => Some(&piece.path),
-            Need::Version(_) | Need::Open(..) | Need::Spilled(_) => None,
+            Need::Version(_) | Need::Open(_) | Need::Spilled(_) => None,
         }
     }
 
     /// Fetches it, however long that takes.
-    pub fn fetch(&self, backing: Option<&dyn Backing>) -> Fetched {
-        let store = || backing.ok_or_else(|| Error::new(ErrorKind::Backing, "there is none"));
+    pub fn fetch(&self, source: Option<&dyn Source>) -> Fetched {
+        let store = || source.ok_or_else(|| Error::new(ErrorKind::Backing, "there is none"));
         match self {
             Need::Look(path) => Fetched::Look(store().and_then(|store| look(store, path))),
             Need::List(path) => Fetched::List(store().and_then(|store| store.list(path))),
             Need::Bytes(piece) => Fetched::Bytes(store().and_then(|store| piece.read(store))),
             Need::Version(slice) => Fetched::Bytes(slice.version.read(slice.at, slice.bytes)),
-            Need::Open(ino, instance) => {
-                let open = |store| Version::open(store, *ino, *instance);
-                Fetched::Opened(store().and_then(open))
-            }
+            Need::Open(staging) => Fetched::Opened(staging.open()),
             Need::Xattrs(path) => Fetched::Xattrs(store().and_then(|store| store.xattrs(path))),
             Need::Spilled(chunk) => Fetched::Block(chunk.read()),
         }
@@ -161,22 +181,22 @@ impl Need {
 }
 
 impl Piece {
-    fn read(&self, backing: &dyn Backing) -> Result<Vec<u8>> {
+    fn read(&self, source: &dyn Source) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.bytes];
-        backing.read(&self.path, self.at, &mut bytes)?;
+        source.read(&self.path, self.at, &mut bytes)?;
         Ok(bytes)
     }
 }
 
 /// What is at a path of the permanent store.
-fn look(backing: &dyn Backing, path: &[u8]) -> Result<Looked> {
-    let found = match backing.stat(path) {
+fn look(source: &dyn Source, path: &[u8]) -> Result<Looked> {
+    let found = match source.stat(path) {
         Ok(found) => found,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let target = match found.attributes.kind {
-        Kind::Symlink => backing.read_link(path)?,
+        Kind::Symlink => source.read_link(path)?,
         _ => Vec::new(),
     };
     Ok(Some((found, target)))
@@ -233,17 +253,12 @@ impl Fetches {
     /// # Errors
     /// If whoever asks must wait until it is fetched: whatever that means to who gets it, it is
     /// carried out anew.
-    pub fn get(
-        &mut self,
-        need: &Need,
-        backing: &dyn Backing,
-        world: &dyn World,
-    ) -> Result<Fetched> {
+    pub fn get(&mut self, need: &Need, source: &dyn Source, world: &dyn World) -> Result<Fetched> {
         let now = world.now();
         if let Some(fetched) = self.take(need, now)? {
             return Ok(fetched);
         }
-        let fetched = need.fetch(Some(backing));
+        let fetched = need.fetch(Some(source));
         self.took(now, world.now());
         Ok(fetched)
     }

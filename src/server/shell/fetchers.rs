@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use terral_store::backing::Backing;
+use terral_store::backing::Source;
 
 use crate::needs::fetching::Need;
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(2);
 pub struct Fetchers<'scope, 'env> {
     threads: &'scope Scope<'scope, 'env>,
     shared: &'scope Shared,
-    backing: Option<Arc<dyn Backing>>,
+    source: Option<Arc<dyn Source>>,
     queue: Arc<Queue>,
 }
 
@@ -70,9 +70,9 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
     pub fn new(
         threads: &'scope Scope<'scope, 'env>,
         shared: &'scope Shared,
-        backing: Option<Arc<dyn Backing>>,
+        source: Option<Arc<dyn Source>>,
     ) -> Self {
-        Fetchers { threads, shared, backing, queue: Arc::default() }
+        Fetchers { threads, shared, source, queue: Arc::default() }
     }
 
     /// Has these fetched.
@@ -88,9 +88,9 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
         drop(inner);
         self.queue.wake.notify_all();
         for _ in 0..more {
-            let (shared, backing) = (self.shared, self.backing.clone());
+            let (shared, source) = (self.shared, self.source.clone());
             let queue = self.queue.clone();
-            self.threads.spawn(move || work(shared, backing.as_deref(), &queue));
+            self.threads.spawn(move || work(shared, source.as_deref(), &queue));
         }
     }
 }
@@ -102,9 +102,9 @@ impl Drop for Fetchers<'_, '_> {
     }
 }
 
-fn work(shared: &Shared, backing: Option<&dyn Backing>, queue: &Queue) {
+fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
-        let fetched = need.fetch(backing);
+        let fetched = need.fetch(source);
         shared.lock().was_fetched(number, fetched);
         shared.nudge();
     }

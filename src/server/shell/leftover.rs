@@ -18,7 +18,7 @@ use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::Kind;
 use terral_format::{Error, ErrorKind, Result, frame};
-use terral_store::backing::Backing;
+use terral_store::backing::Source;
 use terral_transport::lock;
 use terral_transport::process::{self, Process};
 
@@ -151,7 +151,7 @@ fn owed(state: &State) -> BTreeSet<Vec<u8>> {
 fn changed(
     state: &State,
     owed: &BTreeSet<Vec<u8>>,
-    backing: &dyn Backing,
+    backing: &dyn Source,
 ) -> Result<Option<String>> {
     let unfinished = |inode: &Inode| {
         inode.is(flag::REWRITTEN) || inode.is(flag::INTENT) || inode.is(flag::CONTESTED)
@@ -187,7 +187,7 @@ fn has_more(
     directory: &Inode,
     there: &[u8],
     owed: &BTreeSet<Vec<u8>>,
-    backing: &dyn Backing,
+    backing: &dyn Source,
 ) -> Result<bool> {
     if !directory.is_directory() || directory.is(flag::OVERLAY) {
         return Ok(false);

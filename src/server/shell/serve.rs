@@ -82,7 +82,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             (0..spillers::THREADS)
                 .for_each(|_| drop(threads.spawn(move || spillers::work(shared))));
         }
-        let of_store = Fetchers::new(threads, shared, backing.clone());
+        let of_store = Fetchers::new(threads, shared, backing.clone().map(|backing| backing as _));
         let fetchers = [of_store, Fetchers::new(threads, shared, None)];
         answer_requests(shared, ready, &fetchers);
         drop(fetchers);

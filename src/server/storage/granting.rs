@@ -15,11 +15,12 @@ use terral_format::local::geometry::{
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, FileRef, Kind};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Sink;
 use terral_store::ram::Start;
 
 use crate::core::state::State;
 use crate::debts::version::SharedVersion;
-use crate::needs::fetching::{Fetched, Need, Piece, Slice};
+use crate::needs::fetching::{Fetched, Need, Piece, Slice, Staging};
 use crate::storage::eviction::has_arrived;
 use crate::storage::overflow;
 
@@ -327,7 +328,9 @@ impl State {
         }
         // Staged by a server process before us.
         let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
-        let Fetched::Opened(opened) = self.fetch(Need::Open(ino, self.began.instance))? else {
+        let sink: Arc<dyn Sink> = self.backing.clone().ok_or_else(gone)?;
+        let staging = Staging { sink, ino, instance: self.began.instance };
+        let Fetched::Opened(opened) = self.fetch(Need::Open(staging))? else {
             return Err(gone());
         };
         let (version, resumed) = opened?;

@@ -23,7 +23,7 @@ use super::insist::insist;
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
-use super::{Backing, Found, Staged, Touched, Update, Xattrs, links};
+use super::{Found, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -143,7 +143,7 @@ impl Dir {
     }
 }
 
-impl Backing for Dir {
+impl Source for Dir {
     fn describe(&self) -> String {
         self.root.describe()
     }
@@ -190,6 +190,35 @@ impl Backing for Dir {
         read_full(&file, offset, buffer).map_err(|error| self.root.failed_io("read", path, &error))
     }
 
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let what = "read the link";
+        let fail = |error: Errno| self.root.failed(what, path, error);
+        if path.is_empty() {
+            return Err(fail(Errno::INVAL));
+        }
+        links::read_link(&self.root.place(what, path)?).map_err(fail)
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        let what = "read the extended attributes of";
+        let file = self.look(what, path)?;
+        xattrs::all(&file).map_err(|error| self.root.failed(what, path, error))
+    }
+
+    fn space(&self) -> Result<Space> {
+        let directory = self.root.open()?;
+        let space = rustix::fs::fstatvfs(&directory)
+            .map_err(|error| self.root.failed("ask for the space of", b"", error))?;
+        Ok(Space {
+            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            total_files: space.f_files,
+            free_files: space.f_favail,
+        })
+    }
+}
+
+impl Sink for Dir {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
         Ok(Box::new(DirStaged::open(&self.root, ino, instance)?))
     }
@@ -210,6 +239,18 @@ impl Backing for Dir {
         Ok(Box::new(insist(&self.root, &[path], open)?))
     }
 
+    fn sync(&self) -> Result<()> {
+        // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
+        let directory = self.root.open_at("sync", b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::syncfs(&directory).map_err(|error| self.root.failed("sync", b"", error))
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        clean(&self.root, instance)
+    }
+}
+
+impl NameSink for Dir {
     fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         let what = "make directory";
         if path.is_empty() {
@@ -227,15 +268,6 @@ impl Backing for Dir {
 
     fn remove_directory(&self, path: &[u8]) -> Result<()> {
         self.remove("remove directory", path, AtFlags::REMOVEDIR)
-    }
-
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let what = "read the link";
-        let fail = |error: Errno| self.root.failed(what, path, error);
-        if path.is_empty() {
-            return Err(fail(Errno::INVAL));
-        }
-        links::read_link(&self.root.place(what, path)?).map_err(fail)
     }
 
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
@@ -348,34 +380,6 @@ impl Backing for Dir {
         let before = file.metadata().map_err(fail)?;
         xattrs::set(&file, name, value).map_err(|error| self.root.failed(what, path, error))?;
         Ok(touched(&before, &file.metadata().map_err(fail)?))
-    }
-
-    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
-        let what = "read the extended attributes of";
-        let file = self.look(what, path)?;
-        xattrs::all(&file).map_err(|error| self.root.failed(what, path, error))
-    }
-
-    fn sync(&self) -> Result<()> {
-        // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
-        let directory = self.root.open_at("sync", b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
-        rustix::fs::syncfs(&directory).map_err(|error| self.root.failed("sync", b"", error))
-    }
-
-    fn space(&self) -> Result<Space> {
-        let directory = self.root.open()?;
-        let space = rustix::fs::fstatvfs(&directory)
-            .map_err(|error| self.root.failed("ask for the space of", b"", error))?;
-        Ok(Space {
-            total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
-            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
-            total_files: space.f_files,
-            free_files: space.f_favail,
-        })
-    }
-
-    fn clean(&self, instance: InstanceId) -> Result<()> {
-        clean(&self.root, instance)
     }
 }
 

@@ -12,7 +12,9 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Name, Space};
 
-use super::{Announce, Backing, Found, Published, Staged, Touched, Update, Xattrs, failed};
+use super::{
+    Announce, Found, NameSink, Published, Sink, Source, Staged, Touched, Update, Xattrs, failed,
+};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -104,7 +106,7 @@ pub struct Faulty<B> {
     faults: Faults,
 }
 
-impl<B: Backing> Faulty<B> {
+impl<B> Faulty<B> {
     /// `inner`, failing as `faults` say.
     pub fn new(inner: B, faults: Faults) -> Self {
         Faulty { inner, faults }
@@ -121,7 +123,7 @@ struct FaultyUpdate {
     faults: Faults,
 }
 
-impl<B: Backing> Backing for Faulty<B> {
+impl<B: Source> Source for Faulty<B> {
     fn describe(&self) -> String {
         self.inner.describe()
     }
@@ -145,6 +147,23 @@ impl<B: Backing> Backing for Faulty<B> {
         self.inner.read(path, offset, buffer)
     }
 
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.faults.pass("injected: read link")?;
+        self.inner.read_link(path)
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        self.faults.pass("injected: attributes")?;
+        self.inner.xattrs(path)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.faults.pass("injected: space")?;
+        self.inner.space()
+    }
+}
+
+impl<B: Sink> Sink for Faulty<B> {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
         self.faults.pass("injected: stage")?;
         let inner = self.inner.stage(ino, instance)?;
@@ -168,6 +187,18 @@ impl<B: Backing> Backing for Faulty<B> {
         Ok(Box::new(FaultyUpdate { inner, faults: self.faults.clone() }))
     }
 
+    fn sync(&self) -> Result<()> {
+        self.faults.pass("injected: sync")?;
+        self.inner.sync()
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        self.faults.pass("injected: clean")?;
+        self.inner.clean(instance)
+    }
+}
+
+impl<B: NameSink> NameSink for Faulty<B> {
     fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         self.faults.pass("injected: make directory")?;
         self.inner.make_directory(path, mode)
@@ -176,11 +207,6 @@ impl<B: Backing> Backing for Faulty<B> {
     fn remove_directory(&self, path: &[u8]) -> Result<()> {
         self.faults.pass("injected: remove directory")?;
         self.inner.remove_directory(path)
-    }
-
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.faults.pass("injected: read link")?;
-        self.inner.read_link(path)
     }
 
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
@@ -231,26 +257,6 @@ impl<B: Backing> Backing for Faulty<B> {
     fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         self.faults.pass("injected: set an attribute")?;
         self.inner.set_xattr(path, name, value)
-    }
-
-    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
-        self.faults.pass("injected: attributes")?;
-        self.inner.xattrs(path)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.faults.pass("injected: sync")?;
-        self.inner.sync()
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.faults.pass("injected: space")?;
-        self.inner.space()
-    }
-
-    fn clean(&self, instance: InstanceId) -> Result<()> {
-        self.faults.pass("injected: clean")?;
-        self.inner.clean(instance)
     }
 }
 

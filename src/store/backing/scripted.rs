@@ -23,8 +23,8 @@ use terral_format::wire::message::{Change, Name, Space};
 use terral_format::{Error, Result};
 
 use super::staged::{is_copy, label};
-use super::{Announce, Backing, Found, Published, STAGING, Staged, Touched, Update, Xattrs};
-use super::{failed, shown};
+use super::{Announce, Found, NameSink, Published, STAGING, Sink, Source, Staged, Touched};
+use super::{Update, Xattrs, failed, shown};
 
 mod call;
 
@@ -193,7 +193,7 @@ fn refused(call: &Call<'_>, errno: Errno) -> Error {
     failed(&errno.into(), &what)
 }
 
-impl Backing for Scripted {
+impl Source for Scripted {
     fn describe(&self) -> String {
         "a scripted store".to_owned()
     }
@@ -225,6 +225,33 @@ impl Backing for Scripted {
         })
     }
 
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.at(Operation::ReadLink, path, |store, inode| match &store.node(inode).content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL),
+        })
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
+        self.at(Operation::Xattrs, path, |store, inode| {
+            Ok(store.node(inode).xattrs.clone().into_iter().collect())
+        })
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.act(Call::new(Operation::Space, b""), |store| {
+            let (bytes, files) = store.used();
+            Ok(Space {
+                total_bytes: TOTAL_BYTES,
+                free_bytes: TOTAL_BYTES.saturating_sub(bytes),
+                total_files: TOTAL_FILES,
+                free_files: TOTAL_FILES.saturating_sub(files),
+            })
+        })
+    }
+}
+
+impl Sink for Scripted {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
         let path = [STAGING, label(ino, instance).as_bytes()].join(&b'/');
         let call = Call::new(Operation::Stage, &path);
@@ -252,6 +279,19 @@ impl Backing for Scripted {
         self.open_update(Operation::ResumeUpdate, path, same)
     }
 
+    fn sync(&self) -> Result<()> {
+        self.act(Call::new(Operation::Sync, b""), |_| Ok(()))
+    }
+
+    fn clean(&self, instance: InstanceId) -> Result<()> {
+        self.act(Call::new(Operation::Clean, b""), |store| {
+            store.clean(instance);
+            Ok(())
+        })
+    }
+}
+
+impl NameSink for Scripted {
     fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         self.act(Call::new(Operation::MakeDirectory, path), |store| {
             if path.is_empty() {
@@ -264,13 +304,6 @@ impl Backing for Scripted {
 
     fn remove_directory(&self, path: &[u8]) -> Result<()> {
         self.act(Call::new(Operation::RemoveDirectory, path), |store| store.remove(path, true))
-    }
-
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.at(Operation::ReadLink, path, |store, inode| match &store.node(inode).content {
-            Content::Symlink(target) => Ok(target.clone()),
-            _ => Err(Errno::INVAL),
-        })
     }
 
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
@@ -340,35 +373,6 @@ impl Backing for Scripted {
         self.at(Operation::SetXattr, path, |store, inode| {
             let now_ns = store.now_ns;
             store.touching(inode, |store| store.node_mut(inode).set_xattr(name, value, now_ns))
-        })
-    }
-
-    fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
-        self.at(Operation::Xattrs, path, |store, inode| {
-            Ok(store.node(inode).xattrs.clone().into_iter().collect())
-        })
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.act(Call::new(Operation::Sync, b""), |_| Ok(()))
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.act(Call::new(Operation::Space, b""), |store| {
-            let (bytes, files) = store.used();
-            Ok(Space {
-                total_bytes: TOTAL_BYTES,
-                free_bytes: TOTAL_BYTES.saturating_sub(bytes),
-                total_files: TOTAL_FILES,
-                free_files: TOTAL_FILES.saturating_sub(files),
-            })
-        })
-    }
-
-    fn clean(&self, instance: InstanceId) -> Result<()> {
-        self.act(Call::new(Operation::Clean, b""), |store| {
-            store.clean(instance);
-            Ok(())
         })
     }
 }

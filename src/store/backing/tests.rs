@@ -18,7 +18,7 @@ use super::beneath::{Place, open_by_walking};
 use super::dir::Dir;
 use super::faulty::{Faults, Faulty};
 use super::links::{Purpose, exchange_by_renames, temporary};
-use super::{Backing, Published, Staged, conformance};
+use super::{NameSink, Published, Sink, Source, Staged, conformance};
 
 const INSTANCE: InstanceId = InstanceId(0xabc);
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use terral_format::wire::message::{Reply, Request, Target, XattrHow};
 use terral_format::{Error, ErrorKind};
-use terral_store::backing::Backing;
+use terral_store::backing::{NameSink, Source};
 
 use super::super::model::{BEGUN_WITH, File};
 use super::Schedule;

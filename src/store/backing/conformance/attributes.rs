@@ -1,9 +1,10 @@
 //! Attributes and extended attributes belong to a file, whatever its names.
 
 use terral_format::ErrorKind;
-use terral_format::wire::message::{Attributes, Change};
+use terral_format::ids::Ino;
+use terral_format::wire::message::{Attributes, Change, Kind};
 
-use super::{Backing, kind, put};
+use super::{Backing, TIME_NS, kind, put};
 
 /// Where the store has extended attributes at all.
 pub(super) fn extended_attributes_belong_to_the_file(backing: &dyn Backing) {
@@ -47,4 +48,27 @@ pub(super) fn a_change_is_of_the_file(backing: &dyn Backing) {
     assert_eq!(Attributes { accessed_ns: 99, changed_ns: now.changed_ns, ..was }, now);
     backing.change(b"", Change { mode: Some(0o711), ..Change::default() }).expect("the root");
     assert_eq!(backing.stat(b"").expect("stat").attributes.mode, 0o711);
+}
+
+pub(super) fn attributes_are_kept(backing: &dyn Backing) {
+    put(backing, b"file", b"12345", None);
+    let found = backing.stat(b"file").expect("stat");
+    let got = found.attributes;
+    assert_eq!((got.ino, got.kind, got.mode, got.size), (Ino(0), Kind::File, 0o640, 5));
+    assert_eq!((got.modified_ns, got.accessed_ns), (TIME_NS, TIME_NS + 5));
+    assert_eq!(got.changed_ns, found.fingerprint.changed_ns);
+    let mode = Change { mode: Some(0o444), ..Change::default() };
+    let touched = backing.change(b"file", mode).expect("change");
+    assert_eq!(touched.before, found.fingerprint);
+    let times = Change { modified_ns: Some(77), ..Change::default() };
+    let touched = backing.change(b"file", times).expect("change");
+    let found = backing.stat(b"file").expect("stat");
+    assert_eq!(touched.after, found.fingerprint);
+    assert_eq!((found.attributes.mode, found.attributes.modified_ns), (0o444, 77));
+    assert_eq!(found.attributes.accessed_ns, TIME_NS + 5);
+    assert_eq!(kind(backing.change(b"none", mode)), Some(ErrorKind::NotFound));
+    let mut update = backing.update(b"file", found.fingerprint).expect("update, read-only or not");
+    update.write(0, b"x").expect("write");
+    update.finish(&Attributes { mode: 0o444, ..got }).expect("finish");
+    assert_eq!(backing.stat(b"file").expect("stat").attributes.mode, 0o444);
 }

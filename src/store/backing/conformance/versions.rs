@@ -1,5 +1,4 @@
-//! What becomes of versions of a file: announced, refused, taken back, changed in place, kept for
-//! somebody else.
+//! What becomes of versions of a file: announced, refused, taken back.
 
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::Ino;
@@ -96,41 +95,4 @@ pub(super) fn what_is_new_in_a_version_reads_as_zeros(backing: &dyn Backing) {
     update.truncate(2).expect("truncate");
     update.write(4, b"y").expect("write");
     assert_eq!(bytes(backing, b"file"), b"01\0\0y");
-}
-
-pub(super) fn readers_see_an_update_at_once_and_dropped_it_stays(backing: &dyn Backing) {
-    let before = put(backing, b"file", b"0123456789", None).fingerprint;
-    backing.link(b"file", b"second").expect("link");
-    let now = backing.stat(b"file").expect("stat").fingerprint;
-    let mut update = backing.update(b"file", now).expect("update");
-    update.write(2, b"ab").expect("write");
-    assert_eq!(bytes(backing, b"second"), b"01ab456789");
-    update.truncate(4).expect("truncate");
-    assert_eq!(backing.stat(b"second").expect("stat").attributes.size, 4);
-    drop(update);
-    assert_eq!(bytes(backing, b"file"), b"01ab");
-    let found = backing.stat(b"file").expect("stat");
-    assert_eq!((found.fingerprint.inode, found.attributes.links), (before.inode, 2));
-}
-
-pub(super) fn a_foreign_version_is_kept_once(backing: &dyn Backing) {
-    let theirs = put(backing, b"file", b"theirs", None).fingerprint;
-    put(backing, b"alike", b"theirs", None);
-    put(backing, b"other", b"others", None);
-    backing.make_directory(b"d", 0o755).expect("make");
-    let keep = |path, ours: &[u64], alike| backing.keep_theirs(path, ours, alike).expect("keep");
-    assert_eq!(keep(b"none", &[], b"other"), None);
-    assert_eq!(keep(b"d", &[], b"other"), None);
-    assert_eq!(keep(b"file", &[1 << 60, theirs.inode], b"other"), None);
-    assert_eq!(keep(b"file", &[], b"alike"), None);
-    for _ in 0..2 {
-        let kept = keep(b"file", &[], b"other");
-        assert_eq!(kept.as_deref(), Some(&b"file.theirs-1"[..]));
-    }
-    let kept = backing.stat(b"file.theirs-1").expect("stat");
-    assert_eq!((kept.fingerprint.inode, kept.attributes.links), (theirs.inode, 2));
-    assert_eq!(keep(b"d/none", &[], b"other"), None);
-    assert_eq!(kind(backing.set_aside(b"none")), Some(ErrorKind::NotFound));
-    assert_eq!(backing.set_aside(b"file").as_deref(), Ok(&b"file.theirs-2"[..]));
-    assert_eq!(kind(backing.stat(b"file")), Some(ErrorKind::NotFound));
 }

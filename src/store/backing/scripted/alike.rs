@@ -13,7 +13,8 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::super::dir::Dir;
-use super::{Backing, Found, Scripted, Touched};
+use super::super::{Backing, NameSink};
+use super::{Found, Scripted, Touched};
 
 const INSTANCE: InstanceId = InstanceId(0xabc);
 /// Times before this were set; later ones are some clock's.

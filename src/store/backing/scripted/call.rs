@@ -1,6 +1,6 @@
 //! What an observer is told before something is done.
 
-/// What is done: the call of [`Backing`](super::Backing), [`Staged`](super::Staged) or
+/// What is done: the call of [`Backing`](super::super::Backing), [`Staged`](super::Staged) or
 /// [`Update`](super::Update) of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the call of the same name")]

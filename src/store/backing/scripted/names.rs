@@ -160,7 +160,7 @@ impl Store {
         places.find(|place| will_do(self.at(place))).ok_or(Errno::EXIST)
     }
 
-    /// [`Backing::keep_theirs`](super::super::Backing::keep_theirs).
+    /// [`NameSink::keep_theirs`](super::super::NameSink::keep_theirs).
     pub(super) fn keep_theirs(
         &mut self,
         place: &Place,

@@ -1,7 +1,8 @@
 //! What a test's script does to a store as somebody else than the server, and how it looks at what
 //! is there. No observer hears of any of it.
 //!
-//! What else somebody may do there, a handle that is not observed does as a [`Backing`].
+//! What else somebody may do there, a handle that is not observed does as a
+//! [`Backing`](super::super::Backing).
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ pub type Filled = BTreeMap<u64, Vec<u8>>;
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// As [`Backing::stat`](super::Backing::stat) says. Names of one file have one inode number.
+    /// As [`Source::stat`](super::Source::stat) says. Names of one file have one inode number.
     pub found: Found,
     /// What is in it.
     pub body: Body,
@@ -53,7 +54,8 @@ impl Scripted {
     /// directories on the way are made.
     ///
     /// # Errors
-    /// As of a [`Backing`](super::Backing), also in what follows; `IsDirectory` over a directory.
+    /// As of a [`Backing`](super::super::Backing), also in what follows; `IsDirectory` over a
+    /// directory.
     pub fn put(&self, path: &[u8], bytes: &[u8]) -> Result<Fingerprint> {
         self.script(Operation::Rename, path, |store| store.put(path, bytes))
     }

@@ -9,7 +9,8 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::super::conformance;
 use super::super::faulty::{Faults, Faulty};
-use super::{Backing, Body, Operation, Scripted, Seen};
+use super::super::{Backing, Sink, Source};
+use super::{Body, Operation, Scripted, Seen};
 
 const INSTANCE: InstanceId = InstanceId(0xabc);
 const NOW_NS: u64 = 1_700_000_000_000_000_000;

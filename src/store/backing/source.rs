@@ -1,0 +1,57 @@
+//! Where files come from: what requests ask of the permanent store, and what is looked at before
+//! something is brought there. Nothing here changes anything.
+
+use terral_format::Result;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::wire::message::{Attributes, Name, Space};
+
+/// What is under a name now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// As `stat(2)` says, but with inode number 0.
+    pub attributes: Attributes,
+    /// To compare with later. Two changes within one tick of the file system's clock that keep the
+    /// size look alike.
+    pub fingerprint: Fingerprint,
+}
+
+/// Extended attributes: names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What files, names and attributes are read from.
+///
+/// # Errors
+/// Of every call: those of a [`Backing`](super::Backing).
+pub trait Source: Send + Sync {
+    /// The store's name, for messages.
+    fn describe(&self) -> String;
+
+    /// Whether its answers come from elsewhere, over a network or from another program, and may be
+    /// long in coming.
+    fn is_far(&self) -> bool {
+        false
+    }
+
+    /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
+    fn stat(&self, path: &[u8]) -> Result<Found>;
+
+    /// The names in `path`, in order of their bytes, with inode number 0. What [`Source::stat`]
+    /// would refuse, and what belongs to the staging, is left out.
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>>;
+
+    /// Reads bytes of a file from `offset`; fewer than asked for only at its end. Of a symbolic
+    /// link: `ErrorKind::Loop`; of a FIFO: `ErrorKind::Unsupported`.
+    fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `ErrorKind::Invalid` if it is none.
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
+
+    /// The extended attributes a user may set (`user.*`), with their values.
+    fn xattrs(&self, path: &[u8]) -> Result<Xattrs>;
+
+    /// Bytes and names there, used and free for this user.
+    fn space(&self) -> Result<Space>;
+}
