@@ -23,8 +23,8 @@ pub fn layout() -> String {
     let mut out = String::new();
     let _ = writeln!(out, "magic {MAGIC:016x}");
     fields!(
-        out, Superblock: magic server_pid starts instance geometry gate waiting closing reserved
-        segments
+        out, Superblock: magic server_pid starts instance geometry gate waiting closing
+        clock_offset reserved segments
     );
     fields!(out, FileRecord: ino backed_bytes inline root given reserved);
     fields!(out, MapPage: 0);

@@ -61,6 +61,11 @@ impl Client {
         self.0.memory.superblock().waiting.load(Ordering::Relaxed) != 0
     }
 
+    /// Now, by the partition's time, by which files are stamped: nanoseconds since 1970.
+    pub fn time_ns(&self) -> u64 {
+        self.0.time_ns()
+    }
+
     /// The directory of the instance.
     pub fn instance(&self) -> &Path {
         self.0.instance()

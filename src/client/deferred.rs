@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::ids::{DescriptionSlot, FileSlot};
 use terral_format::local::changes::{Deferred, Made};
+use terral_format::local::clock;
 use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::local::size::SizeWord;
@@ -16,7 +17,6 @@ use terral_format::{Result, frame};
 use terral_transport::permission::acting;
 use terral_transport::requests::{self, Begun};
 
-use crate::file::now_ns;
 use crate::in_hand::{SPARES, put_back, take_one};
 use crate::pending::Known;
 use crate::session::{Connection, Own};
@@ -47,12 +47,12 @@ impl Held<'_> {
     /// Whether the gate is open, and a change that needs these operations still allowed. To be
     /// asked after the claim, and before a look at what speaks against the change: a server that
     /// changes names for somebody may be done, and have opened the gate, by the end of that look.
-    pub(crate) fn is_open(&self, needs: Operations, now_ns: u64) -> bool {
+    pub(crate) fn is_open(&self, needs: Operations, time_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0
             && superblock.server_pid.load(Ordering::SeqCst) != 0
             && self.own.check(needs.0.into()).is_ok()
-            && self.own.lasts(now_ns)
+            && self.own.lasts(clock::wall_ns(&superblock.clock_offset, time_ns))
     }
 
     pub(crate) fn withdraw(self) {
@@ -211,7 +211,7 @@ impl Connection {
         let Some(held) = self.claim(Key::attributes(index_of(file.ino)), false) else {
             return false;
         };
-        let (ino, time_ns) = (file.ino, now_ns());
+        let (ino, time_ns) = (file.ino, self.time_ns());
         if !held.is_open(Operations::WRITE, time_ns) {
             held.withdraw();
             return false;
@@ -268,7 +268,7 @@ impl Connection {
     ) -> Option<(Spare, Option<Recallable>)> {
         let (ino, Spare { file, description, nonce }) = (spare.file.ino, spare);
         let closing = self.memory.superblock().closing.load(Ordering::SeqCst) == ino.0;
-        let (now, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
+        let (now, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
         let still = !closing && held.is_open(Operations(rights), now);
         let found = still.then(|| self.openable(directory, name, how)).flatten();
         let words = found.filter(|found| file_of(found) == file);

@@ -15,7 +15,6 @@ use terral_format::wire::message::{Kind, OpenHow, RenameHow, Spare};
 use terral_transport::permission::acting;
 
 use crate::deferred::Held;
-use crate::file::now_ns;
 use crate::in_hand::{put_back, take_one};
 use crate::pending::{self, Known};
 use crate::session::Connection;
@@ -106,7 +105,7 @@ impl Connection {
         }
         let place = self.place(path)?;
         let held = self.claim_name(&place, &place)?;
-        let (time_ns, rights) = (now_ns(), how.access & (access::READ | access::WRITE) as u8);
+        let (time_ns, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
         let needs = Operations::CREATE.and(Operations(rights));
         let may = self.may_come(&held, &place, needs, time_ns) && self.may_defer(kernel);
         let Some(spare) = may.then(|| self.spare(kernel)).flatten() else {
@@ -132,7 +131,7 @@ impl Connection {
         let held = self.claim_name(&place, &place);
         let done = held.is_some_and(|mut held| {
             held.soon |= few;
-            let time_ns = now_ns();
+            let time_ns = self.time_ns();
             if !self.may_come(&held, &place, Operations::CREATE, time_ns) {
                 held.withdraw();
                 return false;
@@ -151,7 +150,7 @@ impl Connection {
     pub(crate) fn unlink_deferred(&self, path: &[u8]) -> bool {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
         let Some(held) = self.claim_name(&place, &place) else { return false };
-        let time_ns = now_ns();
+        let time_ns = self.time_ns();
         let may = held.is_open(Operations::REMOVE, time_ns);
         let ino = match self.look_again(&place) {
             Known::Here(inode) if self.is_replaceable(&inode) && may => inode.ino,
@@ -168,7 +167,7 @@ impl Connection {
     pub(crate) fn remove_directory_deferred(&self, path: &[u8]) -> bool {
         let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
         let Some(held) = self.claim_name(&place, &place) else { return false };
-        let time_ns = now_ns();
+        let time_ns = self.time_ns();
         let open = held.is_open(Operations::REMOVE, time_ns);
         let goes = match self.look_again(&place) {
             Known::Here(inode) if inode.is_directory() && open => Some(inode),
@@ -225,7 +224,7 @@ impl Connection {
             held.withdraw();
             return false;
         };
-        let (time_ns, needs) = (now_ns(), Operations::CREATE.and(Operations::REMOVE));
+        let (time_ns, needs) = (self.time_ns(), Operations::CREATE.and(Operations::REMOVE));
         let open = held.is_open(needs, time_ns);
         let (inode, there) = (self.look_again(&from), self.look_again(&to));
         let goes = Key::removal(index_of(to.0.ino));

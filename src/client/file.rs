@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::local::deferred::{Key, Recallable};
@@ -64,10 +63,6 @@ const READS: Calls = |c| (&c.reads, &c.read_bytes, &c.read_ns);
 const WRITES: Calls = |c| (&c.writes, &c.written_bytes, &c.write_ns);
 
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
-
-pub(crate) fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
 
 impl File {
     pub(crate) fn new(
@@ -185,7 +180,7 @@ impl File {
         let header = self.chunks.header(&self.connection)?;
         // As `relatime` has it: the first read after a write counts, and one a day.
         let accessed = header.accessed_ns.load(Ordering::Relaxed);
-        let now = now_ns();
+        let now = self.connection.time_ns();
         let old = accessed.saturating_add(DAY_NS) <= now;
         if old || accessed <= header.modified_ns.load(Ordering::Relaxed) {
             header.accessed_ns.store(now, Ordering::Relaxed);
@@ -195,7 +190,7 @@ impl File {
 
     fn was_written(&self, timed: &Timed, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            self.chunks.header(&self.connection)?.wrote(now_ns());
+            self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
         }
         self.count(WRITES, timed, bytes)
     }
@@ -353,7 +348,7 @@ impl File {
         let at = self.chunks.map(&self.connection, how)?;
         if how.stores() {
             // Nobody can tell when; later it might undo a time that was set.
-            self.chunks.header(&self.connection)?.wrote(now_ns());
+            self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
         }
         self.was_read(&timed, 0)?;
         Ok(at)
@@ -374,7 +369,7 @@ impl File {
     /// Has it count as written now, though no byte was.
     pub fn touch(&self) -> Result<()> {
         self.words_for(access::WRITE)?;
-        self.chunks.header(&self.connection)?.wrote(now_ns());
+        self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
         Ok(())
     }
 

@@ -10,6 +10,8 @@ mod in_hand;
 
 mod session;
 
+mod clock;
+
 mod locks;
 mod xattrs;
 

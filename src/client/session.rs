@@ -401,8 +401,8 @@ impl Own {
     }
 
     /// Whether what was presented has not run out.
-    pub(crate) fn lasts(&self, now_ns: u64) -> bool {
-        now_ns < self.page().until_ns.load(Ordering::Relaxed)
+    pub(crate) fn lasts(&self, wall_ns: u64) -> bool {
+        wall_ns < self.page().until_ns.load(Ordering::Relaxed)
     }
 
     fn present(

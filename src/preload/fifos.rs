@@ -109,13 +109,19 @@ pub fn shown_extended(fd: c_int, to: *mut libc::statx, told: c_int) -> c_int {
 
 /// Changes attributes by a descriptor: those of the inode if it is of a FIFO with a name, else by
 /// the kernel.
-pub fn changed(fd: c_int, change: Change, by_kernel: impl FnOnce() -> c_int) -> c_int {
+pub fn changed(
+    fd: c_int,
+    change: impl FnOnce() -> Served<Change>,
+    by_kernel: impl FnOnce() -> c_int,
+) -> c_int {
     // SAFETY: stat is plain data, of which all zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let found: c_int = if settings::active() { kernel!(SYS_fstat, fd, &raw mut stat) } else { -1 };
     let flags: c_int = if found == 0 { kernel!(SYS_fcntl, fd, libc::F_GETFL) } else { 0 };
     match behind(fd, stat.st_mode, stat.st_dev).filter(|_| flags & libc::O_PATH == 0) {
-        Some(ino) => match connect::with(|client| client.change_node(ino, change)) {
+        Some(ino) => match change()
+            .and_then(|change| connect::with(|client| client.change_node(ino, change)))
+        {
             Err(libc::EBADF) => by_kernel(),
             done => answer(done.map(|()| 0)),
         },

@@ -240,7 +240,7 @@ fn to_owner(user: uid_t, group: gid_t) -> Change {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
     let by_kernel = || kernel!(SYS_fchmod, fd, mode);
-    by_open_fd!(fd, fifos::changed(fd, to_mode(mode), by_kernel), |held| {
+    by_open_fd!(fd, fifos::changed(fd, || Ok(to_mode(mode)), by_kernel), |held| {
         change_file(&held, to_mode(mode))
     })
 }
@@ -289,7 +289,7 @@ unsafe extern "C" fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int {
     let by_kernel = || kernel!(SYS_fchown, fd, user, group);
-    by_open_fd!(fd, fifos::changed(fd, to_owner(user, group), by_kernel), |held| {
+    by_open_fd!(fd, fifos::changed(fd, || Ok(to_owner(user, group)), by_kernel), |held| {
         change_file(&held, to_owner(user, group))
     })
 }

@@ -5,7 +5,6 @@
 //! (`metadata`).
 
 use std::ffi::{c_char, c_int};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use libc::{timespec, timeval};
 use terral_client::{Change, File, OpenHow, access};
@@ -23,7 +22,7 @@ type Times = Option<[timespec; 2]>;
 fn one(time: &timespec) -> Served<Option<u64>> {
     match time.tv_nsec {
         libc::UTIME_OMIT => Ok(None),
-        libc::UTIME_NOW => Ok(Some(now())),
+        libc::UTIME_NOW => now().map(Some),
         0..1_000_000_000 => {
             let whole = (time.tv_sec.max(0) as u64).saturating_mul(NS);
             Ok(Some(whole.saturating_add(time.tv_nsec as u64)))
@@ -32,8 +31,8 @@ fn one(time: &timespec) -> Served<Option<u64>> {
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+fn now() -> Served<u64> {
+    connect::with(|client| Ok(client.time_ns()))
 }
 
 /// The caller's two times; none if there are to be none.
@@ -45,7 +44,7 @@ fn both(times: *const timespec) -> Served<Times> {
 fn wanted(times: &Times) -> Served<Change> {
     let (accessed_ns, modified_ns) = match times {
         None => {
-            let now = Some(now());
+            let now = Some(now()?);
             (now, now)
         }
         Some([accessed, modified]) => (one(accessed)?, one(modified)?),
@@ -155,10 +154,7 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
         Some(answer) => answer,
         None => {
             let by_kernel = || kernel!(SYS_utimensat, fd, std::ptr::null::<c_char>(), times, 0);
-            wanted(&given).map_or_else(
-                |errno| answer(Err(errno)),
-                |change| fifos::changed(fd, change, by_kernel),
-            )
+            fifos::changed(fd, || wanted(&given), by_kernel)
         }
     }
 }

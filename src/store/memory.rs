@@ -229,6 +229,11 @@ impl Memory {
         &self.tables.words(offset_of!(Superblock, waiting), 1)[0]
     }
 
+    /// What the partition's time is ahead of this machine's clock.
+    pub fn clock_offset(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, clock_offset), 1)[0]
+    }
+
     /// The page states of the whole arena, indexed by page number; clients write them.
     pub fn lanes(&self) -> &[AtomicU64] {
         self.pages.words(0, self.geometry.pages_bytes() / 8)

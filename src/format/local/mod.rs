@@ -14,6 +14,8 @@ pub mod lock_table;
 
 pub mod geometry;
 
+pub mod clock;
+
 pub mod entry;
 pub mod hazard;
 pub mod pages;

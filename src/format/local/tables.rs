@@ -47,8 +47,11 @@ pub struct Superblock {
     pub waiting: AtomicU64,
     /// The inode whose memory is just being taken, so that it is not to be opened; 0 for none.
     pub closing: AtomicU64,
+    /// What the partition's time is ahead of this machine's clock, nanoseconds, as an `i64`; see
+    /// [`crate::local::clock`].
+    pub clock_offset: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 51],
+    pub reserved: [AtomicU64; 50],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }

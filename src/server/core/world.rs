@@ -32,7 +32,8 @@ pub trait World: Send + Sync {
     /// Now, on a clock that is never set.
     fn now(&self) -> Tick;
 
-    /// Now, nanoseconds since 1970.
+    /// Now, nanoseconds since 1970, by this machine's clock: files are stamped by
+    /// [`crate::storage::Storage::time_ns`].
     fn wall_ns(&self) -> u64;
 
     /// Bits that nobody can guess.

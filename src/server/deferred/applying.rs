@@ -46,7 +46,7 @@ impl State {
     }
 
     fn spare(&mut self, session: SessionSlot, kernel: bool) -> Result<Spare> {
-        let (ino, now) = (self.names.next_ino(), self.world.wall_ns());
+        let (ino, now) = (self.names.next_ino(), self.storage.time_ns());
         let memory = self.storage.memory();
         let description = self.descriptions.reserve(&*self.machine, memory)?;
         let start = Start { modified_ns: now, accessed_ns: now, ..Start::default() };

@@ -62,7 +62,7 @@ impl State {
             self.permit_replacing(ino, there, to)?;
             self.keep_for_openers(there)?;
         }
-        let (name, to_name, time_ns) = (name.into(), to_name.into(), self.world.wall_ns());
+        let (name, to_name, time_ns) = (name.into(), to_name.into(), self.storage.time_ns());
         self.record(match how {
             RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
             _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
@@ -108,7 +108,7 @@ impl State {
         }
         self.permit_linking(ino, path)?;
         self.permit_change_in(parent, path)?;
-        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.world.wall_ns());
+        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.storage.time_ns());
         self.record(Fact::Linked { ino, alias, parent, name, time_ns });
         if !inode.is(flag::NAMED) {
             // All of it came into memory before it lost its last name.

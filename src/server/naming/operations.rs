@@ -128,7 +128,7 @@ impl State {
         if how.truncate && self.storage.size(slot) > 0 {
             self.truncate(ino, 0)?;
         } else if how.truncate {
-            self.storage.memory().header(slot).wrote(self.world.wall_ns());
+            self.storage.memory().header(slot).wrote(self.storage.time_ns());
             self.owe(ino);
         }
         let memory = self.storage.memory();
@@ -192,7 +192,7 @@ impl State {
         target: &[u8],
     ) -> Ino {
         let ino = self.names.next_ino();
-        self.make_as(ino, (parent, name), kind, (mode, target), self.world.wall_ns());
+        self.make_as(ino, (parent, name), kind, (mode, target), self.storage.time_ns());
         ino
     }
 
@@ -339,7 +339,7 @@ impl State {
         if !self.names_of(ino)?.is_empty() {
             return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
         }
-        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
+        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.storage.time_ns() });
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl State {
             return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
         }
         self.keep_for_openers(ino)?;
-        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.world.wall_ns() });
+        self.record(Fact::Removed { parent, name: name.into(), time_ns: self.storage.time_ns() });
         Ok(())
     }
 
@@ -362,7 +362,7 @@ impl State {
         let ino = self.target(target)?;
         self.permit_attributes(ino, &change)?;
         let change = self.without_set_id(ino, change);
-        self.record(Fact::Changed { ino, change, time_ns: change.made_ns(self.world.wall_ns()) });
+        self.record(Fact::Changed { ino, change, time_ns: change.made_ns(self.storage.time_ns()) });
         if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
             let header = self.storage.memory().header(slot);
             if let Some(time) = change.modified_ns {
@@ -400,7 +400,7 @@ impl State {
     pub(crate) fn lose_set_id(&mut self, ino: Ino) {
         let change = self.without_set_id(ino, Change::default());
         if change.mode.is_some() && !self.person.is_root() {
-            self.record(Fact::Changed { ino, change, time_ns: self.world.wall_ns() });
+            self.record(Fact::Changed { ino, change, time_ns: self.storage.time_ns() });
         }
     }
 
@@ -442,7 +442,8 @@ impl State {
             return Ok(());
         }
         // Who may write to it may say that it is used now (utimensat(2)). Files are opened.
-        if is.kind.is_node() && change.is_now(self.world.wall_ns()) && self.person.may(&is, WRITE) {
+        if is.kind.is_node() && change.is_now(self.storage.time_ns()) && self.person.may(&is, WRITE)
+        {
             return Ok(());
         }
         Err(not_permitted(&self.names.path(ino).unwrap_or_default()))

@@ -151,7 +151,7 @@ impl State {
             return refuse(ErrorKind::NoSpace);
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        self.record(Fact::Xattr { ino, name, value, time_ns: self.world.wall_ns() });
+        self.record(Fact::Xattr { ino, name, value, time_ns: self.storage.time_ns() });
         Ok(())
     }
 

@@ -13,9 +13,9 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use terral_format::disk::Record;
 use terral_format::disk::local::{Began, Local};
 use terral_format::ids::{InstanceId, ROOT};
-use terral_format::local::deferred;
 use terral_format::local::geometry::Geometry;
 use terral_format::local::tables::Superblock;
+use terral_format::local::{clock, deferred};
 use terral_format::wire::capability::Key;
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
@@ -265,7 +265,9 @@ fn assemble(
     let segments = Arc::new(Segments::new(directory.clone(), began.geometry.segments));
     let machine = Host::new(directory.clone(), began.instance, segments.clone());
     let world = Arc::new(Clock::default());
-    let (backing, root) = backing_of(&began, machine.user(), machine.group(), world.wall_ns())?;
+    let offset = &mapped[0].view::<Superblock>(0).clock_offset;
+    let now = clock::time_ns(offset, world.wall_ns());
+    let (backing, root) = backing_of(&began, machine.user(), machine.group(), now)?;
     // Programs of the version before, which may still be there, do not know of spilled chunks.
     let spill = if log.has_older() { None } else { spill_of(options, &began)? };
     let memory = Memory::new(began.geometry, shared(&mapped), segments).with_spill(spill);

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use terral_format::ids::{FileSlot, Ino};
+use terral_format::local::clock;
 use terral_format::local::entry::MapEntry;
 use terral_store::memory::Memory;
 use terral_store::ram::Ram;
@@ -66,6 +67,11 @@ impl Storage {
     /// The shared memory below.
     pub fn memory(&self) -> &Arc<Memory> {
         self.ram.memory()
+    }
+
+    /// Now, by the partition's time: what files are stamped with.
+    pub fn time_ns(&self) -> u64 {
+        clock::time_ns(self.memory().clock_offset(), self.world.wall_ns())
     }
 
     /// A file's chunks, in memory or spilled, by index.

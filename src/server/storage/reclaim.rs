@@ -72,7 +72,7 @@ impl State {
         }
         let kept = size.min(before);
         memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
-        header.wrote(self.world.wall_ns());
+        header.wrote(self.storage.time_ns());
         self.owe(ino);
         self.storage.drop_beyond(slot, kept, held)
     }
