@@ -3,6 +3,7 @@
 use terral_format::disk::facts::{Fact, InodeImage};
 use terral_format::disk::local::{Began, Local, Publishing};
 use terral_format::disk::{NameOperation, Record};
+use terral_format::fingerprint::Object;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use terral_format::wire::message::Kind;
 
@@ -118,14 +119,14 @@ fn operations() -> [NameOperation; 10] {
             from: b"h".to_vec(),
             to: b"i".to_vec(),
             ino: Ino(91),
-            over: Some(92),
+            over: Some(Object::new(92)),
         },
         NameOperation::Unlink { path: b"j".to_vec(), keeps: Some(Ino(105)) },
         NameOperation::Link {
             from: b"q".to_vec(),
             to: b"r".to_vec(),
             ino: Ino(106),
-            over: Some(7),
+            over: Some(Object::new(7)),
         },
         NameOperation::MakeLink { path: b"s".to_vec(), target: b"t".to_vec() },
         NameOperation::MakeFifo { path: b"u".to_vec(), mode: 0o620 },
@@ -201,7 +202,7 @@ fn notes() -> Vec<Local> {
     vec![
         Local::Intent { ino: Ino(83) },
         Local::Publishing { ino: Ino(222), version },
-        Local::Exchanging { lsn: Lsn(120), inode: 121 },
+        Local::Exchanging { lsn: Lsn(120), object: Object::new(121) },
         Local::Counters { bound: Ino(95), totals: totals() },
     ]
 }

@@ -1,6 +1,6 @@
 //! One fixed value of everything that leaves a process, for `golden.rs`.
 
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
@@ -83,7 +83,7 @@ fn drain() -> Drain {
 }
 
 pub fn fingerprint() -> Fingerprint {
-    Fingerprint { inode: 19, size: 20, changed_ns: 21 }
+    Fingerprint::new(Object::new(19), 20, 21)
 }
 
 /// Narrowed once by each kind of caveat.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
 use crate::wire::capability::{Key, Rights};
@@ -133,8 +133,8 @@ pub enum Local {
     Exchanging {
         /// The operation's ordinal.
         lsn: Lsn,
-        /// Inode number, in the backing, of what has the first name before.
-        inode: u64,
+        /// What has the first name in the backing before.
+        object: Object,
     },
     /// The counters of a snapshot.
     Counters {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::facts::Fact;
 use self::local::Local;
 use self::migrate::Migrate;
+use crate::fingerprint::Object;
 use crate::ids::Ino;
 use crate::wire::message::Change;
 
@@ -72,9 +73,9 @@ pub enum NameOperation {
         to: Vec<u8>,
         /// What moves: its bytes closed before go first.
         ino: Ino,
-        /// The backing's inode number of the file that has the new name there, 0 for nothing: any
-        /// other is somebody else's, and kept. `None`: not known.
-        over: Option<u64>,
+        /// What has the new name there: anything else is somebody else's, and kept. `None`: not
+        /// known.
+        over: Option<Object>,
     },
     /// Remove a file's name.
     Unlink {
@@ -92,7 +93,7 @@ pub enum NameOperation {
         /// The file.
         ino: Ino,
         /// As for [`NameOperation::Rename`].
-        over: Option<u64>,
+        over: Option<Object>,
     },
     /// Make a symbolic link.
     MakeLink {

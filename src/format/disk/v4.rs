@@ -9,7 +9,7 @@ use super::Record as Next;
 use super::facts::{self, Fact};
 use super::local::{Began, Local, Publishing};
 use super::migrate::{Migrate, Nothing};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Lsn, SessionSlot};
 use crate::wire::capability::Rights;
 use crate::wire::message::{Attributes, Change, Kind, Totals};
@@ -182,7 +182,7 @@ pub enum Record {
     },
     Exchanging {
         lsn: Lsn,
-        inode: u64,
+        object: Object,
     },
     NamesDrained(Lsn),
     Answered {
@@ -214,7 +214,7 @@ pub enum Record {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NameOperation {
     MakeDirectory { path: Vec<u8>, mode: u32 },
-    Rename { from: Vec<u8>, to: Vec<u8>, ino: Ino, over: Option<u64> },
+    Rename { from: Vec<u8>, to: Vec<u8>, ino: Ino, over: Option<Object> },
     Unlink { path: Vec<u8>, keeps: Option<Ino> },
     Link { from: Vec<u8>, to: Vec<u8>, ino: Ino },
     MakeLink { path: Vec<u8>, target: Vec<u8> },
@@ -302,7 +302,7 @@ pub fn migrate(record: Record, out: &mut Vec<Next>) {
             Closed { description }
             Intent { ino }
             Publishing { ino, version }
-            Exchanging { lsn, inode }
+            Exchanging { lsn, object }
             Answered { session, request, sequence, reply }
         }
         else {

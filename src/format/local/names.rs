@@ -164,7 +164,7 @@ impl Inode {
 
     /// Words 1 to 15 of its slot.
     pub fn encode(&self) -> [u64; SLOT_WORDS - 1] {
-        let published = self.published.unwrap_or_default();
+        let [object, published_bytes, published_ns] = self.published.unwrap_or_default().to_words();
         let flag = if self.published.is_some() { flag::PUBLISHED } else { 0 };
         let flags = u64::from(self.flags & !flag::PUBLISHED | flag);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0) as u64;
@@ -184,9 +184,9 @@ impl Inode {
             self.changed_ns,
             pair(slot, self.below),
             pair(self.after, self.before),
-            published.inode,
-            published.size,
-            published.changed_ns,
+            object,
+            published_bytes,
+            published_ns,
             self.backed_bytes | flags << 48,
         ]
     }
@@ -194,7 +194,7 @@ impl Inode {
     /// What words 1 to 15 of a slot say.
     pub fn decode(words: &[u64; SLOT_WORDS - 1]) -> Self {
         let flags = (words[14] >> 48) as u16;
-        let published = Fingerprint { inode: words[11], size: words[12], changed_ns: words[13] };
+        let published = Fingerprint::of_words([words[11], words[12], words[13]]);
         Inode {
             ino: Ino(words[0]),
             parent: low(words[1]),

@@ -257,7 +257,7 @@ impl State {
             Fact::Published { ino, fingerprint } => {
                 let before = self.names.inode(*ino).and_then(|inode| inode.published);
                 self.names.apply(fact);
-                if before.is_none_or(|before| before.inode != fingerprint.inode) {
+                if !before.is_some_and(|before| before.is_same_object(*fingerprint)) {
                     self.owe_xattrs(*ino);
                 }
             }

@@ -247,7 +247,7 @@ fn copy_in_place(
     let memory = &shared.memory;
     // A truncate since the last pass has taken bytes away that must not come back when it grows.
     let (epoch, backed) = begin(shared, job.slot);
-    let kept = backed.min(expect.size);
+    let kept = backed.min(expect.size());
     owe_beyond(memory, job.slot, kept);
     let mut update =
         if resumes { sink.resume_update(path, expect) } else { sink.update(path, expect) }?;
@@ -260,7 +260,7 @@ fn copy_in_place(
         }
         state.commit()?;
     }
-    if kept < expect.size || resumes {
+    if kept < expect.size() || resumes {
         // A pass that did not come to its end may have been further already.
         update.truncate(kept)?;
     }

@@ -7,7 +7,7 @@
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, Lsn};
 use terral_format::wire::message::{Change, Kind};
 use terral_format::{Error, ErrorKind, Result};
@@ -31,8 +31,8 @@ pub struct NameJob {
     resumed: bool,
     /// Only this is to be found out.
     looks: bool,
-    /// Inode number of what had the first name of an exchange before it was begun, if it was.
-    exchanging: Option<u64>,
+    /// What had the first name of an exchange before it was begun, if it was.
+    exchanging: Option<Object>,
     /// Another name of the file that loses one.
     other: Option<Vec<u8>>,
 }
@@ -116,7 +116,7 @@ impl NameJob {
                 (from, to, look(from)?.is_none() && look(to)?.is_some())
             }
             NameOperation::Exchange { from, to, .. } => {
-                let there = look(to)?.map(|found| found.fingerprint.inode);
+                let there = look(to)?.map(|found| found.fingerprint.object());
                 (from, to, self.exchanging.is_some() && self.exchanging == there)
             }
             _ => return Ok(Brought { not_yet: true, ..Brought::default() }),
@@ -199,13 +199,13 @@ impl NameJob {
         let look = |path| done_before(backing.stat(path));
         let mut before = [look(from)?, look(to)?];
         let begun = self.exchanging;
-        if begun.is_some() && begun == before[1].map(|found| found.fingerprint.inode) {
+        if begun.is_some() && begun == before[1].map(|found| found.fingerprint.object()) {
             before.reverse();
         } else {
             if let (None, Some(found)) = (begun, before[0]) {
                 let mut state = shared.lock();
-                let inode = found.fingerprint.inode;
-                state.record(Local::Exchanging { lsn: self.lsn, inode });
+                let object = found.fingerprint.object();
+                state.record(Local::Exchanging { lsn: self.lsn, object });
                 state.commit()?;
             }
             done_before(backing.exchange(from, to))?;
@@ -273,12 +273,12 @@ pub(crate) fn find_renamed(state: &mut State) {
 fn keep_theirs(
     backing: &dyn NameSink,
     (from, to): (&[u8], &[u8]),
-    over: Option<u64>,
+    over: Option<Object>,
 ) -> Result<Option<String>> {
     let (Some(over), Some(moved)) = (over, done_before(backing.stat(from))?) else {
         return Ok(None);
     };
-    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.inode], from);
+    let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.object()], from);
     let theirs = done_before(theirs)?.flatten();
     let said = |theirs: Vec<u8>| {
         format!("{}: made there meanwhile; theirs is {}", shown(to), shown(&theirs))
@@ -419,8 +419,7 @@ fn note_touched(state: &mut State, ino: Ino, found: Touched, resumed: bool) {
     // Done twice, the first time by a server that died, it shows how it looked in between. A change
     // of its bytes would show, too: their time would be after what we know.
     let again = |known: Fingerprint| {
-        let same = (known.inode, known.size) == (found.before.inode, found.before.size);
-        resumed && same && found.modified_ns <= known.changed_ns
+        resumed && known.is_as_long(found.before) && known.has_seen(found.modified_ns)
     };
     let ours = |known| known == found.before || again(known);
     if inode.published.is_some_and(ours) && !inode.is_directory() {

@@ -121,7 +121,7 @@ impl PublishJob {
         // for this one: how far it came nobody knows.
         let found = owed_names::done_before(source.stat(&self.path))?;
         let found = found.map(|found| found.fingerprint);
-        Ok(found.filter(|found| found.inode == known.inode).or(Some(known)))
+        Ok(found.filter(|found| found.is_same_object(known)).or(Some(known)))
     }
 
     /// Notes what became of it.
@@ -223,7 +223,7 @@ impl ResolveJob {
 /// If the backing cannot say.
 fn look(source: &dyn Source, version: &Publishing) -> Result<Option<Found>> {
     match source.stat(&version.path) {
-        Ok(found) if found.fingerprint.inode == version.fingerprint.inode => Ok(Some(found)),
+        Ok(found) if found.fingerprint.is_same_object(version.fingerprint) => Ok(Some(found)),
         Err(error) if is_away(&error) => Err(error),
         _ => Ok(None),
     }
@@ -284,7 +284,7 @@ fn settle_version(
         return Ok(false);
     };
     state.fetches.spoil(&[&version.path]);
-    let size = version.fingerprint.size;
+    let size = version.fingerprint.size();
     let same = (found.attributes.modified_ns, found.attributes.size) == (version.modified_ns, size);
     if state.names.is_moved(ino, &version.path) {
         if !same {

@@ -329,7 +329,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let size = state.storage.size(slot);
     let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
     let in_place = published.filter(|_| !rewritten);
-    let grown = in_place.is_some_and(|found| found.size != size || backed < size);
+    let grown = in_place.is_some_and(|found| found.size() != size || backed < size);
     let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
     let new = published.is_none() || rewritten;
     let complete = match version {
@@ -466,7 +466,7 @@ fn conclude_in_place(
         state.record(Fact::Settled { ino: heir, fingerprint });
     }
     let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
-    if inode.published.is_none_or(|known| known.inode != expect.inode) {
+    if !inode.published.is_some_and(|known| known.is_same_object(expect)) {
         // Renamed away from what we updated, which is not this file's any more.
         again_soon(state, job);
         return Ok(());

@@ -8,7 +8,7 @@
 //! once. A socket is never there.
 
 use terral_format::disk::NameOperation;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Change, Kind};
@@ -39,17 +39,17 @@ fn there(name: &Inode, inode: &Inode) -> There {
 }
 
 /// What the backing has under a name that is taken over, as [`NameOperation::Rename`] says it.
-fn over(replaced: Option<&(Inode, Inode)>) -> Option<u64> {
+fn over(replaced: Option<&(Inode, Inode)>) -> Option<Object> {
     let Some((name, inode)) = replaced.filter(|(_, inode)| inode.kind != Kind::Socket) else {
-        return Some(0);
+        return Some(Object::NONE);
     };
     match there(name, inode) {
         There::Same { shared: false } if inode.kind == Kind::File => {
-            inode.published.map(|known| known.inode)
+            inode.published.map(Fingerprint::object)
         }
-        There::Older(older) => Some(older.inode),
+        There::Older(older) => Some(older.object()),
         // It has not come to be there, and will not any more.
-        There::Nothing if name.ino == inode.ino => Some(0),
+        There::Nothing if name.ino == inode.ino => Some(Object::NONE),
         // The others keep further names, or are no files.
         There::Same { .. } | There::Nothing => None,
     }
@@ -175,7 +175,7 @@ impl Names {
         });
         self.touch(to.0, time_ns);
         if let (Some(from), true, Some(to)) = (first, is_known(&inode), self.path(alias)) {
-            self.owe(NameOperation::Link { from, to, ino, over: Some(0) });
+            self.owe(NameOperation::Link { from, to, ino, over: Some(Object::NONE) });
         }
     }
 
@@ -195,7 +195,7 @@ impl Names {
     /// A file was published as a new one, in place of `before`: its further names, which may be
     /// links to that, are to be links to the new one.
     pub(crate) fn owe_aliases(&mut self, ino: Ino, before: Option<Fingerprint>) {
-        let over = Some(before.map_or(0, |before| before.inode));
+        let over = Some(before.map_or(Object::NONE, Fingerprint::object));
         let Some(from) = self.path(ino) else { return };
         for alias in self.aliases.get(&ino).cloned().unwrap_or_default() {
             if let Some(to) = self.path(alias) {

@@ -14,6 +14,7 @@ use terral_format::Result;
 use terral_format::disk::facts::{Fact, InodeImage};
 use terral_format::disk::local::{Local, Publishing};
 use terral_format::disk::{NameOperation, Record};
+use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Change, Kind};
@@ -59,7 +60,7 @@ pub struct Names {
     pub(crate) owed: VecDeque<(Lsn, NameOperation)>,
     ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
-    exchanging: Option<(Lsn, u64)>,
+    exchanging: Option<(Lsn, Object)>,
     /// Whole versions of which it is not known whether they have got their names.
     publishing: BTreeMap<Ino, Publishing>,
     /// The next operation may have been done by a server that died.
@@ -261,8 +262,8 @@ impl Names {
     }
 
     /// What had the first name of this exchange before it was begun, if it was.
-    pub fn exchanging(&self, lsn: Lsn) -> Option<u64> {
-        self.exchanging.filter(|(begun, _)| *begun == lsn).map(|(_, inode)| inode)
+    pub fn exchanging(&self, lsn: Lsn) -> Option<Object> {
+        self.exchanging.filter(|(begun, _)| *begun == lsn).map(|(_, object)| object)
     }
 
     /// Whether the next owed operation may have been done by a server that died.
@@ -430,7 +431,7 @@ impl Names {
                     inode.published = Some(*fingerprint);
                     inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
                 });
-                if before.published.is_none_or(|before| before.inode != fingerprint.inode) {
+                if !before.published.is_some_and(|before| before.is_same_object(*fingerprint)) {
                     self.owe_aliases(*ino, before.published);
                 }
             }
@@ -457,7 +458,7 @@ impl Names {
                 inode.flags |= flag::PACKED;
             }),
             Local::Intent { ino } => self.update(*ino, |inode| inode.flags |= flag::INTENT),
-            Local::Exchanging { lsn, inode } => self.exchanging = Some((*lsn, *inode)),
+            Local::Exchanging { lsn, object } => self.exchanging = Some((*lsn, *object)),
             Local::Publishing { ino, version } => {
                 self.publishing.insert(*ino, version.clone());
             }
@@ -535,7 +536,7 @@ impl Names {
             hidden.map(|(lsn, parent, name)| Fact::Hidden { lsn, parent, name: name.to_vec() });
         let facts = aliases.chain(owed).chain(hidden).chain([Fact::Ordinal(self.ordinal)]);
         let begun = self.exchanging.iter();
-        let begun = begun.map(|(lsn, inode)| Local::Exchanging { lsn: *lsn, inode: *inode });
+        let begun = begun.map(|(lsn, object)| Local::Exchanging { lsn: *lsn, object: *object });
         let publishing = self.publishing.iter();
         let publishing = publishing
             .map(|(ino, version)| Local::Publishing { ino: *ino, version: version.clone() });

@@ -293,7 +293,7 @@ impl State {
         // Cut, and grown again since.
         let cut = self.backed_bytes(&inode) < size;
         let dirty = || inode.slot.is_some_and(|slot| self.storage.resident(slot).1 > 0);
-        found.size != size || cut || dirty()
+        found.size() != size || cut || dirty()
     }
 
     /// Ends the descriptions nobody holds any more: all that may be, or those that `gone` may have

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, fchow
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::Ino;
 use terral_format::wire::message::{Attributes, Kind};
 
@@ -46,7 +46,7 @@ pub(super) fn read_full(file: &File, mut offset: u64, buffer: &mut [u8]) -> std:
 /// How an open file looks.
 pub(super) fn fingerprint(metadata: &Metadata) -> Fingerprint {
     let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
-    Fingerprint { inode: metadata.ino(), size: metadata.len(), changed_ns }
+    Fingerprint::new(Object::new(metadata.ino()), metadata.len(), changed_ns)
 }
 
 /// What changed between these two looks.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Change, Kind, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
@@ -234,7 +234,7 @@ impl Sink for Dir {
     }
 
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
-        let same = |present: Fingerprint| present.inode == expect.inode;
+        let same = |present: Fingerprint| present.is_same_object(expect);
         let open = || DirUpdate::open(&self.root, path, same);
         Ok(Box::new(insist(&self.root, &[path], open)?))
     }
@@ -334,7 +334,7 @@ impl NameSink for Dir {
         Ok(touched(&before, &there.metadata().map_err(fail_io)?))
     }
 
-    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         let what = "keep what somebody else made as";
         let fail = |error: Errno| self.root.failed(what, path, error);
         insist(&self.root, &[path, alike], || {
@@ -342,7 +342,7 @@ impl NameSink for Dir {
             let Some(there) = place.look().map_err(fail)? else { return Ok(None) };
             let found =
                 there.metadata().map_err(|error| self.root.failed_io(what, path, &error))?;
-            if found.is_dir() || ours.contains(&fingerprint(&found).inode) {
+            if found.is_dir() || ours.contains(&fingerprint(&found).object()) {
                 return Ok(None);
             }
             // A move between file systems that was cut short has left a copy.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use terral_format::Result;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Name, Space};
 
@@ -239,7 +239,7 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.rename(from, to)
     }
 
-    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         self.faults.pass("injected: keep")?;
         self.inner.keep_theirs(path, ours, alike)
     }

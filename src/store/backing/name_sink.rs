@@ -2,7 +2,7 @@
 //! was done, but for [`NameSink::rename`] and [`NameSink::exchange`], which say what to look at.
 
 use terral_format::Result;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::wire::message::Change;
 
 use super::Source;
@@ -73,8 +73,8 @@ pub trait NameSink: Source {
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
 
     /// Gives what has a name a further one beside it, `NAME.theirs-N`, unless it is one of these
-    /// inodes, a directory, missing, or has the bytes of the file at `alike`. Gives the path.
-    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// objects, a directory, missing, or has the bytes of the file at `alike`. Gives the path.
+    fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>>;
 
     /// Moves what has a name to `NAME.theirs-N`, also a directory with all that is in it. Gives the
     /// path.

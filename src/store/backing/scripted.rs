@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Change, Name, Space};
 use terral_format::{Error, Result};
@@ -275,7 +275,7 @@ impl Sink for Scripted {
     }
 
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
-        let same = |present: Fingerprint| present.inode == expect.inode;
+        let same = |present: Fingerprint| present.is_same_object(expect);
         self.open_update(Operation::ResumeUpdate, path, same)
     }
 
@@ -345,7 +345,7 @@ impl NameSink for Scripted {
         })
     }
 
-    fn keep_theirs(&self, path: &[u8], ours: &[u64], alike: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         self.act(Call::new(Operation::KeepTheirs, path).with(alike), |store| {
             let place = store.place(path)?;
             store.keep_theirs(&place, ours, alike)

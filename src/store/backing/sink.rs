@@ -43,7 +43,7 @@ pub trait Sink: Send + Sync {
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>>;
 
     /// As [`Sink::update`], for an update that was interrupted: `expect` is how the file looked
-    /// before it began, and only the inode number must still be that one.
+    /// before it began, and it must only still be that object.
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>>;
 
     /// Waits until all that was done so far survives a power cut, as far as the store promises it.

@@ -35,14 +35,14 @@ impl Schedule {
         let model = self.model.0.iter();
         let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
         assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
-        let mut inodes = BTreeMap::new();
+        let mut objects = BTreeMap::new();
         for (path, node) in &self.model.0 {
             let Node::File(file) = node else { continue };
             let (there, content) = (files.remove(path), file.borrow());
             let Some((found, filled)) = there else { panic!("{path:?} is not there") };
-            let inode = found.fingerprint.inode;
-            let first = *inodes.entry(Rc::as_ptr(file)).or_insert(inode);
-            assert_eq!(inode, first, "{path:?} is another file there than under its other names");
+            let object = found.fingerprint.object();
+            let first = *objects.entry(Rc::as_ptr(file)).or_insert(object);
+            assert_eq!(object, first, "{path:?} is another file there than under its other names");
             let heads = || {
                 let head = |(page, bytes): (&u64, &Vec<u8>)| (*page, bytes[..PIECE].to_vec());
                 filled.iter().map(head).collect::<Vec<_>>()

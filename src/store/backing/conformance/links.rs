@@ -18,7 +18,7 @@ pub(super) fn symbolic_links_are_themselves(backing: &dyn Backing) {
     assert_eq!(backing.read_link(b"link"), Ok(b"d".to_vec()));
     let found = backing.stat(b"d/link").expect("stat");
     assert_eq!((found.attributes.kind, found.attributes.size), (Kind::Symlink, 4));
-    assert_eq!(found.fingerprint.size, 4);
+    assert_eq!(found.fingerprint.size(), 4);
     let listed = backing.list(b"").expect("list");
     let kinds: Vec<_> = listed.iter().map(|name| (&name.name[..], name.kind)).collect();
     assert_eq!(kinds, [(&b"d"[..], Kind::Directory), (b"link", Kind::Symlink)]);

@@ -1,6 +1,7 @@
 //! Operations on names, done once, done again, and in the way of somebody else.
 
 use terral_format::ErrorKind;
+use terral_format::fingerprint::Object;
 use terral_format::wire::message::{Change, Kind};
 
 use super::{Backing, bytes, kind, names, put};
@@ -66,7 +67,7 @@ pub(super) fn a_file_gets_further_names(backing: &dyn Backing) {
         let touched = backing.link(b"file", to).expect("link");
         let now = backing.stat(to).expect("stat").fingerprint;
         assert_eq!((touched.before, touched.after), (remembered, now));
-        assert_eq!((now.inode, bytes(backing, to)), (was.inode, b"bytes".to_vec()));
+        assert_eq!((now.object(), bytes(backing, to)), (was.object(), b"bytes".to_vec()));
         let again = backing.link(b"file", to).expect("again");
         assert_eq!((again.before, again.after), (now, now), "nothing changes");
         remembered = now;
@@ -125,17 +126,17 @@ pub(super) fn a_foreign_version_is_kept_once(backing: &dyn Backing) {
     put(backing, b"alike", b"theirs", None);
     put(backing, b"other", b"others", None);
     backing.make_directory(b"d", 0o755).expect("make");
-    let keep = |path, ours: &[u64], alike| backing.keep_theirs(path, ours, alike).expect("keep");
+    let keep = |path, ours: &[Object], alike| backing.keep_theirs(path, ours, alike).expect("keep");
     assert_eq!(keep(b"none", &[], b"other"), None);
     assert_eq!(keep(b"d", &[], b"other"), None);
-    assert_eq!(keep(b"file", &[1 << 60, theirs.inode], b"other"), None);
+    assert_eq!(keep(b"file", &[Object::new(1 << 60), theirs.object()], b"other"), None);
     assert_eq!(keep(b"file", &[], b"alike"), None);
     for _ in 0..2 {
         let kept = keep(b"file", &[], b"other");
         assert_eq!(kept.as_deref(), Some(&b"file.theirs-1"[..]));
     }
     let kept = backing.stat(b"file.theirs-1").expect("stat");
-    assert_eq!((kept.fingerprint.inode, kept.attributes.links), (theirs.inode, 2));
+    assert_eq!((kept.fingerprint.object(), kept.attributes.links), (theirs.object(), 2));
     assert_eq!(keep(b"d/none", &[], b"other"), None);
     assert_eq!(kind(backing.set_aside(b"none")), Some(ErrorKind::NotFound));
     assert_eq!(backing.set_aside(b"file").as_deref(), Ok(&b"file.theirs-2"[..]));

@@ -1,6 +1,7 @@
 //! Names that are made, moved, exchanged, removed and kept for somebody else, each in one step.
 
 use rustix::io::Errno;
+use terral_format::fingerprint::Object;
 use terral_format::wire::message::Kind;
 
 use super::super::Touched;
@@ -164,11 +165,11 @@ impl Store {
     pub(super) fn keep_theirs(
         &mut self,
         place: &Place,
-        ours: &[u64],
+        ours: &[Object],
         alike: &[u8],
     ) -> rustix::io::Result<Option<Vec<u8>>> {
         let Some(inode) = self.at(place) else { return Ok(None) };
-        if self.is_directory(inode) || ours.contains(&inode) {
+        if self.is_directory(inode) || ours.contains(&Object::new(inode)) {
             return Ok(None);
         }
         let alike = self.at(&self.place(alike)?);

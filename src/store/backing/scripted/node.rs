@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use terral_format::fingerprint::Fingerprint;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::Ino;
 use terral_format::wire::message::{Attributes, Change, Kind};
 
@@ -91,7 +91,7 @@ impl Node {
     }
 
     pub(super) fn fingerprint(&self, inode: u64) -> Fingerprint {
-        Fingerprint { inode, size: self.size(), changed_ns: self.changed_ns }
+        Fingerprint::new(Object::new(inode), self.size(), self.changed_ns)
     }
 
     /// All but its links, if it is a directory.
