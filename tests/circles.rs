@@ -1,6 +1,7 @@
-//! The rules on who calls whom inside the server: no circle of rooms, none of files in a room, and
-//! nobody changes a role's state but the role, and `core`, which brings a role what happened
-//! elsewhere.
+//! The rules on who has whom change something inside the server: no circle of rooms, none of files
+//! in a room, and nobody changes a role's state but the role, and `core`, which brings a role what
+//! happened elsewhere. Anybody may look: what takes nothing `&mut` is not counted, nor is what
+//! `core` does for all, nor that its state brings each role what is recorded.
 //!
 //! A room is a folder of `src/server`; a file that is in none is one for itself. What is against
 //! the rules today is in `tests/known_circles.rs`.
@@ -9,8 +10,13 @@ use std::collections::BTreeMap;
 
 use crate::calls::bodies::{Calls, calls};
 use crate::calls::graph::{Behind, Graph};
-use crate::calls::items::{Items, Receiver};
+use crate::calls::items::{Function, Items, Receiver};
 use crate::source::Source;
+
+/// What all rooms stand upon.
+const CORE: &str = "core";
+/// It holds the state of all roles, and brings each what is recorded.
+const HUB: &str = "src/server/core/state.rs";
 
 /// The rooms that the server sees, whose methods may be meant by a name.
 const SEEN: &[&str] = &["src/format/", "src/transport/", "src/store/", "src/server/"];
@@ -53,20 +59,24 @@ impl Server {
 
     /// Between rooms.
     pub fn rooms(&self) -> Graph {
-        self.graph(room, |_, _| true)
+        self.graph(room, is_told)
     }
 
     /// Between files of one room; without a circle of rooms there is no other circle of files.
     pub fn files(&self) -> Graph {
-        self.graph(file, |here, there| room(here) == room(there))
+        self.graph(file, |here, there, to| room(here) == room(there) && is_told(here, there, to))
     }
 
-    fn graph(&self, place: impl Fn(&str) -> &str, wanted: impl Fn(&str, &str) -> bool) -> Graph {
+    fn graph(
+        &self,
+        place: impl Fn(&str) -> &str,
+        wanted: impl Fn(&str, &str, &Function) -> bool,
+    ) -> Graph {
         let mut graph = Graph::default();
         for call in &self.calls.told {
             let [from, to] = [call.from, call.to].map(|at| &self.items.functions[at]);
             let [here, there] = [from, to].map(|function| &self.items.files[function.file].path);
-            if is_server(there) && wanted(here, there) {
+            if is_server(there) && wanted(here, there, to) {
                 graph.add(place(here), place(there), || {
                     let (from, to) = (from.shown(), to.shown());
                     format!("{here}:{}: `{from}` calls `{to}` of {}", call.line, file(there))
@@ -84,7 +94,7 @@ impl Server {
             let [from, to] = [call.from, call.to].map(|at| &self.items.functions[at]);
             let [here, there] = [from, to].map(|function| &self.items.files[function.file].path);
             let state = to.owner.as_deref().is_some_and(|owner| STATES.contains(&owner));
-            let stranger = room(here) != room(there) && room(here) != "core";
+            let stranger = room(here) != room(there) && room(here) != CORE;
             if state && to.receiver == Receiver::Changes && stranger {
                 found.add(&to.shown(), room(here), || {
                     format!("{here}:{}: `{}` calls it", call.line, from.shown())
@@ -147,6 +157,11 @@ fn as_list(found: &BTreeMap<(String, String), Behind>) -> String {
     by_first.iter().map(|(from, all)| format!("    ({from:?}, &{all:?}),\n")).collect()
 }
 
+/// Whether a call is one that the rules are about.
+fn is_told(here: &str, there: &str, to: &Function) -> bool {
+    here != HUB && room(there) != CORE && to.changes()
+}
+
 fn is_server(path: &str) -> bool {
     path.starts_with("src/server/")
 }
@@ -170,7 +185,7 @@ mod tests {
     }
 
     fn arrows(files: &[(&str, &str)]) -> Vec<String> {
-        let graph = server(files).graph(super::file, |_, _| true);
+        let graph = server(files).graph(super::file, |_, _, _| true);
         graph.arrows().keys().map(|(from, to)| format!("{from} > {to}")).collect()
     }
 
@@ -242,7 +257,7 @@ mod tests {
         let two = ("store/two", "struct Two; impl Two { fn go(&self) {} fn get(&self) {} }");
         let b = ("server/b", "fn x() { let a = unknown(); a.go(); a.get(); a.only(); a.other(); }");
         let server = server(&[one, two, b]);
-        assert_eq!(server.rooms().arrows().len(), 1);
+        assert_eq!(server.graph(super::room, |_, _, _| true).arrows().len(), 1);
         let unclear: Vec<_> = server.calls.unclear.iter().map(|(.., name)| name.as_str()).collect();
         assert_eq!(unclear, ["go", "get"]);
     }
@@ -258,9 +273,12 @@ mod tests {
     #[test]
     fn rooms_are_in_a_circle_by_calls_of_any_of_their_files() {
         let server = server(&[
-            ("server/p/one", "use crate::q::two::Two; fn x(two: &Two) { two.go() } pub fn y() {}"),
-            ("server/q/two", "pub struct Two; impl Two { pub fn go(&self) {} }"),
-            ("server/q/three", "fn z() { crate::p::one::y() }"),
+            (
+                "server/p/one",
+                "use crate::q::two::Two; fn x(two: &mut Two) { two.go() } pub fn y(_: &mut u8) {}",
+            ),
+            ("server/q/two", "pub struct Two; impl Two { pub fn go(&mut self) {} }"),
+            ("server/q/three", "fn z() { crate::p::one::y(&mut 1) }"),
         ]);
         assert!(server.files().in_circles().is_empty());
         let found = server.rooms().in_circles();
@@ -275,9 +293,9 @@ mod tests {
 
     #[test]
     fn files_of_one_room_are_in_a_circle_of_their_own() {
-        let one = ("server/p/one", "pub fn x() { super::two::y(); crate::q::z() }");
-        let two = ("server/p/two", "pub fn y() { crate::p::one::x() }");
-        let three = ("server/q", "pub fn z() { crate::p::one::x() }");
+        let one = ("server/p/one", "pub fn x(s: &mut S) { super::two::y(s); crate::q::z(s) }");
+        let two = ("server/p/two", "pub fn y(s: &mut S) { crate::p::one::x(s) }");
+        let three = ("server/q", "pub fn z(s: &mut S) { crate::p::one::x(s) }");
         let found = server(&[one, two, three]).files().in_circles();
         let listed = [("p/one", &["p/two"][..]), ("p/two", &["p/one"])];
         assert_eq!(differences(&found, &listed), Vec::<String>::new());

@@ -206,25 +206,13 @@ pub fn server_in_its_shell(source: &Source) -> Vec<Finding> {
     found
 }
 
-/// Methods of the server's `State`: what reaches into every role. They become those of a role,
-/// whose state nobody else sees, or scripts of few lines.
-pub fn state_methods(source: &Source) -> usize {
-    if !source.path.starts_with("src/server/") {
-        return 0;
-    }
-    let blocks = source.code.match_indices("\nimpl State {");
-    let methods = |(at, _): (usize, &str)| {
-        let block = &source.code[at + 1..];
-        let block = &block[..block.find("\n}").unwrap_or(block.len())];
-        block.lines().filter(|line| line.starts_with("    ") && is_method(line)).count()
-    };
-    blocks.map(methods).sum()
-}
-
-fn is_method(line: &str) -> bool {
-    let line = line.strip_prefix("    ").unwrap_or(line);
-    let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
-    line.starts_with("fn ")
+/// The server's `State` holds the roles and says what they know together; what requests do are
+/// functions of a role, which say by where they stand whose they are.
+pub fn state_methods(source: &Source) -> Vec<Finding> {
+    let roles = source.path.strip_prefix("src/server/").filter(|name| !name.starts_with("core/"));
+    let blocks = roles.into_iter().flat_map(|_| source.code.match_indices("\nimpl State {"));
+    let what = "a method of `State` outside `core`: make it a function of its role";
+    blocks.map(|(at, _)| finding(&source.path, line_of(&source.code, at + 1), what)).collect()
 }
 
 /// No file over `most` lines of code.

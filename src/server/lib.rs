@@ -1,6 +1,6 @@
 //! The server: answers sessions. Its rooms, from the ground up: what all stand on (`core`), the
-//! roles (`authority sessions debts needs storage naming locks deferred`), what makes use of them
-//! (`requests drain recovery`), and the shell of threads and files around it all.
+//! roles (`authority sessions debts needs locks storage naming files deferred`), what makes use of
+//! them (`requests drain recovery`), and the shell of threads and files around it all.
 //!
 //! Not here: how bytes are kept (`store`) and how messages move (`transport`).
 
@@ -16,11 +16,13 @@ mod debts;
 
 mod needs;
 
+mod locks;
+
 mod storage;
 
 mod naming;
 
-mod locks;
+mod files;
 
 mod deferred;
 

@@ -13,8 +13,13 @@ use terral_store::existing::Shared;
 use terral_transport::region::Region;
 
 use crate::core::state::{Parts, State};
-use crate::drain::owed_names;
-use crate::drain::publishing;
+use crate::debts::owing;
+use crate::deferred::applying;
+use crate::drain::{owed_names, publishing};
+use crate::files::closing;
+use crate::locks::releasing;
+use crate::naming::{executing, orphans};
+use crate::requests::ending;
 
 /// A mapped region, as the store wants it.
 struct Mapped(Arc<Region>);
@@ -62,13 +67,13 @@ pub fn replay(parts: Parts, log: &[Vec<Record>], superblock: &Superblock) -> Res
 fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
     for session in dead {
         if state.sessions.client(session).is_some() {
-            state.end_session(session)?;
+            ending::end_session(state, session)?;
         } else {
             let totals = Default::default();
             state.record(Local::SessionEnded { session, totals });
         }
     }
-    state.reclaim_lock_blocks();
+    releasing::reclaim_lock_blocks(state);
     Ok(())
 }
 
@@ -118,18 +123,18 @@ pub fn adopt(state: &mut State) -> Result<()> {
     for (_, slot) in recalled {
         state.storage.cut_to_size(&state.sessions, slot)?;
     }
-    state.close_gate()?;
+    applying::close_gate(state)?;
     for ino in state.orphans_left() {
-        state.bury(ino);
+        orphans::bury(state, ino);
     }
     end_dead(state, dead)?;
-    state.close_unheld(None)?;
+    closing::close_unheld(state, None)?;
     state.commit()?;
     // Where that cannot be found out now, the drain does first.
     publishing::find_published(state);
     owed_names::find_renamed(state);
-    state.find_debts();
-    state.find_running();
-    state.open_gate();
+    owing::find_debts(state);
+    executing::find_running(state);
+    applying::open_gate(state);
     Ok(())
 }

@@ -12,6 +12,7 @@ use terral_transport::requests;
 use crate::core::machine::Machine;
 use crate::core::state::State;
 use crate::core::world::{Tick, World};
+use crate::debts::owing;
 
 /// What the threads share.
 pub struct Shared {
@@ -100,7 +101,7 @@ impl Shared {
     /// Something ended, or somebody wished something: wakes those, and only those, who may have
     /// waited for it.
     pub fn wake(&self, state: MutexGuard<'_, State>) {
-        let drains = state.finishing || state.must_wake_drain();
+        let drains = state.finishing || owing::must_wake_drain(&state);
         let lost = requests::seems_awake(self.bell());
         let requests = state.finishing || state.leaving || state.debts.pressed || lost;
         drop(state);

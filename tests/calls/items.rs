@@ -46,6 +46,18 @@ pub struct Function {
 }
 
 impl Function {
+    /// Whether it may change what it is given.
+    pub fn changes(&self) -> bool {
+        let inputs = self.body.iter().flat_map(|(signature, _)| &signature.inputs);
+        let mut given = inputs.filter_map(|input| match input {
+            syn::FnArg::Typed(given) => Some(&*given.ty),
+            syn::FnArg::Receiver(_) => None,
+        });
+        let mutable =
+            |ty: &syn::Type| matches!(ty, syn::Type::Reference(r) if r.mutability.is_some());
+        self.receiver == Receiver::Changes || given.any(mutable)
+    }
+
     /// `Type::name`, or `name`.
     pub fn shown(&self) -> String {
         self.owner.iter().map(|owner| format!("{owner}::")).collect::<String>() + &self.name

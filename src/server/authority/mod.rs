@@ -2,3 +2,4 @@
 
 pub mod authn;
 pub mod authz;
+pub mod caller;

@@ -5,4 +5,5 @@ pub mod left_out;
 pub mod machine;
 pub mod paths;
 pub mod state;
+pub mod views;
 pub mod world;

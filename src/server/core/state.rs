@@ -12,12 +12,9 @@ use terral_format::Result;
 use terral_format::disk::Record;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Began, Local};
-use terral_format::ids::{Ino, ROOT};
-use terral_format::local::names::{Inode, flag};
-use terral_format::local::size::SizeWord;
+use terral_format::ids::Ino;
 use terral_format::local::tables::access;
-use terral_format::wire::message::{Attributes, Name, Status};
-use terral_format::wire::person::Person;
+use terral_format::wire::message::{Attributes, Name};
 use terral_store::backing::Backing;
 use terral_store::log::Journal;
 use terral_store::ram::Ram;
@@ -29,9 +26,10 @@ use crate::core::paths::shown;
 use crate::core::world::{Tick, World};
 use crate::debts::ledger::Debts;
 use crate::deferred::waiting::Waiting;
-use crate::locks::Locks;
+use crate::locks::{Locks, releasing};
 use crate::naming::names::Names;
 use crate::naming::xattrs::Xattrs;
+use crate::naming::{orphans, xattr_requests};
 use crate::needs::fetching::Fetches;
 use crate::sessions::clients::Sessions;
 use crate::sessions::descriptions::{Descriptions, Open};
@@ -44,8 +42,6 @@ use crate::storage::victims::Spilling;
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
 const LOG_GROWTH_BYTES: u64 = 4 << 20;
 
-/// A file system with less room is full.
-const FULL_BYTES: u64 = 64 << 10;
 /// Most warnings that are kept.
 const WARNINGS_MAX: usize = 16;
 
@@ -81,8 +77,6 @@ pub struct State {
     pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
-    /// Who asks for what is being done now.
-    pub person: Arc<Person>,
     /// The permanent store.
     pub backing: Option<Arc<dyn Backing>>,
     /// What it is owed.
@@ -143,8 +137,6 @@ pub struct Parts {
     pub root: Attributes,
     /// Seed of the nonces.
     pub seed: u64,
-    /// Whom the server acts as itself.
-    pub person: Person,
 }
 
 impl State {
@@ -163,7 +155,6 @@ impl State {
             ),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
-            person: Arc::new(parts.person),
             log_base: parts.log.bytes(),
             since: parts.world.now(),
             world: parts.world,
@@ -225,7 +216,7 @@ impl State {
             self.say_counts_spoiled();
         }
         for ino in std::mem::take(&mut self.orphans) {
-            self.bury(ino);
+            orphans::bury(self, ino);
         }
         Ok(())
     }
@@ -253,12 +244,12 @@ impl State {
             Record::Local(local) => return self.apply_local(local),
         };
         match fact {
-            Fact::Xattr { .. } | Fact::XattrFound { .. } => self.apply_xattr(fact),
+            Fact::Xattr { .. } | Fact::XattrFound { .. } => xattr_requests::apply_xattr(self, fact),
             Fact::Published { ino, fingerprint } => {
                 let before = self.names.inode(*ino).and_then(|inode| inode.published);
                 self.names.apply(fact);
                 if !before.is_some_and(|before| before.is_same_object(*fingerprint)) {
-                    self.owe_xattrs(*ino);
+                    xattr_requests::owe_xattrs(self, *ino);
                 }
             }
             _ => {
@@ -281,7 +272,7 @@ impl State {
                 let (descriptions, inos) = self.hands.ended(*session);
                 descriptions.into_iter().for_each(|slot| self.descriptions.unreserve(slot));
                 inos.into_iter().for_each(|ino| self.names.give_back(ino));
-                self.unlock_ended(*session, process);
+                releasing::unlock_ended(self, *session, process);
             }
             Local::Answered { session, request, sequence, reply } => {
                 self.sessions.answered(*session, *request, *sequence, reply);
@@ -307,7 +298,7 @@ impl State {
                 if let Some(open) = self.descriptions.closed(*description) {
                     self.count_open(open.ino, open.access, -1);
                     self.orphans.push(open.ino);
-                    self.unlock_closed(*description, &open);
+                    releasing::unlock_closed(self, *description, &open);
                 }
             }
             Local::Counters { totals, .. } => {
@@ -338,11 +329,6 @@ impl State {
         self.orphans.push(ino);
     }
 
-    /// Whether nobody can reach an inode any more.
-    pub fn is_orphan(&self, inode: &Inode) -> bool {
-        !inode.is(flag::NAMED) && inode.ino != ROOT && self.names.openers(inode.ino).all == 0
-    }
-
     /// A number no descriptor has carried lately: 31 bits, not 0.
     pub fn new_nonce(&mut self) -> u32 {
         // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -353,21 +339,6 @@ impl State {
         ((z ^ (z >> 31)) as u32 >> 1).max(1)
     }
 
-    /// Attributes of an inode as they are now.
-    pub fn attributes(&self, ino: Ino) -> Option<Attributes> {
-        let inode = self.names.inode(ino)?;
-        let mut attributes = inode.attributes();
-        if let Some(slot) = inode.slot {
-            let header = self.storage.memory().header(slot);
-            let order = std::sync::atomic::Ordering::SeqCst;
-            attributes.size = SizeWord::load(header.size()).size();
-            attributes.modified_ns = header.modified_ns().load(order);
-            attributes.accessed_ns = header.accessed_ns().load(order);
-            attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
-        }
-        Some(attributes)
-    }
-
     /// The same, with a size that is possible.
     pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
         let inode = self.names.inode(ino)?;
@@ -376,46 +347,6 @@ impl State {
             self.storage.mend_size(slot);
         }
         self.attributes(ino)
-    }
-
-    /// How the server is.
-    pub fn status(&mut self) -> Status {
-        let drain = self.drain_status();
-        let page = terral_format::local::geometry::PAGE_BYTES as u64;
-        let (totals, spoiled) = self.sessions.totals();
-        if spoiled {
-            self.say_counts_spoiled();
-        }
-        Status {
-            pid: self.machine.pid(),
-            starts: self.starts,
-            uptime_ms: self.world.now().since(self.since).as_millis() as u64,
-            backing: self.backing.as_ref().map(|backing| backing.describe()),
-            sessions: self.sessions.clients().count() as u32,
-            files: self.names.count() - self.names.count_spares(),
-            open: self.descriptions.count() - self.names.count_spares(),
-            memory_bound_bytes: u64::from(self.began.geometry.arena_pages()) * page,
-            memory_used_bytes: self.storage.used_bytes(),
-            memory_warm_bytes: self.storage.warm_bytes(),
-            totals,
-            drain,
-            warnings: self.warnings.clone(),
-            spill: self.storage.memory().spill().map(|spill| spill.describe()),
-            spilled_bytes: self.storage.spilled_bytes(),
-        }
-    }
-
-    /// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
-    /// was refused some; else the place must be full, as a write to what is granted needs it too.
-    pub fn warn_if_cramped(&mut self, refused: bool) {
-        let full = || self.storage.memory().arena().room_bytes() < FULL_BYTES;
-        if if refused { self.storage.is_cramped() } else { full() } {
-            let place = self.storage.memory().arena().place();
-            self.warn(format!(
-                "{place} was full: other files there leave less than --memory allows, so programs \
-                 wait or get ENOSPC"
-            ));
-        }
     }
 
     /// Who writes over one thing may have written over his counters, too, of which only what cannot

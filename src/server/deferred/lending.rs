@@ -29,40 +29,38 @@ fn missing<'p>(places: impl Iterator<Item = &'p AtomicU64>, wanted: &mut usize) 
     wanted.saturating_sub(there)
 }
 
-impl State {
-    /// Lends a session what it needs next; it finds it after the next commit, with
-    /// [`State::hand_over`].
-    pub(crate) fn refill(&mut self, session: SessionSlot) -> Option<Refill> {
-        let client = self.sessions.client_mut(session)?;
-        let (mut wanted, page) = (client.wanted, client.session.page());
-        let descriptions = missing(page.hand.descriptions.iter(), &mut wanted.0);
-        let inos = missing(page.inos(), &mut wanted.1);
-        client.wanted = wanted;
-        let descriptions = if self.descriptions.has_plenty() { descriptions } else { 0 };
-        let memory = self.storage.memory().clone();
-        let descriptions: Vec<_> = (0..descriptions)
-            .map_while(|_| self.descriptions.reserve(&*self.machine, &memory).ok())
-            .collect();
-        let descriptions: Vec<_> =
-            descriptions.into_iter().map(|slot| (slot, self.new_nonce())).collect();
-        let inos: Vec<Ino> = (0..inos).map(|_| self.names.reserve_ino()).collect();
-        if descriptions.is_empty() && inos.is_empty() {
-            return None;
-        }
-        let (lent, numbers) = (descriptions.clone(), inos.clone());
-        self.record(Local::Lent { session, descriptions: lent, inos: numbers });
-        Some(Refill { session, descriptions, inos })
+/// Lends a session what it needs next; it finds it after the next commit, with
+/// `hand_over`.
+pub fn refill(state: &mut State, session: SessionSlot) -> Option<Refill> {
+    let client = state.sessions.client_mut(session)?;
+    let (mut wanted, page) = (client.wanted, client.session.page());
+    let descriptions = missing(page.hand.descriptions.iter(), &mut wanted.0);
+    let inos = missing(page.inos(), &mut wanted.1);
+    client.wanted = wanted;
+    let descriptions = if state.descriptions.has_plenty() { descriptions } else { 0 };
+    let memory = state.storage.memory().clone();
+    let descriptions: Vec<_> = (0..descriptions)
+        .map_while(|_| state.descriptions.reserve(&*state.machine, &memory).ok())
+        .collect();
+    let descriptions: Vec<_> =
+        descriptions.into_iter().map(|slot| (slot, state.new_nonce())).collect();
+    let inos: Vec<Ino> = (0..inos).map(|_| state.names.reserve_ino()).collect();
+    if descriptions.is_empty() && inos.is_empty() {
+        return None;
     }
+    let (lent, numbers) = (descriptions.clone(), inos.clone());
+    state.record(Local::Lent { session, descriptions: lent, inos: numbers });
+    Some(Refill { session, descriptions, inos })
+}
 
-    /// Puts into a page what the log says is lent.
-    pub(crate) fn hand_over(&self, refill: &Refill) {
-        let Some(client) = self.sessions.client(refill.session) else { return };
-        let page = client.session.page();
-        let number =
-            |(slot, nonce): &(DescriptionSlot, u32)| u64::from(slot.0) | u64::from(*nonce) << 32;
-        put(page.hand.descriptions.iter(), refill.descriptions.iter().map(number));
-        put(page.inos(), refill.inos.iter().map(|ino| ino.0));
-    }
+/// Puts into a page what the log says is lent.
+pub fn hand_over(state: &State, refill: &Refill) {
+    let Some(client) = state.sessions.client(refill.session) else { return };
+    let page = client.session.page();
+    let number =
+        |(slot, nonce): &(DescriptionSlot, u32)| u64::from(slot.0) | u64::from(*nonce) << 32;
+    put(page.hand.descriptions.iter(), refill.descriptions.iter().map(number));
+    put(page.inos(), refill.inos.iter().map(|ino| ino.0));
 }
 
 /// Fills the pages of sessions before what they have done is applied, which takes longer than to
@@ -74,10 +72,10 @@ pub(crate) fn fill_hands(
     let mut sessions: Vec<SessionSlot> = sessions.collect();
     sessions.sort_unstable();
     sessions.dedup();
-    let refills: Vec<_> = sessions.into_iter().filter_map(|at| state.refill(at)).collect();
+    let refills: Vec<_> = sessions.into_iter().filter_map(|at| refill(state, at)).collect();
     if !refills.is_empty() {
         state.commit()?;
-        refills.iter().for_each(|refill| state.hand_over(refill));
+        refills.iter().for_each(|refill| hand_over(state, refill));
     }
     Ok(())
 }

@@ -3,4 +3,5 @@
 
 pub mod applying;
 pub mod lending;
+pub mod spares;
 pub mod waiting;

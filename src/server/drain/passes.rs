@@ -8,6 +8,7 @@ use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 
 use crate::core::state::State;
+use crate::debts::owing;
 use crate::drain::copying::FileJob;
 
 /// A file that stays open is looked at this often.
@@ -39,7 +40,7 @@ pub(crate) fn backed(state: &mut State, job: &FileJob, size: u64) {
 /// More is owed of a file that was just brought, but not before a pause.
 pub(crate) fn owe_again(state: &mut State, ino: Ino, pause: Duration) {
     let now = state.world.now();
-    state.owe(ino);
+    owing::owe(state, ino);
     state.debts.not_before(ino, now + pause);
 }
 

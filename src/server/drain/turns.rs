@@ -14,7 +14,6 @@ use terral_format::disk::facts::Fact;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::flag;
-use terral_format::wire::message::{Drain, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Backing;
 use terral_store::tier::Want;
@@ -22,14 +21,16 @@ use terral_store::tier::Want;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::world::Tick;
+use crate::debts::owing;
 use crate::debts::version::SharedVersion;
 use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
 use crate::drain::passes::{self, OPEN_PASS, again_soon, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::naming::names::is_known;
+use crate::naming::orphans;
 use crate::shared::Shared;
-use crate::storage::overflow;
+use crate::storage::{closed, granting, overflow};
 
 /// What is done next, without the lock.
 enum Job {
@@ -187,7 +188,7 @@ fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
     let now = state.world.now();
     state.debts.are_unsure(!failed.is_empty(), now);
     for (ino, error) in failed {
-        state.owe(ino);
+        owing::owe(state, ino);
         state.debts.failed(ino, error.to_string(), now);
     }
 }
@@ -272,16 +273,6 @@ fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Jo
     NameJob::begin(state).map(Job::Names)
 }
 
-/// When it is found out what the backing has, if that is not known: at once, but for a pause after
-/// a failure.
-fn settles_at(state: &State, now: Tick) -> Option<Tick> {
-    let paused = state.debts.names_failure.as_ref().map_or(now, |(_, until, _)| *until);
-    let names = state.names.is_next_unsure().then_some(paused);
-    let versions = !state.names.publishing().is_empty();
-    let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));
-    names.into_iter().chain(versions).min()
-}
-
 /// What was closed before a rename goes to the backing before it: when that may be tried.
 fn data_before_rename(state: &State, ino: Ino) -> Option<Tick> {
     let inode = state.names.inode(ino)?;
@@ -307,10 +298,10 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     if state.names.is_unsettled(&old) || state.names.is_unsettled(&path) {
         // Where the backing has it must be known before.
         let now = state.world.now();
-        state.debts.not_before(ino, settles_at(state, now).unwrap_or(now).max(now));
+        state.debts.not_before(ino, owing::settles_at(state, now).unwrap_or(now).max(now));
         return None;
     }
-    let slot = match state.attach(ino).and_then(|slot| state.commit().map(|()| slot)) {
+    let slot = match granting::attach(state, ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
         Err(error) => {
             state.debts.failed(ino, error.to_string(), state.world.now());
@@ -424,13 +415,13 @@ fn settle(state: &mut State, ino: Ino) {
         match state.names.inode(ino) {
             Some(inode) if !state.is_orphan(&inode) => {}
             _ => {
-                state.bury(ino);
+                orphans::bury(state, ino);
                 state.debts.paid(ino);
                 return Ok(());
             }
         }
         overflow::drop_arrived(state, ino);
-        state.settle_closed(ino)?;
+        closed::settle_closed(state, ino)?;
         state.commit()
     });
     if let Err(error) = settled {
@@ -496,77 +487,4 @@ fn conclude_in_place(
     }
     again_soon(state, job);
     Ok(())
-}
-
-impl State {
-    /// The backing is owed something of this file from now on, if it has a name.
-    pub fn owe(&mut self, ino: Ino) {
-        let named = || self.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
-        if self.backing.is_some() && named() {
-            self.debts.owe(ino, self.world.now());
-        }
-    }
-
-    /// Whether somebody waits for what the drain has done just now: requests, or the end.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.debts.pressed || self.fetches.is_awaited() || self.finishing || self.leaving
-    }
-
-    /// Whether the drain must be woken: it would look again too late.
-    pub fn must_wake_drain(&self) -> bool {
-        let asked = self.finishing || self.debts.sync_wanted;
-        let now = self.world.now();
-        let names = (!self.names.owed().is_empty()).then(|| self.debts.names_due(now));
-        let sync = (asked && !self.debts.shown.settled).then_some(now);
-        let discards = (!self.debts.discarded.is_empty()).then_some(now);
-        let settles = settles_at(self, now).into_iter().chain(discards).min();
-        let due = [names, sync, settles, self.debts.first_due()].into_iter().flatten().min();
-        due.is_some_and(|due| self.drain_looks.is_none_or(|looks| due < looks))
-    }
-
-    /// Everything written so far shall go, also of files that stay open.
-    pub fn hurry(&mut self) {
-        self.debts.sync_wanted = true;
-        self.debts.hasten(self.world.now());
-    }
-
-    /// After a restart: what is owed follows from inodes, headers and page states.
-    pub fn find_debts(&mut self) {
-        self.owe_those(|state, ino| state.names.is_written(ino) || state.differs(ino));
-    }
-
-    /// Before the end: what clients that are still there have written without asking.
-    pub fn find_changes(&mut self) {
-        if self.sessions.clients().next().is_some() {
-            self.owe_those(State::differs);
-        }
-    }
-
-    fn owe_those(&mut self, owed: impl Fn(&Self, Ino) -> bool) {
-        let files = self.names.inodes().filter(|inode| inode.kind == Kind::File);
-        let files: Vec<Ino> = files.map(|inode| inode.ino).filter(|ino| owed(self, *ino)).collect();
-        files.into_iter().for_each(|ino| self.owe(ino));
-    }
-
-    /// What the backing is owed, and what it got.
-    pub fn drain_status(&mut self) -> Drain {
-        let mut drain = self.debts.status(self.world.now());
-        drain.owed_names = (self.names.owed().len() + self.waiting.count()) as u64;
-        // What is just being fetched has not failed.
-        let failed = self.waiting.why().filter(|why| why.kind != ErrorKind::Busy);
-        drain.failures.extend(failed.map(|why| why.to_string()));
-        // A name that came since the last look is not settled.
-        drain.settled &= drain.owed_names == 0;
-        if self.backing.is_none() {
-            return drain;
-        }
-        for (ino, _) in self.debts.iter() {
-            if let Some(slot) = self.names.inode(ino).and_then(|inode| inode.slot) {
-                drain.owed_bytes += self.storage.owed_bytes(slot);
-            }
-        }
-        drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
-        self.debts.shown.peak_bytes = drain.peak_bytes;
-        drain
-    }
 }

@@ -18,7 +18,7 @@ use terral_transport::futex;
 
 use crate::core::world::Tick;
 
-pub mod locking;
+pub mod releasing;
 mod waits;
 
 use waits::Waits;

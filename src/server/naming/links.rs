@@ -9,9 +9,13 @@ use terral_format::local::names::flag;
 use terral_format::wire::message::{Kind, RenameHow, Reply, Target, gives_rights};
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::operations::not_permitted;
+use crate::debts::owing;
+use crate::naming::making::New;
+use crate::naming::{listing, lookup, making, permitting};
+use crate::storage::granting;
 
 /// `r` and `w` of permission bits.
 const READ_WRITE: u32 = 6;
@@ -21,137 +25,149 @@ fn is_below(path: &[u8], other: &[u8]) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-impl State {
-    /// Moves a name. What is wrong with the names themselves comes first, as on Linux.
-    pub fn rename(&mut self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
-        let (parent, name) = self.resolve_parent(from)?;
-        let (to_parent, to_name) = self.resolve_parent(to)?;
-        let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
-        let ino = self.child(parent, name)?.ok_or_else(missing(from))?;
-        let there = match how {
-            RenameHow::Exchange => self.child(to_parent, to_name)?,
-            RenameHow::Replace | RenameHow::Keep => self.child_or_new(to_parent, to_name)?,
+/// Moves a name. What is wrong with the names themselves comes first, as on Linux.
+pub fn rename(
+    state: &mut State,
+    caller: &Caller,
+    from: &[u8],
+    to: &[u8],
+    how: RenameHow,
+) -> Result<()> {
+    let (parent, name) = lookup::resolve_parent(state, caller, from)?;
+    let (to_parent, to_name) = lookup::resolve_parent(state, caller, to)?;
+    let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
+    let ino = lookup::child(state, parent, name)?.ok_or_else(missing(from))?;
+    let there = match how {
+        RenameHow::Exchange => lookup::child(state, to_parent, to_name)?,
+        RenameHow::Replace | RenameHow::Keep => lookup::child_or_new(state, to_parent, to_name)?,
+    };
+    match (how, there) {
+        (RenameHow::Exchange, None) => return Err(missing(to)()),
+        (RenameHow::Keep, Some(_)) => return Err(Error::new(ErrorKind::Exists, shown(to))),
+        _ => {}
+    }
+    if is_below(to, from) {
+        return Err(Error::new(ErrorKind::Invalid, shown(to)));
+    }
+    if is_below(from, to) {
+        let kind = match how {
+            RenameHow::Exchange => ErrorKind::Invalid,
+            _ => ErrorKind::NotEmpty,
         };
-        match (how, there) {
-            (RenameHow::Exchange, None) => return Err(missing(to)()),
-            (RenameHow::Keep, Some(_)) => return Err(Error::new(ErrorKind::Exists, shown(to))),
-            _ => {}
-        }
-        if is_below(to, from) {
-            return Err(Error::new(ErrorKind::Invalid, shown(to)));
-        }
-        if is_below(from, to) {
-            let kind = match how {
-                RenameHow::Exchange => ErrorKind::Invalid,
-                _ => ErrorKind::NotEmpty,
-            };
-            return Err(Error::new(kind, shown(to)));
-        }
-        self.permit_moving(ino, parent, to_parent, from)?;
-        match there {
-            Some(there) if how == RenameHow::Exchange => {
-                self.permit_moving(there, to_parent, parent, to)?;
-            }
-            Some(there) => self.permit_removal(to_parent, there, to)?,
-            None => self.permit_change_in(to_parent, to)?,
-        }
-        if there == Some(ino) {
-            return Ok(());
-        }
-        if let (Some(there), RenameHow::Replace) = (there, how) {
-            self.permit_replacing(ino, there, to)?;
-            self.keep_for_openers(there)?;
-        }
-        let (name, to_name, time_ns) = (name.into(), to_name.into(), self.storage.time_ns());
-        self.record(match how {
-            RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
-            _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
-        });
-        Ok(())
+        return Err(Error::new(kind, shown(to)));
     }
+    permit_moving(state, caller, ino, parent, to_parent, from)?;
+    match there {
+        Some(there) if how == RenameHow::Exchange => {
+            permit_moving(state, caller, there, to_parent, parent, to)?;
+        }
+        Some(there) => permitting::permit_removal(state, caller, to_parent, there, to)?,
+        None => permitting::permit_change_in(state, caller, to_parent, to)?,
+    }
+    if there == Some(ino) {
+        return Ok(());
+    }
+    if let (Some(there), RenameHow::Replace) = (there, how) {
+        permit_replacing(state, ino, there, to)?;
+        granting::keep_for_openers(state, there)?;
+    }
+    let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
+    state.record(match how {
+        RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
+        _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
+    });
+    Ok(())
+}
 
-    /// Refuses to take a name elsewhere; a directory that gets another parent is itself changed.
-    fn permit_moving(&self, ino: Ino, parent: Ino, to_parent: Ino, path: &[u8]) -> Result<()> {
-        self.permit_removal(parent, ino, path)?;
-        match self.names.inode(ino) {
-            Some(inode) if inode.is_directory() && parent != to_parent => {
-                self.permit(&inode.attributes(), 2, path)
-            }
-            _ => Ok(()),
+/// Refuses to take a name elsewhere; a directory that gets another parent is itself changed.
+fn permit_moving(
+    state: &State,
+    caller: &Caller,
+    ino: Ino,
+    parent: Ino,
+    to_parent: Ino,
+    path: &[u8],
+) -> Result<()> {
+    permitting::permit_removal(state, caller, parent, ino, path)?;
+    match state.names.inode(ino) {
+        Some(inode) if inode.is_directory() && parent != to_parent => {
+            permitting::permit(caller, &inode.attributes(), 2, path)
         }
+        _ => Ok(()),
     }
+}
 
-    /// What rename(2) lets one thing take the place of.
-    fn permit_replacing(&mut self, moved: Ino, there: Ino, to: &[u8]) -> Result<()> {
-        let is_directory = |ino| self.names.inode(ino).is_some_and(|inode| inode.is_directory());
-        let refuse = |kind| Err(Error::new(kind, shown(to)));
-        match (is_directory(moved), is_directory(there)) {
-            (true, false) => refuse(ErrorKind::NotDirectory),
-            (false, true) => refuse(ErrorKind::IsDirectory),
-            (true, true) if !self.names_of(there)?.is_empty() => refuse(ErrorKind::NotEmpty),
-            _ => Ok(()),
-        }
+/// What rename(2) lets one thing take the place of.
+fn permit_replacing(state: &mut State, moved: Ino, there: Ino, to: &[u8]) -> Result<()> {
+    let is_directory = |ino| state.names.inode(ino).is_some_and(|inode| inode.is_directory());
+    let refuse = |kind| Err(Error::new(kind, shown(to)));
+    match (is_directory(moved), is_directory(there)) {
+        (true, false) => refuse(ErrorKind::NotDirectory),
+        (false, true) => refuse(ErrorKind::IsDirectory),
+        (true, true) if !listing::names_of(state, there)?.is_empty() => refuse(ErrorKind::NotEmpty),
+        _ => Ok(()),
     }
+}
 
-    /// Gives a file a further name, or one that has none its first.
-    pub fn link(&mut self, target: &Target<'_>, path: &[u8]) -> Result<()> {
-        let ino = self.target(target)?;
-        let (parent, name) = self.resolve_parent(path)?;
-        if self.child_or_new(parent, name)?.is_some() {
-            return Err(Error::new(ErrorKind::Exists, shown(path)));
-        }
-        let missing = || Error::new(ErrorKind::NotFound, shown(path));
-        let inode = self.names.inode(ino).ok_or_else(missing)?;
-        if inode.is_directory() {
-            let refused = Error::new(ErrorKind::Unauthorized, shown(path));
-            return Err(Error { errno: refused.kind.to_errno(), ..refused });
-        }
-        self.permit_linking(ino, path)?;
-        self.permit_change_in(parent, path)?;
-        let (alias, name, time_ns) = (self.names.next_ino(), name.into(), self.storage.time_ns());
-        self.record(Fact::Linked { ino, alias, parent, name, time_ns });
-        if !inode.is(flag::NAMED) {
-            // All of it came into memory before it lost its last name.
-            let record = inode.slot.map(|slot| self.storage.memory().record(slot));
-            record.into_iter().for_each(|record| record.backed_bytes().store(0, Ordering::SeqCst));
-            self.owe(ino);
-        }
-        Ok(())
+/// Gives a file a further name, or one that has none its first.
+pub fn link(state: &mut State, caller: &Caller, target: &Target<'_>, path: &[u8]) -> Result<()> {
+    let ino = lookup::target(state, caller, target)?;
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    if lookup::child_or_new(state, parent, name)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, shown(path)));
     }
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let inode = state.names.inode(ino).ok_or_else(missing)?;
+    if inode.is_directory() {
+        let refused = Error::new(ErrorKind::Unauthorized, shown(path));
+        return Err(Error { errno: refused.kind.to_errno(), ..refused });
+    }
+    permit_linking(state, caller, ino, path)?;
+    permitting::permit_change_in(state, caller, parent, path)?;
+    let (alias, name, time_ns) = (state.names.next_ino(), name.into(), state.storage.time_ns());
+    state.record(Fact::Linked { ino, alias, parent, name, time_ns });
+    if !inode.is(flag::NAMED) {
+        // All of it came into memory before it lost its last name.
+        let record = inode.slot.map(|slot| state.storage.memory().record(slot));
+        record.into_iter().for_each(|record| record.backed_bytes().store(0, Ordering::SeqCst));
+        owing::owe(state, ino);
+    }
+    Ok(())
+}
 
-    /// Refuses a further name of somebody else's file to who may not read and write it, or where
-    /// it gives its runner rights, if this machine does so (`protected_hardlinks`, proc(5)).
-    fn permit_linking(&self, ino: Ino, path: &[u8]) -> Result<()> {
-        let Some(is) = self.attributes(ino) else { return Ok(()) };
-        let safe =
-            is.kind == Kind::File && !gives_rights(is.mode) && self.person.may(&is, READ_WRITE);
-        if safe || self.person.owns(&is) || !self.machine.protects_links() {
-            return Ok(());
-        }
-        Err(not_permitted(path))
+/// Refuses a further name of somebody else's file to who may not read and write it, or where
+/// it gives its runner rights, if this machine does so (`protected_hardlinks`, proc(5)).
+fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u8]) -> Result<()> {
+    let Some(is) = state.attributes(ino) else { return Ok(()) };
+    let safe =
+        is.kind == Kind::File && !gives_rights(is.mode) && caller.person.may(&is, READ_WRITE);
+    if safe || caller.person.owns(&is) || !state.machine.protects_links() {
+        return Ok(());
     }
+    Err(permitting::not_permitted(path))
+}
 
-    /// Makes a symbolic link.
-    pub fn make_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
-        if target.is_empty() || target.len() >= PATH_MAX {
-            let kind = if target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
-            return Err(Error::new(kind, shown(target)));
-        }
-        let (parent, name) = self.resolve_parent(path)?;
-        if self.child_or_new(parent, name)?.is_some() {
-            return Err(Error::new(ErrorKind::Exists, shown(path)));
-        }
-        self.permit_change_in(parent, path)?;
-        self.make(parent, name, Kind::Symlink, 0o777, target);
-        Ok(())
+/// Makes a symbolic link.
+pub fn make_link(state: &mut State, caller: &Caller, path: &[u8], target: &[u8]) -> Result<()> {
+    if target.is_empty() || target.len() >= PATH_MAX {
+        let kind = if target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
+        return Err(Error::new(kind, shown(target)));
     }
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    if lookup::child_or_new(state, parent, name)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, shown(path)));
+    }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    let new = New { place: (parent, name), kind: Kind::Symlink, mode: 0o777, target };
+    making::make(state, caller, &new);
+    Ok(())
+}
 
-    /// What a symbolic link says.
-    pub fn read_link(&mut self, path: &[u8]) -> Result<Reply> {
-        let ino = self.resolve(path)?;
-        let link = self.names.inode(ino).is_some_and(|inode| inode.kind == Kind::Symlink);
-        let refused = || Error::new(ErrorKind::Invalid, shown(path));
-        let target = link.then(|| self.names.target(ino)).flatten();
-        target.map(Reply::LinkTarget).ok_or_else(refused)
-    }
+/// What a symbolic link says.
+pub fn read_link(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Reply> {
+    let ino = lookup::resolve(state, caller, path)?;
+    let link = state.names.inode(ino).is_some_and(|inode| inode.kind == Kind::Symlink);
+    let refused = || Error::new(ErrorKind::Invalid, shown(path));
+    let target = link.then(|| state.names.target(ino)).flatten();
+    target.map(Reply::LinkTarget).ok_or_else(refused)
 }

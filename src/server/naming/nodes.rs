@@ -11,41 +11,49 @@ use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::naming::making::New;
+use crate::naming::{lookup, making, permitting};
 
 /// Longest address of a socket (unix(7)).
 const ADDRESS_MAX: usize = 108;
-impl State {
-    /// Makes a FIFO or a socket.
-    pub fn make_node(&mut self, path: &[u8], how: (Kind, u32), address: &[u8]) -> Result<Reply> {
-        let (kind, mode) = how;
-        let addressed = kind == Kind::Socket || address.is_empty();
-        if !kind.is_node() || !addressed || address.len() > ADDRESS_MAX {
-            return Err(Error::new(ErrorKind::Invalid, shown(path)));
-        }
-        let (parent, name) = self.resolve_parent(path)?;
-        if self.child_or_new(parent, name)?.is_some() {
-            return Err(Error::new(ErrorKind::Exists, shown(path)));
-        }
-        self.permit_change_in(parent, path)?;
-        Ok(Reply::Node(self.make(parent, name, kind, mode, address)))
+/// Makes a FIFO or a socket.
+pub fn make_node(
+    state: &mut State,
+    caller: &Caller,
+    path: &[u8],
+    how: (Kind, u32),
+    address: &[u8],
+) -> Result<Reply> {
+    let (kind, mode) = how;
+    let addressed = kind == Kind::Socket || address.is_empty();
+    if !kind.is_node() || !addressed || address.len() > ADDRESS_MAX {
+        return Err(Error::new(ErrorKind::Invalid, shown(path)));
     }
-
-    /// What an open of a FIFO or a socket for reading or writing gives, which is allowed.
-    pub(crate) fn open_node(&self, inode: &Inode, path: &[u8]) -> Result<Reply> {
-        if inode.kind == Kind::Socket {
-            return Err(Error::new(ErrorKind::Special, shown(path)));
-        }
-        self.machine.make_fifo(inode.ino)?;
-        Ok(Reply::Node(inode.ino))
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    if lookup::child_or_new(state, parent, name)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, shown(path)));
     }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    let new = New { place: (parent, name), kind, mode, target: address };
+    Ok(Reply::Node(making::make(state, caller, &new)))
+}
 
-    /// The inode has lost its last name. Who still has the object open finds its owner and mode
-    /// there from now on.
-    pub(crate) fn bury_node(&self, inode: &Inode) {
-        if inode.kind.is_node() {
-            self.machine.remove_node(inode);
-        }
+/// What an open of a FIFO or a socket for reading or writing gives, which is allowed.
+pub fn open_node(state: &State, inode: &Inode, path: &[u8]) -> Result<Reply> {
+    if inode.kind == Kind::Socket {
+        return Err(Error::new(ErrorKind::Special, shown(path)));
+    }
+    state.machine.make_fifo(inode.ino)?;
+    Ok(Reply::Node(inode.ino))
+}
+
+/// The inode has lost its last name. Who still has the object open finds its owner and mode
+/// there from now on.
+pub fn bury_node(state: &State, inode: &Inode) {
+    if inode.kind.is_node() {
+        state.machine.remove_node(inode);
     }
 }

@@ -1,3 +1,4 @@
 //! What requests need of the permanent store, or of the spill, before they can be carried out.
 
+pub mod asking;
 pub mod fetching;

@@ -13,6 +13,7 @@ use terral_transport::requests::Session;
 
 use crate::core::machine::Process;
 use crate::core::state::State;
+use crate::requests::{ending, presenting};
 
 /// Most sessions of one process: one that uses the preload library and the C library has two.
 const SESSIONS_PER_PROCESS: usize = 32;
@@ -27,68 +28,66 @@ pub struct Comer {
     pub person: Person,
 }
 
-impl State {
-    /// A process gets a session, through the page that `page` makes for it. Gives its number, and
-    /// the handle that stands for the capability there.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TooMany`] if it has, or all have, as many as may be,
-    /// [`ErrorKind::Unauthorized`] if the capability is not good, and those of `page`.
-    pub fn admit(
-        &mut self,
-        comer: Comer,
-        capability: &Capability,
-        page: impl FnOnce(SessionSlot, &dyn Process) -> Result<Session>,
-    ) -> Result<(SessionSlot, u32)> {
-        let Comer { process, started_ticks, person } = comer;
-        let pid = process.pid();
-        self.log.reserve()?;
-        self.bound_sessions(pid, started_ticks)?;
-        self.authz.verify(self.world.wall_s(), capability, Arc::default())?;
-        let session = self.sessions.free_slot()?;
-        let page = page(session, &*process)?;
-        self.sessions.attach(session, process, page);
-        self.record(Local::SessionBegan { session, pid, started_ticks });
-        let authority = self.present(session, capability, person)?;
-        self.commit()?;
-        Ok((session, authority))
-    }
+/// A process gets a session, through the page that `page` makes for it. Gives its number, and
+/// the handle that stands for the capability there.
+///
+/// # Errors
+/// [`ErrorKind::TooMany`] if it has, or all have, as many as may be,
+/// [`ErrorKind::Unauthorized`] if the capability is not good, and those of `page`.
+pub fn admit(
+    state: &mut State,
+    comer: Comer,
+    capability: &Capability,
+    page: impl FnOnce(SessionSlot, &dyn Process) -> Result<Session>,
+) -> Result<(SessionSlot, u32)> {
+    let Comer { process, started_ticks, person } = comer;
+    let pid = process.pid();
+    state.log.reserve()?;
+    bound_sessions(state, pid, started_ticks)?;
+    state.authz.verify(state.world.wall_s(), capability, Arc::default())?;
+    let session = state.sessions.free_slot()?;
+    let page = page(session, &*process)?;
+    state.sessions.attach(session, process, page);
+    state.record(Local::SessionBegan { session, pid, started_ticks });
+    let authority = presenting::present(state, session, capability, person)?;
+    state.commit()?;
+    Ok((session, authority))
+}
 
-    /// Refuses a process that has as many sessions as one may have, those not counted that it had
-    /// before it became another program.
-    fn bound_sessions(&mut self, pid: u32, started_ticks: u64) -> Result<()> {
-        let own = self.sessions.of_process(pid, started_ticks);
-        if own.len() < SESSIONS_PER_PROCESS {
-            return self.bound_all();
-        }
-        for session in own {
-            if !self.machine.has_page(pid, session) {
-                self.end_session(session)?;
-            }
-        }
-        let left = self.sessions.of_process(pid, started_ticks).len();
-        if left < SESSIONS_PER_PROCESS {
-            return self.bound_all();
-        }
-        let who = self.machine.shown(pid);
-        let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
-        self.warn(what.clone());
-        Err(Error::new(ErrorKind::TooMany, what))
+/// Refuses a process that has as many sessions as one may have, those not counted that it had
+/// before it became another program.
+fn bound_sessions(state: &mut State, pid: u32, started_ticks: u64) -> Result<()> {
+    let own = state.sessions.of_process(pid, started_ticks);
+    if own.len() < SESSIONS_PER_PROCESS {
+        return bound_all(state);
     }
+    for session in own {
+        if !state.machine.has_page(pid, session) {
+            ending::end_session(state, session)?;
+        }
+    }
+    let left = state.sessions.of_process(pid, started_ticks).len();
+    if left < SESSIONS_PER_PROCESS {
+        return bound_all(state);
+    }
+    let who = state.machine.shown(pid);
+    let what = format!("process {who} has {left} sessions and gets no more: it leaks them");
+    state.warn(what.clone());
+    Err(Error::new(ErrorKind::TooMany, what))
+}
 
-    /// Says who has most sessions, if all are taken.
-    fn bound_all(&mut self) -> Result<()> {
-        let counts = self.sessions.by_process();
-        let all: usize = counts.values().sum();
-        let Some((pid, most)) = counts.into_iter().max_by_key(|(_, most)| *most) else {
-            return Ok(());
-        };
-        if all < SESSIONS {
-            return Ok(());
-        }
-        let who = self.machine.shown(pid);
-        let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
-        self.warn(what.clone());
-        Err(Error::new(ErrorKind::TooMany, what))
+/// Says who has most sessions, if all are taken.
+fn bound_all(state: &mut State) -> Result<()> {
+    let counts = state.sessions.by_process();
+    let all: usize = counts.values().sum();
+    let Some((pid, most)) = counts.into_iter().max_by_key(|(_, most)| *most) else {
+        return Ok(());
+    };
+    if all < SESSIONS {
+        return Ok(());
     }
+    let who = state.machine.shown(pid);
+    let what = format!("all {SESSIONS} sessions are taken, {most} of them by process {who}");
+    state.warn(what.clone());
+    Err(Error::new(ErrorKind::TooMany, what))
 }

@@ -2,5 +2,11 @@
 //! and then.
 
 pub mod admission;
+pub mod ending;
+pub mod executing;
 pub mod handling;
+pub mod locking;
+pub mod presenting;
+pub mod routing;
+pub mod status;
 pub mod tending;

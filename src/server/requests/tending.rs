@@ -2,34 +2,62 @@
 //! holds any more. Not here: who does so, and how often (`watcher`).
 
 use terral_format::Result;
+use terral_format::ids::SessionSlot;
 
 use crate::core::state::State;
+use crate::deferred::applying;
+use crate::files::closing;
+use crate::requests::{ending, presenting, status};
+use crate::sessions::clients::Client;
+use crate::storage::closed;
 
-impl State {
-    /// Takes back what has run out, and says whether [`State::tend`] must be called by and by:
-    /// whoever is there may open files at any time, without a word.
-    pub fn must_tend(&mut self) -> bool {
-        let recalled = self.recall_expired(self.world.wall_s());
-        self.tell(recalled);
-        let somebody = self.sessions.clients().next().is_some() || !self.lingering.is_empty();
-        let waits = self.waiting.count() > 0 || self.unapplied;
-        somebody || waits || self.descriptions.count_kernel() > 0
+/// Tries again what could not be applied, and ends the sessions that stayed for that.
+pub fn try_waiting(state: &mut State) -> Result<()> {
+    let due = state.waiting.count() > 0 && state.waiting.is_due(state.world.now());
+    if !due && !state.unapplied {
+        return Ok(());
     }
+    state.unapplied = true;
+    applying::apply_deferred(state)?;
+    state.unapplied = false;
+    let late = |(at, client): &(SessionSlot, &Client)| {
+        !state.waiting.has(*at) && !client.process.is_alive()
+    };
+    let late: Vec<_> = state.sessions.clients().filter(late).map(|(at, _)| at).collect();
+    late.into_iter().try_for_each(|session| ending::end_session(state, session))
+}
 
-    /// Tries again what waits, and ends what nobody holds.
-    pub fn tend(&mut self) {
-        self.warn_if_cramped(false);
-        let tried = self.try_waiting();
-        self.tell(tried);
-        let settled = self.close_unheld(None).and_then(|()| self.settle_lingering());
-        let tended = settled.and_then(|()| self.commit());
-        self.tell(tended);
+/// Tries again what could not be applied, if something has come about since.
+pub fn try_what_was_fetched(state: &mut State) {
+    if state.waiting.count() > 0 && state.waiting.is_due(state.world.now()) {
+        // What fails is tried again by and by.
+        let _ = try_waiting(state);
     }
+}
 
-    /// What fails is said, and tried again.
-    fn tell(&mut self, done: Result<()>) {
-        if let Err(error) = done {
-            self.debts.names_failed(error.to_string(), self.world.now());
-        }
+/// Takes back what has run out, and says whether `tend` must be called by and by:
+/// whoever is there may open files at any time, without a word.
+pub fn must_tend(state: &mut State) -> bool {
+    let recalled = presenting::recall_expired(state, state.world.wall_s());
+    tell(state, recalled);
+    let somebody = state.sessions.clients().next().is_some() || !state.lingering.is_empty();
+    let waits = state.waiting.count() > 0 || state.unapplied;
+    somebody || waits || state.descriptions.count_kernel() > 0
+}
+
+/// Tries again what waits, and ends what nobody holds.
+pub fn tend(state: &mut State) {
+    status::warn_if_cramped(state, false);
+    let tried = try_waiting(state);
+    tell(state, tried);
+    let settled = closing::close_unheld(state, None).and_then(|()| closed::settle_lingering(state));
+    let tended = settled.and_then(|()| state.commit());
+    tell(state, tended);
+}
+
+/// What fails is said, and tried again.
+fn tell(state: &mut State, done: Result<()>) {
+    if let Err(error) = done {
+        state.debts.names_failed(error.to_string(), state.world.now());
     }
 }

@@ -10,12 +10,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use terral_format::frame;
 use terral_format::ids::SessionSlot;
 use terral_format::wire::capability::{Capability, Credential};
 use terral_format::wire::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
 use terral_format::wire::person::Person;
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests;
 use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
@@ -23,6 +22,7 @@ use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 use crate::authority::authn;
 use crate::core::machine;
 use crate::requests::admission::Comer;
+use crate::requests::{admission, handling};
 use crate::shared::Shared;
 use crate::shell::host::make_page;
 
@@ -226,7 +226,7 @@ impl<'s> Door<'s> {
         authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &person)?;
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(true);
-        let answer = state.question(&credential, person, request);
+        let answer = handling::question(&mut state, &credential, person, request);
         state.fetches.let_wait(false);
         if state.fetches.must_wait() {
             state.fetches.are_asked(true);
@@ -267,7 +267,7 @@ impl<'s> Door<'s> {
             made = Some(file);
             Ok(page)
         };
-        let (session, authority) = state.admit(comer, &capability, page)?;
+        let (session, authority) = admission::admit(&mut state, comer, &capability, page)?;
         let page =
             made.ok_or_else(|| Error::new(ErrorKind::Invalid, "a session without a page"))?;
         if state.preparer_sleeps {

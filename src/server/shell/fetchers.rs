@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use terral_store::backing::Source;
 
+use crate::deferred::applying;
 use crate::needs::fetching::Need;
 use crate::shared::Shared;
 
@@ -105,7 +106,7 @@ impl Drop for Fetchers<'_, '_> {
 fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
         let fetched = need.fetch(source);
-        shared.lock().was_fetched(number, fetched);
+        applying::was_fetched(&mut shared.lock(), number, fetched);
         shared.nudge();
     }
 }

@@ -29,7 +29,6 @@ use terral_store::small::{PackedFile, Small};
 use terral_store::spill::Spill;
 use terral_transport::lock;
 use terral_transport::nodes;
-use terral_transport::permission::acting;
 use terral_transport::process;
 use terral_transport::region::Region;
 
@@ -282,7 +281,6 @@ fn assemble(
             small: Small::new(Box::new(PackedFile::open(&directory.join("small"))?)),
             backing,
             root,
-            person: acting().person.clone(),
         },
         transactions,
         mapped[0].view(0),

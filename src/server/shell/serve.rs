@@ -15,17 +15,19 @@ use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
 use crate::core::state::State;
+use crate::debts::owing;
+use crate::deferred::applying;
 use crate::drain::turns::{self, Turn};
 use crate::requests::handling::Outcome as Handled;
+use crate::requests::{handling, status, tending};
 use crate::shared::Shared;
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
 use crate::shell::options::Options;
 use crate::shell::ready::{self, Ready};
-use crate::shell::removal;
-use crate::shell::spillers;
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
+use crate::shell::{removal, spillers};
 use crate::storage::overflow;
 
 /// How it ended.
@@ -121,7 +123,7 @@ fn drain_until(shared: &Shared, backing: &dyn Backing, enough: impl Fn(&State) -
         (state, turn) = turns::turn(shared, backing, state);
         match turn {
             Turn::Again => {
-                if state.is_awaited() {
+                if owing::is_awaited(&state) {
                     shared.nudge();
                 }
             }
@@ -138,9 +140,9 @@ fn drain_until(shared: &Shared, backing: &dyn Backing, enough: impl Fn(&State) -
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let mut state = shared.lock();
     // Clients that are still there defer nothing any more.
-    state.close_gate()?;
-    state.find_changes();
-    let (status, mut left) = (state.status(), None);
+    applying::close_gate(&mut state)?;
+    owing::find_changes(&mut state);
+    let (status, mut left) = (status::status(&mut state), None);
     let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
     let owes = state.backing.is_some() && (owes || state.waiting.count() > 0);
     if !owes {
@@ -197,7 +199,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         });
         let left: Vec<(SessionSlot, Taken)> = left.collect();
         // Clients go on since the gate is open: who asks has deferred before what he says.
-        state.apply_rung();
+        applying::apply_rung(&mut state);
         for (session, request) in left {
             answer_one(&mut state, session, request, &mut parked);
         }
@@ -215,11 +217,11 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         let taken = take(&state, rung, &parked);
         if requests::rung_deferred(bell) {
             busy = true;
-            if state.apply_rung() {
+            if applying::apply_rung(&mut state) {
                 requests::ring_deferred(bell, true);
             }
         }
-        state.try_what_was_fetched();
+        tending::try_what_was_fetched(&mut state);
         for (session, taken, _) in std::mem::take(&mut parked.0) {
             let client = state.sessions.client(session);
             if !client.is_some_and(|client| client.session.waits_for(&taken)) {
@@ -234,7 +236,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
         let warm = state.preparer_sleeps && ready.is_due(&state);
-        let drains = state.must_wake_drain();
+        let drains = owing::must_wake_drain(&state);
         let spills = overflow::must_wake(&state);
         drop(state);
         if finished {
@@ -289,7 +291,7 @@ fn is_finished(state: &State) -> bool {
 }
 
 fn answer_one(state: &mut State, session: SessionSlot, taken: Taken, parked: &mut Parked) {
-    match state.handle(session, &taken) {
+    match handling::handle(state, session, &taken) {
         Handled::Park => parked.0.push((session, taken, Why::Room)),
         Handled::Fetch => parked.0.push((session, taken, Why::Fetch)),
         Handled::Answer(reply) => {

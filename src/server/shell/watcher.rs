@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use terral_format::ids::SessionSlot;
 use terral_transport::process::{self, Process, WaitSet};
 
+use crate::requests::{ending, tending};
 use crate::shared::Shared;
 use crate::shell::door::Door;
 use crate::shell::leftover::program_of;
@@ -80,7 +81,7 @@ impl Watcher<'_> {
     /// Takes back what has run out. And whoever is there may open files at any time, without a word
     /// to this thread.
     fn probes(&self) -> Option<Duration> {
-        self.shared.lock().must_tend().then_some(PROBE)
+        tending::must_tend(&mut self.shared.lock()).then_some(PROBE)
     }
 
     /// Programs that he started may have used nothing yet: they are waited for one by one.
@@ -104,7 +105,7 @@ impl Watcher<'_> {
             // Who waited for a lock of the dead one has buried it, and the place is taken again.
             return;
         }
-        if let Err(error) = state.end_session(session) {
+        if let Err(error) = ending::end_session(&mut state, session) {
             state.debts.names_failed(error.to_string(), self.shared.world.now());
         }
         if let Some(client) = state.sessions.client(session) {
@@ -116,7 +117,7 @@ impl Watcher<'_> {
 
     fn probe(&self) {
         let mut state = self.shared.lock();
-        state.tend();
+        tending::tend(&mut state);
         self.shared.wake(state);
     }
 }

@@ -17,6 +17,7 @@ use super::Sim;
 use crate::authority::authn;
 use crate::core::machine::Machine;
 use crate::requests::admission::Comer;
+use crate::requests::{admission, ending};
 use terral_transport::socket::Peer;
 
 /// How a file is opened to be read.
@@ -82,7 +83,9 @@ impl Sim {
                 let process = machine.find(pid);
                 let comer =
                     Comer { process, started_ticks: pid.into(), person: Default::default() };
-                state.admit(comer, &capability, |session, _| machine.make_page(session))
+                admission::admit(&mut state, comer, &capability, |session, _| {
+                    machine.make_page(session)
+                })
             });
             // A server that dies in it lets nobody in; who comes, comes again.
             if let Some(welcome) = welcome {
@@ -113,7 +116,7 @@ impl Sim {
         let ours = |server: &crate::shared::Shared| {
             let mut state = server.lock();
             let dead = state.sessions.client(session).is_some_and(|c| c.process.pid() == pid);
-            if dead { state.end_session(session) } else { Ok(()) }
+            if dead { ending::end_session(&mut state, session) } else { Ok(()) }
         };
         self.with(ours).unwrap_or(Ok(())).expect("the log is a list");
     }

@@ -26,10 +26,12 @@ use terral_transport::requests::{self, Taken};
 
 use crate::core::state::Parts;
 use crate::core::world::{Tick, World};
+use crate::deferred::applying;
 use crate::drain::turns::{self, Doing};
 use crate::needs::fetching::Need;
 use crate::recovery::{self, shared};
 use crate::requests::handling::Outcome;
+use crate::requests::{handling, tending};
 use crate::shared::Shared;
 
 mod between;
@@ -212,7 +214,6 @@ impl Sim {
                 changed_ns: now,
             },
             seed: self.world.random().expect("a list of numbers") as u64,
-            person: Default::default(),
         }
     }
 
@@ -235,7 +236,7 @@ impl Sim {
                 }
                 state.names.show(state.starts);
                 state.fetches.are_served(true);
-                state.apply_rung();
+                applying::apply_rung(&mut state);
                 Shared::new(state, headers)
             });
             self.killed += u64::from(self.server.is_none());
@@ -262,7 +263,7 @@ impl Sim {
         let begin = self.world.now();
         self.hear();
         loop {
-            let outcome = self.with(|server| server.lock().handle(session, taken));
+            let outcome = self.with(|server| handling::handle(&mut server.lock(), session, taken));
             match outcome {
                 Some(Outcome::Answer(reply)) => {
                     self.with(|server| {
@@ -292,7 +293,7 @@ impl Sim {
     pub fn hear(&mut self) {
         let bell = self.kept.regions[1].clone();
         while requests::rung_deferred(bell.view(0)) {
-            let more = self.with(|server| server.lock().apply_rung());
+            let more = self.with(|server| applying::apply_rung(&mut server.lock()));
             if more == Some(true) {
                 requests::note_deferred(bell.view(0));
             }
@@ -318,9 +319,9 @@ impl Sim {
         self.with(|server| {
             let mut state = server.lock();
             for (number, fetched) in fetched {
-                state.was_fetched(number, fetched);
+                applying::was_fetched(&mut state, number, fetched);
             }
-            state.try_what_was_fetched();
+            tending::try_what_was_fetched(&mut state);
         });
     }
 
@@ -343,8 +344,8 @@ impl Sim {
                 self.tended = Duration::ZERO;
                 self.with(|server| {
                     let mut state = server.lock();
-                    state.must_tend();
-                    state.tend();
+                    tending::must_tend(&mut state);
+                    tending::tend(&mut state);
                 });
             }
         }

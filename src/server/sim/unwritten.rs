@@ -10,6 +10,7 @@ use terral_format::wire::message::{RenameHow, Request, Target};
 
 use super::Sim;
 use super::client::{CREATE, READ};
+use crate::requests::handling;
 use crate::requests::handling::Outcome;
 
 /// Asks once. False: the server was killed before it answered.
@@ -18,7 +19,7 @@ fn answers(sim: &mut Sim, client: usize, request: Request<'_>) -> bool {
     let session = sim.clients[client].session;
     let taken = sim.asking(client, request).expect("it fits");
     while sim.killed == killed {
-        match sim.with(|server| server.lock().handle(session, &taken)) {
+        match sim.with(|server| handling::handle(&mut server.lock(), session, &taken)) {
             Some(Outcome::Answer(_)) => return true,
             Some(_) => sim.fetch_needed(Duration::ZERO),
             None => {}

@@ -4,89 +4,77 @@
 //! Invariants: a chunk that is mapped keeps its place while its file has it; only a recalled chunk
 //! changes its flags (docs/decisions/2026-11-21-memory-maps.md). Not here: the mapping itself.
 
-use terral_format::ids::{Ino, SessionSlot};
+use terral_format::ids::SessionSlot;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX};
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::storage::Fit;
+use crate::debts::owing;
+use crate::storage::{Fit, eviction, granting, reclaim};
 
 /// Most chunks of one request: 16 MiB.
 const MAP_MAX: u32 = 8;
 
-impl State {
-    /// Makes chunks `first..first + count` of a file fit to be mapped.
-    ///
-    /// # Errors
-    /// If not even the first can be: [`ErrorKind::NoSpace`] if memory is full,
-    /// [`ErrorKind::WouldBlock`] if somebody has been stopped while writing to it.
-    pub fn map(
-        &mut self,
-        session: SessionSlot,
-        file: FileRef,
-        first: u64,
-        count: u32,
-        stores: bool,
-    ) -> Result<()> {
-        let ino = self.open_file(file)?.ino;
-        if stores && !self.names.is_written(ino) {
-            return Err(Error::new(ErrorKind::BadHandle, format!("file {ino}")));
-        }
-        if first > FILE_BYTES_MAX / CHUNK_BYTES {
-            return Err(Error::new(ErrorKind::TooLarge, "offset"));
-        }
-        if stores {
-            self.owe(ino);
-        }
-        for index in first..first + u64::from(count.clamp(1, MAP_MAX)) {
-            match self.map_one(session, file, index, stores) {
-                Ok(()) => {}
-                Err(error) if index == first => return Err(error),
-                Err(_) => {
-                    self.fetches.need_not_wait();
-                    break;
-                }
-            }
-        }
-        Ok(())
+/// Makes chunks `first..first + count` of a file fit to be mapped.
+///
+/// # Errors
+/// If not even the first can be: [`ErrorKind::NoSpace`] if memory is full,
+/// [`ErrorKind::WouldBlock`] if somebody has been stopped while writing to it.
+pub fn map(
+    state: &mut State,
+    session: SessionSlot,
+    file: FileRef,
+    first: u64,
+    count: u32,
+    stores: bool,
+) -> Result<()> {
+    let ino = state.open_file(file)?.ino;
+    if stores && !state.names.is_written(ino) {
+        return Err(Error::new(ErrorKind::BadHandle, format!("file {ino}")));
     }
-
-    fn map_one(
-        &mut self,
-        session: SessionSlot,
-        file: FileRef,
-        index: u64,
-        stores: bool,
-    ) -> Result<()> {
-        let FileRef { slot, .. } = file;
-        let found = self.storage.memory().entry(slot, index);
-        if !found.is_here() || found.order() < CHUNK_ORDER {
-            self.grant_one(session, file, index, CHUNK_PAGES)?;
-        }
-        match self.storage.make_mappable(&self.sessions, (slot, index), stores)? {
-            Fit::Done => Ok(()),
-            // It may be mapped already, and must stay where it is.
-            Fit::Held { mapped: true } => {
-                Err(Error::new(ErrorKind::WouldBlock, "a stopped process writes there"))
-            }
-            Fit::Held { mapped: false } => {
-                self.with_room(|state| state.move_chunk(slot, index, CHUNK_ORDER))?;
-                self.map_one(session, file, index, stores)
+    if first > FILE_BYTES_MAX / CHUNK_BYTES {
+        return Err(Error::new(ErrorKind::TooLarge, "offset"));
+    }
+    if stores {
+        owing::owe(state, ino);
+    }
+    for index in first..first + u64::from(count.clamp(1, MAP_MAX)) {
+        match map_one(state, session, file, index, stores) {
+            Ok(()) => {}
+            Err(error) if index == first => return Err(error),
+            Err(_) => {
+                state.fetches.need_not_wait();
+                break;
             }
         }
     }
+    Ok(())
+}
 
-    // What was stored.
-
-    /// Whether stores through maps may not have been counted as written yet.
-    pub(crate) fn is_stored(&self, ino: Ino) -> bool {
-        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
-        slot.is_some_and(|slot| self.storage.is_stored(slot))
+fn map_one(
+    state: &mut State,
+    session: SessionSlot,
+    file: FileRef,
+    index: u64,
+    stores: bool,
+) -> Result<()> {
+    let FileRef { slot, .. } = file;
+    let found = state.storage.memory().entry(slot, index);
+    if !found.is_here() || found.order() < CHUNK_ORDER {
+        granting::grant_one(state, session, file, index, CHUNK_PAGES)?;
     }
-
-    /// Whether somebody may write to a file without asking: who has it open, or mapped.
-    pub(crate) fn is_written(&self, ino: Ino) -> bool {
-        self.names.is_written(ino) || self.is_stored(ino)
+    match state.storage.make_mappable(&state.sessions, (slot, index), stores)? {
+        Fit::Done => Ok(()),
+        // It may be mapped already, and must stay where it is.
+        Fit::Held { mapped: true } => {
+            Err(Error::new(ErrorKind::WouldBlock, "a stopped process writes there"))
+        }
+        Fit::Held { mapped: false } => {
+            eviction::with_room(state, |state| {
+                reclaim::move_chunk(state, slot, index, CHUNK_ORDER)
+            })?;
+            map_one(state, session, file, index, stores)
+        }
     }
 }

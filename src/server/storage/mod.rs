@@ -19,7 +19,7 @@ use crate::core::machine::Machine;
 use crate::core::world::{Tick, World};
 
 mod chunks;
-pub mod closing;
+pub mod closed;
 mod counting;
 pub mod eviction;
 pub mod granting;

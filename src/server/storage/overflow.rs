@@ -21,6 +21,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::needs::fetching::SpilledChunk;
+use crate::storage::eviction;
 use crate::storage::eviction::has_arrived;
 use crate::storage::victims::{SOUGHT, Victim};
 
@@ -88,7 +89,7 @@ pub fn next_job(state: &mut State) -> Job {
         if state.spilling.chosen.is_empty() && !state.spilling.has_nothing(now) {
             let pressed = state.debts.pressed;
             // What is evicted need not be copied.
-            let evicted = !pressed && state.make_room().is_ok();
+            let evicted = !pressed && eviction::make_room(state).is_ok();
             if !evicted {
                 choose(state, pressed);
             }
@@ -152,7 +153,7 @@ fn files(state: &State) -> Vec<(u64, Ino, FileSlot)> {
 fn of_file(state: &mut State, ino: Ino, slot: FileSlot, hot: bool) {
     let Some(inode) = state.names.inode(ino) else { return };
     let (written, size) = (state.is_written(ino), state.storage.size(slot));
-    let goes_by_itself = state.is_evictable(&inode);
+    let goes_by_itself = eviction::is_evictable(state, &inode);
     for (index, entry) in state.storage.entries(slot) {
         if state.spilling.chosen.len() >= CHOSEN_MAX {
             return;
@@ -241,7 +242,7 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     let entry = state.storage.memory().entry(file.slot, index).unrecalled();
     let Some(place) = entry.place() else { return Ok(()) };
     // Room first: who has read it then need not wait any more.
-    state.with_room(|state| state.storage.find_room(entry.order()))?;
+    eviction::with_room(state, |state| state.storage.find_room(entry.order()))?;
     if state.storage.memory().entry(file.slot, index).unrecalled() != entry {
         return Ok(());
     }

@@ -1,0 +1,72 @@
+//! What several roles know together. Nothing here changes anything.
+
+use terral_format::ids::{Ino, ROOT};
+use terral_format::local::names::{Inode, flag};
+use terral_format::local::size::SizeWord;
+use terral_format::wire::message::{Attributes, FileRef, Kind};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::core::state::State;
+
+impl State {
+    /// Attributes of an inode as they are now.
+    pub fn attributes(&self, ino: Ino) -> Option<Attributes> {
+        let inode = self.names.inode(ino)?;
+        let mut attributes = inode.attributes();
+        if let Some(slot) = inode.slot {
+            let header = self.storage.memory().header(slot);
+            let order = std::sync::atomic::Ordering::SeqCst;
+            attributes.size = SizeWord::load(header.size()).size();
+            attributes.modified_ns = header.modified_ns().load(order);
+            attributes.accessed_ns = header.accessed_ns().load(order);
+            attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
+        }
+        Some(attributes)
+    }
+
+    /// Whether nobody can reach an inode any more.
+    pub fn is_orphan(&self, inode: &Inode) -> bool {
+        !inode.is(flag::NAMED) && inode.ino != ROOT && self.names.openers(inode.ino).all == 0
+    }
+
+    /// Whether the backing does not have a file as it is now.
+    pub fn differs(&self, ino: Ino) -> bool {
+        let file = |inode: &Inode| inode.kind == Kind::File && inode.is(flag::NAMED);
+        let Some(inode) = self.names.inode(ino).filter(file) else {
+            return false;
+        };
+        let Some(found) = inode.published else { return true };
+        let flags = [flag::REWRITTEN, flag::INTENT, flag::CONTESTED];
+        if flags.into_iter().any(|flag| inode.is(flag)) {
+            return true;
+        }
+        let size = self.attributes(ino).map_or(0, |attributes| attributes.size);
+        // Cut, and grown again since.
+        let cut = self.backed_bytes(&inode) < size;
+        let dirty = || inode.slot.is_some_and(|slot| self.storage.resident(slot).1 > 0);
+        found.size() != size || cut || dirty()
+    }
+
+    /// Bytes of a file below this without a chunk lie in the backing.
+    pub fn backed_bytes(&self, inode: &Inode) -> u64 {
+        inode.slot.map_or(inode.backed_bytes, |slot| self.storage.backed_bytes(slot))
+    }
+
+    /// The inode of an open file; what a client says of it must fit together.
+    pub fn open_file(&self, file: FileRef) -> Result<Inode> {
+        let inode = self.names.inode(file.ino);
+        let inode = inode.filter(|inode| inode.slot == Some(file.slot));
+        inode.ok_or_else(|| Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)))
+    }
+
+    /// Whether somebody may write to a file without asking: who has it open, or mapped.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.names.is_written(ino) || self.is_stored(ino)
+    }
+
+    /// Whether stores through maps may not have been counted as written yet.
+    pub fn is_stored(&self, ino: Ino) -> bool {
+        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        slot.is_some_and(|slot| self.storage.is_stored(slot))
+    }
+}

@@ -1,0 +1,90 @@
+//! What the permanent store is owed, as the namespace and memory say; and when the drain must look.
+
+use terral_format::ErrorKind;
+use terral_format::ids::Ino;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Drain, Kind};
+
+use crate::core::state::State;
+use crate::core::world::Tick;
+
+/// The backing is owed something of this file from now on, if it has a name.
+pub fn owe(state: &mut State, ino: Ino) {
+    let named = || state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+    if state.backing.is_some() && named() {
+        state.debts.owe(ino, state.world.now());
+    }
+}
+
+/// Whether somebody waits for what the drain has done just now: requests, or the end.
+pub fn is_awaited(state: &State) -> bool {
+    state.debts.pressed || state.fetches.is_awaited() || state.finishing || state.leaving
+}
+
+/// Whether the drain must be woken: it would look again too late.
+pub fn must_wake_drain(state: &State) -> bool {
+    let asked = state.finishing || state.debts.sync_wanted;
+    let now = state.world.now();
+    let names = (!state.names.owed().is_empty()).then(|| state.debts.names_due(now));
+    let sync = (asked && !state.debts.shown.settled).then_some(now);
+    let discards = (!state.debts.discarded.is_empty()).then_some(now);
+    let settles = settles_at(state, now).into_iter().chain(discards).min();
+    let due = [names, sync, settles, state.debts.first_due()].into_iter().flatten().min();
+    due.is_some_and(|due| state.drain_looks.is_none_or(|looks| due < looks))
+}
+
+/// Everything written so far shall go, also of files that stay open.
+pub fn hurry(state: &mut State) {
+    state.debts.sync_wanted = true;
+    state.debts.hasten(state.world.now());
+}
+
+/// After a restart: what is owed follows from inodes, headers and page states.
+pub fn find_debts(state: &mut State) {
+    owe_those(state, |state, ino| state.names.is_written(ino) || state.differs(ino));
+}
+
+/// Before the end: what clients that are still there have written without asking.
+pub fn find_changes(state: &mut State) {
+    if state.sessions.clients().next().is_some() {
+        owe_those(state, State::differs);
+    }
+}
+
+pub fn owe_those(state: &mut State, owed: impl Fn(&State, Ino) -> bool) {
+    let files = state.names.inodes().filter(|inode| inode.kind == Kind::File);
+    let files: Vec<Ino> = files.map(|inode| inode.ino).filter(|ino| owed(state, *ino)).collect();
+    files.into_iter().for_each(|ino| owe(state, ino));
+}
+
+/// What the backing is owed, and what it got.
+pub fn drain_status(state: &mut State) -> Drain {
+    let mut drain = state.debts.status(state.world.now());
+    drain.owed_names = (state.names.owed().len() + state.waiting.count()) as u64;
+    // What is just being fetched has not failed.
+    let failed = state.waiting.why().filter(|why| why.kind != ErrorKind::Busy);
+    drain.failures.extend(failed.map(|why| why.to_string()));
+    // A name that came since the last look is not settled.
+    drain.settled &= drain.owed_names == 0;
+    if state.backing.is_none() {
+        return drain;
+    }
+    for (ino, _) in state.debts.iter() {
+        if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+            drain.owed_bytes += state.storage.owed_bytes(slot);
+        }
+    }
+    drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
+    state.debts.shown.peak_bytes = drain.peak_bytes;
+    drain
+}
+
+/// When it is found out what the backing has, if that is not known: at once, but for a pause after
+/// a failure.
+pub fn settles_at(state: &State, now: Tick) -> Option<Tick> {
+    let paused = state.debts.names_failure.as_ref().map_or(now, |(_, until, _)| *until);
+    let names = state.names.is_next_unsure().then_some(paused);
+    let versions = !state.names.publishing().is_empty();
+    let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));
+    names.into_iter().chain(versions).min()
+}

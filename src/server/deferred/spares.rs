@@ -1,0 +1,56 @@
+//! Files in hand: those that a session can create without waiting.
+
+use terral_format::Result;
+use terral_format::disk::local::Local;
+use terral_format::ids::SessionSlot;
+use terral_format::local::tables::access;
+use terral_format::wire::message::{FileRef, Reply, Spare};
+use terral_store::ram::Start;
+
+use crate::core::state::State;
+use crate::deferred::lending;
+use crate::files::opening;
+use crate::storage::granting;
+
+/// Most files in hand of one session.
+const SPARES_MAX: u32 = 256;
+
+/// Gives a session files that it can create without waiting, and the right to defer.
+pub fn spares(state: &mut State, session: SessionSlot, count: u32, kernel: bool) -> Result<Reply> {
+    state.log.reserve()?;
+    state.names.reserve()?;
+    if !state.sessions.may_defer(session) {
+        state.record(Local::Defers { session });
+    }
+    if let Some(refill) = lending::refill(state, session) {
+        state.commit()?;
+        lending::hand_over(state, &refill);
+    }
+    let spares = (0..count.min(SPARES_MAX)).map_while(|_| spare(state, session, kernel).ok());
+    Ok(Reply::Spares(spares.collect()))
+}
+
+pub fn spare(state: &mut State, session: SessionSlot, kernel: bool) -> Result<Spare> {
+    let (ino, now) = (state.names.next_ino(), state.storage.time_ns());
+    let memory = state.storage.memory();
+    let description = state.descriptions.reserve(&*state.machine, memory)?;
+    let start = Start { modified_ns: now, accessed_ns: now, ..Start::default() };
+    let slot = match state.storage.attach(ino, start) {
+        Ok(slot) => slot,
+        Err(error) => {
+            state.descriptions.unreserve(description);
+            return Err(error);
+        }
+    };
+    let (nonce, file) = (state.new_nonce(), FileRef { ino, slot });
+    let kernel = if kernel { access::KERNEL } else { 0 };
+    let access = (access::READ | access::WRITE | kernel) as u8;
+    opening::write_description(state, description, nonce, file, access);
+    state.record(Local::Spare { ino, slot });
+    state.record(Local::Opened { description, nonce, ino, access, session });
+    if state.sessions.client(session).is_some_and(|client| client.writes_small) {
+        // Without it, the first write asks.
+        let _ = granting::install_small(state, session, file);
+    }
+    Ok(Spare { file, description, nonce })
+}

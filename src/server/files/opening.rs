@@ -1,0 +1,150 @@
+//! Files that are opened.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::disk::local::Local;
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT};
+use terral_format::local::tables::access;
+use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::shown;
+use crate::core::state::State;
+use crate::debts::owing;
+use crate::naming::making::New;
+use crate::naming::{attributes, executing, lookup, making, nodes, permitting};
+use crate::storage::granting;
+
+/// Opens or creates.
+pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
+    let ino = match path {
+        _ if how.unnamed => make_unnamed(state, caller, path, how)?,
+        b"" => ROOT,
+        path => open_name(state, caller, path, how)?,
+    };
+    open_ino(state, caller, ino, path, how)
+}
+
+/// Opens an open file once more.
+pub fn reopen(state: &mut State, caller: &Caller, file: FileRef, how: OpenHow) -> Result<Reply> {
+    let ino = lookup::target(state, caller, &Target::File(file))?;
+    let path = state.names.path(ino).unwrap_or_default();
+    let attributes = state.attributes(ino);
+    let missing = || Error::new(ErrorKind::NotFound, shown(&path));
+    permitting::permit_opening(caller, &attributes.ok_or_else(missing)?, how, &path)?;
+    open_ino(state, caller, ino, &path, how)
+}
+
+pub fn open_ino(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    path: &[u8],
+    how: OpenHow,
+) -> Result<Reply> {
+    let writes = u64::from(how.access) & access::WRITE != 0;
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let inode = state.names.inode(ino).ok_or_else(missing)?;
+    let link = inode.kind == Kind::Symlink;
+    let mut access = how.access;
+    if !link {
+        access &= !(access::LINK as u8);
+    } else if u64::from(access) & access::LINK == 0 {
+        return Err(Error::new(ErrorKind::Link, shown(path)));
+    }
+    if inode.is_directory() && (writes || how.truncate || how.create) {
+        return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
+    }
+    if how.directory && !inode.is_directory() {
+        return Err(Error::new(ErrorKind::NotDirectory, shown(path)));
+    }
+    let opens = u64::from(how.access) & (access::READ | access::WRITE) != 0;
+    if inode.kind.is_node() && opens {
+        return nodes::open_node(state, &inode, path);
+    }
+    if how.truncate && inode.kind != Kind::File {
+        return Err(Error::new(ErrorKind::Invalid, shown(path)));
+    }
+    if writes || how.truncate {
+        executing::permit_writing(state, ino)?;
+    }
+    let slot = match inode.kind {
+        Kind::File => granting::attach(state, ino)?,
+        _ => FileSlot::NONE,
+    };
+    let file = FileRef { ino, slot };
+    if how.truncate {
+        attributes::lose_set_id(state, caller, ino);
+    }
+    if how.truncate && state.storage.size(slot) > 0 {
+        attributes::resize(state, ino, 0)?;
+    } else if how.truncate {
+        state.storage.memory().header(slot).wrote(state.storage.time_ns());
+        owing::owe(state, ino);
+    }
+    let memory = state.storage.memory();
+    let description = state.descriptions.reserve(&*state.machine, memory)?;
+    let nonce = state.new_nonce();
+    write_description(state, description, nonce, file, access);
+    state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
+    if writes {
+        owing::owe(state, ino);
+        if inode.kind == Kind::File {
+            granting::install_first(state, caller.session, file);
+        }
+    }
+    Ok(Reply::Opened { description, nonce, file })
+}
+
+/// The inode to open, made if it must be.
+pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    let there = if how.create {
+        lookup::child_or_new(state, parent, name)
+    } else {
+        lookup::child(state, parent, name)
+    };
+    match there? {
+        Some(_) if how.create && how.exclusive => Err(Error::new(ErrorKind::Exists, shown(path))),
+        Some(ino) => {
+            let missing = || Error::new(ErrorKind::NotFound, shown(path));
+            let attributes = state.attributes(ino).ok_or_else(missing)?;
+            permitting::permit_opening(caller, &attributes, how, path)?;
+            Ok(ino)
+        }
+        None if how.create => {
+            permitting::permit_change_in(state, caller, parent, path)?;
+            let ino = make_file(state, caller, (parent, name), how);
+            owing::owe(state, ino);
+            Ok(ino)
+        }
+        None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+    }
+}
+
+fn make_file(state: &mut State, caller: &Caller, place: (Ino, &[u8]), how: OpenHow) -> Ino {
+    making::make(state, caller, &New { place, kind: Kind::File, mode: how.mode, target: b"" })
+}
+
+/// A file that has no name yet, in the directory at `path`.
+pub fn make_unnamed(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
+    let parent = lookup::resolve(state, caller, path)?;
+    let refuse = |kind| Err(Error::new(kind, shown(path)));
+    match state.names.inode(parent).map(|inode| inode.kind) {
+        Some(Kind::Directory) => {}
+        Some(Kind::Symlink) => return refuse(ErrorKind::Link),
+        _ => return refuse(ErrorKind::NotDirectory),
+    }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    Ok(make_file(state, caller, (parent, b""), how))
+}
+
+pub fn write_description(state: &State, at: DescriptionSlot, nonce: u32, file: FileRef, how: u8) {
+    let words = state.storage.memory().description(at);
+    let values = [0, file.ino.0, file.slot.0.into(), how.into(), 0];
+    for (word, value) in words.iter().zip(values) {
+        word.store(value, Ordering::SeqCst);
+    }
+    words[0].store(nonce.into(), Ordering::SeqCst);
+}

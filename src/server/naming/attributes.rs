@@ -1,0 +1,103 @@
+//! Attributes that are changed, and what else that changes.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::Result;
+use terral_format::disk::facts::Fact;
+use terral_format::ids::Ino;
+use terral_format::local::names::Inode;
+use terral_format::wire::message::{Change, FileRef, Kind, Target};
+
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::naming::xattr_requests;
+use crate::naming::{executing, lookup, permitting};
+use crate::storage::reclaim;
+
+/// Changes attributes.
+pub fn change(
+    state: &mut State,
+    caller: &Caller,
+    target: &Target<'_>,
+    change: Change,
+) -> Result<()> {
+    let ino = lookup::target(state, caller, target)?;
+    permitting::permit_attributes(state, caller, ino, &change)?;
+    let change = without_set_id(state, ino, change);
+    state.record(Fact::Changed { ino, change, time_ns: change.made_ns(state.storage.time_ns()) });
+    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+        let header = state.storage.memory().header(slot);
+        if let Some(time) = change.modified_ns {
+            header.modified_ns().store(time, Ordering::SeqCst);
+        }
+        if let Some(time) = change.accessed_ns {
+            header.accessed_ns().store(time, Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// Who gives an executable file away takes its set-id bits off, root too, and also if it stays
+/// whose it is (chown(2)): a change of nothing is such a one.
+pub fn without_set_id(state: &State, ino: Ino, change: Change) -> Change {
+    let bits = |inode: &Inode| inode.kind == Kind::File || inode.kind.is_node();
+    let Some(inode) = state.names.inode(ino).filter(bits) else { return change };
+    let timed = change.accessed_ns.is_some() || change.modified_ns.is_some();
+    if change.mode.is_some() || timed {
+        return change;
+    }
+    let mode = u32::from(inode.mode);
+    let group = if mode & 0o010 == 0 { 0 } else { 0o2000 };
+    let kept = mode & !(0o4000 | group);
+    Change { mode: (kept != mode).then_some(kept), ..change }
+}
+
+/// A file that somebody else than root changes gives its runner no rights (write(2)).
+pub fn drop_set_id(state: &mut State, caller: &Caller, file: FileRef) -> Result<()> {
+    let ino = state.open_file(file)?.ino;
+    lose_set_id(state, caller, ino);
+    Ok(())
+}
+
+pub fn lose_set_id(state: &mut State, caller: &Caller, ino: Ino) {
+    let change = without_set_id(state, ino, Change::default());
+    if change.mode.is_some() && !caller.person.is_root() {
+        state.record(Fact::Changed { ino, change, time_ns: state.storage.time_ns() });
+    }
+}
+
+/// Makes a file `size` bytes long. By its path, one that is so already stays as it is; by a
+/// descriptor, it counts as written (truncate(2)).
+pub fn truncate_target(
+    state: &mut State,
+    caller: &Caller,
+    target: &Target<'_>,
+    size: u64,
+) -> Result<()> {
+    let ino = lookup::target(state, caller, target)?;
+    permitting::permit_truncate(state, ino)?;
+    if let (Target::Path(path), Some(now)) = (target, state.attributes(ino)) {
+        permitting::permit(caller, &now, 2, path)?;
+        executing::permit_writing(state, ino)?;
+        if now.size == size {
+            lose_set_id(state, caller, ino);
+            return Ok(());
+        }
+    }
+    lose_set_id(state, caller, ino);
+    resize(state, ino, size)
+}
+
+/// The same without asking who may. What the backing says of the attributes of a file that is cut
+/// to nothing comes here first: its old file takes them along when it goes.
+pub fn resize(state: &mut State, ino: Ino, size: u64) -> Result<()> {
+    let before = state.sound_attributes(ino).map_or(0, |attributes| attributes.size);
+    let replaced = |inode: &Inode| inode.published.is_some() && inode.links < 2;
+    if size.min(before) == 0 && state.names.inode(ino).as_ref().is_some_and(replaced) {
+        match xattr_requests::find_xattrs(state, ino) {
+            Err(error) if state.fetches.is_waiting() => return Err(error),
+            _ => {}
+        }
+    }
+    reclaim::truncate(state, ino, size)
+}

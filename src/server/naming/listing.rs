@@ -1,0 +1,65 @@
+//! The names of a directory: ours, and those that only the permanent store has.
+
+use terral_format::ids::Ino;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Kind, Name, Reply};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::naming::lookup;
+use crate::needs::asking;
+use crate::needs::fetching::{Fetched, Need};
+
+/// Bytes of names in one reply; leaves room for the rest of the message.
+const NAMES_BYTES: usize = 12 << 10;
+
+/// All names of a directory: ours, and those only the backing knows, in order.
+pub fn names_of(state: &mut State, directory: Ino) -> Result<Vec<Name>> {
+    let inode = state.names.inode(directory);
+    let inode = inode.ok_or_else(|| Error::new(ErrorKind::NotFound, "directory"))?;
+    if !inode.is_directory() {
+        let path = state.names.path(directory).unwrap_or_default();
+        let link = inode.kind == Kind::Symlink;
+        let kind = if link { ErrorKind::Link } else { ErrorKind::NotDirectory };
+        return Err(refuse(kind, &path));
+    }
+    let mut names = Vec::new();
+    if state.backing.is_some() && inode.is(flag::OVERLAY) {
+        let path = state.names.path(directory).unwrap_or_default();
+        let path = state.names.backing_path(&path);
+        if let Fetched::List(listed) = asking::fetch(state, Need::List(path))? {
+            names = listed?;
+        }
+        names.retain(|name| state.names.entry(directory, &name.name).is_none());
+    }
+    for (name, child) in state.names.children(&inode) {
+        names.push(Name { name, ino: child.ino, kind: child.kind });
+    }
+    names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(names)
+}
+
+/// Names of a directory after `after`.
+pub fn list(state: &mut State, caller: &Caller, path: &[u8], after: &[u8]) -> Result<Reply> {
+    let directory = lookup::resolve(state, caller, path)?;
+    let fresh = after.is_empty() || state.listing.as_ref().is_none_or(|(of, _)| *of != directory);
+    if fresh {
+        let names = names_of(state, directory)?;
+        state.listing = Some((directory, names));
+    }
+    let names: &[Name] = state.listing.as_ref().map_or(&[], |(_, names)| names);
+    let first = names.partition_point(|name| name.name.as_slice() <= after);
+    let mut bytes = 0;
+    let fits = |name: &&Name| {
+        bytes += name.name.len() + 24;
+        bytes <= NAMES_BYTES
+    };
+    let page: Vec<Name> = names[first..].iter().take_while(fits).cloned().collect();
+    let last = first + page.len() == names.len();
+    if last {
+        state.listing = None;
+    }
+    Ok(Reply::Names { names: page, last })
+}

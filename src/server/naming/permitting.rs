@@ -1,0 +1,91 @@
+//! What permission bits and owners allow. Nothing here changes anything.
+
+use terral_format::ids::Ino;
+use terral_format::local::tables::access;
+use terral_format::wire::message::{Attributes, Change, Kind, OpenHow};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::shown;
+use crate::core::state::State;
+
+/// What is in a directory with this bit is removed by its owner or the directory's only.
+const STICKY: u16 = 0o1000;
+/// `w` of permission bits.
+const WRITE: u32 = 2;
+
+/// The error for what only its owner may do, or root.
+pub fn not_permitted(path: &[u8]) -> Error {
+    let kind = ErrorKind::Unauthorized;
+    Error { kind, errno: kind.to_errno(), context: format!("{}: not yours", shown(path)) }
+}
+
+/// Refuses a user whom the permission bits do not let in (`want`: r 4, w 2, x 1).
+pub fn permit(caller: &Caller, attributes: &Attributes, want: u32, path: &[u8]) -> Result<()> {
+    if caller.person.may(attributes, want) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Denied, shown(path)))
+}
+
+pub fn permit_opening(
+    caller: &Caller,
+    attributes: &Attributes,
+    how: OpenHow,
+    path: &[u8],
+) -> Result<()> {
+    let read = u64::from(how.access) & access::READ != 0;
+    let write = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+    let want = if read { 4 } else { 0 } | if write { 2 } else { 0 };
+    permit(caller, attributes, want, path)
+}
+
+pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
+    match state.names.inode(directory) {
+        Some(inode) => permit(caller, &inode.attributes(), 3, path),
+        None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+    }
+}
+
+/// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).
+pub fn permit_removal(
+    state: &State,
+    caller: &Caller,
+    directory: Ino,
+    ino: Ino,
+    path: &[u8],
+) -> Result<()> {
+    permit_change_in(state, caller, directory, path)?;
+    let found = [directory, ino].map(|ino| state.names.inode(ino));
+    let [Some(directory), Some(inode)] = found else { return Ok(()) };
+    let own = [directory, inode].iter().any(|inode| caller.person.owns(&inode.attributes()));
+    if directory.mode & STICKY == 0 || own { Ok(()) } else { Err(not_permitted(path)) }
+}
+
+/// Only a file has bytes to cut.
+pub fn permit_truncate(state: &State, ino: Ino) -> Result<()> {
+    let kind = match state.names.inode(ino).map(|inode| inode.kind) {
+        Some(Kind::Directory) => ErrorKind::IsDirectory,
+        Some(Kind::Symlink) => ErrorKind::Link,
+        Some(Kind::Fifo | Kind::Socket) => ErrorKind::Invalid,
+        Some(Kind::File) | None => return Ok(()),
+    };
+    Err(Error::new(kind, shown(&state.names.path(ino).unwrap_or_default())))
+}
+
+/// Only the owner changes attributes, and only root gives a file away (chown(2)).
+pub fn permit_attributes(state: &State, caller: &Caller, ino: Ino, change: &Change) -> Result<()> {
+    let Some(inode) = state.names.inode(ino) else { return Ok(()) };
+    let is = inode.attributes();
+    let gives_away = change.uid.is_some_and(|uid| uid != is.uid)
+        || change.gid.is_some_and(|gid| gid != is.gid && !caller.person.is_in(gid));
+    if caller.person.is_root() || (caller.person.owns(&is) && !gives_away) {
+        return Ok(());
+    }
+    // Who may write to it may say that it is used now (utimensat(2)). Files are opened.
+    if is.kind.is_node() && change.is_now(state.storage.time_ns()) && caller.person.may(&is, WRITE)
+    {
+        return Ok(());
+    }
+    Err(not_permitted(&state.names.path(ino).unwrap_or_default()))
+}

@@ -1,0 +1,31 @@
+//! What is asked of the permanent store, and who waits until it can be asked.
+
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::core::state::State;
+use crate::needs::fetching::{Fetched, Need};
+
+/// What the permanent store says.
+///
+/// # Errors
+/// As [`Fetches::get`], also while a name above, below or at what is asked for is just being
+/// moved there; [`ErrorKind::Backing`] if that fails, or there is no store.
+pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
+    let none = || Error::new(ErrorKind::Backing, "no permanent store");
+    let backing = state.backing.clone().ok_or_else(none)?;
+    if need.path().is_some_and(|path| state.names.is_unsettled(path)) {
+        return Err(wait_until_settled(state));
+    }
+    state.fetches.get(&need, &*backing, &*state.world)
+}
+
+/// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.
+pub fn wait_until_settled(state: &mut State) -> Error {
+    let failed = state.debts.names_failure.as_ref().map(|(why, ..)| why.clone());
+    let failed = failed.filter(|_| state.names.is_next_unsure());
+    let unsure = state.debts.unsure_until().map(|_| "what was published is not known".into());
+    match failed.or(unsure) {
+        Some(why) => Error::new(ErrorKind::Backing, why),
+        None => state.fetches.wait(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Which role a request goes to. What only looks comes first, then names, bytes, and the server.
+
+use terral_format::ids::Owner;
+use terral_format::wire::message::{Reply, Request};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::debts::owing;
+use crate::deferred::spares;
+use crate::files::{closing, opening};
+use crate::naming::{attributes, links, listing, lookup, making, nodes, xattr_requests};
+use crate::requests::{executing, locking, status};
+use crate::storage::{granting, mapping, reclaim};
+
+/// Carries out a request that is allowed.
+///
+/// # Errors
+/// Those of the role; [`ErrorKind::Malformed`] for what is not asked in this way.
+pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Result<Reply> {
+    match request {
+        Request::Stat(target) => {
+            let ino = lookup::target(state, who, &target)?;
+            let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+            state.attributes(ino).map(Reply::Attributes).ok_or_else(missing)
+        }
+        Request::ReadLink(path) => links::read_link(state, who, path),
+        Request::Xattr { target, name } => xattr_requests::xattr(state, who, &target, name),
+        Request::XattrNames { target, after } => {
+            xattr_requests::xattr_names(state, who, &target, after)
+        }
+        Request::List { path, after } => listing::list(state, who, path, after),
+        Request::Space => Ok(Reply::Space(status::space(state))),
+        Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
+        Request::Safety(path) => {
+            status::safety(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))
+        }
+        Request::Open { path, how } => opening::open(state, who, path, how),
+        Request::Reopen { file, how } => opening::reopen(state, who, file, how),
+        Request::Spares { count, kernel } => spares::spares(state, who.session, count, kernel),
+        Request::LockBlocks => state.locks.blocks_for(who.session),
+        Request::MakeNode { path, kind, mode, address } => {
+            nodes::make_node(state, who, path, (kind, mode), address)
+        }
+        other => done(state, who, other).map(|()| Reply::Done),
+    }
+}
+
+/// The same for requests that have no other answer than that it was done.
+fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
+    let session = who.session;
+    match request {
+        Request::MakeDirectory { path, mode } => making::make_directory(state, who, path, mode),
+        Request::RemoveDirectory(path) => making::remove_directory(state, who, path),
+        Request::Unlink(path) => making::unlink(state, who, path),
+        Request::Rename { from, to, how } => links::rename(state, who, from, to, how),
+        Request::Link { target, path } => links::link(state, who, &target, path),
+        Request::MakeLink { path, target } => links::make_link(state, who, path, target),
+        Request::Change { target, change } => attributes::change(state, who, &target, change),
+        Request::SetXattr { target, name, value, how } => {
+            xattr_requests::set_xattr(state, who, &target, name, value, how)
+        }
+        Request::Truncate { target, size } => {
+            attributes::truncate_target(state, who, &target, size)
+        }
+        Request::DropSetId(file) => attributes::drop_set_id(state, who, file),
+        Request::Close { description, nonce } => closing::close(state, description, nonce),
+        Request::Grant { file, first, count, pages } => {
+            granting::grant(state, session, file, (first, count), pages)
+        }
+        Request::Stage { file, first, count } => granting::stage(state, file, first, count),
+        Request::Map { file, first, count, stores } => {
+            mapping::map(state, session, file, first, count, stores)
+        }
+        Request::Unblock { file, index, owner } => {
+            reclaim::unblock(state, file, index, Owner(owner))
+        }
+        // Memory outlives this process, which is all that `memory` durability promises.
+        Request::Sync(file) => state.open_file(file).map(drop),
+        Request::LockBlocked { ask, waiter } => locking::lock_blocked(state, session, &ask, waiter),
+        Request::StopWaiting(thread) => {
+            state.locks.stop_waiting(session, thread);
+            Ok(())
+        }
+        Request::Execute { file, copy } => executing::execute(state, session, file, copy),
+        other => of_the_server(state, other),
+    }
+}
+
+/// What is said to the server as a whole.
+fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
+    match request {
+        Request::Flush => owing::hurry(state),
+        Request::Finish => {
+            state.finishing = true;
+            owing::hurry(state);
+        }
+        Request::Leave => state.leaving = true,
+        _ => return Err(Error::new(ErrorKind::Malformed, "not asked in this way")),
+    }
+    Ok(())
+}

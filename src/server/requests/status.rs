@@ -1,0 +1,92 @@
+//! What the server says of itself, and of where files are.
+
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Kind, Safety, Space, Status};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::shown;
+use crate::core::state::State;
+use crate::debts::owing;
+use crate::naming::lookup;
+use crate::naming::names::is_known;
+
+/// A file system with less room is full.
+const FULL_BYTES: u64 = 64 << 10;
+
+/// Bytes and names, used and free.
+pub fn space(state: &State) -> Space {
+    let page = terral_format::local::geometry::PAGE_BYTES as u64;
+    let total_bytes = u64::from(state.began.geometry.arena_pages()) * page;
+    let files = u64::from(state.began.geometry.files);
+    Space {
+        total_bytes,
+        free_bytes: total_bytes - state.storage.used_bytes().min(total_bytes),
+        total_files: files,
+        free_files: files.saturating_sub(state.names.count()),
+    }
+}
+
+/// Where a file's bytes are.
+pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety> {
+    let ino = lookup::resolve(state, caller, path)?;
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let attributes = state.attributes(ino).ok_or_else(missing)?;
+    let inode = state.names.inode(ino).ok_or_else(missing)?;
+    let memory_bytes = inode.slot.map_or(0, |slot| state.storage.resident(slot).0);
+    let owed_bytes = inode.slot.map_or(0, |slot| state.storage.owed_bytes(slot));
+    let debt = state.debts.get(ino);
+    let known = inode.published.is_some() || (inode.kind != Kind::File && is_known(&inode));
+    Ok(Safety {
+        attributes,
+        memory_bytes,
+        owed_bytes: if state.backing.is_some() { owed_bytes } else { 0 },
+        in_backing: state.backing.is_some()
+            && known
+            && !inode.is(flag::REWRITTEN)
+            && debt.is_none()
+            && state.names.owed().is_empty(),
+        open_for_writing: state.is_written(ino),
+        failure: debt.and_then(|debt| debt.failure.clone()),
+    })
+}
+
+/// How the server is.
+pub fn status(state: &mut State) -> Status {
+    let drain = owing::drain_status(state);
+    let page = terral_format::local::geometry::PAGE_BYTES as u64;
+    let (totals, spoiled) = state.sessions.totals();
+    if spoiled {
+        state.say_counts_spoiled();
+    }
+    Status {
+        pid: state.machine.pid(),
+        starts: state.starts,
+        uptime_ms: state.world.now().since(state.since).as_millis() as u64,
+        backing: state.backing.as_ref().map(|backing| backing.describe()),
+        sessions: state.sessions.clients().count() as u32,
+        files: state.names.count() - state.names.count_spares(),
+        open: state.descriptions.count() - state.names.count_spares(),
+        memory_bound_bytes: u64::from(state.began.geometry.arena_pages()) * page,
+        memory_used_bytes: state.storage.used_bytes(),
+        memory_warm_bytes: state.storage.warm_bytes(),
+        totals,
+        drain,
+        warnings: state.warnings.clone(),
+        spill: state.storage.memory().spill().map(|spill| spill.describe()),
+        spilled_bytes: state.storage.spilled_bytes(),
+    }
+}
+
+/// Says so if programs lack memory for what others keep where the arena lies: `refused` if one
+/// was refused some; else the place must be full, as a write to what is granted needs it too.
+pub fn warn_if_cramped(state: &mut State, refused: bool) {
+    let full = || state.storage.memory().arena().room_bytes() < FULL_BYTES;
+    if if refused { state.storage.is_cramped() } else { full() } {
+        let place = state.storage.memory().arena().place();
+        state.warn(format!(
+            "{place} was full: other files there leave less than --memory allows, so programs \
+             wait or get ENOSPC"
+        ));
+    }
+}
