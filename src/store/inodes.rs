@@ -63,7 +63,12 @@ impl Inodes {
     /// # Errors
     /// [`ErrorKind::TooMany`] if the table is full, [`ErrorKind::NoSpace`] if memory is.
     pub fn reserve(&mut self) -> Result<()> {
-        self.room.reserve(&self.memory, self.numbers.end(), self.heap.end())
+        self.room.reserve(&self.memory, self.numbers.end(), self.heap.end(), self.left())
+    }
+
+    /// How many numbers there are for new inodes.
+    pub fn left(&self) -> u32 {
+        self.numbers.left(self.memory.geometry.names().inodes())
     }
 
     /// In a replay nothing is reserved: whether slot `index` and its names find memory.

@@ -40,6 +40,11 @@ impl Numbers {
         }
     }
 
+    /// How many more may be taken, of a table with so many slots.
+    pub fn left(&self, slots: u32) -> u32 {
+        self.free.len() as u32 + slots.saturating_sub(self.end)
+    }
+
     /// Slots from here on were never used.
     pub fn end(&self) -> u32 {
         self.end

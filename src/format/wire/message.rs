@@ -557,6 +557,19 @@ impl Request<'_> {
         )
     }
 
+    /// Whether it may need a place for a new inode or a new name.
+    pub fn makes_names(&self) -> bool {
+        match self {
+            Request::Open { how, .. } => how.create || how.unnamed,
+            Request::MakeDirectory { .. }
+            | Request::Rename { .. }
+            | Request::Link { .. }
+            | Request::MakeLink { .. }
+            | Request::MakeNode { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether doing it twice differs from doing it once, so that the answer must be remembered.
     pub fn changes_names(&self) -> bool {
         matches!(

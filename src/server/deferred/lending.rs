@@ -35,7 +35,7 @@ pub fn refill(state: &mut State, session: SessionSlot) -> Option<Refill> {
     let client = state.sessions.client_mut(session)?;
     let (mut wanted, page) = (client.wanted, client.session.page());
     let descriptions = missing(page.hand.descriptions.iter(), &mut wanted.0);
-    let inos = missing(page.inos(), &mut wanted.1);
+    let inos = missing(page.inos(), &mut wanted.1).min(state.names.left() as usize);
     client.wanted = wanted;
     let descriptions = if state.descriptions.has_plenty() { descriptions } else { 0 };
     let memory = state.storage.memory().clone();

@@ -31,6 +31,7 @@ pub fn spares(state: &mut State, session: SessionSlot, count: u32, kernel: bool)
 }
 
 pub fn spare(state: &mut State, session: SessionSlot, kernel: bool) -> Result<Spare> {
+    state.names.reserve()?;
     let (ino, now) = (state.names.next_ino(), state.storage.time_ns());
     let memory = state.storage.memory();
     let description = state.descriptions.reserve(&*state.machine, memory)?;

@@ -115,6 +115,11 @@ impl Names {
         self.inodes.reserve()
     }
 
+    /// How many numbers there are for new files.
+    pub fn left(&self) -> u32 {
+        self.inodes.left()
+    }
+
     /// The number the next new file gets.
     pub fn next_ino(&self) -> Ino {
         self.inodes.next_ino()

@@ -99,6 +99,8 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
     let changes = request.changes_names();
     if changes {
         state.log.reserve()?;
+    }
+    if request.makes_names() {
         state.names.reserve()?;
     }
     // A failure that changed nothing may be computed again; a success must not be done again.

@@ -39,6 +39,7 @@ mod client;
 mod deferring;
 mod faults;
 mod flaws;
+mod full_table;
 mod machine;
 mod model;
 mod names;
@@ -125,8 +126,13 @@ impl Sim {
 
     /// The same, but the server has this flaw.
     pub fn with_flaw(seed: u64, flaw: Option<Flaw>) -> Self {
+        Sim::with_inodes(seed, flaw, 4096)
+    }
+
+    /// The same, with a table of names of so many slots.
+    pub fn with_inodes(seed: u64, flaw: Option<Flaw>, inodes: u32) -> Self {
         let geometry =
-            Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes: 4096 };
+            Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes };
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
         let (clock, at_append) = (world.clone(), moments.clone());
