@@ -13,14 +13,7 @@ use std::process::Output;
 
 use beside::{compiled, on_path, text_of};
 use launched::{run_to, said, terral, until};
-use process::Home;
 use served::Served;
-use terral_client::{Client, ErrorKind, OpenHow};
-
-#[test]
-fn role() {
-    process::play(256, &[]);
-}
 
 /// Runs one of `tests/programs/refusals.c`'s words under Terral, which must have served it.
 fn refused(word: &str) {
@@ -85,31 +78,6 @@ fn more_processes_than_there_may_be_are_enfile_until_one_has_ended() {
 }
 
 #[test]
-fn more_files_than_there_may_be_are_enfile_until_one_is_removed() {
-    let home = Home::new();
-    let _server = process::start_server(&home.instance(), None);
-    let client = Client::connect(&home.instance()).expect("connects");
-    let how = OpenHow { access: 2, create: true, mode: 0o600, ..OpenHow::default() };
-    let name = |number: u64| format!("d{}/f{number}", number / 100_000);
-    let mut made = 0;
-    let refusal = loop {
-        if made % 100_000 == 0 {
-            let directory = format!("d{}", made / 100_000);
-            client.make_directory(directory.as_bytes(), 0o700).expect("makes");
-        }
-        match client.open(name(made).as_bytes(), how) {
-            Ok(file) => file.close(),
-            Err(error) => break error,
-        }
-        made += 1;
-    };
-    assert_eq!(refusal.kind, ErrorKind::TooMany, "{refusal}");
-    assert!(made > 8_380_000 && made < 8_388_608, "{made}");
-    client.unlink(name(0).as_bytes()).expect("removes");
-    until("there is room for another", || client.open(b"another", how).is_ok());
-}
-
-#[test]
 fn a_server_that_is_gone_for_good_is_enotconn_once_after_10_s_and_then_at_once() {
     if !on_path("gcc") {
         return;
@@ -119,7 +87,7 @@ fn a_server_that_is_gone_for_good_is_enotconn_once_after_10_s_and_then_at_once()
     let program = compiled("refusals", home.path());
     let name = format!("gone-{}", std::process::id());
     let mut serve = terral();
-    serve.args(["serve", "--name", &name, "--memory", "64M", "--to"]).arg(to.path());
+    serve.args(["serve", "--name", &name, "--memory", "128M", "--to"]).arg(to.path());
     let mut server = process::Process(serve.spawn().expect("terral"));
     let is_up = || terral().args(["ls", "--instance", &name]).output().expect("terral");
     until("the server answers", || is_up().status.success());

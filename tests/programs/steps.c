@@ -1,5 +1,5 @@
-/* What of a call others see in one step, and what piece by piece: writers in processes of their own,
- * and a reader that looks at any moment. One word says which: see the table at the end. */
+/* What of a call others see in one step, and what piece by piece: writers in processes of their
+ * own, and a reader that looks at any moment. One word says which: see the table at the end. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>

@@ -1,16 +1,19 @@
-//! A table of names in which there is no place left: who makes something is told so, all that was
-//! made is there, also after the server's death, and what is removed makes room.
+//! Tables in which there is no place left: who makes or opens something is told so, all that was
+//! made is there, also after the server's death, and what is removed or closed makes room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use terral_format::ErrorKind;
 use terral_format::ids::Ino;
+use terral_format::local::geometry::Geometry;
 use terral_format::local::names::index_of;
 use terral_format::wire::message::{Request, Target};
+use terral_store::backing::scripted::Body;
 
-use super::Sim;
+use super::client::CREATE;
 use super::deferring::{Progress, Wish};
+use super::{GEOMETRY, Sim};
 
 const INODES: u32 = 1500;
 
@@ -45,7 +48,7 @@ fn exists(sim: &mut Sim, client: usize, path: &[u8]) -> bool {
 #[test]
 fn what_finds_no_place_is_refused_and_what_was_made_stays() {
     for seed in 0..6 {
-        let mut sim = Sim::with_inodes(seed, None, INODES);
+        let mut sim = Sim::with_geometry(seed, None, Geometry { inodes: INODES, ..GEOMETRY });
         let clients = [sim.connect(), sim.connect()];
         clients.iter().for_each(|client| sim.fetch(*client).expect("there is room"));
         assert!(makes(&mut sim, clients[0], b"d"));
@@ -71,4 +74,28 @@ fn what_finds_no_place_is_refused_and_what_was_made_stays() {
         assert!(makes(&mut sim, clients[0], b"d/another"));
         sim.finish();
     }
+}
+
+#[test]
+fn an_open_that_finds_no_place_is_refused_until_a_closed_file_has_arrived() {
+    const FILES: u32 = 100;
+    let mut sim = Sim::with_geometry(1, None, Geometry { files: FILES, ..GEOMETRY });
+    let client = sim.connect();
+    let mut open = Vec::new();
+    let refusal = loop {
+        match sim.open(client, format!("f{}", open.len()).as_bytes(), CREATE) {
+            Ok(opened) => open.push(opened),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refusal.kind, ErrorKind::TooMany, "{refusal}");
+    assert!(open.len() > FILES as usize - 5 && open.len() <= FILES as usize, "{}", open.len());
+    let first = open.remove(0);
+    sim.write(client, first.file, 0, b"stays").expect("that needs no place");
+    sim.close(client, first).expect("nor does that");
+    sim.pass(Duration::from_secs(30));
+    let arrived = sim.dir.look(b"f0").map(|seen| seen.body);
+    assert_eq!(arrived, Some(Body::File(b"stays".to_vec())));
+    sim.open(client, b"another", CREATE).expect("there is room again");
+    sim.finish();
 }

@@ -118,6 +118,10 @@ pub struct Sim {
     stops_at: Option<fn(&Doing) -> bool>,
 }
 
+/// As large as the tables of most are.
+pub const GEOMETRY: Geometry =
+    Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes: 4096 };
+
 impl Sim {
     /// A server that has just started, with one segment of memory.
     pub fn new(seed: u64) -> Self {
@@ -126,13 +130,11 @@ impl Sim {
 
     /// The same, but the server has this flaw.
     pub fn with_flaw(seed: u64, flaw: Option<Flaw>) -> Self {
-        Sim::with_inodes(seed, flaw, 4096)
+        Sim::with_geometry(seed, flaw, GEOMETRY)
     }
 
-    /// The same, with a table of names of so many slots.
-    pub fn with_inodes(seed: u64, flaw: Option<Flaw>, inodes: u32) -> Self {
-        let geometry =
-            Geometry { segments: 1, files: 512, map_pages: 512, descriptions: 512, inodes };
+    /// The same, with tables of other sizes.
+    pub fn with_geometry(seed: u64, flaw: Option<Flaw>, geometry: Geometry) -> Self {
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
         let (clock, at_append) = (world.clone(), moments.clone());
