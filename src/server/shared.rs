@@ -103,7 +103,7 @@ impl Shared {
     pub fn wake(&self, state: MutexGuard<'_, State>) {
         let drains = state.finishing || owing::must_wake_drain(&state);
         let lost = requests::seems_awake(self.bell());
-        let requests = state.finishing || state.leaving || state.debts.pressed || lost;
+        let requests = state.finishing || state.leaving || state.debts.is_pressed() || lost;
         drop(state);
         if drains {
             self.work.notify_one();

@@ -25,6 +25,7 @@ use crate::core::machine::Machine;
 use crate::core::paths::shown;
 use crate::core::world::{Tick, World};
 use crate::debts::ledger::Debts;
+use crate::debts::policy::Policy;
 use crate::deferred::waiting::Waiting;
 use crate::locks::{Locks, releasing};
 use crate::naming::names::Names;
@@ -133,6 +134,8 @@ pub struct Parts {
     pub small: Small,
     /// See [`State::backing`].
     pub backing: Option<Arc<dyn Backing>>,
+    /// When it is brought what.
+    pub policy: Box<dyn Policy>,
     /// Attributes of the root.
     pub root: Attributes,
     /// Seed of the nonces.
@@ -170,7 +173,7 @@ impl State {
             locks,
             xattrs: Xattrs::default(),
             backing: parts.backing,
-            debts: Debts::default(),
+            debts: Debts::new(parts.policy),
             starts: 1,
             finishing: false,
             leaving: false,

@@ -1,91 +1,118 @@
-//! What the backing is owed: which files, since when, and what was copied so far. Not logged: after
-//! a restart it follows from the inodes and the page states.
+//! What one target, the permanent directory, is owed: which files, since when, and what was copied
+//! so far. Facts only; when each has its turn the [`Policy`] says. Not logged: after a restart it
+//! follows from the inodes and the page states.
+//!
+//! Invariant: a file of which something is owed is among the young, or in the queue, or in the
+//! drain's hands, which puts it back.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use terral_format::ids::{Ino, Lsn};
+use terral_format::local::names::Inode;
 use terral_format::wire::message::Drain;
 
 use crate::core::world::Tick;
-use crate::debts::version::SharedVersion;
+use crate::debts::names::NamesOwed;
+use crate::debts::policy::{Event, Facts, Policy, Standing};
+use crate::debts::progress::Progress;
+use crate::debts::version::{SharedVersion, Version};
 
-/// A new debt waits so long, and while clients go on changing names up to the longer one: what is
-/// removed, renamed or written again meanwhile costs the backing nothing, and the drain does not
-/// take the cores from a program that makes many small files.
-const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// Clients that have changed no name for so long do not go on.
-const CALM: Duration = Duration::from_millis(200);
-/// First and longest pause after a failure.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// So many debts that are young no more may stand among those that are, and as many as those.
 const YOUNG_MIN: usize = 1024;
-/// Failures kept for display.
-const SHOWN_MAX: usize = 16;
-/// Characters of one that are shown: all of them must fit a reply.
-const SHOWN_CHARACTERS: usize = 300;
 
-/// What the backing is owed of one file.
+/// What is owed of one file.
 pub struct Debt {
-    /// Since when.
-    pub since: Tick,
-    /// Not before then.
-    next_pass: Tick,
+    since: Tick,
+    /// When it has its turn, if it is not young.
+    turn: Tick,
     /// It was never looked at.
     young: bool,
-    /// The drain is at it; chunks must not be evicted, compacted or moved for convenience.
-    pub draining: bool,
-    /// Its new version is just getting its name, and cannot be read.
-    pub publishing: bool,
+    draining: bool,
+    publishing: bool,
+    version: Option<SharedVersion>,
+    /// What went wrong last, and how often since it went well.
+    failure: Option<String>,
+    failures: u32,
+}
+
+impl Debt {
+    /// Whether the drain is at it: chunks must not be evicted, compacted or moved for convenience.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether its new version is just getting its name, and cannot be read.
+    pub fn is_publishing(&self) -> bool {
+        self.publishing
+    }
+
     /// The new version, once begun.
-    pub version: Option<SharedVersion>,
+    pub fn version(&self) -> Option<&SharedVersion> {
+        self.version.as_ref()
+    }
+
     /// What went wrong last.
-    pub failure: Option<String>,
-    /// How long the next pause after a failure is.
-    pause: Duration,
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { young: self.young, draining: self.draining, failures: self.failures }
+    }
 }
 
 /// All debts.
-#[derive(Default)]
 pub struct Debts {
+    policy: Box<dyn Policy>,
+    facts: Facts,
+    /// Somebody waits for the memory that a paid debt frees.
+    pressed: bool,
     files: FxHashMap<Ino, Debt>,
     /// Those that were never looked at, in order, among others that are so no more.
     young: VecDeque<(Tick, Ino)>,
     /// So many there were when the others were last dropped.
     were_young: usize,
-    /// The others that are not being drained, by when they may be.
+    /// The others that are not being drained, by when they have their turn.
     queue: BTreeSet<(Tick, Ino)>,
-    /// When clients last changed names.
-    changed: Option<Tick>,
-    /// Sums for display.
-    pub shown: Drain,
-    /// Something was brought to the backing that it has not yet said is safe.
-    pub unsynced: bool,
-    /// Somebody waits for it to say so.
-    pub sync_wanted: bool,
-    /// Somebody waits for the memory that a paid debt frees.
-    pub pressed: bool,
-    /// Why name operations stand still, and until when.
-    pub names_failure: Option<(String, Tick, Duration)>,
-    /// What became of some versions is not known: when that is looked at again, and the next pause.
-    unsure: Option<(Tick, Duration)>,
-    /// The name operations' debt is this old.
-    pub names_since: Option<Tick>,
+    names: NamesOwed,
+    progress: Progress,
+    /// What became of some versions is not known: when that is looked at again, and how often it
+    /// was.
+    unsure: Option<(Tick, u32)>,
     /// Versions of files that are gone.
-    pub discarded: Vec<SharedVersion>,
-    /// Name operations up to this one are just being brought, one after the other.
-    pub names_until: Option<Lsn>,
-    /// It was said that the backing takes no extended attributes.
-    pub no_xattrs: bool,
-    recent: VecDeque<String>,
+    discarded: Vec<SharedVersion>,
 }
 
 impl Debts {
-    /// The backing is owed something of this file from now on, if it was not before. Gives the
-    /// debt.
-    pub fn owe(&mut self, ino: Ino, now: Tick) -> &mut Debt {
-        self.shown.settled = false;
+    /// None yet; `policy` says when they are paid.
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Debts {
+            policy,
+            facts: Facts::default(),
+            pressed: false,
+            files: FxHashMap::default(),
+            young: VecDeque::new(),
+            were_young: 0,
+            queue: BTreeSet::new(),
+            names: NamesOwed::default(),
+            progress: Progress::default(),
+            unsure: None,
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Whether the target is to get this file.
+    pub fn takes(&self, file: &Inode) -> bool {
+        self.policy.takes(file)
+    }
+
+    // What is owed.
+
+    /// Something is owed of this file from now on, if it was not before.
+    pub fn owe(&mut self, ino: Ino, now: Tick) {
+        self.progress.unsettle(false);
         if self.young.len() > 2 * self.were_young + YOUNG_MIN {
             let mut young = std::mem::take(&mut self.young);
             young.retain(|debt| self.is_young(debt));
@@ -94,41 +121,111 @@ impl Debts {
         let young = &mut self.young;
         self.files.entry(ino).or_insert_with(|| {
             young.push_back((now, ino));
-            Debt {
-                since: now,
-                next_pass: now + LINGER.0,
-                young: true,
-                draining: false,
-                publishing: false,
-                version: None,
-                failure: None,
-                pause: PAUSE.0,
-            }
-        })
+            let (version, failure) = (None, None);
+            let (young, draining, publishing) = (true, false, false);
+            let (since, turn, failures) = (now, now, 0);
+            Debt { since, turn, young, draining, publishing, version, failure, failures }
+        });
     }
+
+    /// Of one file.
+    pub fn get(&self, ino: Ino) -> Option<&Debt> {
+        self.files.get(&ino)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (Ino, &Debt)> {
+        self.files.iter().map(|(ino, debt)| (*ino, debt))
+    }
+
+    /// Nothing is owed of this file any more.
+    pub fn paid(&mut self, ino: Ino) -> Option<Debt> {
+        let debt = self.files.remove(&ino)?;
+        if !debt.young {
+            self.queue.remove(&(debt.turn, ino));
+        }
+        self.forget_old();
+        Some(debt)
+    }
+
+    /// The file is gone: its new version, which may be this one, is thrown away by the drain.
+    pub fn lost(&mut self, ino: Ino, version: Option<SharedVersion>) {
+        let begun = self.paid(ino).and_then(|debt| debt.version);
+        self.discarded.extend(version.or(begun));
+    }
+
+    /// Versions of files that are gone, which nobody throws away yet.
+    pub fn take_discarded(&mut self) -> Vec<SharedVersion> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// Whether there are any.
+    pub fn has_discarded(&self) -> bool {
+        !self.discarded.is_empty()
+    }
+
+    /// Whether nothing is owed of any file.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether chunks of this file may be moved or evicted.
+    pub fn may_move(&self, ino: Ino) -> bool {
+        self.files.get(&ino).is_none_or(|debt| !debt.draining)
+    }
+
+    // When.
 
     /// Clients changed names just now.
     pub fn names_changed(&mut self, now: Tick) {
-        self.changed = Some(now);
+        self.facts.names_changed = Some(now);
     }
 
-    /// When a new debt may be paid.
-    fn patience(&self, since: Tick) -> Tick {
-        if self.sync_wanted || self.pressed {
-            return since;
-        }
-        let calm = self.changed.map_or(since, |changed| changed + CALM);
-        calm.clamp(since + LINGER.0, since + LINGER.1)
+    /// Somebody waits for the memory that a paid debt frees, or nobody does.
+    pub fn press(&mut self, pressed: bool) {
+        self.pressed = pressed;
+        self.facts.awaited = pressed || self.progress.is_sync_wanted();
     }
 
-    /// A file's debt may be paid from `at` on.
+    /// Whether anybody does.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed
+    }
+
+    /// Somebody waits until all is safe.
+    pub fn want_sync(&mut self) {
+        self.progress.want_sync();
+        self.facts.awaited = true;
+    }
+
+    /// Whether anybody does.
+    pub fn is_sync_wanted(&self) -> bool {
+        self.progress.is_sync_wanted()
+    }
+
+    /// Somebody began to wait for any debt to be paid.
+    pub fn hasten(&mut self, now: Tick) {
+        let young = self.young.iter().filter(|debt| self.is_young(debt));
+        let later = self.queue.range((now, Ino(u64::MAX))..).chain(young);
+        let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
+        inos.into_iter().for_each(|ino| self.happened(ino, Event::Awaited, now));
+    }
+
+    /// Something happened to a file.
+    pub fn happened(&mut self, ino: Ino, event: Event, now: Tick) {
+        let debt = self.files.get(&ino);
+        let turn = debt.and_then(|debt| self.policy.turn(event, debt.standing(), now));
+        turn.into_iter().for_each(|at| self.not_before(ino, at));
+    }
+
+    /// A file has its turn at `at`, as something else must be first, or nothing.
     pub fn not_before(&mut self, ino: Ino, at: Tick) {
         let Some(debt) = self.files.get_mut(&ino) else { return };
         if !std::mem::take(&mut debt.young) {
-            self.queue.remove(&(debt.next_pass, ino));
+            self.queue.remove(&(debt.turn, ino));
         }
         self.queue.insert((at, ino));
-        debt.next_pass = at;
+        debt.turn = at;
         self.forget_old();
     }
 
@@ -143,68 +240,19 @@ impl Debts {
         }
     }
 
-    /// All debts may be paid now.
-    pub fn hasten(&mut self, now: Tick) {
-        let young = self.young.iter().filter(|debt| self.is_young(debt));
-        let later = self.queue.range((now, Ino(u64::MAX))..).chain(young);
-        let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
-        inos.into_iter().for_each(|ino| self.not_before(ino, now));
+    /// When a file has its turn.
+    pub fn due(&self, ino: Ino) -> Option<Tick> {
+        let ripe = |debt: &Debt| self.policy.ripe(debt.since, Facts::default());
+        self.files.get(&ino).map(|debt| if debt.young { ripe(debt) } else { debt.turn })
     }
 
-    /// When the name operations that are owed may be done: with the first file, whose directory
-    /// they may make.
-    pub fn names_due(&self, now: Tick) -> Tick {
-        let due = self.patience(self.names_since.unwrap_or(now));
-        self.first_due().map_or(due, |first| first.min(due))
-    }
-
-    /// When the first file's debt may be paid.
+    /// When the first file has its turn.
     pub fn first_due(&self) -> Option<Tick> {
-        let young = self.young.front().map(|(since, _)| self.patience(*since));
+        let young = self.young.front().map(|(since, _)| self.policy.ripe(*since, self.facts));
         self.queue.first().map(|(at, _)| *at).into_iter().chain(young).min()
     }
 
-    /// Of one file.
-    pub fn get(&self, ino: Ino) -> Option<&Debt> {
-        self.files.get(&ino)
-    }
-
-    /// Of one file.
-    pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Debt> {
-        self.files.get_mut(&ino)
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (Ino, &Debt)> {
-        self.files.iter().map(|(ino, debt)| (*ino, debt))
-    }
-
-    /// Nothing is owed of this file any more.
-    pub fn paid(&mut self, ino: Ino) -> Option<Debt> {
-        let debt = self.files.remove(&ino)?;
-        if !debt.young {
-            self.queue.remove(&(debt.next_pass, ino));
-        }
-        self.forget_old();
-        Some(debt)
-    }
-
-    /// Whether nothing is owed of any file.
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// When a file's debt may be paid.
-    pub fn due(&self, ino: Ino) -> Option<Tick> {
-        self.files.get(&ino).map(|debt| debt.next_pass)
-    }
-
-    /// Whether chunks of this file may be moved or evicted.
-    pub fn may_move(&self, ino: Ino) -> bool {
-        self.files.get(&ino).is_none_or(|debt| !debt.draining)
-    }
-
-    /// The debt that may be paid now; without one, `wake` becomes no later than when there is.
+    /// The file that has its turn now; without one, `wake` becomes no later than when one has.
     /// Whoever takes it says when its turn is next.
     pub fn next_due(&mut self, now: Tick, wake: &mut Option<Tick>) -> Option<Ino> {
         let due = self.first_due()?;
@@ -222,50 +270,67 @@ impl Debts {
         Some(ino)
     }
 
-    /// Something went wrong with a file: it is tried again after a pause that grows.
+    // The drain.
+
+    /// The drain begins with a file.
+    pub fn begin(&mut self, ino: Ino) {
+        if let Some(debt) = self.files.get_mut(&ino) {
+            debt.draining = true;
+        }
+    }
+
+    /// It is through with it for now; somebody may change it further if it is `open`.
+    pub fn end(&mut self, ino: Ino, open: bool, now: Tick) {
+        if let Some(debt) = self.files.get_mut(&ino) {
+            debt.draining = false;
+        }
+        self.happened(ino, Event::Passed { open }, now);
+        self.progress.unsettle(true);
+    }
+
+    /// A file's new version, if none was begun meanwhile: gives the one that counts.
+    pub fn begin_version(&mut self, ino: Ino, version: Version) -> SharedVersion {
+        let version = Arc::new(version);
+        match self.files.get_mut(&ino) {
+            Some(debt) => debt.version.get_or_insert(version).clone(),
+            None => version,
+        }
+    }
+
+    /// Its new version is to get its name.
+    pub fn publishes(&mut self, ino: Ino) {
+        if let Some(debt) = self.files.get_mut(&ino) {
+            debt.publishing = true;
+        }
+    }
+
+    /// It has it, or is staged again.
+    pub fn published(&mut self, ino: Ino) {
+        if let Some(debt) = self.files.get_mut(&ino) {
+            (debt.publishing, debt.version) = (false, None);
+        }
+    }
+
+    /// Something went wrong with a file.
     pub fn failed(&mut self, ino: Ino, why: String, now: Tick) {
         if let Some(debt) = self.files.get_mut(&ino) {
-            let next = now + debt.pause;
-            debt.pause = (debt.pause * 2).min(PAUSE.1);
+            debt.failures = debt.failures.saturating_add(1);
             debt.failure = Some(why);
-            self.not_before(ino, next);
-        }
-    }
-
-    /// There is so much to bring of a file that it need not wait for its turn.
-    pub fn hurry(&mut self, ino: Ino, now: Tick) {
-        if self.files.get(&ino).is_some_and(|debt| debt.failure.is_none() && !debt.draining) {
-            self.not_before(ino, now);
-        }
-    }
-
-    /// The same for one that was not looked at yet.
-    pub fn hurry_new(&mut self, ino: Ino, now: Tick) {
-        if self.files.get(&ino).is_some_and(|debt| debt.young) {
-            self.hurry(ino, now);
+            self.happened(ino, Event::Failed, now);
         }
     }
 
     /// A copy of a file went well.
     pub fn progressed(&mut self, ino: Ino) {
         if let Some(debt) = self.files.get_mut(&ino) {
-            debt.failure = None;
-            debt.pause = PAUSE.0;
+            (debt.failure, debt.failures) = (None, 0);
         }
-    }
-
-    /// A name operation failed. Gives when it may be tried again.
-    pub fn names_failed(&mut self, why: String, now: Tick) -> Tick {
-        let pause = self.names_failure.as_ref().map_or(PAUSE.0, |(.., p)| (*p * 2).min(PAUSE.1));
-        let until = now + pause;
-        self.names_failure = Some((why, until, pause));
-        until
     }
 
     /// Whether it is not known what became of some versions.
     pub fn are_unsure(&mut self, unsure: bool, now: Tick) {
-        let pause = self.unsure.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
-        self.unsure = unsure.then(|| (now + pause, pause));
+        let times = self.unsure.map_or(0, |(_, times)| times) + 1;
+        self.unsure = unsure.then(|| (now + self.policy.pause(times), times));
     }
 
     /// When that is looked at again.
@@ -273,25 +338,177 @@ impl Debts {
         self.unsure.map(|(until, _)| until)
     }
 
-    /// Somebody else's version of a file was kept.
-    pub fn conflict(&mut self, what: String) {
-        self.recent.push_back(what.chars().take(SHOWN_CHARACTERS).collect());
-        if self.recent.len() > SHOWN_MAX {
-            self.recent.pop_front();
+    // Names.
+
+    /// What is known of the name operations that are owed.
+    pub fn names(&self) -> &NamesOwed {
+        &self.names
+    }
+
+    /// None is owed.
+    pub fn names_paid(&mut self) {
+        self.names.paid();
+    }
+
+    /// A name operation failed. Gives when it may be tried again.
+    pub fn names_failed(&mut self, why: String, now: Tick) -> Tick {
+        self.names.failed(why, &*self.policy, now)
+    }
+
+    /// One was done.
+    pub fn name_brought(&mut self) {
+        self.names.went_well();
+        self.progress.unsettle(true);
+    }
+
+    /// When the operation `next` may be done, if not now: with the first file, whose directory it
+    /// may make. Those up to `last` have their turn together.
+    pub fn names_wait(&mut self, next: Lsn, last: Option<Lsn>, now: Tick) -> Option<Tick> {
+        let since = self.names.waits_since(next, now)?;
+        let due = self.names_due_since(since);
+        if due > now {
+            return Some(due);
         }
+        self.names.begin(last);
+        None
+    }
+
+    /// When name operations may be done, if any are owed.
+    pub fn names_due(&self, now: Tick) -> Tick {
+        self.names_due_since(self.names.since().unwrap_or(now))
+    }
+
+    fn names_due_since(&self, since: Tick) -> Tick {
+        let due = self.policy.ripe(since, self.facts);
+        self.first_due().map_or(due, |first| first.min(due))
+    }
+
+    // What was done.
+
+    /// What was brought so far.
+    pub fn progress(&mut self) -> &mut Progress {
+        &mut self.progress
+    }
+
+    /// The store keeps all that it had when it was asked; that was all, or there is `more` by now.
+    pub fn synced(&mut self, more: bool) {
+        self.progress.synced(more);
+        self.facts.awaited = self.pressed || self.progress.is_sync_wanted();
+    }
+
+    /// Whether nothing was owed, and all is safe.
+    pub fn is_settled(&self) -> bool {
+        self.progress.is_settled()
     }
 
     /// Everything for display but bytes and names owed.
     pub fn status(&self, now: Tick) -> Drain {
-        let mut drain = self.shown.clone();
-        drain.owed_files = self.files.len() as u64;
-        let ages = self.files.values().map(|debt| debt.since).chain(self.names_since);
-        drain.oldest_ms = ages.min().map_or(0, |since| now.since(since).as_millis() as u64);
         let failures = self.files.values().filter_map(|debt| debt.failure.clone());
-        let names = self.names_failure.iter().map(|(why, ..)| why.clone());
-        let short = |why: String| why.chars().take(SHOWN_CHARACTERS).collect();
-        drain.failures = names.chain(failures).take(SHOWN_MAX).map(short).collect();
-        drain.conflicts = self.recent.iter().cloned().collect();
+        let names = self.names.failure().map(str::to_owned);
+        let mut drain = self.progress.shown(names.into_iter().chain(failures));
+        drain.owed_files = self.files.len() as u64;
+        let ages = self.files.values().map(|debt| debt.since).chain(self.names.since());
+        drain.oldest_ms = ages.min().map_or(0, |since| now.since(since).as_millis() as u64);
         drain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Debts, Event, Facts, Ino, Inode, Policy, Standing, Tick};
+    use crate::debts::policy::Usual;
+
+    const S: u64 = 1_000_000_000;
+    const A: Ino = Ino(10);
+    const B: Ino = Ino(11);
+
+    fn due(debts: &mut Debts, at: Tick) -> (Option<Ino>, Option<Tick>) {
+        let mut wake = None;
+        (debts.next_due(at, &mut wake), wake)
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_what_is_put_back_has_another_turn() {
+        let mut debts = Debts::new(Box::new(Usual));
+        debts.owe(A, Tick(0));
+        debts.owe(B, Tick(1));
+        debts.owe(A, Tick(2));
+        assert_eq!(due(&mut debts, Tick(5)), (None, Some(Tick(S))));
+        assert_eq!(due(&mut debts, Tick(2 * S)).0, Some(A));
+        debts.begin(A);
+        assert!(!debts.may_move(A) && debts.may_move(B));
+        assert_eq!(due(&mut debts, Tick(2 * S)).0, Some(B));
+        assert_eq!(due(&mut debts, Tick(9 * S)), (None, None), "both are in hand");
+        debts.end(A, true, Tick(9 * S));
+        let next = Tick(9 * S) + Duration::from_millis(500);
+        assert_eq!((due(&mut debts, Tick(9 * S)), debts.may_move(A)), ((None, Some(next)), true));
+        debts.paid(A);
+        debts.paid(B);
+        assert!(debts.is_empty() && due(&mut debts, Tick(99 * S)) == (None, None));
+    }
+
+    #[test]
+    fn who_waits_hastens_all_but_what_is_in_hand() {
+        let mut debts = Debts::new(Box::new(Usual));
+        debts.owe(A, Tick(0));
+        debts.owe(B, Tick(0));
+        assert_eq!(due(&mut debts, Tick(S)).0, Some(A));
+        debts.failed(A, "away".into(), Tick(S));
+        debts.hasten(Tick(S));
+        let both = [due(&mut debts, Tick(S)).0, due(&mut debts, Tick(S)).0];
+        assert_eq!(both, [Some(A), Some(B)]);
+        debts.hasten(Tick(S));
+        assert_eq!(due(&mut debts, Tick(S)).0, None, "in hand");
+    }
+
+    #[test]
+    fn who_waits_for_safety_or_memory_ripens_what_comes_until_he_has_it() {
+        let mut debts = Debts::new(Box::new(Usual));
+        debts.want_sync();
+        debts.owe(A, Tick(3));
+        assert_eq!(debts.first_due(), Some(Tick(3)));
+        debts.synced(false);
+        assert_eq!(debts.first_due(), Some(Tick(3 + S)));
+        debts.press(true);
+        assert_eq!(debts.first_due(), Some(Tick(3)));
+        debts.press(false);
+        assert_eq!(debts.first_due(), Some(Tick(3 + S)));
+    }
+
+    /// Brings nothing before a moment, and all then.
+    struct AtNight(Tick);
+
+    impl Policy for AtNight {
+        fn takes(&self, _: &Inode) -> bool {
+            true
+        }
+
+        fn ripe(&self, since: Tick, _: Facts) -> Tick {
+            since.max(self.0)
+        }
+
+        fn turn(&self, event: Event, _: Standing, now: Tick) -> Option<Tick> {
+            matches!(event, Event::Passed { .. } | Event::Failed).then(|| now.max(self.0))
+        }
+
+        fn pause(&self, _: u32) -> Duration {
+            Duration::from_nanos(1)
+        }
+    }
+
+    #[test]
+    fn another_policy_is_obeyed() {
+        let mut debts = Debts::new(Box::new(AtNight(Tick(50))));
+        debts.owe(A, Tick(0));
+        debts.want_sync();
+        debts.hasten(Tick(1));
+        debts.happened(A, Event::Grown(u64::MAX), Tick(2));
+        assert_eq!(due(&mut debts, Tick(49)), (None, Some(Tick(50))));
+        assert_eq!(due(&mut debts, Tick(50)).0, Some(A));
+        debts.failed(A, "away".into(), Tick(51));
+        assert_eq!(due(&mut debts, Tick(51)).0, Some(A));
+        assert_eq!(debts.names_failed("away".into(), Tick(51)), Tick(52));
     }
 }

@@ -2,32 +2,31 @@
 
 use terral_format::ErrorKind;
 use terral_format::ids::Ino;
-use terral_format::local::names::flag;
 use terral_format::wire::message::{Drain, Kind};
 
 use crate::core::state::State;
 use crate::core::world::Tick;
 
-/// The backing is owed something of this file from now on, if it has a name.
+/// The backing is owed something of this file from now on, if it is to get it.
 pub fn owe(state: &mut State, ino: Ino) {
-    let named = || state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
-    if state.backing.is_some() && named() {
+    let takes = || state.names.inode(ino).is_some_and(|inode| state.debts.takes(&inode));
+    if state.backing.is_some() && takes() {
         state.debts.owe(ino, state.world.now());
     }
 }
 
 /// Whether somebody waits for what the drain has done just now: requests, or the end.
 pub fn is_awaited(state: &State) -> bool {
-    state.debts.pressed || state.fetches.is_awaited() || state.finishing || state.leaving
+    state.debts.is_pressed() || state.fetches.is_awaited() || state.finishing || state.leaving
 }
 
 /// Whether the drain must be woken: it would look again too late.
 pub fn must_wake_drain(state: &State) -> bool {
-    let asked = state.finishing || state.debts.sync_wanted;
+    let asked = state.finishing || state.debts.is_sync_wanted();
     let now = state.world.now();
     let names = (!state.names.owed().is_empty()).then(|| state.debts.names_due(now));
-    let sync = (asked && !state.debts.shown.settled).then_some(now);
-    let discards = (!state.debts.discarded.is_empty()).then_some(now);
+    let sync = (asked && !state.debts.is_settled()).then_some(now);
+    let discards = state.debts.has_discarded().then_some(now);
     let settles = settles_at(state, now).into_iter().chain(discards).min();
     let due = [names, sync, settles, state.debts.first_due()].into_iter().flatten().min();
     due.is_some_and(|due| state.drain_looks.is_none_or(|looks| due < looks))
@@ -35,7 +34,7 @@ pub fn must_wake_drain(state: &State) -> bool {
 
 /// Everything written so far shall go, also of files that stay open.
 pub fn hurry(state: &mut State) {
-    state.debts.sync_wanted = true;
+    state.debts.want_sync();
     state.debts.hasten(state.world.now());
 }
 
@@ -74,15 +73,14 @@ pub fn drain_status(state: &mut State) -> Drain {
             drain.owed_bytes += state.storage.owed_bytes(slot);
         }
     }
-    drain.peak_bytes = drain.peak_bytes.max(drain.owed_bytes);
-    state.debts.shown.peak_bytes = drain.peak_bytes;
+    drain.peak_bytes = state.debts.progress().owes(drain.owed_bytes);
     drain
 }
 
 /// When it is found out what the backing has, if that is not known: at once, but for a pause after
 /// a failure.
 pub fn settles_at(state: &State, now: Tick) -> Option<Tick> {
-    let paused = state.debts.names_failure.as_ref().map_or(now, |(_, until, _)| *until);
+    let paused = state.debts.names().paused_until().unwrap_or(now);
     let names = state.names.is_next_unsure().then_some(paused);
     let versions = !state.names.publishing().is_empty();
     let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));

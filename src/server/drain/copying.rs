@@ -1,7 +1,6 @@
 //! The drain's copying: bytes of one file to the backing, read back and compared, without the
 //! server's lock. What becomes of the copy is `drain`'s.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
@@ -86,7 +85,7 @@ fn version_of(
     job: &FileJob,
     backed: u64,
 ) -> Result<(SharedVersion, Want)> {
-    let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version.clone());
+    let known = shared.lock().debts.get(job.ino).and_then(|debt| debt.version().cloned());
     let version = match known {
         Some(version) => version,
         None => {
@@ -95,11 +94,7 @@ fn version_of(
             if !resumed {
                 say_lost(shared, job, backed);
             }
-            let version = Arc::new(version);
-            if let Some(debt) = shared.lock().debts.get_mut(job.ino) {
-                debt.version = Some(version.clone());
-            }
-            version
+            shared.lock().debts.begin_version(job.ino, version)
         }
     };
     version.begin_pass()?;
@@ -123,7 +118,7 @@ fn say_lost(shared: &Shared, job: &FileJob, backed: u64) {
         let mut state = shared.lock();
         let path = state.names.path(job.ino).unwrap_or_default();
         let what = "its bytes that were only in .terral were removed there: zeros now";
-        state.debts.conflict(format!("{}: {what}", shown(&path)));
+        state.debts.progress().conflict(format!("{}: {what}", shown(&path)));
     }
 }
 
@@ -196,7 +191,7 @@ fn copy_absent(
             Err(error) if error.kind == ErrorKind::NotFound => {
                 // Nobody can bring them back; what is here is not to wait for that.
                 let what = "removed there meanwhile, with bytes that were only there: zeros now";
-                shared.lock().debts.conflict(format!("{}: {what}", shown(old)));
+                shared.lock().debts.progress().conflict(format!("{}: {what}", shown(old)));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -333,7 +328,7 @@ fn may_publish(shared: &Shared, ino: Ino) -> bool {
 /// try.
 fn show(shared: &Shared, pass: &mut Pass) {
     if pass.bytes >= SHOW_BYTES {
-        shared.lock().debts.shown.bytes += std::mem::take(&mut pass.bytes);
+        shared.lock().debts.progress().copied(std::mem::take(&mut pass.bytes));
         shared.nudge();
     }
 }

@@ -231,11 +231,11 @@ impl NameJob {
             }
             brought => brought?,
         };
-        brought.said.into_iter().for_each(|said| state.debts.conflict(said));
-        if brought.no_xattrs && !std::mem::replace(&mut state.debts.no_xattrs, true) {
+        brought.said.into_iter().for_each(|said| state.debts.progress().conflict(said));
+        if brought.no_xattrs && state.debts.progress().has_no_xattrs() {
             let path = self.operation.paths().first().map(|path| shown(path)).unwrap_or_default();
             let what = "extended attributes are kept here only: the directory takes none";
-            state.debts.conflict(format!("{path}: {what}"));
+            state.debts.progress().conflict(format!("{path}: {what}"));
         }
         // Another file may have taken the place of one meanwhile.
         let now = state.names.owed().front().filter(|(lsn, _)| *lsn == self.lsn);
@@ -246,12 +246,10 @@ impl NameJob {
             }
         }
         state.record(Fact::NamesDrained(self.lsn));
+        state.debts.name_brought();
         if let Err(error) = state.commit() {
             state.debts.names_failed(error.to_string(), state.world.now());
         }
-        state.debts.names_failure = None;
-        state.debts.unsynced = true;
-        state.debts.shown.settled = false;
         Ok(())
     }
 }
@@ -344,7 +342,7 @@ pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> bool {
             b"" => "removed there meanwhile; made anew".into(),
             aside => format!("no directory there any more; made anew, theirs is {}", shown(aside)),
         };
-        shared.lock().debts.conflict(format!("{}: {what}", shown(above)));
+        shared.lock().debts.progress().conflict(format!("{}: {what}", shown(above)));
     }
     restored
 }

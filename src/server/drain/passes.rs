@@ -2,33 +2,23 @@
 //! copies (`copying`), how it gets its name (`publishing`), and in which order (`drain`).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::debts::policy::Event;
 use crate::drain::copying::FileJob;
-
-/// A file that stays open is looked at this often.
-pub(crate) const OPEN_PASS: Duration = Duration::from_millis(500);
 
 /// The drain begins with a file.
 pub(crate) fn begin(state: &mut State, job: &FileJob) {
-    if let Some(debt) = state.debts.get_mut(job.ino) {
-        debt.draining = true;
-    }
+    state.debts.begin(job.ino);
 }
 
 /// It is through with it for now.
 pub(crate) fn end(state: &mut State, job: &FileJob) {
-    if let Some(debt) = state.debts.get_mut(job.ino) {
-        debt.draining = false;
-    }
-    let pause = if state.is_written(job.ino) { OPEN_PASS } else { Duration::ZERO };
-    state.debts.not_before(job.ino, state.world.now() + pause);
-    state.debts.unsynced = true;
+    state.debts.end(job.ino, state.is_written(job.ino), state.world.now());
 }
 
 /// Bytes below `size` that are not in memory are the backing's from now on.
@@ -37,11 +27,10 @@ pub(crate) fn backed(state: &mut State, job: &FileJob, size: u64) {
     state.storage.memory().record(job.slot).backed_bytes().store(size, Ordering::SeqCst);
 }
 
-/// More is owed of a file that was just brought, but not before a pause.
-pub(crate) fn owe_again(state: &mut State, ino: Ino, pause: Duration) {
-    let now = state.world.now();
+/// More is owed of a file that was just brought, and that may be changed further if it is `open`.
+pub(crate) fn owe_again(state: &mut State, ino: Ino, open: bool) {
     owing::owe(state, ino);
-    state.debts.not_before(ino, now + pause);
+    state.debts.happened(ino, Event::Passed { open }, state.world.now());
 }
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.

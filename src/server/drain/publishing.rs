@@ -7,8 +7,6 @@
 //! meanwhile of a file that the backing does not know stays true. Not here: what is copied
 //! (`copying`), and when (`drain`).
 
-use std::time::Duration;
-
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Local, Publishing};
 use terral_format::fingerprint::Fingerprint;
@@ -21,10 +19,11 @@ use terral_store::backing::{Found, NameSink, Published, Sink, Source};
 use crate::core::left_out::{Step, does};
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::debts::policy::Event;
 use crate::debts::version::SharedVersion;
 use crate::drain::copying::{FileJob, Pass, replaces_open};
 use crate::drain::owed_names::{self, lacks_directory};
-use crate::drain::passes::{self, OPEN_PASS, again_soon, is_quiet};
+use crate::drain::passes::{self, again_soon, is_quiet};
 use crate::shared::Shared;
 
 /// A version that is to get its name.
@@ -60,7 +59,7 @@ impl PublishJob {
         // Names go first: the directory must exist, and our name must be the one the backing will
         // have.
         if !state.names.owed().is_empty() {
-            state.debts.not_before(ino, state.world.now() + OPEN_PASS);
+            state.debts.happened(ino, Event::Passed { open: true }, state.world.now());
             return Ok(None);
         }
         // A pass that ended while names were owed has not read its copy back.
@@ -79,9 +78,7 @@ impl PublishJob {
         let (epoch, verified_bytes) = (pass.epoch, pass.verified_bytes);
         let (known, interrupted) = (inode.published, inode.is(flag::INTENT));
         passes::begin(state, &file);
-        if let Some(debt) = state.debts.get_mut(ino) {
-            debt.publishing = true;
-        }
+        state.debts.publishes(ino);
         let job = PublishJob {
             file,
             version,
@@ -131,22 +128,22 @@ impl PublishJob {
     pub(crate) fn conclude(&self, state: &mut State, publication: Publication) -> Result<()> {
         let ino = self.file.ino;
         state.fetches.spoil(&[&self.path]);
-        if let Some(debt) = state.debts.get_mut(ino) {
-            debt.publishing = false;
-            debt.version = None;
-        }
+        state.debts.published(ino);
         let Published { fingerprint, conflict } = publication.done?;
         if let Some(theirs) = conflict {
             let (ours, theirs) = (shown(&self.path), shown(&theirs));
-            state.debts.conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
+            state
+                .debts
+                .progress()
+                .conflict(format!("{ours}: changed there meanwhile; theirs is {theirs}"));
         }
         if state.names.is_moved(ino, &self.path) {
             // It stays announced, and is taken back.
             state.debts.not_before(ino, state.world.now());
             return Ok(());
         }
-        state.debts.shown.files += 1;
-        state.debts.shown.verified_bytes += self.verified_bytes;
+        state.debts.progress().finished_file();
+        state.debts.progress().verified(self.verified_bytes);
         state.record(Fact::Published { ino, fingerprint });
         self.changed_meanwhile(state);
         state.debts.paid(ino);
@@ -155,9 +152,9 @@ impl PublishJob {
         let steady = state.storage.memory().size_epoch(file.slot) == self.epoch;
         let same = steady && now == Some(self.attributes.size);
         if state.is_written(ino) && !state.finishing {
-            passes::owe_again(state, ino, OPEN_PASS);
+            passes::owe_again(state, ino, true);
         } else if !same || !is_quiet(state, file) {
-            passes::owe_again(state, ino, Duration::ZERO);
+            passes::owe_again(state, ino, false);
         }
         Ok(())
     }

@@ -22,10 +22,11 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
+use crate::debts::policy::Event;
 use crate::debts::version::SharedVersion;
 use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
-use crate::drain::passes::{self, OPEN_PASS, again_soon, is_quiet};
+use crate::drain::passes::{self, again_soon, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::naming::names::is_known;
 use crate::naming::orphans;
@@ -110,7 +111,7 @@ impl Doing {
         let settles = matches!(self.0, Job::Publish(_) | Job::Resolve(_) | Job::Names(_));
         match (self.0, self.1) {
             (Job::File(job), Some(Done::File(pass, took))) => {
-                state.debts.shown.busy_ms += took.as_millis() as u64;
+                state.debts.progress().took(took);
                 follows = conclude(state, job, pass).map(Job::Publish);
             }
             (Job::Publish(job), Some(Done::Publish(done))) => published(state, &job, done),
@@ -175,9 +176,7 @@ fn synced(state: &mut State, before: Lsn, done: Result<()>) {
     let still = state.debts.is_empty() && state.names.ordinal() == before;
     match done {
         Ok(()) => {
-            state.debts.shown.settled = still;
-            state.debts.unsynced = !still;
-            state.debts.sync_wanted &= !still;
+            state.debts.synced(!still);
         }
         Err(error) => _ = state.debts.names_failed(error.to_string(), state.world.now()),
     }
@@ -200,8 +199,8 @@ fn choose(state: &mut State) -> Next {
     if let Some(job) = ResolveJob::prepare(state) {
         return Next::Do(Job::Resolve(job));
     }
-    if !state.debts.discarded.is_empty() {
-        return Next::Do(Job::Discard(std::mem::take(&mut state.debts.discarded)));
+    if state.debts.has_discarded() {
+        return Next::Do(Job::Discard(state.debts.take_discarded()));
     }
     let mut wake = state.debts.unsure_until();
     if let Some(job) = next_name(state, now, &mut wake) {
@@ -213,13 +212,12 @@ fn choose(state: &mut State) -> Next {
         return job.map_or(Next::Wait(Some(now)), Next::Do);
     }
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
-    let paused = state.debts.names_failure.as_ref().is_some_and(|(_, until, _)| *until > now);
-    if idle && !paused && !state.debts.shown.settled {
-        let asked = finishing || state.debts.sync_wanted;
-        if state.debts.unsynced && asked {
+    let paused = state.debts.names().paused_until().is_some_and(|until| until > now);
+    if idle && !paused && !state.debts.is_settled() && !state.debts.progress().settle() {
+        let asked = finishing || state.debts.is_sync_wanted();
+        if asked {
             return Next::Do(Job::Sync(state.names.ordinal()));
         }
-        state.debts.shown.settled = !state.debts.unsynced;
     }
     Next::Wait(wake)
 }
@@ -227,15 +225,12 @@ fn choose(state: &mut State) -> Next {
 /// The name operation that can be done now, or what must be copied before.
 fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Job> {
     let mut later = |at: Tick| *wake = Some(wake.map_or(at, |wake| wake.min(at)));
-    if let Some((_, until, _)) = &state.debts.names_failure
-        && *until > now
-    {
-        later(*until);
+    if let Some(until) = state.debts.names().paused_until().filter(|until| *until > now) {
+        later(until);
         return None;
     }
     let Some((ordinal, operation)) = state.names.owed().front().cloned() else {
-        state.debts.names_failure = None;
-        (state.debts.names_since, state.debts.names_until) = (None, None);
+        state.debts.names_paid();
         return None;
     };
     if state.names.is_unsure(&operation) {
@@ -247,17 +242,10 @@ fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Jo
         return NameJob::begin(state).map(Job::Names);
     }
     // All that are owed now go together; those that come meanwhile wait for their own turn.
-    if state.debts.names_until.is_none_or(|until| until < ordinal) {
-        if state.debts.names_until.take().is_some() {
-            state.debts.names_since = None;
-        }
-        state.debts.names_since.get_or_insert(now);
-        let due = state.debts.names_due(now);
-        if due > now {
-            later(due);
-            return None;
-        }
-        state.debts.names_until = state.names.owed().back().map(|(last, _)| *last);
+    let last = state.names.owed().back().map(|(last, _)| *last);
+    if let Some(due) = state.debts.names_wait(ordinal, last, now) {
+        later(due);
+        return None;
     }
     if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
         && let Some(debt) = data_before_rename(state, ino)
@@ -321,7 +309,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
     let in_place = published.filter(|_| !rewritten);
     let grown = in_place.is_some_and(|found| found.size() != size || backed < size);
-    let version = state.debts.get(ino).and_then(|debt| debt.version.as_ref());
+    let version = state.debts.get(ino).and_then(|debt| debt.version());
     let new = published.is_none() || rewritten;
     let complete = match version {
         Some(version) => version.is_whole(),
@@ -329,7 +317,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
         None => !new || (inode.backed_bytes == 0 && !state.storage.has_any(slot)),
     };
     if stays_open && !grown && complete && !resumes && !state.storage.has_dirty(slot) {
-        state.debts.not_before(ino, state.world.now() + OPEN_PASS);
+        state.debts.happened(ino, Event::Passed { open: true }, state.world.now());
         return None;
     }
     let way = match published {
@@ -341,7 +329,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     let job = FileJob { ino, slot, way, want };
     passes::begin(state, &job);
     let owed = state.storage.owed_bytes(slot);
-    state.debts.shown.peak_bytes = state.debts.shown.peak_bytes.max(owed);
+    state.debts.progress().owes(owed);
     Some(job)
 }
 
@@ -354,7 +342,7 @@ fn conclude(state: &mut State, job: FileJob, pass: Result<Pass>) -> Option<Publi
     let outcome = match pass {
         Err(error) => Err(error),
         Ok(pass) => {
-            state.debts.shown.bytes += pass.bytes;
+            state.debts.progress().copied(pass.bytes);
             state.debts.progressed(ino);
             let mut written = pass.written.iter();
             if written.any(|index| state.storage.mend_pages(&state.sessions, job.slot, *index)) {
@@ -440,8 +428,7 @@ fn conclude_whole(state: &mut State, job: FileJob, pass: Pass) -> Result<Option<
         return PublishJob::prepare(state, job, pass);
     }
     // It lost its name: nothing of it is owed.
-    state.debts.paid(ino);
-    state.debts.discarded.extend(pass.version);
+    state.debts.lost(ino, pass.version);
     Ok(None)
 }
 
@@ -452,7 +439,7 @@ fn conclude_in_place(
     expect: Fingerprint,
 ) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
-    state.debts.shown.verified_bytes += pass.verified_bytes;
+    state.debts.progress().verified(pass.verified_bytes);
     if let Some(heir) = state.names.heir(job.ino) {
         state.record(Fact::Settled { ino: heir, fingerprint });
     }
@@ -473,11 +460,11 @@ fn conclude_in_place(
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
     let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
     if is_quiet(state, job) && steady && now == Some(size) {
-        state.debts.shown.files += 1;
+        state.debts.progress().finished_file();
         passes::backed(state, job, size);
         state.debts.paid(job.ino);
         if state.is_written(job.ino) && !state.finishing {
-            passes::owe_again(state, job.ino, OPEN_PASS);
+            passes::owe_again(state, job.ino, true);
         }
         return Ok(());
     }

@@ -10,8 +10,8 @@ use terral_format::local::tables::{SHARED, access};
 
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::debts::policy::Event;
 use crate::storage::closed;
-use crate::storage::granting::LARGE_BYTES;
 
 /// A descriptor of this description was closed: it ends if that was the last.
 pub fn close(state: &mut State, description: DescriptionSlot, nonce: u32) -> Result<()> {
@@ -45,8 +45,8 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     if (wrote || new) && state.differs(open.ino) {
         owing::owe(state, open.ino);
         let size = state.attributes(open.ino).map_or(0, |attributes| attributes.size);
-        if size >= LARGE_BYTES && !state.names.is_written(open.ino) {
-            state.debts.hurry(open.ino, state.world.now());
+        if !state.names.is_written(open.ino) {
+            state.debts.happened(open.ino, Event::Closed(size), state.world.now());
         }
     }
     closed::settle_closed(state, open.ino)

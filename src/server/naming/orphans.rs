@@ -39,6 +39,5 @@ pub fn bury_barred(state: &mut State, ino: Ino, inode: &Inode) {
     state.names.forget(ino);
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);
-    let version = state.debts.paid(ino).and_then(|debt| debt.version);
-    state.debts.discarded.extend(version);
+    state.debts.lost(ino, None);
 }

@@ -21,7 +21,7 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
 
 /// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.
 pub fn wait_until_settled(state: &mut State) -> Error {
-    let failed = state.debts.names_failure.as_ref().map(|(why, ..)| why.clone());
+    let failed = state.debts.names().failure().map(str::to_owned);
     let failed = failed.filter(|_| state.names.is_next_unsure());
     let unsure = state.debts.unsure_until().map(|_| "what was published is not known".into());
     match failed.or(unsure) {

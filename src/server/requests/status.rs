@@ -47,7 +47,7 @@ pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety>
             && debt.is_none()
             && state.names.owed().is_empty(),
         open_for_writing: state.is_written(ino),
-        failure: debt.and_then(|debt| debt.failure.clone()),
+        failure: debt.and_then(|debt| debt.failure()).map(str::to_owned),
     })
 }
 

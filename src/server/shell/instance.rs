@@ -35,6 +35,7 @@ use terral_transport::region::Region;
 use crate::core::machine::Machine;
 use crate::core::state::{Parts, State};
 use crate::core::world::World;
+use crate::debts::policy::Usual;
 use crate::recovery::{self, shared};
 use crate::shell::host::{Clock, Host, make_directory};
 use crate::shell::options::Options;
@@ -280,6 +281,7 @@ fn assemble(
             ram: Ram::new(Arc::new(memory)),
             small: Small::new(Box::new(PackedFile::open(&directory.join("small"))?)),
             backing,
+            policy: Box::new(Usual),
             root,
         },
         transactions,

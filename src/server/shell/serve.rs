@@ -257,7 +257,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
 /// Sees to it that what is parked need not wait for ever.
 fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]) {
     let room = parked.count(Why::Room);
-    state.debts.pressed = room > 0;
+    state.debts.press(room > 0);
     state.storage.memory().waiting().store(room as u64, Ordering::Relaxed);
     state.fetches.are_awaited(parked.count(Why::Fetch) > 0);
     if parked.count(Why::Fetch) == 0 {
@@ -283,7 +283,7 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 }
 
 fn is_finished(state: &State) -> bool {
-    let paid = state.backing.is_none() || state.debts.shown.settled;
+    let paid = state.backing.is_none() || state.debts.is_settled();
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let idle = idle && state.waiting.count() == 0;
     let alone = state.sessions.clients().next().is_none() && !state.attended;

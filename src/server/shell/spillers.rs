@@ -25,7 +25,7 @@ pub fn work(shared: &Shared) {
                 let copied = overflow::copy(&shared.memory, &victim, place, &mut block);
                 state = shared.lock();
                 overflow::conclude(&mut state, &victim, place, copied);
-                if state.debts.pressed {
+                if state.debts.is_pressed() {
                     shared.nudge();
                 }
             }

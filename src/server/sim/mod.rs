@@ -26,6 +26,7 @@ use terral_transport::requests::{self, Taken};
 
 use crate::core::state::Parts;
 use crate::core::world::{Tick, World};
+use crate::debts::policy::Usual;
 use crate::deferred::applying;
 use crate::drain::turns::{self, Doing};
 use crate::needs::fetching::Need;
@@ -209,6 +210,7 @@ impl Sim {
             ram: Ram::new(Arc::new(memory)),
             small: Small::new(Box::new(self.kept.packed.clone())),
             backing: Some(Arc::new(dir)),
+            policy: Box::new(Usual),
             root: Attributes {
                 ino: ROOT,
                 kind: Kind::Directory,

@@ -92,9 +92,11 @@ fn evictable(state: &State) -> Vec<(u64, Ino, FileSlot)> {
 /// Whether clean chunks of a file may go: the backing has it, or a complete new version of it.
 pub fn is_evictable(state: &State, inode: &Inode) -> bool {
     let there = match state.debts.get(inode.ino) {
-        Some(debt) if debt.draining => false,
-        Some(Debt { version: Some(version), .. }) => version.is_whole(),
-        _ => has_arrived(inode),
+        Some(debt) if debt.is_draining() => false,
+        debt => match debt.and_then(Debt::version) {
+            Some(version) => version.is_whole(),
+            None => has_arrived(inode),
+        },
     };
     let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);
     there && ours && state.keeping != Some(inode.ino)
@@ -138,7 +140,7 @@ pub fn evict(state: &mut State, ino: Ino, slot: FileSlot, index: u64) -> u64 {
     let (size, end) = (state.storage.size(slot), (index + 1) * CHUNK_BYTES);
     let needed = size.min(end);
     let backed = memory.record(slot).backed_bytes();
-    let staged = state.debts.get(ino).is_some_and(|debt| debt.version.is_some());
+    let staged = state.debts.get(ino).is_some_and(|debt| debt.version().is_some());
     // Grown, or cut and grown, since the last pass: only the drain can make that good.
     let behind = backed.load(Ordering::SeqCst) < needed && !staged;
     if behind || (appending && end > size) {

@@ -19,15 +19,15 @@ use terral_store::backing::Sink;
 use terral_store::ram::Start;
 
 use crate::core::state::State;
+use crate::debts::ledger::Debt;
 use crate::debts::owing;
+use crate::debts::policy::Event;
 use crate::debts::version::SharedVersion;
 use crate::needs::asking;
 use crate::needs::fetching::{Fetched, Need, Piece, Slice, Staging};
 use crate::storage::eviction::has_arrived;
 use crate::storage::{closed, eviction, overflow, packing, reclaim};
 
-/// The drain does not wait with a file of so many bytes.
-pub(crate) const LARGE_BYTES: u64 = 2 * CHUNK_BYTES;
 /// Most chunks of one grant: 64 MiB.
 const GRANT_MAX: u32 = 32;
 /// log2 of the pages of a new file's first chunk, until it outgrows it, and of its next one.
@@ -137,9 +137,7 @@ pub fn grant(
         return Err(Error::new(ErrorKind::TooLarge, "offset"));
     }
     owing::owe(state, file.ino);
-    if first * CHUNK_BYTES >= LARGE_BYTES {
-        state.debts.hurry_new(file.ino, state.world.now());
-    }
+    state.debts.happened(file.ino, Event::Grown(first * CHUNK_BYTES), state.world.now());
     for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
         let pages = if index == first { pages } else { CHUNK_PAGES };
         match grant_one(state, session, file, index, pages) {
@@ -319,11 +317,11 @@ fn read_backing(state: &mut State, file: FileRef, at: u64, bytes: usize) -> Resu
 /// A file's new version, which has what was evicted of it.
 fn version_to_read(state: &mut State, ino: Ino) -> Result<SharedVersion> {
     let debt = state.debts.get(ino);
-    let publishing = debt.is_some_and(|debt| debt.publishing);
+    let publishing = debt.is_some_and(Debt::is_publishing);
     if publishing || state.names.publishing().contains_key(&ino) {
         return Err(asking::wait_until_settled(state));
     }
-    if let Some(version) = debt.and_then(|debt| debt.version.clone()) {
+    if let Some(version) = debt.and_then(|debt| debt.version().cloned()) {
         return Ok(version);
     }
     // Staged by a server process before us.
@@ -334,8 +332,8 @@ fn version_to_read(state: &mut State, ino: Ino) -> Result<SharedVersion> {
         return Err(gone());
     };
     let (version, resumed) = opened?;
-    let debt = state.debts.owe(ino, state.world.now());
-    let version = debt.version.get_or_insert(Arc::new(version)).clone();
+    state.debts.owe(ino, state.world.now());
+    let version = state.debts.begin_version(ino, version);
     if resumed { Ok(version) } else { Err(gone()) }
 }
 

@@ -51,7 +51,7 @@ fn is_short(state: &State) -> bool {
 
 /// Whether chunks are to leave memory.
 fn is_wanted(state: &State) -> bool {
-    state.debts.pressed || (is_short(state) && !state.finishing)
+    state.debts.is_pressed() || (is_short(state) && !state.finishing)
 }
 
 /// Whether a thread that waits has something to do.
@@ -87,7 +87,7 @@ pub fn next_job(state: &mut State) -> Job {
     }
     if is_wanted(state) {
         if state.spilling.chosen.is_empty() && !state.spilling.has_nothing(now) {
-            let pressed = state.debts.pressed;
+            let pressed = state.debts.is_pressed();
             // What is evicted need not be copied.
             let evicted = !pressed && eviction::make_room(state).is_ok();
             if !evicted {

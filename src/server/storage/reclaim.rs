@@ -22,7 +22,7 @@ use crate::storage::{eviction, granting};
 /// where nothing of the file is: the new version gets all of it anew.
 pub fn revoke_ticket(state: &mut State, file: FileRef, holder: Owner) -> Result<()> {
     let revoked = state.storage.revoke_ticket(&state.sessions, file.slot, holder);
-    let version = state.debts.get(file.ino).and_then(|debt| debt.version.as_ref());
+    let version = state.debts.get(file.ino).and_then(|debt| debt.version());
     if let (Some(version), Ok(true) | Err(_)) = (version, &revoked) {
         version.set_incomplete(does(Step::CopyAnew) || version.is_incomplete());
     }
@@ -76,7 +76,7 @@ fn shorten_backed(state: &mut State, file: FileRef, size: u64) -> Result<()> {
         state.record(Fact::Rewritten { ino });
     }
     if let Some((version, draining)) =
-        state.debts.get(ino).and_then(|debt| Some((debt.version.as_ref()?, debt.draining)))
+        state.debts.get(ino).and_then(|debt| Some((debt.version()?, debt.is_draining())))
     {
         version.cut(size);
         if draining {
