@@ -340,9 +340,12 @@ pub fn mark_dirty(words: &[AtomicU64], first: u32, last: u32) {
 
 /// How many pages of `first..last` are valid and dirty.
 pub fn count_dirty(words: &[AtomicU64], first: u32, last: u32) -> u32 {
-    (first..last)
-        .filter(|page| matches!(state(words, *page), PageState::Valid { dirty: true }))
-        .count() as u32
+    words_of(first, last)
+        .map(|(index, from, to)| {
+            let word = words[index].load(Ordering::SeqCst);
+            (word & ALL_DIRTY & mask(from, to)).count_ones()
+        })
+        .sum()
 }
 
 fn set(words: &[AtomicU64], first: u32, last: u32, lane: u16) {
@@ -368,8 +371,8 @@ fn apply(word: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{
-        LANES, Met, PageState, WORDS, abandon, claim, fill, give_up, holds_some, is_unchanged,
-        mark_dirty, observe, publish, state, take_dirty, was_valid,
+        LANES, Met, PageState, WORDS, abandon, claim, count_dirty, fill, give_up, holds_some,
+        is_unchanged, mark_dirty, observe, publish, state, take_dirty, was_valid,
     };
     use crate::ids::Owner;
     use proptest::prelude::{any, prop, proptest};
@@ -404,6 +407,23 @@ mod tests {
         assert_eq!(observe(&w, 2, 12, &mut seen), Met::Bytes);
         assert_eq!(observe(&w, 1, 12, &mut seen), Met::Holes);
         assert!(!was_valid(&seen, 1, 1) && was_valid(&seen, 1, 11));
+    }
+
+    #[test]
+    fn dirty_pages_are_counted_as_one_would_one_by_one() {
+        let w = words(24);
+        let mut before = [0; WORDS];
+        fill(&w, 2, 9, true);
+        fill(&w, 9, 15, false);
+        claim(&w, 1, 5, A, &mut before);
+        claim(&w, 11, 13, B, &mut before);
+        claim(&w, 18, 20, B, &mut before);
+        for (first, last) in (0..24).flat_map(|first| (first..=24).map(move |last| (first, last))) {
+            let dirty = |page: &u32| state(&w, *page) == PageState::Valid { dirty: true };
+            let slow = (first..last).filter(dirty).count() as u32;
+            assert_eq!(count_dirty(&w, first, last), slow, "{first}..{last}");
+        }
+        assert_eq!(count_dirty(&w, 0, 24), 9);
     }
 
     #[test]
