@@ -15,6 +15,8 @@ use crate::source::Source;
 
 /// What all rooms stand upon.
 const CORE: &str = "core";
+/// One role in two rooms: the ledger stands below storage, which asks it, and the drain above.
+const DRAIN: [&str; 2] = ["debts", "drain"];
 /// It holds the state of all roles, and brings each what is recorded.
 const HUB: &str = "src/server/core/state.rs";
 
@@ -94,7 +96,8 @@ impl Server {
             let [from, to] = [call.from, call.to].map(|at| &self.items.functions[at]);
             let [here, there] = [from, to].map(|function| &self.items.files[function.file].path);
             let state = to.owner.as_deref().is_some_and(|owner| STATES.contains(&owner));
-            let stranger = room(here) != room(there) && room(here) != CORE;
+            let drain = [room(here), room(there)].iter().all(|room| DRAIN.contains(room));
+            let stranger = room(here) != room(there) && room(here) != CORE && !drain;
             if state && to.receiver == Receiver::Changes && stranger {
                 found.add(&to.shown(), room(here), || {
                     format!("{here}:{}: `{}` calls it", call.line, from.shown())
