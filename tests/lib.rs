@@ -16,7 +16,7 @@ pub mod calls;
 pub mod circles;
 
 #[cfg(not(loom))]
-pub mod known_circles;
+pub mod doors;
 
 #[cfg(loom)]
 pub mod model;

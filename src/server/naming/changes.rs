@@ -9,14 +9,11 @@
 
 use terral_format::disk::NameOperation;
 use terral_format::fingerprint::{Fingerprint, Object};
-use terral_format::ids::{FileSlot, Ino, Lsn, ROOT};
+use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Change, Kind};
 
-use crate::naming::names::{Names, is_known};
-
-/// A name: where, and what it is called.
-type Place<'a> = (Ino, &'a [u8]);
+use crate::naming::names::{Names, Place, is_known};
 
 /// What the backing has under a name as soon as all that is owed is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,201 +94,6 @@ impl Names {
         self.owe(NameOperation::Change { path, ino: new.ino, change });
     }
 
-    // Files and numbers in hand.
-
-    /// Files in hand now.
-    pub fn count_spares(&self) -> u64 {
-        self.spares
-    }
-
-    /// A number for a new inode, which nobody else gets.
-    pub fn reserve_ino(&mut self) -> Ino {
-        let ino = self.next_ino();
-        self.inodes.lend(ino);
-        ino
-    }
-
-    /// A record says that a session has this number in hand.
-    pub fn lent(&mut self, ino: Ino) {
-        self.inodes.lend(ino);
-    }
-
-    /// A number that was lent was not used.
-    pub fn give_back(&mut self, ino: Ino) {
-        self.inodes.give_back(ino);
-    }
-
-    pub(crate) fn spared(&mut self, ino: Ino, slot: FileSlot) {
-        let mut inode = Inode::new(&Attributes {
-            ino,
-            kind: Kind::File,
-            mode: 0,
-            links: 0,
-            uid: self.own.0,
-            gid: self.own.1,
-            size: 0,
-            accessed_ns: 0,
-            modified_ns: 0,
-            changed_ns: 0,
-        });
-        inode.slot = Some(slot);
-        inode.flags = flag::SPARE;
-        self.spares += 1;
-        self.inodes.insert(inode, (ROOT, b""), b"");
-    }
-
-    /// A file in hand gets its name.
-    fn created(&mut self, new: &Attributes, to: Place<'_>) {
-        self.spares -= 1;
-        self.inodes.name_it(index_of(new.ino), to, |inode| {
-            inode.flags &= !flag::SPARE;
-            inode.links = 1;
-            (inode.mode, inode.uid, inode.gid) = (new.mode as u16, new.uid, new.gid);
-            inode.accessed_ns = new.accessed_ns;
-            inode.modified_ns = new.modified_ns;
-            inode.changed_ns = new.changed_ns;
-        });
-        self.touch(to.0, new.changed_ns);
-    }
-
-    // Further names.
-
-    pub(crate) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
-        let Some(inode) = self.inode(ino) else { return };
-        let first = self.path(ino);
-        if inode.is(flag::NAMED) {
-            self.add_alias(ino, alias, to);
-        } else {
-            // What the backing had of it went with its last name.
-            self.inodes.name_it(index_of(ino), to, |inode| {
-                inode.published = None;
-                inode.backed_bytes = 0;
-                inode.flags &= !(flag::REWRITTEN | flag::INTENT | flag::CONTESTED);
-            });
-        }
-        self.update(ino, |inode| {
-            inode.links = if first.is_some() { inode.links + 1 } else { 1 };
-            inode.changed_ns = time_ns;
-        });
-        self.touch(to.0, time_ns);
-        if let (Some(from), true, Some(to)) = (first, is_known(&inode), self.path(alias)) {
-            self.owe(NameOperation::Link { from, to, ino, over: Some(Object::NONE) });
-        }
-    }
-
-    pub(crate) fn add_alias(&mut self, ino: Ino, alias: Ino, to: Place<'_>) {
-        let Some(mut inode) = self.inode(ino) else { return };
-        // The slot's own fields say nothing of the file; only its name counts.
-        inode.ino = alias;
-        inode.kind = Kind::File;
-        inode.flags = flag::ALIAS;
-        inode.below = index_of(ino);
-        inode.slot = None;
-        inode.published = None;
-        self.inodes.insert(inode, to, b"");
-        self.aliases.entry(ino).or_default().push(alias);
-    }
-
-    /// A file was published as a new one, in place of `before`: its further names, which may be
-    /// links to that, are to be links to the new one.
-    pub(crate) fn owe_aliases(&mut self, ino: Ino, before: Option<Fingerprint>) {
-        let over = Some(before.map_or(Object::NONE, Fingerprint::object));
-        let Some(from) = self.path(ino) else { return };
-        for alias in self.aliases.get(&ino).cloned().unwrap_or_default() {
-            if let Some(to) = self.path(alias) {
-                self.owe(NameOperation::Link { from: from.clone(), to, ino, over });
-            }
-        }
-    }
-
-    fn drop_alias(&mut self, ino: Ino, alias: Ino) {
-        self.inodes.free(index_of(alias));
-        if let Some(aliases) = self.aliases.get_mut(&ino) {
-            aliases.retain(|other| *other != alias);
-            if aliases.is_empty() {
-                self.aliases.remove(&ino);
-            }
-        }
-    }
-
-    /// Takes one name from a file. True: it was the last. The name must be unlinked in the table.
-    fn lose_name(&mut self, ino: Ino, slot: u32, time_ns: u64) -> bool {
-        let alias = self.inodes.at(slot);
-        if alias.is(flag::ALIAS) {
-            self.drop_alias(ino, alias.ino);
-        } else if let Some(next) = self.aliases.get(&ino).and_then(|all| all.iter().min().copied())
-        {
-            // The next one becomes the first: the same in a replay, which may know them in another
-            // order.
-            let (parent, name) = {
-                let found = self.inodes.at(index_of(next));
-                (self.inodes.at(found.parent).ino, self.inodes.name(&found))
-            };
-            self.inodes.unname(index_of(next));
-            self.inodes.name_it(index_of(ino), (parent, &name), |_| ());
-            self.drop_alias(ino, next);
-            self.leave_older(ino);
-        }
-        let named = self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
-        self.update(ino, |inode| {
-            inode.links = if named { inode.links.saturating_sub(1) } else { 0 };
-            inode.changed_ns = time_ns;
-        });
-        !named
-    }
-
-    /// A file that the backing does not know takes the place of another there, whose bytes may just
-    /// be changed.
-    fn inherit(&mut self, from: &Inode, heir: Ino) {
-        // What is still to be done with the backing's copy changes the look that we inherit.
-        self.hand_over(from.ino, heir);
-        for known in self.heirs.values_mut().filter(|known| **known == from.ino) {
-            *known = heir;
-        }
-        self.heirs.insert(from.ino, heir);
-        self.update(heir, |inode| {
-            inode.published = from.published;
-            inode.flags |= flag::REWRITTEN | from.flags & flag::INTENT;
-        });
-    }
-
-    /// A file that the backing does not know leaves the name under which it would have replaced an
-    /// older one.
-    fn leave_older(&mut self, ino: Ino) {
-        let leaves = |inode: &Inode| inode.published.is_some() || inode.is(flag::INTENT);
-        if !self.inode(ino).is_some_and(|inode| !is_known(&inode) && leaves(&inode)) {
-            return;
-        }
-        self.heirs.retain(|_, heir| *heir != ino);
-        self.update(ino, |inode| {
-            inode.published = None;
-            inode.flags &= !(flag::REWRITTEN | flag::INTENT);
-        });
-    }
-
-    /// What is owed of `from` in the backing is owed of `to` now, which has its place there.
-    fn hand_over(&mut self, from: Ino, to: Ino) {
-        for (_, operation) in &mut self.owed {
-            match operation {
-                NameOperation::Rename { ino, .. }
-                | NameOperation::Link { ino, .. }
-                | NameOperation::Change { ino, .. }
-                | NameOperation::SetXattr { ino, .. }
-                | NameOperation::Unlink { keeps: Some(ino), .. }
-                    if *ino == from =>
-                {
-                    *ino = to;
-                }
-                NameOperation::Exchange { inos, .. } => {
-                    inos.iter_mut().filter(|ino| **ino == from).for_each(|ino| *ino = to);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    // Taking away.
-
     /// What the backing has under a name that was taken away is hidden until `owed` is done there.
     fn hide(&mut self, place: Place<'_>, owed: Option<Lsn>) {
         owed.into_iter().for_each(|until| self.hidden.hide(place, until));
@@ -330,8 +132,6 @@ impl Names {
         }
         self.lose_name(ino, index_of(found.ino), time_ns).then_some(ino)
     }
-
-    // Moving.
 
     pub(crate) fn rename(&mut self, from: Place<'_>, to: Place<'_>, time_ns: u64) -> Option<Ino> {
         let moved = self.inodes.lookup(from.0, from.1)?;

@@ -38,3 +38,9 @@ pub fn busy(state: &State, ino: Ino) -> Error {
     let path = state.names.path(ino).unwrap_or_default();
     Error::new(ErrorKind::TextBusy, shown(&path))
 }
+
+/// A process `pid` is about to execute a file, from the copy that it has as this descriptor.
+pub fn starts(state: &mut State, ino: Ino, (pid, copy): (u32, u32)) {
+    state.starting.add(&*state.machine, ino, (pid, copy));
+    state.names.update(ino, |inode| inode.flags |= flag::EXECUTED);
+}

@@ -1,8 +1,10 @@
 //! The naming role: names, attributes, links, extended attributes, and what requests do to them.
 
+mod aliases;
 pub mod attributes;
 pub mod changes;
 pub mod executing;
+mod hand;
 pub mod hidden;
 pub mod links;
 pub mod listing;
@@ -11,7 +13,12 @@ pub mod making;
 pub mod names;
 pub mod nodes;
 pub mod orphans;
+mod owed;
 pub mod permitting;
+mod records;
+mod replacing;
+mod snapshot;
+pub mod starting;
 pub mod unsettled;
 pub mod xattr_requests;
 pub mod xattrs;

@@ -2,7 +2,6 @@
 
 use terral_format::Result;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
-use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::FileRef;
 
@@ -34,8 +33,7 @@ pub fn execute(
         return Ok(());
     };
     let pid = client.process.pid();
-    state.starting.add(&*state.machine, ino, (pid, copy));
-    state.names.update(ino, |inode| inode.flags |= flag::EXECUTED);
+    executing::starts(state, ino, (pid, copy));
     Ok(())
 }
 

@@ -3,4 +3,3 @@
 pub mod clients;
 pub mod descriptions;
 pub mod hands;
-pub mod starting;

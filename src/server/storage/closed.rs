@@ -1,19 +1,19 @@
 //! When closed files lose their memory: some time after the last close, and never while somebody is
 //! just opening them without the server's knowing yet.
 
-use std::sync::atomic::Ordering;
-
 use terral_format::Result;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::local::deferred::Key;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
-use terral_format::local::names::index_of;
+use terral_format::local::names::Inode;
+use terral_format::wire::message::Attributes;
 use terral_store::small::SMALL_BYTES;
 
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::storage::lingering::LINGER;
-use crate::storage::{granting, packing, reclaim};
+use crate::storage::{barring, packing};
 
 /// A closed file whose last chunk needs no more pages than this is moved into a small chunk.
 const COMPACT_PAGES: u32 = 64;
@@ -35,9 +35,9 @@ pub fn settle_closed(state: &mut State, ino: Ino) -> Result<()> {
         return linger(state, ino);
     }
     // Who opens it without our knowing yet may have written beyond the size that we would see.
-    if bar(state, ino) {
+    if barring::bar(state, ino) {
         shrink(state, ino, slot);
-        unbar(state);
+        barring::unbar(state);
     }
     if idle && state.storage.entries(slot).is_empty() { linger(state, ino) } else { Ok(()) }
 }
@@ -60,7 +60,7 @@ pub fn shrink(state: &mut State, ino: Ino, slot: FileSlot) {
             let worth = entry.order() == CHUNK_ORDER || !owed;
             if needed <= COMPACT_PAGES && order < entry.order() && worth {
                 // A full memory tier only means that the file keeps its larger chunk.
-                let _ = reclaim::move_chunk(state, slot, index, order);
+                let _ = barring::move_chunk(state, slot, index, order);
             }
         }
     }
@@ -104,7 +104,7 @@ pub fn take_memory(state: &mut State, ino: Ino) -> Result<()> {
     }
     empty(state, ino, slot);
     if !packing::pack(state, ino, slot)? && state.storage.entries(slot).is_empty() {
-        granting::detach(state, ino);
+        detach(state, ino);
     }
     Ok(())
 }
@@ -112,25 +112,42 @@ pub fn take_memory(state: &mut State, ino: Ino) -> Result<()> {
 /// Takes the first chunk of a file that was opened for writing, if nothing was written.
 pub fn empty(state: &mut State, ino: Ino, slot: FileSlot) {
     let unused = state.storage.size(slot) == 0 && !state.storage.entries(slot).is_empty();
-    if unused && bar(state, ino) {
+    if unused && barring::bar(state, ino) {
         shrink(state, ino, slot);
-        unbar(state);
+        barring::unbar(state);
     }
 }
 
-/// Whether nobody is just opening a file without the server's knowing; until
-/// `unbar`, nobody begins to.
-pub fn bar(state: &State, ino: Ino) -> bool {
-    let memory = state.storage.memory();
-    memory.closing().store(ino.0, Ordering::SeqCst);
-    let opened = memory.deferred().revoke(Key::opening(index_of(ino)));
-    if opened {
-        unbar(state);
+/// Takes the record of a closed file without chunks back, once the log says so; not if somebody
+/// just opens it.
+pub fn detach(state: &mut State, ino: Ino) {
+    if !barring::bar(state, ino) {
+        return;
     }
-    !opened
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    if let (Some(attributes), Some(slot)) = (state.attributes(ino), slot) {
+        let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
+        state.record(Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns });
+        state.record(Local::Detached { ino });
+        state.storage.detach_logged(slot);
+    }
+    barring::unbar(state);
 }
 
-/// Files can be opened again that have a record.
-pub fn unbar(state: &State) {
-    state.storage.memory().closing().store(0, Ordering::SeqCst);
+/// A file is no more: its chunks go, and its record, unless somebody is just copying from it. True:
+/// all of it has gone.
+pub fn free(state: &mut State, inode: &Inode) -> bool {
+    if let Some(slot) = inode.slot {
+        for (index, _) in state.storage.entries(slot) {
+            state.storage.release_chunk(&state.sessions, slot, index);
+        }
+    }
+    if !state.debts.may_move(inode.ino) {
+        return false;
+    }
+    state.storage.unpacked(inode);
+    if let Some(slot) = inode.slot {
+        state.storage.detach(slot);
+    }
+    true
 }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino, SessionSlot};
 use terral_format::local::entry::MapEntry;
@@ -13,7 +12,7 @@ use terral_format::local::geometry::{
     CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES,
 };
 use terral_format::local::names::{Inode, flag};
-use terral_format::wire::message::{Attributes, FileRef, Kind};
+use terral_format::wire::message::{FileRef, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Sink;
 use terral_store::ram::Start;
@@ -26,7 +25,7 @@ use crate::debts::version::SharedVersion;
 use crate::needs::asking;
 use crate::needs::fetching::{Fetched, Need, Piece, Slice, Staging};
 use crate::storage::eviction::has_arrived;
-use crate::storage::{closed, eviction, overflow, packing, reclaim};
+use crate::storage::{barring, closed, eviction, overflow};
 
 /// Most chunks of one grant: 64 MiB.
 const GRANT_MAX: u32 = 32;
@@ -62,12 +61,20 @@ pub fn attach(state: &mut State, ino: Ino) -> Result<FileSlot> {
         }
         attached => attached?,
     };
-    if let Err(error) = packing::unpack(state, &inode, slot) {
+    if let Err(error) = unpack(state, &inode, slot) {
         state.storage.detach(slot);
         return Err(error);
     }
     state.record(Local::Attached { ino, slot });
     Ok(slot)
+}
+
+/// Brings the bytes of a packed file into its new record.
+pub fn unpack(state: &mut State, inode: &Inode, slot: FileSlot) -> Result<()> {
+    let Some(bytes) = state.storage.packed_bytes(inode)? else { return Ok(()) };
+    eviction::with_room(state, |state| state.storage.fill(slot, 0, &bytes))?;
+    state.storage.unpacked(inode);
+    Ok(())
 }
 
 /// Gives a file that somebody has opened at rest its record. His open may wait, as all that is
@@ -78,22 +85,6 @@ fn rouse(state: &mut State, ino: Ino) -> Result<()> {
     state.log.reserve()?;
     attach(state, ino)?;
     if state.names.openers(ino).all == 0 { closed::linger(state, ino) } else { Ok(()) }
-}
-
-/// Takes the record of a closed file without chunks back, once the log says so; not if somebody
-/// just opens it.
-pub fn detach(state: &mut State, ino: Ino) {
-    if !closed::bar(state, ino) {
-        return;
-    }
-    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    if let (Some(attributes), Some(slot)) = (state.attributes(ino), slot) {
-        let Attributes { size, modified_ns, accessed_ns, changed_ns, .. } = attributes;
-        state.record(Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns });
-        state.record(Local::Detached { ino });
-        state.storage.detach_logged(slot);
-    }
-    closed::unbar(state);
 }
 
 /// Takes the records of some closed files that the backing has as they are.
@@ -111,7 +102,7 @@ fn recycle_records(state: &mut State) -> Result<()> {
             eviction::evict(state, ino, slot, index);
         }
         if state.storage.entries(slot).is_empty() {
-            detach(state, ino);
+            closed::detach(state, ino);
         }
     }
     state.commit()
@@ -178,7 +169,7 @@ pub fn grant_one(
         state.storage.install(file.slot, index, entry)?;
     } else if pages > entry.pages() {
         eviction::with_room(state, |state| {
-            reclaim::move_chunk(state, file.slot, index, order_for(pages))
+            barring::move_chunk(state, file.slot, index, order_for(pages))
         })?;
         // To make room, the chunk itself may have gone, if it was just brought.
         let moved = state.storage.memory().entry(file.slot, index);

@@ -11,7 +11,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::storage::{Fit, eviction, granting, reclaim};
+use crate::storage::{Fit, barring, eviction, granting};
 
 /// Most chunks of one request: 16 MiB.
 const MAP_MAX: u32 = 8;
@@ -72,7 +72,7 @@ fn map_one(
         }
         Fit::Held { mapped: false } => {
             eviction::with_room(state, |state| {
-                reclaim::move_chunk(state, slot, index, CHUNK_ORDER)
+                barring::move_chunk(state, slot, index, CHUNK_ORDER)
             })?;
             map_one(state, session, file, index, stores)
         }

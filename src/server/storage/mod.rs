@@ -18,6 +18,7 @@ use terral_store::small::Small;
 use crate::core::machine::Machine;
 use crate::core::world::{Tick, World};
 
+pub mod barring;
 mod chunks;
 pub mod closed;
 mod counting;

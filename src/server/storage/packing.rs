@@ -4,20 +4,19 @@ use terral_format::Result;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::local::names::Inode;
 use terral_format::wire::message::Attributes;
 
 use crate::core::state::State;
-use crate::storage::{closed, eviction};
+use crate::storage::barring;
 
 /// Packs a file that nobody has open and the backing is not owed, if it is small. True: it has
 /// no record any more.
 pub fn pack(state: &mut State, ino: Ino, slot: FileSlot) -> Result<bool> {
-    if !state.storage.is_packable(slot) || !closed::bar(state, ino) {
+    if !state.storage.is_packable(slot) || !barring::bar(state, ino) {
         return Ok(false);
     }
     let packed = pack_barred(state, ino, slot);
-    closed::unbar(state);
+    barring::unbar(state);
     packed
 }
 
@@ -32,12 +31,4 @@ fn pack_barred(state: &mut State, ino: Ino, slot: FileSlot) -> Result<bool> {
     state.commit()?;
     state.storage.packed(slot, packed);
     Ok(true)
-}
-
-/// Brings the bytes of a packed file into its new record.
-pub fn unpack(state: &mut State, inode: &Inode, slot: FileSlot) -> Result<()> {
-    let Some(bytes) = state.storage.packed_bytes(inode)? else { return Ok(()) };
-    eviction::with_room(state, |state| state.storage.fill(slot, 0, &bytes))?;
-    state.storage.unpacked(inode);
-    Ok(())
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::facts::Fact;
-use terral_format::ids::{FileSlot, Ino, Owner};
+use terral_format::ids::{Ino, Owner};
 use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
 use terral_format::local::names::Inode;
 use terral_format::local::pages;
@@ -16,7 +16,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::sessions::clients::session_of;
-use crate::storage::{eviction, granting};
+use crate::storage::{barring, eviction, granting};
 
 /// Takes the append ticket of a file from who has it. What he had appended may have been copied to
 /// where nothing of the file is: the new version gets all of it anew.
@@ -27,13 +27,6 @@ pub fn revoke_ticket(state: &mut State, file: FileRef, holder: Owner) -> Result<
         version.set_incomplete(does(Step::CopyAnew) || version.is_incomplete());
     }
     revoked.map(drop)
-}
-
-/// Moves chunk `index` of a file into one of `order`, unless somebody has it mapped.
-pub fn move_chunk(state: &mut State, slot: FileSlot, index: u64, order: u8) -> Result<()> {
-    let ino = Ino(state.storage.memory().record(slot).ino().load(Ordering::SeqCst));
-    let at_rest = state.debts.may_move(ino);
-    state.storage.move_chunk(&state.sessions, (slot, index), order, at_rest)
 }
 
 /// Makes a file `size` bytes long.
@@ -107,7 +100,9 @@ pub fn unblock(state: &mut State, file: FileRef, index: u64, in_the_way: Owner) 
         if !alive {
             state.storage.abandon(first, last, in_the_way);
         } else if pages::holds_some(lanes, first, last, in_the_way) {
-            eviction::with_room(state, |state| move_chunk(state, file.slot, index, entry.order()))?;
+            eviction::with_room(state, |state| {
+                barring::move_chunk(state, file.slot, index, entry.order())
+            })?;
         }
     }
     revoke_ticket(state, file, in_the_way)
