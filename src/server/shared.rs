@@ -11,18 +11,15 @@ use terral_transport::requests;
 
 use crate::core::machine::Machine;
 use crate::core::state::State;
+use crate::core::workers::{Next, Trade};
 use crate::core::world::{Tick, World};
 use crate::debts::owing;
 
 /// What the threads share.
 pub struct Shared {
     state: Mutex<State>,
-    /// Wakes the drain.
-    pub work: Condvar,
-    /// Wakes who prepares memory.
-    pub prepare: Condvar,
-    /// Wakes who copies to the spill.
-    pub spill: Condvar,
+    /// Wake those who work in the background.
+    bells: [Condvar; Trade::ALL.len()],
     headers: Arc<Region>,
     /// Requests wait for the state.
     requested: AtomicBool,
@@ -44,9 +41,7 @@ impl Shared {
             world: state.world.clone(),
             machine: state.machine.clone(),
             state: Mutex::new(state),
-            work: Condvar::new(),
-            prepare: Condvar::new(),
-            spill: Condvar::new(),
+            bells: Default::default(),
             headers,
             requested: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -77,20 +72,44 @@ impl Shared {
         }
     }
 
-    /// Waits for work for the drain, at most until then.
-    pub fn wait_for_work<'s>(
+    /// Sleeps as long as `next` says, or until roused.
+    pub fn sleep<'s>(
         &'s self,
+        trade: Trade,
+        mut state: MutexGuard<'s, State>,
+        next: Next,
+    ) -> MutexGuard<'s, State> {
+        match next {
+            Next::Busy => state,
+            Next::Throttled(until) => self.wait(trade, state, Some(until)),
+            Next::Idle(until) => {
+                state.sleepers.lies_down(trade, until);
+                let mut state = self.wait(trade, state, until);
+                state.sleepers.gets_up(trade);
+                state
+            }
+        }
+    }
+
+    fn wait<'s>(
+        &'s self,
+        trade: Trade,
         state: MutexGuard<'s, State>,
         until: Option<Tick>,
     ) -> MutexGuard<'s, State> {
+        let bell = &self.bells[trade as usize];
         match until {
-            None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            None => bell.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
-                let limit = until.since(self.world.now());
-                let waited = self.work.wait_timeout(state, limit);
+                let waited = bell.wait_timeout(state, until.since(self.world.now()));
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+
+    /// Wakes all of a trade.
+    pub fn rouse(&self, trade: Trade) {
+        self.bells[trade as usize].notify_all();
     }
 
     /// What clients ring.
@@ -106,7 +125,7 @@ impl Shared {
         let requests = state.finishing || state.leaving || state.debts.is_pressed() || lost;
         drop(state);
         if drains {
-            self.work.notify_one();
+            self.rouse(Trade::Draining);
         }
         if requests {
             self.nudge();

@@ -6,4 +6,5 @@ pub mod machine;
 pub mod paths;
 pub mod state;
 pub mod views;
+pub mod workers;
 pub mod world;

@@ -23,6 +23,7 @@ use terral_store::small::Small;
 use crate::authority::authz::{Authz, Good};
 use crate::core::machine::Machine;
 use crate::core::paths::shown;
+use crate::core::workers::Sleepers;
 use crate::core::world::{Tick, World};
 use crate::debts::ledger::Debts;
 use crate::debts::policy::Policy;
@@ -98,10 +99,8 @@ pub struct State {
     pub listing: Option<(Ino, Vec<Name>)>,
     /// Somebody opened a file for writing since this process began to serve.
     pub wrote: bool,
-    /// When the drain looks again by itself; `None`: not before it is woken.
-    pub drain_looks: Option<Tick>,
-    /// Who prepares memory waits to be woken.
-    pub preparer_sleeps: bool,
+    /// Who sleeps of those who work in the background.
+    pub sleepers: Sleepers,
     /// This file's bytes are just being brought into memory, all of them.
     pub keeping: Option<Ino>,
     /// What requests need of the backing.
@@ -181,8 +180,7 @@ impl State {
             warnings: Vec::new(),
             listing: None,
             wrote: false,
-            drain_looks: None,
-            preparer_sleeps: false,
+            sleepers: Sleepers::default(),
             keeping: None,
             fetches: Fetches::new(far),
             starting: Starting::default(),

@@ -5,6 +5,7 @@ use terral_format::ids::Ino;
 use terral_format::wire::message::{Drain, Kind};
 
 use crate::core::state::State;
+use crate::core::workers::Trade;
 use crate::core::world::Tick;
 
 /// The backing is owed something of this file from now on, if it is to get it.
@@ -29,7 +30,7 @@ pub fn must_wake_drain(state: &State) -> bool {
     let discards = state.debts.has_discarded().then_some(now);
     let settles = settles_at(state, now).into_iter().chain(discards).min();
     let due = [names, sync, settles, state.debts.first_due()].into_iter().flatten().min();
-    due.is_some_and(|due| state.drain_looks.is_none_or(|looks| due < looks))
+    state.sleepers.oversleeps(Trade::Draining, due)
 }
 
 /// Everything written so far shall go, also of files that stay open.

@@ -20,6 +20,7 @@ use terral_store::tier::Want;
 
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::core::workers::Next;
 use crate::core::world::Tick;
 use crate::debts::owing;
 use crate::debts::policy::Event;
@@ -59,17 +60,9 @@ enum Done {
     Sync(Result<()>),
 }
 
-/// What to do next.
-enum Next {
+/// What is chosen.
+enum Choice {
     Do(Job),
-    Wait(Option<Tick>),
-}
-
-/// What the drain has done, or does next.
-pub enum Turn {
-    /// There may be more to do; requests that wait may find what they need.
-    Again,
-    /// Nothing before that, or before it is woken.
     Wait(Option<Tick>),
 }
 
@@ -79,8 +72,8 @@ pub struct Doing(Job, Option<Done>);
 /// What is to be done now: what is begun must be carried out, without the lock, and concluded.
 pub fn begin(state: &mut State) -> std::result::Result<Doing, Option<Tick>> {
     match choose(state) {
-        Next::Do(job) => Ok(Doing(job, None)),
-        Next::Wait(until) => Err(until),
+        Choice::Do(job) => Ok(Doing(job, None)),
+        Choice::Wait(until) => Err(until),
     }
 }
 
@@ -149,15 +142,15 @@ impl Doing {
     }
 }
 
-/// Does what is to be done next, if anything is.
+/// Does what is to be done next, if anything is; requests that wait may find what they need then.
 pub fn turn<'s>(
     shared: &'s Shared,
     backing: &dyn Backing,
     mut state: MutexGuard<'s, State>,
-) -> (MutexGuard<'s, State>, Turn) {
+) -> (MutexGuard<'s, State>, Next) {
     let mut doing = match begin(&mut state) {
         Ok(doing) => doing,
-        Err(until) => return (state, Turn::Wait(until)),
+        Err(until) => return (state, Next::Idle(until)),
     };
     loop {
         drop(state);
@@ -166,7 +159,7 @@ pub fn turn<'s>(
         state = shared.lock();
         match doing.conclude(&mut state) {
             Some(next) => doing = next,
-            None => return (state, Turn::Again),
+            None => return (state, Next::Busy),
         }
     }
 }
@@ -194,32 +187,32 @@ fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
 
 // Choosing.
 
-fn choose(state: &mut State) -> Next {
+fn choose(state: &mut State) -> Choice {
     let now = state.world.now();
     if let Some(job) = ResolveJob::prepare(state) {
-        return Next::Do(Job::Resolve(job));
+        return Choice::Do(Job::Resolve(job));
     }
     if state.debts.has_discarded() {
-        return Next::Do(Job::Discard(state.debts.take_discarded()));
+        return Choice::Do(Job::Discard(state.debts.take_discarded()));
     }
     let mut wake = state.debts.unsure_until();
     if let Some(job) = next_name(state, now, &mut wake) {
-        return Next::Do(job);
+        return Choice::Do(job);
     }
     let finishing = state.finishing;
     if let Some(ino) = state.debts.next_due(now, &mut wake) {
         let job = file_job(state, ino).map(Job::File);
-        return job.map_or(Next::Wait(Some(now)), Next::Do);
+        return job.map_or(Choice::Wait(Some(now)), Choice::Do);
     }
     let idle = state.debts.is_empty() && state.names.owed().is_empty();
     let paused = state.debts.names().paused_until().is_some_and(|until| until > now);
     if idle && !paused && !state.debts.is_settled() && !state.debts.progress().settle() {
         let asked = finishing || state.debts.is_sync_wanted();
         if asked {
-            return Next::Do(Job::Sync(state.names.ordinal()));
+            return Choice::Do(Job::Sync(state.names.ordinal()));
         }
     }
-    Next::Wait(wake)
+    Choice::Wait(wake)
 }
 
 /// The name operation that can be done now, or what must be copied before.

@@ -21,6 +21,7 @@ use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
 use crate::authority::authn;
 use crate::core::machine;
+use crate::core::workers::Trade;
 use crate::requests::admission::Comer;
 use crate::requests::{admission, handling};
 use crate::shared::Shared;
@@ -270,8 +271,8 @@ impl<'s> Door<'s> {
         let (session, authority) = admission::admit(&mut state, comer, &capability, page)?;
         let page =
             made.ok_or_else(|| Error::new(ErrorKind::Invalid, "a session without a page"))?;
-        if state.preparer_sleeps {
-            self.shared.prepare.notify_one();
+        if state.sleepers.sleeps(Trade::Preparing) {
+            self.shared.rouse(Trade::Preparing);
         }
         let instance = state.began.instance;
         let pid = peer.pid;

@@ -3,6 +3,7 @@
 
 pub mod available;
 pub mod door;
+pub mod draining;
 pub mod fetchers;
 pub mod host;
 pub mod instance;
@@ -15,3 +16,4 @@ pub mod serve;
 pub mod spill_file;
 pub mod spillers;
 pub mod watcher;
+pub mod workers;

@@ -1,4 +1,4 @@
-//! Memory made ready before anybody writes: how much, when, and the thread that sees to it.
+//! Memory made ready before anybody writes: how much, when, and who sees to it.
 //!
 //! Invariants: what is made ready is free and warm, and is counted by the allocator alone; the work
 //! is done by a process that runs only when nobody else wants to (`transport::preparer`), one
@@ -6,8 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use terral_format::local::geometry::{PAGE_BYTES, SEGMENT_BYTES};
@@ -15,9 +14,11 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_transport::preparer::Preparer;
 
 use crate::core::state::State;
+use crate::core::workers::{Next, Trade};
 use crate::shared::Shared;
 use crate::shell::available::available_bytes;
 use crate::shell::options::Options;
+use crate::shell::workers::{self, Worker};
 
 /// Kept ahead of writers if nobody says how much: this part of the bound, and at most so much.
 const PART: u64 = 8;
@@ -82,41 +83,73 @@ fn is_short(ready_bytes: u64, available_bytes: u64) -> bool {
     ready_bytes + SEGMENT > (available_bytes + ready_bytes) / SHARE
 }
 
-/// The thread: keeps memory ready until the server is over, when `stop` becomes readable.
+/// Keeps memory ready until the server is over, when `stop` becomes readable.
 pub fn keep(shared: &Shared, ready: &Ready, preparer: Option<Preparer>, stop: BorrowedFd<'_>) {
-    let Some(mut preparer) = preparer else { return };
-    let mut state = shared.lock();
-    if ready.launched.is_some() {
-        state = wait(shared, state, Some(DELAY));
+    if let Some(preparer) = preparer {
+        let begun = ready.launched.is_none();
+        workers::work(shared, &mut Keeper { ready, preparer, stop, begun, failed: false });
     }
-    while !shared.over.load(Ordering::SeqCst) {
-        if !ready.is_due(&state) {
-            state = wait(shared, state, None);
-        } else if is_short(state.storage.warm_bytes(), available_bytes()) {
-            state = wait(shared, state, Some(SHORT));
-        } else {
-            let Some(index) = next(&mut state, ready) else {
-                state = wait(shared, state, None);
-                continue;
-            };
-            state.storage.prepares(Some(index));
-            drop(state);
-            let prepared = prepare(shared, &mut preparer, index, stop);
-            state = shared.lock();
-            state.storage.prepares(None);
-            match prepared {
-                Ok(None) => return,
-                Ok(Some(is)) => {
-                    state.storage.prepared(index, is);
-                }
-                // What cannot be prepared is still reachable, through its file.
-                Err(error) => {
-                    if error.kind != ErrorKind::NoSpace {
-                        return;
-                    }
-                    state.storage.stop_growing();
-                    state = wait(shared, state, None);
-                }
+}
+
+/// Who sees to it.
+struct Keeper<'k> {
+    ready: &'k Ready,
+    preparer: Preparer,
+    stop: BorrowedFd<'k>,
+    /// The program has had its moment.
+    begun: bool,
+    /// Nothing can be prepared any more.
+    failed: bool,
+}
+
+impl Worker for Keeper<'_> {
+    const TRADE: Trade = Trade::Preparing;
+
+    fn turn<'s>(
+        &mut self,
+        shared: &'s Shared,
+        mut state: MutexGuard<'s, State>,
+    ) -> (MutexGuard<'s, State>, Next) {
+        let now = state.world.now();
+        if !std::mem::replace(&mut self.begun, true) {
+            return (state, Next::Throttled(now + DELAY));
+        }
+        if !self.ready.is_due(&state) {
+            return (state, Next::Idle(None));
+        }
+        if is_short(state.storage.warm_bytes(), available_bytes()) {
+            return (state, Next::Throttled(now + SHORT));
+        }
+        let Some(index) = next(&mut state, self.ready) else { return (state, Next::Idle(None)) };
+        state.storage.prepares(Some(index));
+        drop(state);
+        let prepared = prepare(shared, &mut self.preparer, index, self.stop);
+        state = shared.lock();
+        state.storage.prepares(None);
+        let next = self.note(&mut state, index, prepared);
+        (state, next)
+    }
+
+    fn is_through(&self, _: &State) -> bool {
+        self.failed
+    }
+}
+
+impl Keeper<'_> {
+    /// What cannot be prepared is still reachable, through its file.
+    fn note(&mut self, state: &mut State, index: u32, prepared: Result<Option<u64>>) -> Next {
+        match prepared {
+            Ok(Some(is)) => {
+                state.storage.prepared(index, is);
+                Next::Busy
+            }
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                state.storage.stop_growing();
+                Next::Idle(None)
+            }
+            Ok(None) | Err(_) => {
+                self.failed = true;
+                Next::Idle(None)
             }
         }
     }
@@ -143,22 +176,6 @@ fn prepare(
         return Err(Error::new(ErrorKind::NoSpace, "memory"));
     }
     preparer.prepare(index, stop)
-}
-
-/// Sleeps until woken, or for so long; without a limit, [`State::preparer_sleeps`] says so.
-fn wait<'s>(
-    shared: &'s Shared,
-    mut state: MutexGuard<'s, State>,
-    limit: Option<Duration>,
-) -> MutexGuard<'s, State> {
-    if let Some(limit) = limit {
-        let waited = shared.prepare.wait_timeout(state, limit);
-        return waited.unwrap_or_else(PoisonError::into_inner).0;
-    }
-    state.preparer_sleeps = true;
-    let mut state = shared.prepare.wait(state).unwrap_or_else(PoisonError::into_inner);
-    state.preparer_sleeps = false;
-    state
 }
 
 #[cfg(test)]

@@ -9,15 +9,14 @@ use terral_format::ids::SessionSlot;
 use terral_format::local::tables::Superblock;
 use terral_format::wire::message::Status;
 use terral_format::{Error, Result};
-use terral_store::backing::Backing;
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
 use crate::core::state::State;
+use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
-use crate::drain::turns::{self, Turn};
 use crate::requests::handling::Outcome as Handled;
 use crate::requests::{handling, status, tending};
 use crate::shared::Shared;
@@ -27,7 +26,7 @@ use crate::shell::instance::{self, Instance};
 use crate::shell::options::Options;
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
-use crate::shell::{removal, spillers};
+use crate::shell::{draining, removal, spillers, workers};
 use crate::storage::overflow;
 
 /// How it ended.
@@ -72,7 +71,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     std::thread::scope(|threads| {
         if let Some(backing) = &backing {
             let shared = &shared;
-            threads.spawn(move || keep_draining(shared, backing.as_ref()));
+            threads.spawn(move || draining::drain(shared, backing.as_ref()));
         }
         let (shared_too, halt) = (&shared, stopped.as_fd());
         threads.spawn(move || ready::keep(shared_too, ready, preparer, halt));
@@ -82,7 +81,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
         threads.spawn(move || watcher.run());
         if shared.memory.spill().is_some() {
             (0..spillers::THREADS)
-                .for_each(|_| drop(threads.spawn(move || spillers::work(shared))));
+                .for_each(|_| drop(threads.spawn(move || spillers::spill(shared))));
         }
         let of_store = Fetchers::new(threads, shared, backing.clone().map(|backing| backing as _));
         let fetchers = [of_store, Fetchers::new(threads, shared, None)];
@@ -95,45 +94,11 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             state.fetches.are_served(false);
             shared.over.store(true, Ordering::SeqCst);
         }
-        shared.work.notify_all();
-        shared.prepare.notify_all();
-        shared.spill.notify_all();
+        workers::wake_all(shared);
         drop(stop);
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
     leave(&shared, options)
-}
-
-/// Programs go first, until only the rest is to be brought: then somebody waits for that.
-fn keep_draining(shared: &Shared, backing: &dyn Backing) {
-    // A thread of its own, as only root could take that back.
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            process::be_nice(5);
-            drain_until(shared, backing, |state| state.finishing);
-        });
-    });
-    drain_until(shared, backing, |_| false);
-}
-
-fn drain_until(shared: &Shared, backing: &dyn Backing, enough: impl Fn(&State) -> bool) {
-    let mut state = shared.lock();
-    while !state.leaving && !enough(&state) {
-        let turn;
-        (state, turn) = turns::turn(shared, backing, state);
-        match turn {
-            Turn::Again => {
-                if owing::is_awaited(&state) {
-                    shared.nudge();
-                }
-            }
-            Turn::Wait(until) => {
-                state.drain_looks = until;
-                state = shared.wait_for_work(state, until);
-                state.drain_looks = Some(shared.world.now());
-            }
-        }
-    }
 }
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
@@ -235,23 +200,29 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         }
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
-        let warm = state.preparer_sleeps && ready.is_due(&state);
-        let drains = owing::must_wake_drain(&state);
-        let spills = overflow::must_wake(&state);
+        let oversleep = oversleep(&state, ready);
         drop(state);
         if finished {
             return;
         }
-        if spills {
-            shared.spill.notify_all();
-        }
-        if warm {
-            shared.prepare.notify_one();
-        }
-        if drains {
-            shared.work.notify_one();
-        }
+        let wake = Trade::ALL.into_iter().zip(oversleep).filter(|(_, oversleep)| *oversleep);
+        wake.for_each(|(trade, _)| shared.rouse(trade));
     }
+}
+
+/// Whether somebody must be woken, at each trade.
+fn oversleep(state: &State, ready: &Ready) -> [bool; Trade::ALL.len()] {
+    let now = || Some(state.world.now());
+    Trade::ALL.map(|trade| {
+        state.sleepers.sleeps(trade)
+            && match trade {
+                Trade::Draining => owing::must_wake_drain(state),
+                Trade::Preparing => state.sleepers.oversleeps(trade, now()) && ready.is_due(state),
+                Trade::Spilling => {
+                    state.sleepers.oversleeps(trade, now()) && overflow::is_due(state)
+                }
+            }
+    })
 }
 
 /// Sees to it that what is parked need not wait for ever.

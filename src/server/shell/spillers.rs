@@ -1,28 +1,36 @@
-//! The threads that copy chunks from a full memory to the spill. They sleep while there is nothing
-//! to do. Not here: what they copy (`spilling`).
+//! Those who copy chunks from a full memory to the spill. Not here: what they copy, and when
+//! (`overflow`).
 
-use std::sync::PoisonError;
+use std::sync::MutexGuard;
 
 use terral_store::spill::Block;
 use terral_transport::process;
 
+use crate::core::state::State;
+use crate::core::workers::{Next, Trade};
 use crate::shared::Shared;
+use crate::shell::workers::{Worker, work};
 use crate::storage::overflow::{self, Job};
 
 /// So many chunks are on their way at a time.
 pub const THREADS: usize = 3;
 
-/// Works until the server leaves.
-pub fn work(shared: &Shared) {
-    process::be_prompt();
-    let Some(spill) = shared.memory.spill() else { return };
-    let mut block = Block::default();
-    let mut state = shared.lock();
-    while !state.leaving {
+/// One of them, with what he copies through.
+#[derive(Default)]
+struct Spiller(Block);
+
+impl Worker for Spiller {
+    const TRADE: Trade = Trade::Spilling;
+
+    fn turn<'s>(
+        &mut self,
+        shared: &'s Shared,
+        mut state: MutexGuard<'s, State>,
+    ) -> (MutexGuard<'s, State>, Next) {
         match overflow::next_job(&mut state) {
             Job::Copy(victim, place) => {
                 drop(state);
-                let copied = overflow::copy(&shared.memory, &victim, place, &mut block);
+                let copied = overflow::copy(&shared.memory, &victim, place, &mut self.0);
                 state = shared.lock();
                 overflow::conclude(&mut state, &victim, place, copied);
                 if state.debts.is_pressed() {
@@ -31,22 +39,19 @@ pub fn work(shared: &Shared) {
             }
             Job::Clear(places) => {
                 drop(state);
-                places.iter().for_each(|place| spill.free(*place));
+                let spill = shared.memory.spill();
+                spill.into_iter().for_each(|spill| places.iter().for_each(|at| spill.free(*at)));
                 state = shared.lock();
                 state.storage.cleared(places);
             }
-            Job::Wait(until) => {
-                state.spilling.idle += 1;
-                state = match until {
-                    None => shared.spill.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(until) => {
-                        let limit = until.since(shared.world.now());
-                        let waited = shared.spill.wait_timeout(state, limit);
-                        waited.unwrap_or_else(PoisonError::into_inner).0
-                    }
-                };
-                state.spilling.idle -= 1;
-            }
+            Job::Rest(next) => return (state, next),
         }
+        (state, Next::Busy)
     }
+}
+
+/// Spills until the server leaves.
+pub fn spill(shared: &Shared) {
+    process::be_prompt();
+    work(shared, &mut Spiller::default());
 }

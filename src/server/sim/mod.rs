@@ -392,8 +392,7 @@ impl Sim {
             let step = self.with(|server| {
                 let Some((mut doing, carried)) = doing else {
                     let mut state = server.lock();
-                    let begun = turns::begin(&mut state).map(|doing| Some((doing, false)));
-                    return begun.inspect_err(|until| state.drain_looks = *until);
+                    return turns::begin(&mut state).map(|doing| Some((doing, false)));
                 };
                 if !carried {
                     let backing = server.lock().backing.clone().expect("a store");

@@ -19,7 +19,7 @@ use terral_store::spill::Block;
 
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::core::world::Tick;
+use crate::core::workers::Next;
 use crate::needs::fetching::SpilledChunk;
 use crate::storage::eviction;
 use crate::storage::eviction::has_arrived;
@@ -39,8 +39,8 @@ pub enum Job {
     Copy(Victim, SpillPlace),
     /// Give the disk back the room of these.
     Clear(Vec<SpillPlace>),
-    /// Nothing, before that.
-    Wait(Option<Tick>),
+    /// None of it now.
+    Rest(Next),
 }
 
 fn is_short(state: &State) -> bool {
@@ -54,12 +54,11 @@ fn is_wanted(state: &State) -> bool {
     state.debts.is_pressed() || (is_short(state) && !state.finishing)
 }
 
-/// Whether a thread that waits has something to do.
-pub fn must_wake(state: &State) -> bool {
+/// Whether there is something to do now.
+pub fn is_due(state: &State) -> bool {
     let now = state.world.now();
     let spills = is_wanted(state) && !state.spilling.is_stopped(now);
     state.storage.memory().spill().is_some()
-        && state.spilling.idle > 0
         && ((spills && !state.spilling.has_nothing(now)) || state.storage.has_stale())
 }
 
@@ -83,7 +82,7 @@ pub fn can_spill(state: &mut State) -> bool {
 pub fn next_job(state: &mut State) -> Job {
     let now = state.world.now();
     if let Some((until, _)) = state.spilling.stopped.filter(|(until, _)| *until > now) {
-        return Job::Wait(Some(until));
+        return Job::Rest(Next::Throttled(until));
     }
     if is_wanted(state) {
         if state.spilling.chosen.is_empty() && !state.spilling.has_nothing(now) {
@@ -105,15 +104,18 @@ pub fn next_job(state: &mut State) -> Job {
                 }
                 Err(error) => {
                     stop(state, &error);
-                    Job::Wait(state.spilling.stopped.map(|(until, _)| until))
+                    let stopped = state.spilling.stopped.map(|(until, _)| until);
+                    Job::Rest(stopped.map_or(Next::Busy, Next::Throttled))
                 }
             };
         }
-        return Job::Wait(Some(now + SOUGHT));
+        let until = now + SOUGHT;
+        let nothing = state.spilling.has_nothing(now);
+        return Job::Rest(if nothing { Next::Throttled(until) } else { Next::Idle(Some(until)) });
     }
     state.spilling.chosen.clear();
     match state.storage.take_stale() {
-        stale if stale.is_empty() => Job::Wait(None),
+        stale if stale.is_empty() => Job::Rest(Next::Idle(None)),
         stale => Job::Clear(stale),
     }
 }

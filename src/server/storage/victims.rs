@@ -36,8 +36,6 @@ pub struct Spilling {
     pub stopped: Option<(Tick, Duration)>,
     /// Nothing was found to spill, then.
     pub sought: Option<Tick>,
-    /// Threads that wait for work.
-    pub idle: usize,
 }
 
 impl Spilling {

@@ -1,0 +1,52 @@
+//! Who drains: at first behind all programs, and once only the rest is to be brought, as somebody
+//! waits for that, like any other. Not here: what is brought, and in which order (`drain`).
+
+use std::sync::MutexGuard;
+
+use terral_store::backing::Backing;
+use terral_transport::process;
+
+use crate::core::state::State;
+use crate::core::workers::{Next, Trade};
+use crate::debts::owing;
+use crate::drain::turns;
+use crate::shared::Shared;
+use crate::shell::workers::{Worker, work};
+
+struct Drainer<'b> {
+    backing: &'b dyn Backing,
+    /// Programs go first.
+    nice: bool,
+}
+
+impl Worker for Drainer<'_> {
+    const TRADE: Trade = Trade::Draining;
+
+    fn turn<'s>(
+        &mut self,
+        shared: &'s Shared,
+        state: MutexGuard<'s, State>,
+    ) -> (MutexGuard<'s, State>, Next) {
+        let (state, next) = turns::turn(shared, self.backing, state);
+        if next == Next::Busy && owing::is_awaited(&state) {
+            shared.nudge();
+        }
+        (state, next)
+    }
+
+    fn is_through(&self, state: &State) -> bool {
+        self.nice && state.finishing
+    }
+}
+
+/// Drains until the server leaves.
+pub fn drain(shared: &Shared, backing: &dyn Backing) {
+    // A thread of its own, as only root could take that back.
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            process::be_nice(5);
+            work(shared, &mut Drainer { backing, nice: true });
+        });
+    });
+    work(shared, &mut Drainer { backing, nice: false });
+}
