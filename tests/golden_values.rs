@@ -165,6 +165,8 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Execute { file: FILE, copy: Some(178) },
         Request::Execute { file: FILE, copy: None },
         Request::MakeNode { path: b"out/s", kind: Kind::Socket, mode: 0o755, address: b"s" },
+        Request::Late { file: FILE, chunk: Some((181, 182)) },
+        Request::Late { file: FILE, chunk: None },
         Request::Space,
         Request::Status,
         Request::Safety(b"out/a"),
@@ -280,5 +282,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::Status(Box::new(status)),
         Reply::Safety(Box::new(safety)),
         Reply::Node(Ino(155)),
+        Reply::Again,
     ]
 }

@@ -3,12 +3,15 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use terral_format::ids::Ino;
 use terral_format::local::entry::MapEntry;
-use terral_format::local::geometry::Geometry;
+use terral_format::local::geometry::{Geometry, SLOT_WORDS};
+use terral_format::local::names::{self, flag};
+use terral_format::local::tables::Superblock;
 
 /// Where the fields lie that are read here.
 const GEOMETRY_AT: u64 = 40;
@@ -99,5 +102,52 @@ impl Vandal {
         let tables = how.write(true).open(instance.join("tables")).expect("opens");
         let at = self.geometry.record_at(self.slot(ino.0)) as u64 + INLINE_AT;
         tables.write_all_at(&[0; 8], at).expect("writes");
+    }
+}
+
+/// What a server does that has borrowed something from another machine.
+impl Vandal {
+    fn table(&self, instance: &Path) -> File {
+        OpenOptions::new().write(true).open(instance.join("tables")).expect("opens")
+    }
+
+    /// Until when what is borrowed may be used without asking, by the clock of
+    /// `terral_transport::boottime`.
+    pub fn deadline(&self, instance: &Path, until_ns: u64) {
+        let at = offset_of!(Superblock, deadline) as u64;
+        self.table(instance).write_all_at(&until_ns.to_ne_bytes(), at).expect("writes");
+    }
+
+    /// The entry of a file's first chunk.
+    pub fn entry(&self, ino: Ino) -> MapEntry {
+        MapEntry(word(&self.tables, self.entry_at(ino)))
+    }
+
+    fn entry_at(&self, ino: Ino) -> u64 {
+        self.geometry.record_at(self.slot(ino.0)) as u64 + INLINE_AT
+    }
+
+    /// Marks a file's first chunk as borrowed.
+    pub fn lend_chunk(&self, instance: &Path, ino: Ino) {
+        let entry = self.entry(ino).borrowed();
+        let at = self.entry_at(ino);
+        self.table(instance).write_all_at(&entry.0.to_ne_bytes(), at).expect("writes");
+    }
+
+    fn flags_at(&self, ino: Ino) -> u64 {
+        let slot = self.geometry.names().slot_at(names::index_of(ino)) + SLOT_WORDS - 1;
+        (self.geometry.names_at() + slot * 8) as u64
+    }
+
+    /// Whether the attributes of an inode, or a directory's names, are marked as borrowed.
+    pub fn is_lent(&self, ino: Ino) -> bool {
+        (word(&self.tables, self.flags_at(ino)) >> 48) as u16 & flag::BORROWED != 0
+    }
+
+    /// Marks them as borrowed.
+    pub fn lend(&self, instance: &Path, ino: Ino) {
+        let at = self.flags_at(ino);
+        let marked = word(&self.tables, at) | u64::from(flag::BORROWED) << 48;
+        self.table(instance).write_all_at(&marked.to_ne_bytes(), at).expect("writes");
     }
 }

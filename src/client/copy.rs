@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use terral_format::ids::{FileSlot, Ino, Owner};
+use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
 use terral_format::local::size::{self, SizeWord};
 use terral_format::local::tables::{FileHeader, FileRecord};
@@ -12,6 +13,7 @@ use terral_format::wire::message::{FileRef, Request};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::fault;
 
+use crate::borrowed::is_over;
 use crate::chunk::{Notes, PATIENCE, Piece, pause, thread_hint};
 use crate::map;
 use crate::session::Connection;
@@ -57,6 +59,8 @@ enum Attempt {
     Done,
     /// The chunk, the size's epoch, or the slot changed hands: do it again.
     Again,
+    /// It is in this chunk, which is borrowed, and the deadline had passed.
+    Late(MapEntry),
     /// The chunk cannot be written without the server.
     Ask,
     /// This owner has not moved for long.
@@ -138,7 +142,24 @@ impl Chunks {
         if let Some(now) = resting.then(|| connection.memory.attributes_of(self.ino)).flatten() {
             return Ok(now.size);
         }
-        Ok(SizeWord::load(&self.header(connection)?.size).size())
+        self.size_word(connection, self.header(connection)?).map(SizeWord::size)
+    }
+
+    /// The size word as it is now.
+    fn size_word(&self, connection: &Connection, header: &FileHeader) -> Result<SizeWord> {
+        loop {
+            let until = connection.memory.until_of_open(self.ino);
+            let word = SizeWord::load(&header.size);
+            if !is_over(until) || connection.counts(self.file(connection)?, None)? {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Whether what was done too late with chunk `index`, which was `entry`, counts.
+    #[cold]
+    fn counts(&self, connection: &Connection, index: u64, entry: MapEntry) -> Result<bool> {
+        connection.counts(self.file(connection)?, Some((index, entry)))
     }
 
     // Writing.
@@ -188,7 +209,8 @@ impl Chunks {
                     }
                     return Ok(true);
                 }
-                Attempt::Again => {}
+                Attempt::Late(entry) if self.counts(connection, index, entry)? => return Ok(true),
+                Attempt::Again | Attempt::Late(_) => {}
                 Attempt::Ask => {
                     let end = (offset % CHUNK_BYTES) as usize + bytes.len();
                     self.ask(connection, index, end.div_ceil(PAGE_BYTES) as u32)?;
@@ -241,6 +263,7 @@ impl Chunks {
             let _ = pin.leave();
             return Ok(Attempt::TicketLost);
         }
+        let until = memory.until(entry.is_borrowed());
         let piece = Piece::new(memory, entry, within, bytes.len());
         if let Err(blocked) = piece.claim(pin.owner, notes) {
             let _ = pin.leave();
@@ -255,8 +278,10 @@ impl Chunks {
             Growth::Later(..) => Ok(true),
             Growth::Raise => raise(header, end, epoch, pin.owner),
         };
+        let late = is_over(until);
         let kept = pin.leave();
         Ok(match raised {
+            Ok(true) if kept && late => Attempt::Late(entry),
             Ok(true) if kept => Attempt::Done,
             Ok(_) => Attempt::Again,
             Err(holder) => Attempt::NoTicket(holder),
@@ -305,6 +330,7 @@ impl Chunks {
         let header = self.header(connection)?;
         loop {
             self.take_ticket(connection, header, owner)?;
+            let until = connection.memory.until_of_open(self.ino);
             let seen = SizeWord::load(&header.size);
             let end = seen.size().checked_add(bytes.len() as u64);
             let end = end.filter(|end| *end <= terral_format::local::geometry::FILE_BYTES_MAX);
@@ -317,8 +343,9 @@ impl Chunks {
             // Every piece is in place and unpinned; only the size makes them visible.
             let done = written
                 .map(|whole| whole && size::append(&header.size, seen, end.unwrap_or_default()));
+            let late = is_over(until);
             size::drop_ticket(&header.ticket, owner);
-            if done? {
+            if done? && (!late || connection.counts(self.file(connection)?, None)?) {
                 return Ok(seen.size());
             }
         }
@@ -358,7 +385,7 @@ impl Chunks {
     ) -> Result<usize> {
         let header = self.header(connection)?;
         loop {
-            let seen = SizeWord::load(&header.size);
+            let seen = self.size_word(connection, header)?;
             let count = (into.len() as u64).min(seen.size().saturating_sub(offset)) as usize;
             let (mut at, mut rest) = (offset, &mut into[..count]);
             while !rest.is_empty() {
@@ -387,6 +414,7 @@ impl Chunks {
         loop {
             let record = self.record(connection)?;
             let entry = map::entry(memory, record, index).unrecalled();
+            let until = memory.until(entry.is_borrowed());
             let modified_ns = header.modified_ns.load(Ordering::SeqCst);
             let spilled = entry.place().is_some();
             let at_rest = if entry.is_here() {
@@ -403,7 +431,9 @@ impl Chunks {
             let record = self.record(connection)?;
             let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
             if at_rest && map::entry(memory, record, index).unrecalled() == entry {
-                if written_ns < ROUND_NS {
+                if written_ns < ROUND_NS
+                    && (!is_over(until) || self.counts(connection, index, entry)?)
+                {
                     return Ok(());
                 }
                 continue;
@@ -438,6 +468,7 @@ impl Chunks {
             let _ = pin.leave();
             return Ok(false);
         }
+        let until = memory.until(entry.is_borrowed());
         let within = (offset % CHUNK_BYTES) as usize;
         let piece = Piece::new(memory, entry, within, into.len());
         if let Err(blocked) = piece.claim(pin.owner, notes) {
@@ -446,8 +477,10 @@ impl Chunks {
             return Ok(false);
         }
         let copied = piece.get_claimed(into, pin.owner, notes);
+        let late = is_over(until);
         let kept = pin.leave();
-        copied.map(|()| kept)
+        copied?;
+        Ok(kept && (!late || self.counts(connection, index, entry)?))
     }
 
     fn stage(&self, connection: &Connection, first: u64) -> Result<()> {

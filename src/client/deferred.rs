@@ -4,10 +4,11 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{DescriptionSlot, FileSlot};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::clock;
 use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
+use terral_format::local::lease::Until;
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{FileHeader, FileRecord, access};
@@ -17,6 +18,7 @@ use terral_format::{Result, frame};
 use terral_transport::permission::acting;
 use terral_transport::requests::{self, Begun};
 
+use crate::borrowed::is_over;
 use crate::in_hand::{SPARES, put_back, take_one};
 use crate::pending::Known;
 use crate::session::{Connection, Own};
@@ -41,9 +43,28 @@ pub(crate) struct Held<'c> {
     count: u64,
     /// The server shall look soon.
     pub(crate) soon: bool,
+    /// What of that which the change is about is borrowed, and until when.
+    lent: Option<(Ino, Until)>,
 }
 
 impl Held<'_> {
+    /// Names in these, or their attributes, are what the change is about. To be said before a look
+    /// at what speaks against it.
+    pub(crate) fn uses(&mut self, inodes: &[&Inode]) {
+        let lent = inodes.iter().find(|inode| inode.is(flag::BORROWED));
+        self.lent = lent.map(|inode| (inode.ino, self.connection.memory.until_of(inode)));
+    }
+
+    /// Whether what was committed counts: what was committed too late, the server knows.
+    fn counts(&self) -> Result<bool> {
+        match self.lent {
+            Some((ino, until)) if is_over(until) => {
+                self.connection.counts(FileRef { ino, slot: FileSlot::NONE }, None)
+            }
+            _ => Ok(true),
+        }
+    }
+
     /// Whether the gate is open, and a change that needs these operations still allowed. To be
     /// asked after the claim, and before a look at what speaks against the change: a server that
     /// changes names for somebody may be done, and have opened the gate, by the end of that look.
@@ -80,7 +101,8 @@ impl Held<'_> {
         } else {
             requests::note_deferred(memory.bell());
         }
-        open
+        // Without an answer it is open: what is read or written next asks again.
+        open.filter(|_| self.counts().unwrap_or(true))
     }
 
     /// Commits what is about two keys; `other` is claimed, too.
@@ -93,6 +115,7 @@ impl Held<'_> {
         if done {
             other.into_iter().for_each(|other| table.cast(other));
             requests::ring_deferred(self.connection.memory.bell(), self.soon);
+            return self.counts().unwrap_or(false);
         } else {
             table.withdraw(self.claim);
             other.into_iter().for_each(|other| table.withdraw(other));
@@ -108,7 +131,7 @@ impl Connection {
         let count = own.in_hand.claims.fetch_add(1, Ordering::Relaxed);
         let claim = self.memory.deferred().claim(key, own.index, count, alone)?;
         let soon = count.is_multiple_of(MANY);
-        Some(Held { connection: self, own, authority, claim, count, soon })
+        Some(Held { connection: self, own, authority, claim, count, soon, lent: None })
     }
 
     /// Claims a second key for the same change.
@@ -208,9 +231,10 @@ impl Connection {
             return false;
         }
         let Some(header) = self.memory.header(file.slot) else { return false };
-        let Some(held) = self.claim(Key::attributes(index_of(file.ino)), false) else {
+        let Some(mut held) = self.claim(Key::attributes(index_of(file.ino)), false) else {
             return false;
         };
+        held.uses(&[&inode]);
         let (ino, time_ns) = (file.ino, self.time_ns());
         if !held.is_open(Operations::WRITE, time_ns) {
             held.withdraw();
@@ -249,7 +273,8 @@ impl Connection {
         let spare = Spare { file: file_of(&inode), description, nonce: (number >> 32) as u32 };
         let opened = self.claim(Key::opening(index_of(inode.ino)), false);
         let opened = opened.and_then(|held| {
-            let held = Held { soon: held.soon || few, ..held };
+            let mut held = Held { soon: held.soon || few, ..held };
+            held.uses(&[&directory, &inode]);
             self.open_claimed(held, &directory, name, how, spare)
         });
         if opened.is_none() {

@@ -69,6 +69,7 @@ impl Connection {
         let mut held = self.claim(key_of(place), true)?;
         let within = [place, other].map(|(directory, _)| index_of(directory.ino));
         held.claim = held.claim.within(within);
+        held.uses(&[&place.0, &other.0]);
         Some(held)
     }
 

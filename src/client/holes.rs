@@ -11,6 +11,7 @@ use terral_format::local::pages::{self, PageState};
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::FileRecord;
 
+use crate::borrowed::is_over;
 use crate::copy::Chunks;
 use crate::map;
 use crate::session::Connection;
@@ -33,6 +34,16 @@ impl Chunks {
         offset: u64,
         want: Extent,
     ) -> Result<Option<u64>> {
+        loop {
+            let until = connection.memory.until_of_open(self.ino);
+            let found = self.seek_now(connection, offset, want)?;
+            if !is_over(until) || connection.counts(self.file(connection)?, None)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn seek_now(&self, connection: &Connection, offset: u64, want: Extent) -> Result<Option<u64>> {
         let size = self.size(connection)?;
         let page = PAGE_BYTES as u64;
         let mut at = offset;

@@ -10,6 +10,7 @@ mod in_hand;
 
 mod session;
 
+mod borrowed;
 mod clock;
 
 mod locks;

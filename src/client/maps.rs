@@ -22,9 +22,13 @@ const TRIES: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether a chunk may be mapped as it is.
+/// Whether a chunk may be mapped as it is. One that is borrowed may not: nobody could look at the
+/// clock after each access.
 fn is_fit(entry: MapEntry, how: &How) -> bool {
-    entry.is_mappable() && !entry.is_recalled() && (entry.is_stored() || !how.stores())
+    entry.is_mappable()
+        && !entry.is_borrowed()
+        && !entry.is_recalled()
+        && (entry.is_stored() || !how.stores())
 }
 
 impl Chunks {

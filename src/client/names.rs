@@ -14,6 +14,7 @@ use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::permission::acting;
 
+use crate::borrowed::is_over;
 use crate::pending::{self, Known};
 use crate::session::{Connection, Memory, unexpected};
 
@@ -49,6 +50,12 @@ impl Memory {
 
     /// What has a name in a directory.
     pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
+        let until = self.until_of(directory);
+        let known = self.child_now(table, directory, name);
+        if is_over(until) { Known::Unknown } else { known }
+    }
+
+    fn child_now(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
         // First the deferred changes, then the table: see `terral_format::local::deferred`.
         let key = Key::name(hash(index_of(directory.ino), name));
         if self.deferred().is_pending(key) {
@@ -132,6 +139,7 @@ impl Memory {
     pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
         let find = || self.look(|table| table.find(ino));
         let (inode, deferred) = (find()?, self.deferred());
+        let until = self.until_of(&inode);
         // First the deferred changes, then the table: see `terral_format::local::deferred`.
         let pending = match inode.kind {
             // Whatever comes or goes in a directory changes its times.
@@ -144,7 +152,8 @@ impl Memory {
         if pending {
             return None;
         }
-        find().filter(|inode| !inode.is(flag::SPARE)).and_then(|inode| self.attributes(&inode))
+        let found = find().filter(|inode| !inode.is(flag::SPARE));
+        found.and_then(|inode| self.attributes(&inode)).filter(|_| !is_over(until))
     }
 
     /// Attributes of what was just made, and the table may not have yet.
@@ -178,10 +187,14 @@ impl Memory {
         if directory.kind != Kind::Directory || directory.is(flag::OVERLAY) {
             return None;
         }
+        let until = self.until_of(&directory);
         if self.is_touched(directory.ino) {
             return None;
         }
         let mut names = self.look(|table| table.children(directory.ino, usize::MAX))?;
+        if is_over(until) {
+            return None;
+        }
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Some(names)
     }

@@ -7,6 +7,8 @@
 pub mod kernel;
 mod system;
 
+pub mod boottime;
+
 pub mod decoder;
 
 pub mod raw_calls;

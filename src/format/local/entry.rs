@@ -1,8 +1,8 @@
 //! The map entry: the one word that decides which chunk holds a file's bytes.
 //!
-//! Only the server writes entries; clients read them. Layout, from bit 0: first page (32), log2 of
-//! the chunk's pages (4), flags (4: recalled, mappable, stored, spilled), generation (24). 0 is
-//! absent. A chunk belongs to a file if and only if an entry of that file names it: grant and
+//! Only the server writes entries; clients read them. Layout, from bit 0: first page (31), a flag
+//! (borrowed), log2 of the chunk's pages (4), flags (4: recalled, mappable, stored, spilled),
+//! generation (24). 0 is absent. A chunk belongs to a file if and only if an entry of that file names it: grant and
 //! release are one store of one word, so a server that dies between two instructions leaves either
 //! the old truth or the new one. Of a spilled chunk the bytes are not in memory but in a place of
 //! the spill, whose number stands where else the page does; whoever wants them asks the server.
@@ -10,6 +10,8 @@
 use crate::ids::{PageNumber, SpillPlace};
 use crate::local::sync::{AtomicU64, Ordering};
 
+const PAGE: u64 = (1 << 31) - 1;
+const BORROWED: u64 = 1 << 31;
 const ORDER_SHIFT: u32 = 32;
 const RECALLED: u64 = 1 << 36;
 const MAPPABLE: u64 = 1 << 37;
@@ -29,10 +31,12 @@ impl MapEntry {
     /// An entry for the chunk of `1 << order` pages at `page`; `generation` makes it unlike any
     /// other grant (its low 24 bits count, and 0 is skipped so that no entry is 0).
     pub fn new(page: PageNumber, order: u8, generation: u32) -> Self {
-        debug_assert!(order < 16);
+        debug_assert!(order < 16 && u64::from(page.0) <= PAGE);
         let generation = u64::from(generation & 0xff_ffff).max(1);
         MapEntry(
-            u64::from(page.0) | u64::from(order) << ORDER_SHIFT | generation << GENERATION_SHIFT,
+            u64::from(page.0) & PAGE
+                | u64::from(order) << ORDER_SHIFT
+                | generation << GENERATION_SHIFT,
         )
     }
 
@@ -53,7 +57,7 @@ impl MapEntry {
 
     /// Where its bytes are, if that is the spill.
     pub fn place(self) -> Option<SpillPlace> {
-        (self.0 & SPILLED != 0).then_some(SpillPlace(self.0 as u32))
+        (self.0 & SPILLED != 0).then_some(SpillPlace((self.0 & PAGE) as u32))
     }
 
     /// Whether the server wants the chunk back: writers must ask, readers may go on.
@@ -63,7 +67,7 @@ impl MapEntry {
 
     /// First page of a chunk that is in memory.
     pub fn page(self) -> PageNumber {
-        PageNumber(self.0 as u32)
+        PageNumber((self.0 & PAGE) as u32)
     }
 
     /// log2 of the chunk's pages.
@@ -117,9 +121,25 @@ impl MapEntry {
         MapEntry(self.0 & !STORED)
     }
 
+    /// Whether another machine has lent the chunk, so that it may be used without asking only until
+    /// a deadline (see [`crate::local::lease`]).
+    pub fn is_borrowed(self) -> bool {
+        self.0 & BORROWED != 0
+    }
+
+    /// The same chunk, borrowed.
+    pub fn borrowed(self) -> Self {
+        MapEntry(self.0 | BORROWED)
+    }
+
+    /// The same chunk, this machine's own.
+    pub fn owned(self) -> Self {
+        MapEntry(self.0 & !BORROWED)
+    }
+
     /// Whether both are the same grant of the same chunk, whatever their flags.
     pub fn is_chunk_of(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !(RECALLED | MAPPABLE | STORED) == 0
+        (self.0 ^ other.0) & !(RECALLED | MAPPABLE | STORED | BORROWED) == 0
     }
 
     /// Reads an entry another process may be changing.
@@ -140,8 +160,9 @@ mod tests {
 
     #[test]
     fn fields_survive_packing() {
-        let entry = MapEntry::new(PageNumber(u32::MAX - 3), 9, 0x00ab_cdef);
-        assert_eq!((entry.page().0, entry.order(), entry.pages()), (u32::MAX - 3, 9, 512));
+        let page = u32::MAX >> 1;
+        let entry = MapEntry::new(PageNumber(page), 9, 0x00ab_cdef);
+        assert_eq!((entry.page().0, entry.order(), entry.pages()), (page, 9, 512));
         assert!(!entry.is_absent() && !entry.is_recalled());
         assert!(entry.recalled().is_recalled());
         assert_eq!(entry.recalled().unrecalled(), entry);
@@ -149,7 +170,10 @@ mod tests {
         assert!(mapped.is_mappable() && mapped.is_stored() && !entry.is_mappable());
         assert_eq!((mapped.page(), mapped.order()), (entry.page(), entry.order()));
         assert_eq!(mapped.unstored().unmappable(), entry);
-        assert!(mapped.recalled().is_chunk_of(entry));
+        let lent = mapped.borrowed();
+        assert!(lent.is_borrowed() && !mapped.is_borrowed() && lent.owned() == mapped);
+        assert_eq!((lent.page(), lent.order()), (entry.page(), entry.order()));
+        assert!(mapped.recalled().is_chunk_of(entry) && lent.is_chunk_of(entry));
         assert!(!MapEntry::new(entry.page(), 9, 1).is_chunk_of(entry));
     }
 

@@ -15,6 +15,7 @@ pub mod lock_table;
 pub mod geometry;
 
 pub mod clock;
+pub mod lease;
 
 pub mod entry;
 pub mod hazard;

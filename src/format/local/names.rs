@@ -49,6 +49,9 @@ pub mod flag {
     pub const CONTESTED: u16 = 256;
     /// It was executed, and may still be: who opens it for writing asks the server.
     pub const EXECUTED: u16 = 512;
+    /// Another machine has lent its attributes, and a directory's names: see
+    /// [`crate::local::lease`].
+    pub const BORROWED: u16 = 1024;
 }
 
 /// The slot an inode number says.
@@ -131,6 +134,8 @@ fn pair(low: u32, high: u32) -> u64 {
 
 /// Word of a slot that begins with the permission bits.
 const MODE_WORD: usize = 4;
+/// Word of a slot that ends with the flags.
+const FLAGS_WORD: usize = 15;
 const KINDS: [Kind; 5] = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
 
 impl Inode {
@@ -361,7 +366,7 @@ impl<'a> Table<'a> {
     pub fn place(&self, index: u32) -> (Ino, u32, (u32, u8), u16) {
         let slot = self.slot(index);
         let [ino, place, kind, flags] =
-            [1, 2, MODE_WORD, 15].map(|at| slot[at].load(Ordering::Relaxed));
+            [1, 2, MODE_WORD, FLAGS_WORD].map(|at| slot[at].load(Ordering::Relaxed));
         (Ino(ino), low(place), (high(place), (kind >> 24) as u8), (flags >> 48) as u16)
     }
 
@@ -393,6 +398,14 @@ impl<'a> Table<'a> {
     #[inline]
     pub fn mode_hint(&self, ino: Ino) -> u16 {
         self.slot(index_of(ino))[MODE_WORD].load(Ordering::Relaxed) as u16
+    }
+
+    /// Whether an inode's slot has [`flag::BORROWED`], for one load: while the server changes it,
+    /// anything.
+    #[inline]
+    pub fn is_borrowed_hint(&self, ino: Ino) -> bool {
+        let flags = self.slot(index_of(ino))[FLAGS_WORD].load(Ordering::Relaxed) >> 48;
+        flags as u16 & flag::BORROWED != 0
     }
 
     /// Bytes of the heap; fewer if there is no such place.

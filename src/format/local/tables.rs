@@ -50,8 +50,11 @@ pub struct Superblock {
     /// What the partition's time is ahead of this machine's clock, nanoseconds, as an `i64`; see
     /// [`crate::local::clock`].
     pub clock_offset: AtomicU64,
+    /// Until when what is borrowed may be used without asking, nanoseconds since the machine was
+    /// started; see [`crate::local::lease`].
+    pub deadline: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 50],
+    pub reserved: [AtomicU64; 49],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }

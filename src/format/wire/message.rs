@@ -434,6 +434,15 @@ pub enum Request<'a> {
         /// Of a socket that is bound: its address as the program gave it, at most 108 bytes.
         address: &'a [u8],
     },
+    /// What is borrowed was used, and the deadline had passed when that was done (see
+    /// [`crate::local::lease`]) → [`Reply::Done`] if it counts all the same, [`Reply::Again`] if it
+    /// is not there.
+    Late {
+        /// Which file; a directory for the names in it, without a record's slot.
+        file: FileRef,
+        /// Of a read or write: the chunk's index, and its [`crate::local::entry::MapEntry`] then.
+        chunk: Option<(u64, u64)>,
+    },
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -452,6 +461,7 @@ impl Request<'_> {
             | Request::StopWaiting(_)
             | Request::Space
             | Request::Status
+            | Request::Late { .. }
             | Request::Unblock { .. } => Operations(0),
             Request::Stat(_)
             | Request::ReadLink(_)
@@ -819,4 +829,6 @@ pub enum Reply {
     Safety(Box<Safety>),
     /// The number of a FIFO or a socket: the kernel has what it stands for.
     Node(Ino),
+    /// It is to be done anew.
+    Again,
 }

@@ -5,6 +5,7 @@ pub mod admission;
 pub mod ending;
 pub mod executing;
 pub mod handling;
+pub mod late;
 pub mod locking;
 pub mod presenting;
 pub mod routing;

@@ -10,7 +10,7 @@ use crate::debts::owing;
 use crate::deferred::spares;
 use crate::files::{closing, opening};
 use crate::naming::{attributes, links, listing, lookup, making, nodes, xattr_requests};
-use crate::requests::{executing, locking, status};
+use crate::requests::{executing, late, locking, status};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -39,6 +39,7 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),
         Request::Spares { count, kernel } => spares::spares(state, who.session, count, kernel),
         Request::LockBlocks => state.locks.blocks_for(who.session),
+        Request::Late { file, chunk } => late::answer(state, file, chunk),
         Request::MakeNode { path, kind, mode, address } => {
             nodes::make_node(state, who, path, (kind, mode), address)
         }

@@ -56,6 +56,15 @@ impl Storage {
         self.ram.unrecall(slot, index, entry);
     }
 
+    /// The chunk, if there is one, is not borrowed any more. Gives its entry.
+    pub fn own(&mut self, slot: FileSlot, index: u64) -> MapEntry {
+        let entry = self.memory().entry(slot, index);
+        if let Some(word) = self.memory().entry_word(slot, index).filter(|_| entry.is_borrowed()) {
+            entry.owned().store(word);
+        }
+        entry.owned()
+    }
+
     /// The recalled chunk is the file's no more.
     pub fn release(&mut self, slot: FileSlot, index: u64, entry: MapEntry, quarantined: bool) {
         self.ram.release(slot, index, entry, quarantined);

@@ -35,7 +35,7 @@ impl Storage {
     ) -> Result<Fit> {
         let missing = || Error::new(ErrorKind::NoSpace, "memory tier");
         let entry = self.recall(slot, index).ok_or_else(missing)?;
-        let mut fit = entry.mappable();
+        let mut fit = entry.mappable().owned();
         if stores {
             fit = fit.stored();
         }

@@ -1,0 +1,53 @@
+//! What is borrowed from another machine, and used without asking until a deadline: see
+//! `terral_format::local::lease`. Whoever was late asks here how that stands.
+
+use terral_format::Result;
+use terral_format::ids::Ino;
+use terral_format::local::entry::MapEntry;
+use terral_format::local::lease::Until;
+use terral_format::local::names::Inode;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{FileRef, Reply, Request};
+use terral_transport::boottime;
+
+use crate::session::{Connection, Memory, unexpected};
+
+/// Whether a deadline has passed; to be asked when what it is about is done.
+#[inline]
+pub(crate) fn is_over(until: Until) -> bool {
+    until.is_over(boottime::now_ns)
+}
+
+impl Memory {
+    /// Until when something may be used; to be asked before it is.
+    #[inline]
+    pub(crate) fn until(&self, borrowed: bool) -> Until {
+        Until::noted(&self.superblock().deadline, borrowed)
+    }
+
+    /// The same of the attributes of an inode, or the names in a directory.
+    #[inline]
+    pub(crate) fn until_of(&self, inode: &Inode) -> Until {
+        self.until(inode.is(flag::BORROWED))
+    }
+
+    /// The same of one that is open.
+    #[inline]
+    pub(crate) fn until_of_open(&self, ino: Ino) -> Until {
+        self.until(self.names().is_borrowed_hint(ino))
+    }
+}
+
+impl Connection {
+    /// Asks how what was done too late with a chunk, or with attributes or names, stands: true if
+    /// it counts, false if it is to be done anew.
+    #[cold]
+    pub(crate) fn counts(&self, file: FileRef, chunk: Option<(u64, MapEntry)>) -> Result<bool> {
+        let chunk = chunk.map(|(index, entry)| (index, entry.0));
+        match self.call(Request::Late { file, chunk })? {
+            Reply::Done => Ok(true),
+            Reply::Again => Ok(false),
+            _ => Err(unexpected()),
+        }
+    }
+}
