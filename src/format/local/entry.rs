@@ -2,10 +2,11 @@
 //!
 //! Only the server writes entries; clients read them. Layout, from bit 0: first page (31), a flag
 //! (borrowed), log2 of the chunk's pages (4), flags (4: recalled, mappable, stored, spilled),
-//! generation (24). 0 is absent. A chunk belongs to a file if and only if an entry of that file names it: grant and
-//! release are one store of one word, so a server that dies between two instructions leaves either
-//! the old truth or the new one. Of a spilled chunk the bytes are not in memory but in a place of
-//! the spill, whose number stands where else the page does; whoever wants them asks the server.
+//! generation (24). 0 is absent. A chunk belongs to a file if and only if an entry of that file
+//! names it: grant and release are one store of one word, so a server that dies between two
+//! instructions leaves either the old truth or the new one. Of a spilled chunk the bytes are not in
+//! memory but in a place of the spill, whose number stands where else the page does; whoever wants
+//! them asks the server.
 
 use crate::ids::{PageNumber, SpillPlace};
 use crate::local::sync::{AtomicU64, Ordering};

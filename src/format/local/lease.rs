@@ -2,8 +2,8 @@
 //! asking. The server moves it on while those who lent agree; a process that was stopped, or whose
 //! machine was, finds it past.
 //!
-//! What is borrowed is marked, in its map entry or in the flags of its inode; a server that is alone
-//! marks nothing, and then nobody looks at the word. Rules:
+//! What is borrowed is marked, in its map entry or in the flags of its inode; a server that is
+//! alone marks nothing, and then nobody looks at the word. Rules:
 //!
 //! * Who uses something marked notes the word *before* the first byte or word of it is read or
 //!   changed, and looks at the clock when the last one is: then nothing of it lay beyond the

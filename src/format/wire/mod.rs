@@ -8,6 +8,9 @@ pub mod person;
 
 pub mod locks;
 
+pub mod attributes;
+pub mod status;
+
 pub mod message;
 
 mod permission;

@@ -10,6 +10,7 @@ use terral_format::local::names::flag;
 use terral_format::wire::message::{FileRef, Reply};
 
 use crate::core::state::State;
+use crate::storage::granting;
 
 /// Whether what was done with a chunk, or with attributes or names, counts.
 pub fn answer(state: &mut State, file: FileRef, chunk: Option<(u64, u64)>) -> Result<Reply> {
@@ -18,7 +19,6 @@ pub fn answer(state: &mut State, file: FileRef, chunk: Option<(u64, u64)>) -> Re
         state.names.update(file.ino, |inode| inode.flags &= !flag::BORROWED);
         return Ok(Reply::Done);
     };
-    state.open_file(file)?;
-    let now = state.storage.own(file.slot, index);
+    let now = granting::own(state, file, index)?;
     Ok(if now.is_chunk_of(MapEntry(used)) { Reply::Done } else { Reply::Again })
 }

@@ -192,6 +192,12 @@ fn chunk_for(state: &mut State, session: SessionSlot, order: u8) -> Result<MapEn
     Ok(entry)
 }
 
+/// A chunk that is marked as borrowed is this machine's own from now on. Gives its entry.
+pub fn own(state: &mut State, file: FileRef, index: u64) -> Result<MapEntry> {
+    state.open_file(file)?;
+    Ok(state.storage.own(file.slot, index))
+}
+
 /// Brings chunks `first..first + count` of a file from the backing; one that was opened at rest
 /// just gets its record.
 pub fn stage(state: &mut State, file: FileRef, first: u64, count: u32) -> Result<()> {

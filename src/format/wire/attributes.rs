@@ -1,0 +1,68 @@
+//! What is said of a name: what it stands for, and the attributes of that.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Ino;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A FIFO: what it carries is the kernel's.
+    Fifo,
+    /// A socket: the same.
+    Socket,
+}
+
+impl Kind {
+    /// Whether the kernel has an object for it, in the instance's own directory.
+    pub fn is_node(self) -> bool {
+        matches!(self, Kind::Fifo | Kind::Socket)
+    }
+
+    /// Whether its inode has a text: what a link says, or a socket's address.
+    pub fn has_text(self) -> bool {
+        matches!(self, Kind::Symlink | Kind::Socket)
+    }
+}
+
+/// Attributes as `stat(2)` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Inode number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names (directories: 2 + subdirectories).
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last read, nanoseconds since 1970.
+    pub accessed_ns: u64,
+    /// Last modification, nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// Last change of attributes, nanoseconds since 1970.
+    pub changed_ns: u64,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    /// 1 to 255 bytes, no slash, no zero.
+    pub name: Vec<u8>,
+    /// Inode number; 0 if only the backing knows it so far.
+    pub ino: Ino,
+    /// What it stands for.
+    pub kind: Kind,
+}

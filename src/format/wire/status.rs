@@ -1,0 +1,123 @@
+//! How a server is, and where the bytes of a file are. Not here: what is said of names
+//! (`attributes`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::attributes::Attributes;
+
+/// Bytes and names, used and free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes of the memory tier.
+    pub total_bytes: u64,
+    /// Bytes not in use there.
+    pub free_bytes: u64,
+    /// Files that fit.
+    pub total_files: u64,
+    /// Files that still fit.
+    pub free_files: u64,
+}
+
+/// Where a file's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Safety {
+    /// As `stat` says.
+    pub attributes: Attributes,
+    /// Bytes in this machine's memory.
+    pub memory_bytes: u64,
+    /// Bytes of those not yet in the backing.
+    pub owed_bytes: u64,
+    /// Whether the backing has the file, whole, under its name, as it is now.
+    pub in_backing: bool,
+    /// Whether somebody has it open for writing.
+    pub open_for_writing: bool,
+    /// What keeps the drain from finishing, if something does.
+    pub failure: Option<String>,
+}
+
+/// Sums of what the sessions counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Client processes that connected.
+    pub sessions: u64,
+    /// Files opened or created.
+    pub opens: u64,
+    /// Completed reads.
+    pub reads: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Nanoseconds in reads, over all processes.
+    pub read_ns: u64,
+    /// Nanoseconds in writes, over all processes.
+    pub write_ns: u64,
+    /// Nanoseconds in other calls, over all processes.
+    pub other_ns: u64,
+}
+
+/// What the backing is still owed, and what it got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Files with unpaid debt.
+    pub owed_files: u64,
+    /// Bytes not yet copied.
+    pub owed_bytes: u64,
+    /// Name operations not yet done.
+    pub owed_names: u64,
+    /// Age of the oldest debt, milliseconds.
+    pub oldest_ms: u64,
+    /// Files published whole.
+    pub files: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Bytes read back and compared with what was sent.
+    pub verified_bytes: u64,
+    /// Milliseconds in which the drain was copying.
+    pub busy_ms: u64,
+    /// The most it ever owed, bytes.
+    pub peak_bytes: u64,
+    /// All debt is paid and the backing has said that it is safe there.
+    pub settled: bool,
+    /// What the drain could not do and still tries, at most 16: path and reason.
+    pub failures: Vec<String>,
+    /// Files somebody else changed in the backing meanwhile; both versions were kept.
+    pub conflicts: Vec<String>,
+}
+
+/// How a server is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// How often it was started on this memory.
+    pub starts: u64,
+    /// Milliseconds since it started last.
+    pub uptime_ms: u64,
+    /// The permanent directory, if it has one.
+    pub backing: Option<String>,
+    /// Sessions of client processes now. Who only asks has none.
+    pub sessions: u32,
+    /// Files and directories it knows.
+    pub files: u64,
+    /// Open-file descriptions.
+    pub open: u64,
+    /// Bytes the arena may use.
+    pub memory_bound_bytes: u64,
+    /// Bytes of the arena that hold something.
+    pub memory_used_bytes: u64,
+    /// Bytes of the arena that are ready for the next writer.
+    pub memory_warm_bytes: u64,
+    /// What its clients did.
+    pub totals: Totals,
+    /// What the backing is owed.
+    pub drain: Drain,
+    /// What somebody should know: which process was refused further sessions, and the like.
+    pub warnings: Vec<String>,
+    /// The file for what does not fit in memory, if there is one.
+    pub spill: Option<String>,
+    /// Bytes of chunks that are there.
+    pub spilled_bytes: u64,
+}
