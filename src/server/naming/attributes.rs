@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use terral_format::Result;
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
-use terral_format::local::names::Inode;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, FileRef, Kind, Target};
 
 use crate::authority::caller::Caller;
@@ -35,6 +35,12 @@ pub fn change(
         }
     }
     Ok(())
+}
+
+/// The attributes of an inode, and a directory's names, that are marked as borrowed are this
+/// machine's own from now on.
+pub fn own(state: &mut State, ino: Ino) {
+    state.names.update(ino, |inode| inode.flags &= !flag::BORROWED);
 }
 
 /// Who gives an executable file away takes its set-id bits off, root too, and also if it stays

@@ -6,17 +6,17 @@
 
 use terral_format::Result;
 use terral_format::local::entry::MapEntry;
-use terral_format::local::names::flag;
 use terral_format::wire::message::{FileRef, Reply};
 
 use crate::core::state::State;
+use crate::naming::attributes;
 use crate::storage::granting;
 
 /// Whether what was done with a chunk, or with attributes or names, counts.
 pub fn answer(state: &mut State, file: FileRef, chunk: Option<(u64, u64)>) -> Result<Reply> {
     let Some((index, used)) = chunk else {
         // What was committed is applied before any such request is answered.
-        state.names.update(file.ino, |inode| inode.flags &= !flag::BORROWED);
+        attributes::own(state, file.ino);
         return Ok(Reply::Done);
     };
     let now = granting::own(state, file, index)?;
