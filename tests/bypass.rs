@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use beside::{built, compiled, compiled_as, on_path, program, run};
+use beside::{built, compiled, compiled_as, on_path, program, run, text_of};
 
 #[test]
 fn system_calls_by_number_are_served() {
@@ -76,6 +76,25 @@ fn a_library_that_is_loaded_later_is_served_in_all_threads() {
     let beside = run(&format!("{} {}", made.display(), library.display()));
     beside.assert_same();
     beside.assert_served(800);
+}
+
+#[test]
+fn children_made_by_a_programs_own_instructions_go_on_with_its_files() {
+    if !on_path("gcc") {
+        return;
+    }
+    for (catch, word) in [("found", "caught"), ("never", "not caught")] {
+        let (home, to) = (tempfile::tempdir().expect("home"), tempfile::tempdir().expect("to"));
+        let program = compiled("cloned", home.path());
+        let mut terral = Command::new(built("terral"));
+        terral.args(["run", "--json", "--cwd", "--catch", catch, "--to"]).arg(to.path());
+        let output = terral.arg("--").arg(program).arg(word).output().expect("terral");
+        let text = text_of(&output);
+        let (said, summary) = text.trim_end().rsplit_once('\n').expect("two lines");
+        assert_eq!(said, "as promised", "{catch}");
+        let summary: serde_json::Value = serde_json::from_str(summary).expect("JSON");
+        assert!(summary["totals"]["opens"].as_u64() > Some(1), "{summary}");
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ pub mod source;
 
 pub mod rules;
 
+pub mod promises;
+
 #[cfg(not(loom))]
 pub mod calls;
 

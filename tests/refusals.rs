@@ -78,6 +78,33 @@ fn more_processes_than_there_may_be_are_enfile_until_one_has_ended() {
 }
 
 #[test]
+fn the_65th_generation_of_forks_is_enfile() {
+    refused("generations");
+}
+
+#[test]
+fn what_is_not_offered_is_refused_with_the_error_that_is_promised() {
+    refused("not-offered");
+}
+
+#[test]
+fn a_library_under_the_prefix_is_not_found_by_the_dynamic_linker_alone() {
+    if !on_path("gcc") {
+        return;
+    }
+    let to = tempfile::tempdir().expect("directory");
+    let script = "echo 'int x(void) { return 0; }' > x.c && echo 'int x(void); int main(void) { \
+                  return x(); }' > main.c && gcc -shared -fPIC -o libx.so x.c && gcc -o main \
+                  main.c -L. -lx && LD_LIBRARY_PATH=$TERRAL_DIR ./main; echo $?";
+    let mut run = run_to(to.path(), &["--cwd"]);
+    let output = run.args(["--", "sh", "-c", script]).output().expect("terral");
+    assert_eq!(text_of(&output), "127\n", "{}", said(&output));
+    assert!(said(&output).contains("libx.so"), "{}", said(&output));
+    let mut outside = std::process::Command::new(to.path().join("main"));
+    assert!(outside.env("LD_LIBRARY_PATH", to.path()).status().expect("runs").success());
+}
+
+#[test]
 fn a_server_that_is_gone_for_good_is_enotconn_once_after_10_s_and_then_at_once() {
     if !on_path("gcc") {
         return;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use terral_tests::circles::{self, Server};
 use terral_tests::doors;
+use terral_tests::promises;
 use terral_tests::rules::{self, Finding};
 use terral_tests::source::Source;
 
@@ -124,6 +125,13 @@ fn what_a_server_decides_asks_no_clock_kernel_or_file() {
 #[test]
 fn roles_of_the_server_have_their_state_for_themselves() {
     hold(rust_sources(), rules::state_methods);
+}
+
+#[test]
+fn every_promise_names_a_test() {
+    let page = "docs/semantics.md";
+    let text = std::fs::read_to_string(repository().join(page)).expect(page);
+    report(&promises::without_test(page, &text, &rust_sources()));
 }
 
 /// With `TERRAL_SHOW_CALLS` set it prints who calls whom, and the lists as they are now.

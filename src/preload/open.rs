@@ -342,19 +342,3 @@ alias! {
     __open64_2 = __open_2 as (path: *const c_char, flags: c_int) -> c_int;
     __openat64_2 = __openat_2 as (dirfd: c_int, path: *const c_char, flags: c_int) -> c_int;
 }
-
-/// `memfd_create` and friends give fresh numbers that need no hook; this one can see ours.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn name_to_handle_at(
-    dirfd: c_int,
-    path: *const c_char,
-    handle: *mut libc::c_void,
-    mount: *mut c_int,
-    flags: c_int,
-) -> c_int {
-    if state::managed(dirfd).is_some() {
-        set_errno(libc::EOPNOTSUPP);
-        return -1;
-    }
-    kernel!(SYS_name_to_handle_at, dirfd, path, handle, mount, flags)
-}

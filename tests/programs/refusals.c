@@ -1,10 +1,13 @@
 /* What is refused, and with which error: one word says what is tried. Errors that tmpfs gives as
  * well are compared with it elsewhere; these are Terral's own, or at its own bounds. */
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 
 #include "check.h"
@@ -169,12 +172,63 @@ static void gone(void) {
     CHECK(now() - begin < 1);
 }
 
+static void not_offered(void) {
+    struct file_handle *handle = calloc(1, sizeof *handle + 128);
+    int mount, watcher = inotify_init(), fd = open("file", O_RDWR | O_CREAT, 0600);
+    CHECK(handle != NULL && watcher >= 0 && fd >= 0);
+    FAILS(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 10), EOPNOTSUPP);
+    FAILS(fsetxattr(fd, "system.posix_acl_access", "", 0, 0), EOPNOTSUPP);
+    FAILS(fsetxattr(fd, "trusted.any", "", 0, 0), EOPNOTSUPP);
+    FAILS(name_to_handle_at(AT_FDCWD, "file", handle, &mount, 0), EOPNOTSUPP);
+    FAILS(inotify_add_watch(watcher, "file", IN_MODIFY), EOPNOTSUPP);
+    FAILS(fcntl(fd, F_SETLEASE, F_WRLCK), EAGAIN);
+    FAILS(fcntl(open(".", O_RDONLY | O_DIRECTORY), F_NOTIFY, DN_MODIFY), EINVAL);
+    FAILS(renameat2(AT_FDCWD, "file", AT_FDCWD, "other", RENAME_WHITEOUT), EINVAL);
+    FAILS(open("file", 3), EINVAL);
+    FAILS(syscall(SYS_io_uring_setup, 8, calloc(1, 256)), ENOSYS);
+    struct stat about;
+    CHECK(posix_fallocate(fd, 0, 5000) == 0 && fstat(fd, &about) == 0 && about.st_size == 5000);
+    FAILS(access("other", F_OK), ENOENT);
+    free(handle);
+}
+
+/* Each opens something, and makes the next; the number of the first that may not. */
+static int generation(int number) {
+    int fd = open("file", O_RDONLY);
+    if (fd < 0) {
+        CHECK(errno == ENFILE);
+        return number;
+    }
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        _exit(generation(number + 1));
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void generations(void) {
+    make("file");
+    CHECK(generation(0) == 64);
+}
+
 int main(int count, char **arguments) {
     static const struct {
         const char *word;
         void (*tries)(void);
-    } all[] = {{"elsewhere", elsewhere}, {"kinds", kinds},         {"own", own},  {"far", far},
-               {"files", files},         {"processes", processes}, {"gone", gone}};
+    } all[] = {
+        {"elsewhere", elsewhere},
+        {"kinds", kinds},
+        {"own", own},
+        {"far", far},
+        {"files", files},
+        {"processes", processes},
+        {"generations", generations},
+        {"gone", gone},
+        {"not-offered", not_offered},
+    };
     CHECK(count == 3);
     outside = arguments[2];
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
