@@ -35,8 +35,8 @@ impl Shared for Mapped {
 }
 
 /// One region, as the store wants it.
-pub fn mapped(region: Region) -> Box<dyn Shared> {
-    Box::new(Mapped(Arc::new(region)))
+pub fn mapped(region: impl Into<Arc<Region>>) -> Box<dyn Shared> {
+    Box::new(Mapped(region.into()))
 }
 
 /// Tables, headers and page states, as the store wants them.
@@ -64,17 +64,17 @@ pub fn replay(parts: Parts, log: &[Vec<Record>], superblock: &Superblock) -> Res
     Ok(state)
 }
 
-fn end_dead(state: &mut State, dead: Vec<SessionSlot>) -> Result<()> {
+fn end_dead(state: &mut State, dead: Vec<SessionSlot>) {
     for session in dead {
         if state.sessions.client(session).is_some() {
-            ending::end_session(state, session)?;
+            // What fails is tried again by and by: a full memory keeps no server from starting.
+            let _ = ending::end_session(state, session);
         } else {
             let totals = Default::default();
             state.record(Local::SessionEnded { session, totals });
         }
     }
     releasing::reclaim_lock_blocks(state);
-    Ok(())
 }
 
 /// Takes over the pages of clients. Gives those that are dead.
@@ -127,7 +127,7 @@ pub fn adopt(state: &mut State) -> Result<()> {
     for ino in state.orphans_left() {
         orphans::bury(state, ino);
     }
-    end_dead(state, dead)?;
+    end_dead(state, dead);
     closing::close_unheld(state, None)?;
     state.commit()?;
     // Where that cannot be found out now, the drain does first.

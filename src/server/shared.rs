@@ -53,6 +53,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, if nobody has it.
+    #[cfg(test)]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock().ok()
+    }
+
     /// The state, for requests: who works in the background gives way.
     pub fn lock_for_requests(&self) -> MutexGuard<'_, State> {
         self.requested.store(true, Ordering::SeqCst);

@@ -14,8 +14,15 @@ use crate::locks::releasing;
 use crate::storage::reclaim;
 
 /// A client is dead: gives up what it was doing. It stays while a change that it has deferred
-/// cannot be applied, as it has the authority for that.
+/// cannot be applied, as it has the authority for that. So it does if this fails, as where memory
+/// is full, until it is tried again ([`State::unapplied`]).
 pub fn end_session(state: &mut State, session: SessionSlot) -> Result<()> {
+    let ended = end(state, session);
+    state.unapplied |= ended.is_err();
+    ended
+}
+
+fn end(state: &mut State, session: SessionSlot) -> Result<()> {
     if state.sessions.client(session).is_none() {
         return Ok(());
     }

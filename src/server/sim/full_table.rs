@@ -48,7 +48,7 @@ fn exists(sim: &mut Sim, client: usize, path: &[u8]) -> bool {
 #[test]
 fn what_finds_no_place_is_refused_and_what_was_made_stays() {
     for seed in 0..6 {
-        let mut sim = Sim::with_geometry(seed, None, Geometry { inodes: INODES, ..GEOMETRY });
+        let mut sim = Sim::with_geometry(seed, None, None, Geometry { inodes: INODES, ..GEOMETRY });
         let clients = [sim.connect(), sim.connect()];
         clients.iter().for_each(|client| sim.fetch(*client).expect("there is room"));
         assert!(makes(&mut sim, clients[0], b"d"));
@@ -79,7 +79,7 @@ fn what_finds_no_place_is_refused_and_what_was_made_stays() {
 #[test]
 fn an_open_that_finds_no_place_is_refused_until_a_closed_file_has_arrived() {
     const FILES: u32 = 100;
-    let mut sim = Sim::with_geometry(1, None, Geometry { files: FILES, ..GEOMETRY });
+    let mut sim = Sim::with_geometry(1, None, None, Geometry { files: FILES, ..GEOMETRY });
     let client = sim.connect();
     let mut open = Vec::new();
     let refusal = loop {

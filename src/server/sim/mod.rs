@@ -5,16 +5,18 @@
 //!
 //! Not here: what a run must come to (`schedule`), and the real clients' code.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use terral_format::disk::local::{Began, Local};
-use terral_format::ids::{InstanceId, ROOT};
+use terral_format::ids::{Ino, InstanceId, ROOT};
 use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::Key;
-use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::message::{Attributes, Kind, Reply};
+use terral_format::{Error, ErrorKind, frame};
 use terral_store::backing::scripted::Scripted;
 use terral_store::log::Journal;
 use terral_store::memory::Memory;
@@ -25,41 +27,47 @@ use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 
 use crate::core::state::Parts;
-use crate::core::world::{Tick, World};
+use crate::core::world::World;
 use crate::debts::policy::Usual;
 use crate::deferred::applying;
-use crate::drain::turns::{self, Doing};
-use crate::needs::fetching::Need;
+use crate::drain::turns::Doing;
 use crate::recovery::{self, shared};
+use crate::requests::handling;
 use crate::requests::handling::Outcome;
-use crate::requests::{handling, tending};
 use crate::shared::Shared;
 
 mod between;
 mod client;
 mod deferring;
+mod disk;
 mod faults;
 mod flaws;
 mod full_table;
 mod machine;
 mod model;
 mod names;
+mod passing;
 mod regressions;
 mod schedule;
 mod seeds;
 mod speed;
+mod spilling;
 mod unwritten;
 mod world;
 mod writing;
 
 use client::Client;
+use disk::SpillDisk;
 use faults::Faults;
 use flaws::Flaw;
 use machine::Pretend;
+use spilling::Spillers;
 use world::Virtual;
 
 /// Whoever waits for memory waits so long at most, on the simulation's clock.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// So long for memory that is kept by clients which are stopped, or by what cannot be drained.
+const STOPPED: Duration = Duration::from_secs(30);
 /// How often the server is looked after; see [`crate::shell::watcher`].
 const TEND: Duration = Duration::from_millis(500);
 
@@ -102,11 +110,16 @@ pub struct Sim {
     /// The permanent store, as somebody else sees it.
     pub dir: Scripted,
     pub faults: Arc<Faults>,
+    /// Where it spills to, and who does that.
+    pub disk: Option<SpillDisk>,
+    spillers: Option<Arc<Spillers>>,
+    /// Files of which the disk has lost something.
+    pub lost: BTreeSet<Ino>,
     began: Began,
     kept: Kept,
     /// As clients see it.
     memory: Arc<Memory>,
-    server: Option<Shared>,
+    server: Option<Arc<Shared>>,
     clients: Vec<Client>,
     /// Servers that were killed.
     pub killed: u64,
@@ -126,18 +139,32 @@ pub const GEOMETRY: Geometry =
 impl Sim {
     /// A server that has just started, with one segment of memory.
     pub fn new(seed: u64) -> Self {
-        Sim::with_flaw(seed, None)
+        Sim::made(seed, None, None)
     }
 
-    /// The same, but the server has this flaw.
-    pub fn with_flaw(seed: u64, flaw: Option<Flaw>) -> Self {
-        Sim::with_geometry(seed, flaw, GEOMETRY)
+    /// The same, but the server has this flaw, and spills to a disk with room for so many chunks.
+    pub fn made(seed: u64, flaw: Option<Flaw>, spills: Option<usize>) -> Self {
+        Sim::with_geometry(seed, flaw, spills, GEOMETRY)
     }
 
     /// The same, with tables of other sizes.
-    pub fn with_geometry(seed: u64, flaw: Option<Flaw>, geometry: Geometry) -> Self {
+    pub fn with_geometry(
+        seed: u64,
+        flaw: Option<Flaw>,
+        spills: Option<usize>,
+        geometry: Geometry,
+    ) -> Self {
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
+        let spillers = spills.map(|_| Arc::new(Spillers::new(world.clone())));
+        let disk = spills.zip(spillers.clone()).map(|(room, spillers)| {
+            let passes = moments.clone();
+            let before = move |reads| {
+                passes.pass();
+                spillers.meanwhile(reads);
+            };
+            SpillDisk::new(world.clone(), room, Box::new(before))
+        });
         let (clock, at_append) = (world.clone(), moments.clone());
         let mut log = PrivateLog::new(Arc::new(move || at_append.pass()), LOG_WEIGHT)
             .forgetting(flaw.map(Flaw::forgets));
@@ -161,6 +188,9 @@ impl Sim {
             dir: Scripted::new(move || clock.wall_ns()).far(seed.is_multiple_of(2)),
             machine: Arc::default(),
             faults: Arc::new(Faults::new(world.clone())),
+            disk,
+            spillers,
+            lost: BTreeSet::new(),
             memory: Arc::new(Memory::new(geometry, shared(&kept.regions), kept.arena.clone())),
             world,
             moments,
@@ -191,10 +221,13 @@ impl Sim {
     fn parts(&self) -> Parts {
         let memory =
             Memory::new(self.began.geometry, shared(&self.kept.regions), self.kept.arena.clone());
+        let memory = memory.with_spill(self.disk.as_ref().map(SpillDisk::spill));
+        let spillers = self.spillers.clone();
         let (before, after) = (self.moments.clone(), self.moments.clone());
         let (refusing, losing) = (self.faults.clone(), self.faults.clone());
         let dir = self.dir.observed(move |call| {
             before.pass();
+            spillers.iter().for_each(|spillers| spillers.meanwhile(false));
             refusing.before(call)
         });
         let dir = dir.and_after(move |call| {
@@ -247,8 +280,10 @@ impl Sim {
                 state.names.show(state.starts);
                 state.fetches.are_served(true);
                 applying::apply_rung(&mut state);
-                Shared::new(state, headers)
+                Arc::new(Shared::new(state, headers))
             });
+            let server = self.server.as_ref().map(Arc::downgrade).unwrap_or_default();
+            self.spillers.iter().for_each(|spillers| spillers.serve(&server));
             self.killed += u64::from(self.server.is_none());
         }
     }
@@ -290,7 +325,15 @@ impl Sim {
                     self.fetch_needed(Duration::from_millis(time));
                 }
                 Some(Outcome::Park) => {
-                    assert!(self.world.now().since(begin) < PATIENCE, "it waits for ever");
+                    let waited = self.world.now().since(begin);
+                    let keeps = self.is_somebody_pinned() || !self.lost.is_empty();
+                    if waited > STOPPED && keeps {
+                        // What he is in could be freed, if he went on: it waits for him. So it does
+                        // for a file that cannot arrive.
+                        let late = Error::new(ErrorKind::NoSpace, "it may wait for ever");
+                        return frame::encode(&Reply::Failed(late)).expect("it fits");
+                    }
+                    assert!(waited < PATIENCE, "it waits for ever");
                     self.parked += 1;
                     self.pass(Duration::from_millis(100));
                 }
@@ -307,136 +350,6 @@ impl Sim {
             if more == Some(true) {
                 requests::note_deferred(bell.view(0));
             }
-        }
-    }
-
-    /// Fetches what is needed of the permanent store; meanwhile the drain may go on.
-    fn fetch_needed(&mut self, meanwhile: Duration) {
-        let fetched = self.with(|server| {
-            let (jobs, backing) = {
-                let mut state = server.lock();
-                (state.fetches.begin(false), state.backing.clone().expect("a store"))
-            };
-            let fetch = |(number, need): (u64, Need)| (number, need.fetch(Some(&*backing)));
-            jobs.into_iter().map(fetch).collect::<Vec<_>>()
-        });
-        let killed = self.killed;
-        if meanwhile > Duration::ZERO {
-            self.pass(meanwhile);
-        }
-        // Another server knows nothing of it.
-        let fetched = fetched.filter(|_| self.killed == killed).unwrap_or_default();
-        self.with(|server| {
-            let mut state = server.lock();
-            for (number, fetched) in fetched {
-                applying::was_fetched(&mut state, number, fetched);
-            }
-            tending::try_what_was_fetched(&mut state);
-        });
-    }
-
-    /// Lets time pass: the drain has the turns that it would have, and the server is looked after.
-    pub fn pass(&mut self, time: Duration) {
-        let until = self.world.now() + time;
-        self.hear();
-        loop {
-            let next = self.drain();
-            self.fetch_needed(Duration::ZERO);
-            let now = self.world.now();
-            if now >= until {
-                return;
-            }
-            let due = next.map_or(until, |next| next.clamp(now, until));
-            let step = due.since(now).clamp(Duration::from_micros(10), TEND);
-            self.world.pass(step);
-            self.tended += step;
-            if self.tended >= TEND {
-                self.tended = Duration::ZERO;
-                self.with(|server| {
-                    let mut state = server.lock();
-                    tending::must_tend(&mut state);
-                    tending::tend(&mut state);
-                });
-            }
-        }
-    }
-
-    /// Lets time pass until the drain has begun with what `at` says, and not carried it out.
-    pub fn drain_until(&mut self, at: fn(&Doing) -> bool) {
-        self.stops_at = Some(at);
-        for _ in 0..10_000 {
-            self.drain();
-            if self.stops_at.is_none() {
-                return;
-            }
-            self.world.pass(Duration::from_millis(10));
-        }
-        panic!("the drain never comes to that");
-    }
-
-    /// The drain carries out what it has begun.
-    pub fn drain_carries_out(&mut self) {
-        let Some((mut doing, false)) = self.doing.take() else { panic!("it has begun nothing") };
-        self.doing = self.with(|server| {
-            let backing = server.lock().backing.clone().expect("a store");
-            doing.carry_out(server, &*backing);
-            (doing, true)
-        });
-    }
-
-    /// Lets the drain do all that it would do now, or a part of it: its thread may be slow, or the
-    /// store. Gives when it would go on.
-    fn drain(&mut self) -> Option<Tick> {
-        loop {
-            let doing = self.doing.take();
-            let step = self.with(|server| {
-                let Some((mut doing, carried)) = doing else {
-                    let mut state = server.lock();
-                    return turns::begin(&mut state).map(|doing| Some((doing, false)));
-                };
-                if !carried {
-                    let backing = server.lock().backing.clone().expect("a store");
-                    doing.carry_out(server, &*backing);
-                    return Ok(Some((doing, true)));
-                }
-                Ok(doing.conclude(&mut server.lock()).map(|next| (next, false)))
-            });
-            match step {
-                Some(Ok(doing)) => self.doing = doing,
-                Some(Err(until)) => return until,
-                None => {}
-            }
-            let begun = self.doing.as_ref().filter(|(_, carried)| !carried);
-            if begun.zip(self.stops_at).is_some_and(|((doing, _), at)| at(doing)) {
-                self.stops_at = None;
-                return None;
-            }
-            if self.doing.is_some() && self.world.one_of(8) == 0 {
-                return Some(self.world.now() + Duration::from_micros(self.world.one_of(20_000)));
-            }
-        }
-    }
-
-    /// Ends all programs, and lets the server bring all that it owes.
-    pub fn finish(&mut self) {
-        for client in 0..self.clients.len() {
-            self.end(client);
-        }
-        while self.with(|server| server.lock().finishing = true).is_none() {}
-        let begin = self.world.now();
-        loop {
-            // Another server does not know that it is to finish.
-            self.with(|server| server.lock().finishing = true);
-            self.pass(Duration::from_secs(1));
-            let owes = self.with(|server| {
-                let state = server.lock();
-                let waits = state.waiting.count() > 0;
-                !state.debts.is_empty() || !state.names.owed().is_empty() || waits
-            });
-            if owes == Some(false) {
-                return;
-            }
-            assert!(self.world.now().since(begin) < PATIENCE, "it drains for ever");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A model of what must be there: names, sizes, modes and bytes, as everybody must see them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use terral_format::local::geometry::PAGE_BYTES;
@@ -19,6 +19,8 @@ pub struct Content {
     pub mode: u32,
     pub pieces: BTreeMap<u64, [u8; PIECE]>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Chunks that a disk may have lost.
+    pub corrupt: BTreeSet<u64>,
     /// What somebody is in the middle of writing, or was when he died, by page.
     pub(super) maybe: BTreeMap<u64, Vec<Maybe>>,
 }
@@ -42,8 +44,8 @@ impl Maybe {
 
 impl Default for Content {
     fn default() -> Self {
-        let (pieces, xattrs, maybe) = Default::default();
-        Content { size: 0, mode: 0o644, pieces, xattrs, maybe }
+        let (pieces, xattrs, corrupt, maybe) = Default::default();
+        Content { size: 0, mode: 0o644, pieces, xattrs, corrupt, maybe }
     }
 }
 

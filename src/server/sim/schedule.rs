@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::local::tables::access;
-use terral_format::wire::message::{Change, FileRef, Kind, OpenHow, RenameHow, Request, Target};
+use terral_format::wire::message::{Kind, Request};
 use terral_format::{Error, ErrorKind};
 
 use super::Sim;
 use super::client::Opened;
-use super::deferring::{Begun, Progress, Wish};
+use super::deferring::{Begun, Wish};
+use super::disk::SpillDisk;
 use super::faults::FAULTS;
 use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
@@ -26,7 +27,10 @@ mod comparing;
 mod linking;
 mod locking;
 mod looking;
+mod opening;
 mod others;
+mod spilling;
+mod wishing;
 mod writing;
 
 const DIRECTORIES: [&[u8]; 5] = [b"d/", b"", b"d/e/", b"d/c/", b"c/"];
@@ -62,6 +66,20 @@ struct Player {
     frozen: Vec<Copying>,
 }
 
+/// A disk for what does not fit in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disk {
+    /// There is none.
+    #[default]
+    None,
+    /// It does what it is told, but may be small.
+    Sound,
+    /// It fails for a while, or is full.
+    Failing,
+    /// It gives back something else than what was written to it.
+    Corrupting,
+}
+
 /// What happens beside what clients do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
@@ -73,6 +91,8 @@ pub struct Weather {
     pub faults: bool,
     /// Files are larger than memory.
     pub cramped: bool,
+    /// What does not fit goes to a disk.
+    pub disk: Disk,
     /// Files have several names, change places, and are made without any.
     pub links: bool,
     /// Clients append, and are stopped in the middle of a copy.
@@ -115,7 +135,7 @@ pub struct Schedule {
 impl Schedule {
     /// With this many clients.
     pub fn new(seed: u64, clients: usize, weather: Weather) -> Self {
-        let sim = Sim::with_flaw(seed, weather.flaw);
+        let sim = Sim::made(seed, weather.flaw, spilling::room(seed, weather.disk));
         let (model, players, theirs) = (Model::default(), vec![], vec![]);
         let (traced, over, begun, lost, others, locks, copies) = Default::default();
         let mut schedule = Schedule {
@@ -191,6 +211,7 @@ impl Schedule {
             if self.weather.others && self.chance(8) == 0 {
                 self.interfere();
             }
+            self.strain();
             self.step();
             self.forget_attribute();
             if self.over {
@@ -199,8 +220,10 @@ impl Schedule {
         }
         self.players.clear();
         self.sim.faults.heal();
+        self.sim.disk.iter().for_each(SpillDisk::heal);
         self.sim.finish();
         self.compare();
+        self.compare_spill();
         self.sim
     }
 
@@ -263,7 +286,9 @@ impl Schedule {
         if self.weather.cramped && error.kind == ErrorKind::NoSpace {
             return true;
         }
-        self.sim.faults.were() && matches!(error.kind, ErrorKind::Backing | ErrorKind::NoSpace)
+        self.excuses_disk(error)
+            || self.sim.faults.were()
+                && matches!(error.kind, ErrorKind::Backing | ErrorKind::NoSpace)
     }
 
     /// Whether a request succeeds as it must; what `change` does is done by it.
@@ -315,254 +340,9 @@ impl Schedule {
         path == BEGUN_WITH && self.sim.faults.were() && self.model.file(path).is_some()
     }
 
-    // What can be done without waiting.
-
-    fn wish(&mut self, at: usize, wish: Wish, file: Option<File>) {
-        if !self.is_clear(&wish) {
-            return;
-        }
-        if self.weather.defers {
-            let client = self.players[at].client;
-            if self.chance(8) == 0
-                && let Err(error) = self.sim.fetch(client)
-            {
-                assert!(self.excuses(&error), "{error:?}");
-            }
-            if self.chance(8) != 0
-                && let Some(begun) = self.sim.begin(client, wish.clone())
-            {
-                return self.go_on(at, Doing(begun, file));
-            }
-        }
-        self.ask_for(at, &wish, file);
-    }
-
-    fn resume(&mut self, at: usize) {
-        let count = self.players[at].stopped.len() as u64;
-        if count > 0 {
-            let which = self.chance(count) as usize;
-            let doing = self.players[at].stopped.swap_remove(which);
-            self.go_on(at, doing);
-        }
-    }
-
-    fn go_on(&mut self, at: usize, mut doing: Doing) {
-        loop {
-            match self.sim.go_on(&mut doing.0) {
-                // What it found is what it opens, whatever becomes of the name.
-                Progress::Going => {
-                    if let (Some(_), Wish::Open(path, _)) = (doing.0.opened, &doing.0.wish)
-                        && doing.1.is_none()
-                    {
-                        doing.1 = self.model.file(path);
-                    }
-                }
-                Progress::Refused => return self.ask_for(at, &doing.0.wish, doing.1),
-                Progress::Over => return self.returned(at, doing),
-                Progress::Happened => self.happened(at, &mut doing),
-            }
-            match self.chance(40) {
-                0 | 1 => return self.players[at].stopped.push(doing),
-                2 if self.weather.kills => return self.replace(at),
-                3 => {
-                    self.tell(|| "heard".into());
-                    self.sim.hear();
-                }
-                _ => {}
-            }
-        }
-    }
-
     fn tell(&self, what: impl FnOnce() -> String) {
         if self.traced {
             eprintln!("{:?} killed {}: {}", self.sim.world.now(), self.sim.killed, what());
         }
-    }
-
-    /// A client has committed this.
-    fn happened(&mut self, at: usize, doing: &mut Doing) {
-        let (model, Doing(begun, about)) = (&mut self.model, doing);
-        let mut closed = None;
-        let may = match &begun.wish {
-            Wish::Create(path) => {
-                let free = !model.0.contains_key(path);
-                *about = model.open(path);
-                free && about.is_some()
-            }
-            Wish::MakeDirectory(path) => model.make_directory(path),
-            Wish::Unlink(path) => model.unlink(path),
-            Wish::RemoveDirectory(path) => model.remove_directory(path),
-            Wish::Rename(from, to) => model.rename(from, to),
-            Wish::Open(..) => about.is_some(),
-            Wish::Close(open) => {
-                closed = Some((open.description, open.nonce));
-                true
-            }
-            Wish::SetMode(_, mode) => {
-                about.iter().for_each(|file| file.borrow_mut().mode = *mode);
-                true
-            }
-        };
-        assert!(may, "{:?} was committed", begun.wish);
-        closed.into_iter().for_each(|(at, nonce)| self.unlock_closed(at, nonce));
-        let (wish, opened) = (&begun.wish, begun.opened);
-        self.tell(|| format!("{at}: {wish:?} is committed: {opened:?}"));
-    }
-
-    /// A call has come to its end.
-    fn returned(&mut self, at: usize, Doing(begun, file): Doing) {
-        let writes = !matches!(begun.wish, Wish::Open(_, how) if how == READ);
-        if let (Some(opened), Some(file)) = (begun.opened, file) {
-            self.players[at].open.push(Handle { opened, file, writes });
-        }
-    }
-
-    fn opened(&mut self, at: usize, path: &[u8], opened: Opened, writes: bool) {
-        let file = self.model.open(path).expect("it was opened");
-        self.players[at].open.push(Handle { opened, file, writes });
-    }
-
-    fn ask_for(&mut self, at: usize, wish: &Wish, about: Option<File>) {
-        match wish {
-            Wish::Create(path) => self.ask_open(at, path, BOTH, true),
-            Wish::Open(path, how) => self.ask_open(at, path, *how, false),
-            Wish::MakeDirectory(path) => {
-                let made = Request::MakeDirectory { path, mode: 0o755 };
-                self.check(at, made, |model| model.make_directory(path));
-            }
-            Wish::Unlink(path) => {
-                self.check(at, Request::Unlink(path), |model| model.unlink(path));
-            }
-            Wish::RemoveDirectory(path) => {
-                let gone = Request::RemoveDirectory(path);
-                self.check(at, gone, |model| model.remove_directory(path));
-            }
-            Wish::Rename(from, to) => {
-                let moved = Request::Rename { from, to, how: RenameHow::Replace };
-                self.check(at, moved, |model| model.rename(from, to));
-            }
-            Wish::Close(open) => {
-                let closed = self.sim.close(self.players[at].client, *open);
-                assert!(closed.as_ref().is_err_and(|e| self.excuses(e)) || closed.is_ok());
-                self.unlock_closed(open.description, open.nonce);
-            }
-            Wish::SetMode(file, mode) => {
-                let change = Change { mode: Some(*mode), ..Change::default() };
-                let target = Target::File(*file);
-                let open = |handle: &Handle| handle.opened.file == *file;
-                if !self.players[at].open.iter().any(open) {
-                    // Closed meanwhile, by another thread.
-                    return;
-                }
-                if self.check(at, Request::Change { target, change }, |_| true) {
-                    about.iter().for_each(|file| file.borrow_mut().mode = *mode);
-                }
-            }
-        }
-    }
-
-    fn ask_open(&mut self, at: usize, path: &[u8], access: u8, create: bool) {
-        let how = OpenHow { access, create, mode: 0o644, ..OpenHow::default() };
-        let must = match self.model.0.get(path) {
-            Some(Node::File(_)) => true,
-            Some(Node::Directory) => access == READ && !create,
-            None => create && self.model.has_parent(path),
-        };
-        let unseen = self.sim.faults.unseen();
-        let got = self.sim.open(self.players[at].client, path, how);
-        self.over |= got.is_ok() && self.sim.faults.unseen() != unseen;
-        self.tell(|| format!("{at}: {how:?} {path:?}: {got:?}"));
-        match got {
-            Ok(opened) if matches!(self.model.0.get(path), Some(Node::Directory)) && must => {
-                self.wish(at, Wish::Close(opened), None);
-            }
-            Ok(opened) if must => {
-                let size = |file: &File| file.borrow().size;
-                let seen = self.sim.glance(path).and_then(Result::ok);
-                if let Some(Node::File(file)) = self.model.0.get(path)
-                    && seen.is_some_and(|seen| seen.size == 0 && size(file) > 0)
-                {
-                    self.contest(path);
-                }
-                self.opened(at, path, opened, access == BOTH);
-            }
-            Err(error) if !must || self.excuses(&error) => {}
-            got => panic!("{path:?}: {got:?}, {must}"),
-        }
-    }
-
-    // Open files.
-
-    fn open(&mut self, at: usize) {
-        if self.players[at].open.len() >= OPEN_MAX {
-            return self.close(at);
-        }
-        let path = self.file_path();
-        let wish = match self.chance(4) {
-            0 => Wish::Open(path, READ),
-            1 => Wish::Open(path, BOTH),
-            _ => Wish::Create(path),
-        };
-        self.wish(at, wish, None);
-    }
-
-    /// Something that a client has open.
-    fn handle(&self, at: usize) -> Option<(usize, FileRef, File, bool)> {
-        let Player { client, open, .. } = &self.players[at];
-        let which = self.chance(open.len().max(1) as u64) as usize;
-        let handle = open.get(which)?;
-        Some((*client, handle.opened.file, handle.file.clone(), handle.writes))
-    }
-
-    fn page(&self) -> u64 {
-        let pages = CHUNK_BYTES / PAGE_BYTES as u64;
-        if self.weather.cramped && self.chance(4) != 0 {
-            // At the end of a chunk, which is whole then.
-            return (1 + self.chance(12)) * pages - 1 - self.chance(8);
-        }
-        let chunk = self.chance(3) * pages;
-        if self.chance(2) == 0 { self.chance(6) } else { chunk + self.chance(8) * 60 }
-    }
-
-    fn truncate(&mut self, at: usize) {
-        let Some((_, opened, file, true)) = self.handle(at) else { return };
-        let size = if self.chance(2) == 0 { 0 } else { self.page() * PAGE_BYTES as u64 };
-        let target = Target::File(opened);
-        if self.check(at, Request::Truncate { target, size }, |_| true) {
-            file.borrow_mut().cut(size);
-        }
-    }
-
-    fn set_mode(&mut self, at: usize) {
-        let Some((client, file, content, _)) = self.handle(at) else { return };
-        let mode = 0o600 | self.chance(0o200) as u32;
-        match self.sim.rouse(client, file) {
-            Ok(file) => self.wish(at, Wish::SetMode(file, mode), Some(content)),
-            Err(error) => assert!(self.excuses(&error), "{error:?}"),
-        }
-    }
-
-    fn close(&mut self, at: usize) {
-        let Some(handle) = self.players[at].open.pop() else { return };
-        if self.is_copying(at, handle.opened.file) {
-            // Another thread is just using it.
-            self.players[at].open.push(handle);
-            return;
-        }
-        self.unlock_own(at, &handle.opened, &handle.file);
-        let Opened { description, nonce, .. } = handle.opened;
-        if self.sim.recall(self.players[at].client, &handle.opened) {
-            self.unlock_closed(description, nonce);
-        } else {
-            self.wish(at, Wish::Close(handle.opened), None);
-        }
-    }
-
-    /// A client dies, with all that it was in the middle of, and another comes.
-    fn replace(&mut self, at: usize) {
-        self.sim.end(self.players[at].client);
-        self.unlock_ended(self.players[at].client);
-        let client = self.sim.connect();
-        self.players[at] = Player { client, open: vec![], stopped: vec![], frozen: vec![] };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::schedule::{Schedule, Weather};
+use super::schedule::{Disk, Schedule, Weather};
 use crate::core::world::World;
 
 /// Nothing goes wrong.
@@ -11,6 +11,7 @@ pub const QUIET: Weather = Weather {
     defers: false,
     faults: false,
     cramped: false,
+    disk: Disk::None,
     links: false,
     freezes: false,
     xattrs: false,
@@ -41,7 +42,7 @@ fn run(seeds: &[u64], steps: usize, weather: Weather) -> u64 {
         match ran {
             Ok(sim) => killed += sim.killed,
             Err(why) => {
-                eprintln!("schedule {seed} fails: TERRAL_SEED={seed} runs it again");
+                eprintln!("schedule {seed} fails: TERRAL_SEED={seed} runs it again; {weather:?}");
                 resume_unwind(why);
             }
         }
@@ -135,6 +136,27 @@ fn memory_may_be_smaller_than_what_is_written() {
     run(&seeds(20), 1000, weather);
     // Schedules that lost a byte, or never ended.
     run(&[27, 73], 1000, weather);
+}
+
+#[test]
+fn what_does_not_fit_in_memory_goes_to_a_disk_and_comes_back() {
+    let quiet = Weather { disk: Disk::Sound, cramped: true, ..QUIET };
+    let moved = (0..10).map(|seed| Schedule::new(seed, 3, quiet).run(1000).disk);
+    let moved: Vec<_> = moved.flatten().map(|disk| disk.moved()).collect();
+    let both = moved.iter().filter(|(there, back)| *there > 0 && *back > 0);
+    assert!(both.count() > 5, "{moved:?}");
+    run(&seeds(10), 1000, Weather { freezes: true, ..quiet });
+    run(&seeds(20), 1000, Weather { kills: true, defers: true, freezes: true, ..quiet });
+    run(&seeds(10), 1000, Weather { links: true, faults: true, ..quiet });
+}
+
+#[test]
+fn nothing_is_lost_on_a_disk_that_fails_and_what_that_loses_is_an_error() {
+    let failing = Weather { disk: Disk::Failing, cramped: true, ..QUIET };
+    run(&seeds(20), 1000, Weather { kills: true, defers: true, ..failing });
+    let corrupting = Weather { disk: Disk::Corrupting, ..failing };
+    run(&seeds(10), 1000, corrupting);
+    run(&seeds(20), 1000, Weather { kills: true, defers: true, ..corrupting });
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Sim {
     fn look_for_chunk(&mut self, writing: &mut Writing) -> Result<Next> {
         let (file, first, pages) = (writing.file, writing.piece().0, writing.needs());
         let entry = self.memory.entry(file.slot, first);
-        if !entry.is_absent() && !entry.is_recalled() && pages <= entry.pages() {
+        if entry.is_here() && !entry.is_recalled() && pages <= entry.pages() {
             return Ok(Next::Pin);
         }
         writing.attempts += 1;
@@ -288,7 +288,7 @@ impl Sim {
         let (first, last) = writing.pages(held.entry);
         pages::publish(self.memory.lanes(), first, last, held.owner, &held.before);
         let here = self.memory.entry(writing.file.slot, writing.piece().0);
-        !here.is_absent() && here.unrecalled().page() == held.entry.page()
+        here.is_here() && here.unrecalled().page() == held.entry.page()
     }
 
     fn take_growth(&mut self, writing: &mut Writing) -> Result<Next> {
@@ -344,7 +344,7 @@ impl Sim {
         let header = memory.header(file.slot);
         let epoch = SizeWord::load(header.size()).epoch();
         let whole = memory.entry(file.slot, index) == entry;
-        if !whole || entry.is_absent() || entry.is_recalled() || writing.needs() > entry.pages() {
+        if !whole || !entry.is_here() || entry.is_recalled() || writing.needs() > entry.pages() {
             let _ = hazard::leave(&hazards[slot].word, word);
             return Next::Look;
         }
@@ -381,6 +381,12 @@ impl Sim {
         let half = if first_half { bytes.start..middle } else { middle..bytes.end };
         let at = (within + half.start - bytes.start) as u64;
         self.memory.write(held.entry.page(), at, &writing.bytes[half]).expect("it exists");
+    }
+
+    /// Whether a client is in a chunk.
+    pub(super) fn is_somebody_pinned(&self) -> bool {
+        let mut hazards = self.clients.iter().flat_map(|client| &client.page.page().hazards);
+        hazards.any(|hazard| hazard::observe(&hazard.word).page().is_some())
     }
 
     /// Who is just writing to a page, if somebody is.

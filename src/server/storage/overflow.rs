@@ -82,7 +82,8 @@ pub fn can_spill(state: &mut State) -> bool {
 pub fn next_job(state: &mut State) -> Job {
     let now = state.world.now();
     if let Some((until, _)) = state.spilling.stopped.filter(|(until, _)| *until > now) {
-        return Job::Rest(Next::Throttled(until));
+        // A disk that is full has more room then.
+        return clear_or(state, Next::Throttled(until));
     }
     if is_wanted(state) {
         if state.spilling.chosen.is_empty() && !state.spilling.has_nothing(now) {
@@ -114,8 +115,12 @@ pub fn next_job(state: &mut State) -> Job {
         return Job::Rest(if nothing { Next::Throttled(until) } else { Next::Idle(Some(until)) });
     }
     state.spilling.chosen.clear();
+    clear_or(state, Next::Idle(None))
+}
+
+fn clear_or(state: &mut State, next: Next) -> Job {
     match state.storage.take_stale() {
-        stale if stale.is_empty() => Job::Rest(Next::Idle(None)),
+        stale if stale.is_empty() => Job::Rest(next),
         stale => Job::Clear(stale),
     }
 }
@@ -202,7 +207,12 @@ pub fn conclude(
         Ok(Some(copied)) => {
             state.spilling.stopped = None;
             let way = (victim.entry, place);
-            state.storage.spill_chunk(&state.sessions, chunk, way, &copied)
+            let spilled = state.storage.spill_chunk(&state.sessions, chunk, way, &copied);
+            if spilled && let Some(inode) = state.names.inode(victim.ino) {
+                // The store may have got it meanwhile.
+                drop_one_arrived(state, &inode, victim.index);
+            }
+            spilled
         }
         Ok(None) => false,
         Err(error) => {
@@ -263,12 +273,19 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
 /// Drops what is spilled of a file and the permanent store has.
 pub fn drop_arrived(state: &mut State, ino: Ino) {
     let Some(inode) = state.names.inode(ino).filter(|inode| is_there(state, inode)) else { return };
-    let Some(slot) = inode.slot else { return };
+    let entries = inode.slot.map(|slot| state.storage.entries(slot)).unwrap_or_default();
+    for (index, _) in entries.iter().filter(|(_, entry)| entry.place().is_some()) {
+        drop_one_arrived(state, &inode, *index);
+    }
+}
+
+/// Drops a spilled chunk if the permanent store has it.
+fn drop_one_arrived(state: &mut State, inode: &Inode, index: u64) {
+    let Some(slot) = inode.slot.filter(|_| is_there(state, inode)) else { return };
     let (backed, size) = (state.storage.backed_bytes(slot), state.storage.size(slot));
-    for (index, entry) in state.storage.entries(slot) {
-        if entry.place().is_some() && size.min((index + 1) * CHUNK_BYTES) <= backed {
-            state.storage.drop_settled(slot, index, entry);
-        }
+    let entry = state.storage.memory().entry(slot, index);
+    if entry.place().is_some() && size.min((index + 1) * CHUNK_BYTES) <= backed {
+        state.storage.drop_settled(slot, index, entry);
     }
 }
 

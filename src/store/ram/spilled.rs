@@ -56,12 +56,14 @@ impl Ram {
     /// Free places of which the disk still keeps the room: nobody gets them before
     /// [`Ram::cleared`].
     pub fn take_stale(&mut self) -> Vec<SpillPlace> {
+        self.free_put_down();
         std::mem::take(&mut self.stale)
     }
 
     /// Whether there are any.
     pub fn has_stale(&self) -> bool {
-        !self.stale.is_empty()
+        let put_down = |(entry, _): &(MapEntry, bool)| !self.memory.is_in_hand(*entry);
+        !self.stale.is_empty() || self.in_hand.iter().any(put_down)
     }
 
     /// The disk has their room back.

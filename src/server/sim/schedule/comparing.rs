@@ -39,6 +39,10 @@ impl Schedule {
         for (path, node) in &self.model.0 {
             let Node::File(file) = node else { continue };
             let (there, content) = (files.remove(path), file.borrow());
+            if !content.corrupt.is_empty() {
+                // What the disk has lost keeps the whole file from arriving.
+                continue;
+            }
             let Some((found, filled)) = there else { panic!("{path:?} is not there") };
             let object = found.fingerprint.object();
             let first = *objects.entry(Rc::as_ptr(file)).or_insert(object);

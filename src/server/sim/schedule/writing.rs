@@ -6,7 +6,8 @@ use terral_format::wire::message::FileRef;
 
 use super::super::model::{File, PIECE};
 use super::super::writing::{Writing, Wrote};
-use super::Schedule;
+use super::spilling::is_lost;
+use super::{Disk, Schedule};
 
 /// Most copies in the middle of which one client is stopped.
 const FROZEN_MAX: usize = 3;
@@ -43,12 +44,26 @@ impl Schedule {
             let piece = self.piece().map(|byte| byte | 1);
             (self.sim.appending(client, opened, &piece), piece)
         } else {
-            let (page, piece) = (self.page(), self.piece());
-            let offset = page * PAGE_BYTES as u64;
-            (Writing::new(client, opened, offset, &piece), piece)
+            return self.write_to(at, (client, opened, file), self.page());
         };
+        self.begin_copy(at, writing, file);
+    }
+
+    /// To this page.
+    pub(super) fn write_to(
+        &mut self,
+        at: usize,
+        (client, opened, file): (usize, FileRef, File),
+        page: u64,
+    ) {
+        let piece = self.piece();
+        let writing = Writing::new(client, opened, page * PAGE_BYTES as u64, &piece);
+        self.begin_copy(at, (writing, piece), file);
+    }
+
+    fn begin_copy(&mut self, at: usize, (writing, piece): (Writing, [u8; PIECE]), file: File) {
         self.copies += 1;
-        let ((writing, piece), by) = (writing, self.copies);
+        let by = self.copies;
         self.copy(at, Copying { writing, file, piece, by });
     }
 
@@ -66,7 +81,10 @@ impl Schedule {
         loop {
             let wrote = match self.sim.go_on_writing(&mut copying.writing) {
                 Ok(wrote) => wrote,
-                Err(error) => return assert!(self.excuses(&error), "{error:?}"),
+                Err(error) => {
+                    let lost = is_lost(&copying.file, None, &error);
+                    return assert!(lost || self.excuses(&error), "{error:?}");
+                }
             };
             let (page, by, piece) = (copying.page(), copying.by, copying.piece);
             let (mut content, appends) = (copying.file.borrow_mut(), copying.writing.is_append());
@@ -86,6 +104,9 @@ impl Schedule {
                 let file = copying.writing.file;
                 self.tell(|| format!("{at}: {by} is written to {file:?}, page {page}"));
                 return;
+            }
+            if self.weather.disk != Disk::None && self.chance(4) == 0 {
+                self.sim.spill(1 + self.chance(4));
             }
             if !self.weather.freezes {
                 continue;
@@ -109,7 +130,10 @@ impl Schedule {
         let page = self.page();
         let got = match self.sim.read(client, opened, page * PAGE_BYTES as u64, PIECE) {
             Ok(got) => got,
-            Err(error) => return assert!(self.excuses(&error), "{error:?}"),
+            Err(error) => {
+                let lost = is_lost(&file, Some(page), &error);
+                return assert!(lost || self.excuses(&error), "{error:?}");
+            }
         };
         let content = file.borrow();
         let left = content.size.saturating_sub(page * PAGE_BYTES as u64) as usize;
