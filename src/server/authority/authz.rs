@@ -44,6 +44,11 @@ impl Presented {
         self.0.insert(handle, Verified { good, ended: false });
     }
 
+    /// Whether this handle is the one that comes next.
+    pub fn is_next(&self, handle: u32) -> bool {
+        handle == self.0.last_key_value().map_or(1, |(newest, _)| newest + 1)
+    }
+
     /// Everything in it, by handle.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Good)> {
         self.0.iter().map(|(handle, verified)| (*handle, &verified.good))

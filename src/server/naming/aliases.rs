@@ -7,6 +7,7 @@ use terral_format::ids::Ino;
 use terral_format::local::names::{flag, index_of};
 use terral_format::wire::message::Kind;
 
+use crate::core::invariant::holds;
 use crate::naming::names::{Names, Place, is_known};
 
 impl Names {
@@ -42,6 +43,7 @@ impl Names {
         inode.below = index_of(ino);
         inode.slot = None;
         inode.published = None;
+        holds("a further name is of one that has a first", || self.path(ino).is_some());
         self.inodes.insert(inode, to, b"");
         self.aliases.entry(ino).or_default().push(alias);
     }

@@ -7,6 +7,7 @@ use terral_format::disk::local::Publishing;
 use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn};
 
+use crate::core::invariant::holds;
 use crate::naming::names::Names;
 
 impl Names {
@@ -79,8 +80,15 @@ impl Names {
             return None;
         }
         self.ordinal.0 += 1;
-        self.owed.push_back((self.ordinal, operation));
+        self.owe_as(self.ordinal, operation);
         Some(self.ordinal)
+    }
+
+    /// From a snapshot, or new.
+    pub(super) fn owe_as(&mut self, lsn: Lsn, operation: NameOperation) {
+        let last = self.owed.back().map(|(last, _)| *last);
+        holds("name operations are owed in their order", || last.is_none_or(|last| last < lsn));
+        self.owed.push_back((lsn, operation));
     }
 
     pub(super) fn drained(&mut self, ordinal: Lsn) {

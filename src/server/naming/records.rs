@@ -7,6 +7,7 @@ use terral_format::ids::Ino;
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Change, Kind};
 
+use crate::core::invariant::holds;
 use crate::naming::names::{Names, is_known};
 
 impl Names {
@@ -28,6 +29,13 @@ impl Names {
     /// Applies one fact; those that are not about names change nothing here. Gives the inode that
     /// lost its last name by it, if one did.
     pub fn apply(&mut self, fact: &Fact) -> Option<Ino> {
+        let lost = self.apply_to_names(fact);
+        let reachable = |ino| self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+        holds("what lost its last name has none", || !lost.is_some_and(reachable));
+        lost
+    }
+
+    fn apply_to_names(&mut self, fact: &Fact) -> Option<Ino> {
         match fact {
             Fact::Made { parent, name, ino, kind, mode, uid, gid, time_ns, target } => {
                 let new = Attributes {
@@ -45,6 +53,10 @@ impl Names {
                     modified_ns: *time_ns,
                     changed_ns: *time_ns,
                 };
+                let free = || name.is_empty() || self.child_here(*parent, name).is_none();
+                holds("a name that is made was free", free);
+                let spare = |inode: Inode| inode.is(flag::SPARE);
+                holds("a number is given once", || self.inode(*ino).is_none_or(spare));
                 self.made(*parent, name, &new, target);
                 None
             }
@@ -56,6 +68,8 @@ impl Names {
                 if inode.is_directory() {
                     inode.flags |= flag::OVERLAY;
                 }
+                let new = || self.inode(attributes.ino).is_none();
+                holds("what is adopted was not known", new);
                 self.inodes.insert(inode, (*parent, name), target);
                 None
             }
@@ -94,9 +108,13 @@ impl Names {
             Fact::Inode(image) => self.restore(image),
             Fact::Owed { lsn, operation } => {
                 self.ordinal = self.ordinal.max(*lsn);
-                self.owed.push_back((*lsn, operation.clone()));
+                self.owe_as(*lsn, operation.clone());
             }
-            Fact::Hidden { lsn, parent, name } => self.hidden.hide((*parent, name), *lsn),
+            Fact::Hidden { lsn, parent, name } => {
+                let owed = || self.owed.iter().any(|(at, _)| at == lsn);
+                holds("a name is hidden until something is done", owed);
+                self.hidden.hide((*parent, name), *lsn);
+            }
             Fact::Ordinal(lsn) => self.ordinal = self.ordinal.max(*lsn),
             _ => {}
         }

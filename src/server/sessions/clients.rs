@@ -16,6 +16,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 
 use crate::authority::authz::{Good, Presented};
+use crate::core::invariant::holds;
 use crate::core::machine::Process;
 
 /// One client process.
@@ -87,7 +88,8 @@ impl Sessions {
         self.ended.sessions += 1;
         let (answered, presented) = Default::default();
         let known = Known { pid, started_ticks, answered, defers: false, presented };
-        self.known.insert(session, known);
+        let before = self.known.insert(session, known);
+        holds("a session begins in a free place", || before.is_none());
     }
 
     /// A client is gone.
@@ -106,6 +108,7 @@ impl Sessions {
     pub fn presented(&mut self, session: SessionSlot, handle: u32, good: Good) {
         if let Some(known) = self.known.get_mut(&session) {
             self.expires_s = self.expires_s.min(good.rights.expires_s);
+            holds("a handle stands for one capability", || known.presented.is_next(handle));
             known.presented.insert(handle, good);
         }
     }
@@ -131,6 +134,8 @@ impl Sessions {
     pub fn answered(&mut self, session: SessionSlot, request: u8, sequence: u64, reply: &[u8]) {
         let slots = self.known.get_mut(&session).map(|known| &mut known.answered);
         if let Some(slot) = slots.and_then(|slots| slots.get_mut(usize::from(request))) {
+            let newer = || slot.as_ref().is_none_or(|(seen, _)| *seen < sequence);
+            holds("answers are remembered in the order of their requests", newer);
             *slot = Some((sequence, reply.to_vec()));
         }
     }

@@ -13,6 +13,7 @@ use terral_format::local::tables::access;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 
+use crate::core::invariant::holds;
 use crate::core::machine::Machine;
 
 /// One description.
@@ -71,6 +72,7 @@ impl Descriptions {
 
     /// The number is not needed after all.
     pub fn unreserve(&mut self, slot: DescriptionSlot) {
+        holds("what was not used is not open", || self.get(slot).is_none());
         self.free.push(slot.0);
     }
 
@@ -86,6 +88,7 @@ impl Descriptions {
             self.open.resize(slot.0 as usize + 1, None);
         }
         let before = self.open[slot.0 as usize].replace(open);
+        holds("a description begins in a free place", || before.is_none());
         self.count += u64::from(before.is_none());
     }
 

@@ -8,6 +8,8 @@ use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
 
+use crate::core::invariant::holds;
+
 /// What is lent, and to whom.
 #[derive(Default)]
 pub struct Hands {
@@ -18,6 +20,9 @@ pub struct Hands {
 impl Hands {
     /// A record says that this was lent.
     pub fn lent(&mut self, to: SessionSlot, descriptions: &[(DescriptionSlot, u32)], inos: &[Ino]) {
+        let lent = || descriptions.iter().any(|(slot, _)| self.descriptions.contains_key(slot));
+        let lent = || lent() || inos.iter().any(|ino| self.inos.contains_key(ino));
+        holds("nothing is lent to two", || !lent());
         let descriptions = descriptions.iter().map(|(slot, nonce)| (*slot, (to, *nonce)));
         self.descriptions.extend(descriptions);
         self.inos.extend(inos.iter().map(|ino| (*ino, to)));

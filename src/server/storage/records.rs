@@ -6,6 +6,8 @@ use terral_format::Result;
 use terral_format::ids::{FileSlot, Ino, PageNumber};
 use terral_store::ram::Start;
 
+use crate::core::invariant::holds;
+
 use super::Storage;
 
 impl Storage {
@@ -14,7 +16,10 @@ impl Storage {
     /// # Errors
     /// [`terral_format::ErrorKind::TooMany`] if the table is full.
     pub fn attach(&mut self, ino: Ino, start: Start) -> Result<FileSlot> {
-        self.ram.attach(ino, start)
+        let attached = self.ram.attach(ino, start);
+        let empty = |slot: &FileSlot| self.entries(*slot).is_empty();
+        holds("a new record has no chunks", || attached.as_ref().map_or(true, empty));
+        attached
     }
 
     /// Takes the record of a file without chunks back at once.
@@ -24,6 +29,8 @@ impl Storage {
 
     /// Takes it back once the log says so.
     pub fn detach_logged(&mut self, slot: FileSlot) {
+        let empty = || self.entries(slot).is_empty() && !self.detached.contains(&slot);
+        holds("a record that goes has no chunks, and goes once", empty);
         self.detached.push(slot);
     }
 
