@@ -125,7 +125,7 @@ pub fn adopt(state: &mut State) -> Result<()> {
     }
     applying::close_gate(state)?;
     for ino in state.orphans_left() {
-        orphans::bury(state, ino);
+        orphans::remove(state, ino);
     }
     end_dead(state, dead);
     closing::close_unheld(state, None)?;

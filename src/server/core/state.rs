@@ -217,7 +217,7 @@ impl State {
             self.say_counts_spoiled();
         }
         for ino in std::mem::take(&mut self.orphans) {
-            orphans::bury(self, ino);
+            orphans::remove(self, ino);
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl State {
     }
 
     /// Looks at one once more that somebody was just opening.
-    pub(crate) fn bury_later(&mut self, ino: Ino) {
+    pub(crate) fn look_again_at(&mut self, ino: Ino) {
         self.orphans.push(ino);
     }
 

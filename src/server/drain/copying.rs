@@ -249,8 +249,8 @@ fn copy_in_place(
     {
         let mut state = shared.lock();
         // Bytes of the backing's copy change under the one that is to replace it, too.
-        let heir = state.names.heir(job.ino);
-        for ino in [Some(job.ino), heir].into_iter().flatten() {
+        let replacement = state.names.replacement(job.ino);
+        for ino in [Some(job.ino), replacement].into_iter().flatten() {
             state.record(Local::Intent { ino });
         }
         state.commit()?;

@@ -396,7 +396,7 @@ fn settle(state: &mut State, ino: Ino) {
         match state.names.inode(ino) {
             Some(inode) if !state.is_orphan(&inode) => {}
             _ => {
-                orphans::bury(state, ino);
+                orphans::remove(state, ino);
                 state.debts.paid(ino);
                 return Ok(());
             }
@@ -433,8 +433,8 @@ fn conclude_in_place(
 ) -> Result<()> {
     let Some((fingerprint, size)) = pass.finished else { return Ok(()) };
     state.debts.progress().verified(pass.verified_bytes);
-    if let Some(heir) = state.names.heir(job.ino) {
-        state.record(Fact::Settled { ino: heir, fingerprint });
+    if let Some(replacement) = state.names.replacement(job.ino) {
+        state.record(Fact::Settled { ino: replacement, fingerprint });
     }
     let Some(inode) = state.names.inode(job.ino) else { return Ok(()) };
     if !inode.published.is_some_and(|known| known.is_same_object(expect)) {

@@ -194,7 +194,7 @@ impl Names {
         let file = other.kind == Kind::File && there != There::Same { shared: true };
         if first && file && there != There::Nothing {
             // The backing's file of the new name stays until ours takes its place, whole.
-            self.inherit(other, inode.ino);
+            self.replace_in_backing(other, inode.ino);
         } else {
             // What keeps other names, or is no file, is no version that ours could replace.
             self.owe_replaced(other, there, path, to);

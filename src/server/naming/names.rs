@@ -56,7 +56,7 @@ pub struct Names {
     /// Further names of files that have some.
     pub(super) aliases: HashMap<Ino, Vec<Ino>>,
     /// Who has taken a file's place in the backing, as long as it is not published there.
-    pub(super) heirs: HashMap<Ino, Ino>,
+    pub(super) replacements: HashMap<Ino, Ino>,
     pub(super) hidden: Hidden,
     pub(super) owed: VecDeque<(Lsn, NameOperation)>,
     pub(super) ordinal: Lsn,
@@ -87,7 +87,7 @@ impl Names {
             inodes,
             openers: FxHashMap::default(),
             aliases: HashMap::new(),
-            heirs: HashMap::new(),
+            replacements: HashMap::new(),
             hidden: Hidden::default(),
             owed: VecDeque::new(),
             ordinal: Lsn(0),
@@ -233,7 +233,7 @@ impl Names {
 
     /// Forgets a nameless inode.
     pub fn forget(&mut self, ino: Ino) {
-        self.heirs.retain(|_, heir| *heir != ino);
+        self.replacements.retain(|_, replacement| *replacement != ino);
         if let Some(inode) = self.inode(ino).filter(|inode| !inode.is(flag::NAMED)) {
             self.spares -= u64::from(inode.is(flag::SPARE));
             self.inodes.free(index_of(ino));

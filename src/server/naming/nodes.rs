@@ -52,7 +52,7 @@ pub fn open_node(state: &State, inode: &Inode, path: &[u8]) -> Result<Reply> {
 
 /// The inode has lost its last name. Who still has the object open finds its owner and mode
 /// there from now on.
-pub fn bury_node(state: &State, inode: &Inode) {
+pub fn remove_node(state: &State, inode: &Inode) {
     if inode.kind.is_node() {
         state.machine.remove_node(inode);
     }

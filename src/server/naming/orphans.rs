@@ -9,24 +9,24 @@ use crate::naming::nodes;
 use crate::storage::{barring, closed};
 
 /// A file without name and openers: its bytes go.
-pub fn bury(state: &mut State, ino: Ino) {
+pub fn remove(state: &mut State, ino: Ino) {
     let Some(inode) = state.names.inode(ino).filter(|inode| state.is_orphan(inode)) else {
         return;
     };
     if !barring::bar(state, ino) {
-        state.bury_later(ino);
+        state.look_again_at(ino);
         return;
     }
-    bury_barred(state, ino, &inode);
+    remove_barred(state, ino, &inode);
     barring::unbar(state);
 }
 
-fn bury_barred(state: &mut State, ino: Ino, inode: &Inode) {
+fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     if !closed::free(state, inode) {
-        // The drain is at it, finds nothing more, and buries it when it is through.
+        // The drain is at it, finds nothing more, and removes it when it is through.
         return;
     }
-    nodes::bury_node(state, inode);
+    nodes::remove_node(state, inode);
     state.names.forget(ino);
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);

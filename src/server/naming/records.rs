@@ -151,7 +151,7 @@ impl Names {
             }
             Fact::Published { ino, fingerprint } => {
                 self.publishing.remove(ino);
-                self.heirs.retain(|_, heir| heir != ino);
+                self.replacements.retain(|_, replacement| replacement != ino);
                 let Some(before) = self.inode(*ino) else { return };
                 self.update(*ino, |inode| {
                     inode.published = Some(*fingerprint);

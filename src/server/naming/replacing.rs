@@ -9,20 +9,20 @@ use crate::naming::names::{Names, is_known};
 
 impl Names {
     /// Who has taken a file's place in the backing.
-    pub fn heir(&self, ino: Ino) -> Option<Ino> {
-        self.heirs.get(&ino).copied()
+    pub fn replacement(&self, ino: Ino) -> Option<Ino> {
+        self.replacements.get(&ino).copied()
     }
 
     /// A file that the backing does not know takes the place of another there, whose bytes may just
     /// be changed.
-    pub(super) fn inherit(&mut self, from: &Inode, heir: Ino) {
-        // What is still to be done with the backing's copy changes the look that we inherit.
-        self.hand_over(from.ino, heir);
-        for known in self.heirs.values_mut().filter(|known| **known == from.ino) {
-            *known = heir;
+    pub(super) fn replace_in_backing(&mut self, from: &Inode, replacement: Ino) {
+        // What is still to be done with the backing's copy changes the look that we know.
+        self.hand_over(from.ino, replacement);
+        for known in self.replacements.values_mut().filter(|known| **known == from.ino) {
+            *known = replacement;
         }
-        self.heirs.insert(from.ino, heir);
-        self.update(heir, |inode| {
+        self.replacements.insert(from.ino, replacement);
+        self.update(replacement, |inode| {
             inode.published = from.published;
             inode.flags |= flag::REWRITTEN | from.flags & flag::INTENT;
         });
@@ -35,7 +35,7 @@ impl Names {
         if !self.inode(ino).is_some_and(|inode| !is_known(&inode) && leaves(&inode)) {
             return;
         }
-        self.heirs.retain(|_, heir| *heir != ino);
+        self.replacements.retain(|_, replacement| *replacement != ino);
         self.update(ino, |inode| {
             inode.published = None;
             inode.flags &= !(flag::REWRITTEN | flag::INTENT);

@@ -191,7 +191,7 @@ impl<'s> Door<'s> {
             Ok(None) => Ok(()),
             Err(error) => caller.handshake.send(&Welcome::Refused(error), &[]),
         };
-        // Whoever is gone already is buried when its process ends.
+        // Whoever is gone already loses its session when its process ends.
         drop(sent);
         true
     }

@@ -1,6 +1,6 @@
-//! The server's threads: one answers requests, one lets clients in and buries them, one drains, one
-//! sees that memory is ready, some spill, and others fetch what requests wait for. They share
-//! [`State`] behind a lock; none of them polls.
+//! The server's threads: one answers requests, one lets clients in and ends their sessions, one
+//! drains, one sees that memory is ready, some spill, and others fetch what requests wait for. They
+//! share [`State`] behind a lock; none of them polls.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! The thread that watches processes: it lets clients in (see `door`), buries the dead,
-//! and finishes when the launcher is gone.
+//! The thread that watches processes: it lets clients in (see `door`), ends the sessions of the
+//! dead, and finishes when the launcher is gone.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Watcher<'_> {
                     LISTENER => self.door.admit(),
                     LAUNCHER => self.launcher_ended(),
                     caller if Door::is_caller(caller) => self.door.hear(caller),
-                    session => self.bury(SessionSlot(session as u16)),
+                    session => self.end(SessionSlot(session as u16)),
                 }
             }
             self.door.ask_again();
@@ -98,11 +98,11 @@ impl Watcher<'_> {
         self.shared.wake(state);
     }
 
-    fn bury(&self, session: SessionSlot) {
+    fn end(&self, session: SessionSlot) {
         let mut state = self.shared.lock();
         let client = state.sessions.client(session);
         if client.is_some_and(|client| client.process.is_alive()) {
-            // Who waited for a lock of the dead one has buried it, and the place is taken again.
+            // Who waited for a lock of the dead one has ended it, and the place is taken again.
             return;
         }
         if let Err(error) = ending::end_session(&mut state, session) {
