@@ -145,6 +145,24 @@ impl Chunks {
         self.size_word(connection, self.header(connection)?).map(SizeWord::size)
     }
 
+    /// The same, or what is at least `end`: who reads no further need not know where it ends.
+    pub(crate) fn size_to(&self, connection: &Connection, end: u64) -> Result<u64> {
+        if self.slot() == FileSlot::RESTING {
+            return self.size(connection);
+        }
+        Ok(self.size_word_to(connection, self.header(connection)?, end)?.size())
+    }
+
+    fn size_word_to(
+        &self,
+        connection: &Connection,
+        header: &FileHeader,
+        end: u64,
+    ) -> Result<SizeWord> {
+        let word = SizeWord::load(&header.size);
+        if word.size() >= end { Ok(word) } else { self.size_word(connection, header) }
+    }
+
     /// The size word as it is now.
     fn size_word(&self, connection: &Connection, header: &FileHeader) -> Result<SizeWord> {
         loop {
@@ -385,7 +403,8 @@ impl Chunks {
     ) -> Result<usize> {
         let header = self.header(connection)?;
         loop {
-            let seen = self.size_word(connection, header)?;
+            let end = offset.saturating_add(into.len() as u64);
+            let seen = self.size_word_to(connection, header, end)?;
             let count = (into.len() as u64).min(seen.size().saturating_sub(offset)) as usize;
             let (mut at, mut rest) = (offset, &mut into[..count]);
             while !rest.is_empty() {

@@ -201,7 +201,8 @@ impl File {
         let timed = self.begin(READS, buffer.len())?;
         let mut offset = words.offset.load(Ordering::SeqCst);
         let count = loop {
-            let size = self.chunks.size(&self.connection)?;
+            let end = offset.saturating_add(buffer.len() as u64);
+            let size = self.chunks.size_to(&self.connection, end)?;
             let count = (buffer.len() as u64).min(size.saturating_sub(offset));
             // Taking the range first gives every reader of a shared offset bytes of its own.
             let next = offset + count;
