@@ -5,8 +5,7 @@ use terral_format::Result;
 use terral_format::ids::Ino;
 use terral_format::local::entry::MapEntry;
 use terral_format::local::lease::Until;
-use terral_format::local::names::Inode;
-use terral_format::local::names::flag;
+use terral_format::local::names::{self, Inode, flag};
 use terral_format::wire::message::{FileRef, Reply, Request};
 use terral_transport::boottime;
 
@@ -34,7 +33,7 @@ impl Memory {
     /// The same of one that is open.
     #[inline]
     pub(crate) fn until_of_open(&self, ino: Ino) -> Until {
-        self.until(self.names().is_borrowed_hint(ino))
+        self.until(names::is_borrowed(self.flags(ino)))
     }
 }
 

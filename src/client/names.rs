@@ -50,6 +50,9 @@ impl Memory {
 
     /// What has a name in a directory.
     pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
+        if !directory.is(flag::BORROWED) {
+            return self.child_now(table, directory, name);
+        }
         let until = self.until_of(directory);
         let known = self.child_now(table, directory, name);
         if is_over(until) { Known::Unknown } else { known }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_format::frame;
-use terral_format::ids::{FileSlot, InstanceId};
+use terral_format::ids::{FileSlot, Ino, InstanceId};
 use terral_format::local::deferred::{self, DeferredTable};
-use terral_format::local::geometry::{Geometry, MESSAGE_BYTES};
+use terral_format::local::geometry::{Geometry, MESSAGE_BYTES, SLOT_WORDS};
 use terral_format::local::lock_table::{self, LockTable, Pool};
-use terral_format::local::names::Table;
+use terral_format::local::names::{FLAGS_WORD, Table, index_of};
 use terral_format::local::tables::{
     Description, Doorbell, FileHeader, FileRecord, MapPage, SessionPage, Superblock,
 };
@@ -54,6 +54,8 @@ pub(crate) struct Memory {
     tables: Region,
     headers: Region,
     pages: Region,
+    /// Byte offset in `tables` of the flags of the inode in slot 0.
+    flags_at: usize,
 }
 
 /// A session of this very process.
@@ -110,6 +112,7 @@ impl Memory {
         }
         let memory = Memory {
             arena: Arena::reserve(instance, &geometry)?,
+            flags_at: geometry.names_at() + (geometry.names().slot_at(0) + FLAGS_WORD) * 8,
             tables,
             headers: Region::map(&open("headers", true)?, geometry.headers_bytes(), true)?,
             pages: Region::map(&open("pages", true)?, geometry.pages_bytes(), true)?,
@@ -146,6 +149,14 @@ impl Memory {
     pub(crate) fn map_page(&self, page: u64) -> Option<&MapPage> {
         let page = u32::try_from(page).ok().filter(|page| *page < self.geometry.map_pages)?;
         Some(self.tables.view(self.geometry.map_page_at(page)))
+    }
+
+    /// The word with the flags of an inode's slot, or of slot 0 if there is no such slot.
+    #[inline]
+    pub(crate) fn flags(&self, ino: Ino) -> &AtomicU64 {
+        let index = Some(index_of(ino)).filter(|index| *index < self.geometry.inodes);
+        let at = self.flags_at + index.unwrap_or(0) as usize * SLOT_WORDS * 8;
+        &self.tables.words(at, 1)[0]
     }
 
     pub(crate) fn names(&self) -> Table<'_> {

@@ -135,7 +135,15 @@ fn pair(low: u32, high: u32) -> u64 {
 /// Word of a slot that begins with the permission bits.
 const MODE_WORD: usize = 4;
 /// Word of a slot that ends with the flags.
-const FLAGS_WORD: usize = 15;
+pub const FLAGS_WORD: usize = 15;
+
+/// Whether a slot whose [`FLAGS_WORD`] this is has [`flag::BORROWED`], for one load: while the
+/// server changes it, anything.
+#[inline]
+pub fn is_borrowed(flags: &AtomicU64) -> bool {
+    (flags.load(Ordering::Relaxed) >> 48) as u16 & flag::BORROWED != 0
+}
+
 const KINDS: [Kind; 5] = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
 
 impl Inode {
@@ -398,14 +406,6 @@ impl<'a> Table<'a> {
     #[inline]
     pub fn mode_hint(&self, ino: Ino) -> u16 {
         self.slot(index_of(ino))[MODE_WORD].load(Ordering::Relaxed) as u16
-    }
-
-    /// Whether an inode's slot has [`flag::BORROWED`], for one load: while the server changes it,
-    /// anything.
-    #[inline]
-    pub fn is_borrowed_hint(&self, ino: Ino) -> bool {
-        let flags = self.slot(index_of(ino))[FLAGS_WORD].load(Ordering::Relaxed) >> 48;
-        flags as u16 & flag::BORROWED != 0
     }
 
     /// Bytes of the heap; fewer if there is no such place.
