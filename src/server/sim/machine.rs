@@ -23,6 +23,17 @@ struct Things {
     /// So many have begun.
     begun: u32,
     pages: BTreeMap<SessionSlot, Arc<Region>>,
+    /// Chunks that processes have mapped, by number.
+    maps: BTreeMap<u64, Map>,
+    /// So many were.
+    mapped: u64,
+}
+
+/// A process has the chunk that begins with this page mapped.
+struct Map {
+    pid: u32,
+    page: PageNumber,
+    stores: bool,
 }
 
 impl Pretend {
@@ -40,7 +51,23 @@ impl Pretend {
     }
 
     pub fn end(&self, pid: u32) {
-        self.things().alive.remove(&pid);
+        let mut things = self.things();
+        things.alive.remove(&pid);
+        things.maps.retain(|_, map| map.pid != pid);
+    }
+
+    /// A process locks a chunk, and maps it then. Gives the number of that.
+    pub fn map(&self, pid: u32, page: PageNumber, stores: bool) -> u64 {
+        let mut things = self.things();
+        things.mapped += 1;
+        let number = things.mapped;
+        things.maps.insert(number, Map { pid, page, stores });
+        number
+    }
+
+    /// It does so no more.
+    pub fn unmap(&self, number: u64) {
+        self.things().maps.remove(&number);
     }
 
     pub fn find(&self, pid: u32) -> Box<dyn Process> {
@@ -128,12 +155,12 @@ impl Machine for Pretend {
         self.find(pid).is_alive()
     }
 
-    fn is_mapped(&self, _: PageNumber) -> bool {
-        false
+    fn is_mapped(&self, page: PageNumber) -> bool {
+        self.things().maps.values().any(|map| map.page == page)
     }
 
-    fn is_stored_to(&self, _: PageNumber) -> bool {
-        false
+    fn is_stored_to(&self, page: PageNumber) -> bool {
+        self.things().maps.values().any(|map| map.page == page && map.stores)
     }
 
     fn make_holdable(&self, _: DescriptionSlot) -> Result<()> {

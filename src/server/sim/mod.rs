@@ -44,6 +44,7 @@ mod faults;
 mod flaws;
 mod full_table;
 mod machine;
+mod mapping;
 mod model;
 mod names;
 mod passing;

@@ -89,6 +89,11 @@ impl Content {
         }
     }
 
+    /// Whether somebody is in the middle of writing a page, or was when he died.
+    pub fn is_being_written(&self, page: u64) -> bool {
+        self.maybe.contains_key(&page)
+    }
+
     /// Whether this may be read at the start of a page.
     pub fn may_show(&self, page: u64, found: &[u8]) -> bool {
         let before = self.pieces.get(&page).copied().unwrap_or_default();

@@ -19,6 +19,7 @@ use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
 use crate::core::world::World;
 use locking::Held;
+use mapping::Maps;
 use others::Others;
 use writing::Copying;
 
@@ -27,6 +28,7 @@ mod comparing;
 mod linking;
 mod locking;
 mod looking;
+mod mapping;
 mod opening;
 mod others;
 mod spilling;
@@ -64,6 +66,14 @@ struct Player {
     stopped: Vec<Doing>,
     /// What others were stopped in the middle of a copy of.
     frozen: Vec<Copying>,
+    maps: Maps,
+}
+
+impl Player {
+    fn new(client: usize) -> Self {
+        let (open, stopped, frozen, maps) = Default::default();
+        Player { client, open, stopped, frozen, maps }
+    }
 }
 
 /// A disk for what does not fit in memory.
@@ -101,6 +111,8 @@ pub struct Weather {
     pub xattrs: bool,
     /// Clients lock bytes.
     pub locks: bool,
+    /// Clients map files.
+    pub maps: bool,
     /// Clocks jump.
     pub clocks: bool,
     /// Others make, change and remove files in the permanent store.
@@ -160,7 +172,7 @@ impl Schedule {
         }
         for _ in 0..clients {
             let client = schedule.sim.connect();
-            schedule.players.push(Player { client, open: vec![], stopped: vec![], frozen: vec![] });
+            schedule.players.push(Player::new(client));
         }
         for path in [&b"d"[..], b"d/e", b"c"] {
             schedule.ask_for(0, &Wish::MakeDirectory(path.into()), None);
@@ -241,6 +253,9 @@ impl Schedule {
             } else {
                 self.get_attribute(at)
             };
+        }
+        if self.weather.maps && self.chance(3) == 0 {
+            return self.use_maps(at);
         }
         if self.weather.locks && self.chance(3) == 0 {
             return self.lock(at);

@@ -16,6 +16,7 @@ pub const QUIET: Weather = Weather {
     freezes: false,
     xattrs: false,
     locks: false,
+    maps: false,
     clocks: false,
     others: false,
     flaw: None,
@@ -113,6 +114,17 @@ fn extended_attributes_are_what_they_must_be_here_and_there() {
 fn nobody_has_a_lock_that_is_in_the_way_of_anothers() {
     run(&seeds(40), 300, Weather { locks: true, links: true, ..QUIET });
     run(&seeds(60), 300, Weather { locks: true, kills: true, defers: true, ..QUIET });
+}
+
+#[test]
+fn what_is_stored_through_maps_is_there_and_what_others_write_is_seen_through_them() {
+    let quiet = Weather { maps: true, ..QUIET };
+    run(&seeds(60), 300, Weather { links: true, ..quiet });
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    run(&seeds(40), 300, Weather { freezes: true, kills: true, ..quiet });
+    run(&seeds(10), 1000, Weather { cramped: true, ..quiet });
+    let full = Weather { cramped: true, disk: Disk::Sound, ..quiet };
+    run(&seeds(10), 1000, Weather { kills: true, defers: true, ..full });
 }
 
 #[test]

@@ -84,6 +84,6 @@ impl Schedule {
         self.sim.end(self.players[at].client);
         self.unlock_ended(self.players[at].client);
         let client = self.sim.connect();
-        self.players[at] = Player { client, open: vec![], stopped: vec![], frozen: vec![] };
+        self.players[at] = Player::new(client);
     }
 }

@@ -33,7 +33,7 @@ impl Schedule {
         self.players[at].frozen.iter().any(|copying| copying.writing.file == file)
     }
 
-    fn piece(&self) -> [u8; PIECE] {
+    pub(super) fn piece(&self) -> [u8; PIECE] {
         let piece = self.sim.world.draw().to_le_bytes();
         std::array::from_fn(|at| piece[at % 8])
     }
