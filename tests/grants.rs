@@ -6,6 +6,9 @@
 
 #![cfg(loom)]
 
+mod flawed;
+
+use flawed::promise;
 use loom::sync::Arc;
 use loom::thread::spawn;
 use terral_tests::model::{Flaw, Machine};
@@ -43,27 +46,6 @@ fn run(
 ) -> loom::thread::JoinHandle<()> {
     let machine = Arc::clone(machine);
     spawn(move || part(&machine))
-}
-
-/// A scenario's promise with the protocol as it is, and with each flaw that must break it.
-macro_rules! promise {
-    ($name:ident, $scenario:expr, broken by [$($broken:ident: $flaw:ident),* $(,)?]) => {
-        mod $name {
-            use super::Flaw;
-
-            #[test]
-            fn holds() {
-                $scenario(Flaw::None);
-            }
-            $(
-                #[test]
-                #[should_panic(expected = "promise:")]
-                fn $broken() {
-                    $scenario(Flaw::$flaw);
-                }
-            )*
-        }
-    };
 }
 
 fn write_and_move(flaw: Flaw, patience: Patience) {

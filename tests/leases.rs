@@ -10,6 +10,9 @@
 
 #![cfg(loom)]
 
+mod flawed;
+
+use flawed::promise;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread::{spawn, yield_now};
@@ -246,27 +249,6 @@ fn explore(
         others.join().expect("joins");
         judge(&machine);
     });
-}
-
-/// A scenario's promise with the rules as they are, and with each one that must break it.
-macro_rules! promise {
-    ($name:ident, $scenario:expr, broken by [$($broken:ident: $flaw:ident),* $(,)?]) => {
-        mod $name {
-            use super::Flaw;
-
-            #[test]
-            fn holds() {
-                $scenario(Flaw::None);
-            }
-            $(
-                #[test]
-                #[should_panic(expected = "promise:")]
-                fn $broken() {
-                    $scenario(Flaw::$flaw);
-                }
-            )*
-        }
-    };
 }
 
 /// The loan is over, others change the chunk, and this machine has it anew.

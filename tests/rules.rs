@@ -225,6 +225,22 @@ pub fn file_length(source: &Source, most: usize) -> Vec<Finding> {
     vec![finding(&source.path, 1, what)]
 }
 
+/// No file over `most` lines, comments and empty ones included.
+pub fn whole_length(source: &Source, most: usize) -> Vec<Finding> {
+    let lines = source.text.lines().count();
+    if lines <= most {
+        return Vec::new();
+    }
+    vec![finding(&source.path, 1, format!("{lines} lines, at most {most}: split it by topic"))]
+}
+
+/// The one in the middle; of two the larger.
+pub fn median(of: impl Iterator<Item = usize>) -> usize {
+    let mut all: Vec<usize> = of.collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
+
 /// Functions longer than `most` lines.
 pub fn function_length(source: &Source, most: usize) -> Vec<Finding> {
     let long = source.functions().into_iter().filter(|(_, _, lines)| *lines > most);

@@ -12,8 +12,13 @@ use terral_tests::promises;
 use terral_tests::rules::{self, Finding};
 use terral_tests::source::Source;
 
-/// Lines of code a file may have.
-const FILE_LINES: usize = 1000;
+/// Lines a file may have, all counted.
+const FILE_LINES: usize = 700;
+/// Lines that the file in the middle may have, of all Rust files of the workspace by length.
+const MEDIAN_FILE_LINES: usize = 150;
+/// Lines that the function in the middle may have, of all with a body, from `fn` to the brace that
+/// closes it.
+const MEDIAN_FUNCTION_LINES: usize = 8;
 /// Lines of code from which a file counts as long.
 const LONG_FILE_LINES: usize = 500;
 /// Long files there may be. Lower it when one is split.
@@ -154,7 +159,12 @@ fn calls_inside_the_server_make_no_circle() {
 #[test]
 fn files_and_functions_stay_short() {
     let all = rust_sources();
-    report(&all.iter().flat_map(|s| rules::file_length(s, FILE_LINES)).collect::<Vec<_>>());
+    report(&all.iter().flat_map(|s| rules::whole_length(s, FILE_LINES)).collect::<Vec<_>>());
+    let lines = rules::median(all.iter().map(|source| source.text.lines().count()));
+    assert!(lines <= MEDIAN_FILE_LINES, "the file in the middle has {lines} lines");
+    let lengths = all.iter().flat_map(|source| source.functions()).map(|(.., lines)| lines);
+    let lines = rules::median(lengths);
+    assert!(lines <= MEDIAN_FUNCTION_LINES, "the function in the middle has {lines} lines");
     let files: Vec<_> = all.iter().flat_map(|s| rules::file_length(s, LONG_FILE_LINES)).collect();
     let functions: Vec<_> =
         all.iter().flat_map(|s| rules::function_length(s, LONG_FUNCTION_LINES)).collect();
@@ -294,6 +304,9 @@ mod each_rule_can_fail {
         let text = "fn a() {\n1;\n\n// c\n2;\n}\n";
         assert_eq!(rules::file_length(&source(text), 3).len(), 1);
         assert!(rules::file_length(&source(text), 4).is_empty());
+        assert_eq!(rules::whole_length(&source(text), 5).len(), 1);
+        assert!(rules::whole_length(&source(text), 6).is_empty());
+        assert_eq!(rules::median([9, 1, 3, 2].into_iter()), 3);
         assert_eq!(rules::function_length(&source(text), 5).len(), 1);
         assert!(rules::function_length(&source(text), 6).is_empty());
     }

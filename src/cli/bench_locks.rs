@@ -24,34 +24,10 @@ struct Kind {
 }
 
 const KINDS: [Kind; 5] = [
-    Kind {
-        how: Locking::Fcntl,
-        name: "fcntl lock + unlock, 1 process",
-        processes: 1,
-        count: 50_000,
-        least: (0.5, 0.4),
-    },
-    Kind {
-        how: Locking::Fcntl,
-        name: "fcntl lock + unlock, 2 processes",
-        processes: 2,
-        count: 50_000,
-        least: (0.5, 0.4),
-    },
-    Kind {
-        how: Locking::Flock,
-        name: "flock lock + unlock, 1 process",
-        processes: 1,
-        count: 50_000,
-        least: (0.5, 0.4),
-    },
-    Kind {
-        how: Locking::Flock,
-        name: "flock lock + unlock, 2 processes",
-        processes: 2,
-        count: 50_000,
-        least: (0.5, 0.4),
-    },
+    Kind::taken(Locking::Fcntl, "fcntl lock + unlock, 1 process", 1),
+    Kind::taken(Locking::Fcntl, "fcntl lock + unlock, 2 processes", 2),
+    Kind::taken(Locking::Flock, "flock lock + unlock, 1 process", 1),
+    Kind::taken(Locking::Flock, "flock lock + unlock, 2 processes", 2),
     Kind {
         how: Locking::Pass,
         name: "lock passed to and fro",
@@ -62,6 +38,10 @@ const KINDS: [Kind; 5] = [
 ];
 
 impl Kind {
+    const fn taken(how: Locking, name: &'static str, processes: u64) -> Kind {
+        Kind { how, name, processes, count: 50_000, least: (0.5, 0.4) }
+    }
+
     fn round(&self, team: &mut Team, face: Face) -> Result<f64> {
         let pass = Pass { count: self.count, ..writing(Work::Lock(self.how), 0) };
         let own = |process| if self.how == Locking::Pass { 0 } else { process };

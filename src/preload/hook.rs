@@ -7,8 +7,9 @@ use std::ffi::{c_char, c_int};
 
 use terral_client::Kind;
 
+use crate::entrance::{either_inside, instead};
 use crate::path::{LINKS_MAX, Name, Space, Where, expand, resolve, resolve_bytes};
-use crate::real::{errno, kernel};
+use crate::real::{answer, errno, kernel};
 use crate::{connect, settings, signals};
 
 /// Whether a symbolic link that is the last component is followed.
@@ -103,7 +104,7 @@ pub unsafe fn find<T>(
 pub type Given = (c_int, *const c_char, Last);
 
 /// What became of two paths.
-pub enum FoundBoth<T> {
+enum FoundBoth<T> {
     /// Both are the kernel's.
     Kernel((c_int, *const c_char), (c_int, *const c_char)),
     /// They were served, or failed.
@@ -167,7 +168,7 @@ fn looked_up(first: Where<'_>, last: Last) -> Result<(), c_int> {
 ///
 /// # Safety
 /// Both paths must be null or strings.
-pub unsafe fn find_both<T>(
+unsafe fn find_both<T>(
     one: Given,
     other: Given,
     spaces: &mut [Space; 2],
@@ -206,6 +207,35 @@ pub unsafe fn find_both<T>(
         found = (resolve_bytes(paths.0, first), resolve_bytes(paths.1, second));
     }
     FoundBoth::Served(Err(libc::ELOOP))
+}
+
+/// A path as the kernel is given it.
+pub type At = (c_int, *const c_char);
+
+/// A hook with two paths: `serve` for names of ours, `kernel` for the kernel's, and `again`, which
+/// is the whole call, where the kernel did not find what a link outside leads to inside.
+///
+/// # Safety
+/// Both paths must be null or strings.
+pub unsafe fn by_both(
+    (one, other): (Given, Given),
+    serve: impl FnMut(Name<'_>, Name<'_>) -> Result<c_int, c_int>,
+    kernel: impl FnOnce(At, At) -> c_int,
+    again: impl FnOnce(At, At) -> c_int,
+) -> c_int {
+    let mut spaces = [Space::new(), Space::new()];
+    // SAFETY: the caller's promise.
+    match unsafe { find_both(one, other, &mut spaces, serve) } {
+        FoundBoth::Kernel(from, to) => {
+            let told = kernel(from, to);
+            // SAFETY: as above.
+            match unsafe { either_inside(told, from, to) } {
+                Some(inside) => again(instead(&inside.0, from), instead(&inside.1, to)),
+                None => told,
+            }
+        }
+        FoundBoth::Served(served) => answer(served),
+    }
 }
 
 /// The shape of a hook by path: `by_path!(dirfd, path, last, |dirfd, path| kernel, |name| served)`.

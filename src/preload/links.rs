@@ -8,10 +8,9 @@ use std::ffi::{CStr, c_char, c_int};
 use libc::{size_t, ssize_t};
 use terral_client::Kind;
 
-use crate::entrance::{either_inside, instead};
-use crate::hook::{FoundBoth, Last, by_path, find_both, known};
+use crate::hook::{Last, by_both, by_path, known};
 use crate::metadata::of_name;
-use crate::path::{Name, PATH_BYTES, Space, standing_for};
+use crate::path::{Name, PATH_BYTES, standing_for};
 use crate::real::{Served, answer, kernel};
 use crate::state::Held;
 use crate::{connect, fifos, itself, memory, metadata, settings};
@@ -186,25 +185,18 @@ fn link_at(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_in
             link_open(&held, &name)
         });
     }
-    let mut spaces = [Space::new(), Space::new()];
-    let (one, other) = ((from.0, from.1, last), (to.0, to.1, Last::Name));
-    // SAFETY: as above.
-    let found = unsafe {
-        find_both(one, other, &mut spaces, |from, to| {
-            known(flags, LINK)?;
-            link_name(&from, last, &to)
-        })
+    let serve = |from: Name<'_>, to: Name<'_>| {
+        known(flags, LINK)?;
+        link_name(&from, last, &to)
     };
-    match found {
-        FoundBoth::Kernel(from, to) => {
-            let told = kernel!(SYS_linkat, from.0, from.1, to.0, to.1, flags);
-            // SAFETY: as above.
-            match unsafe { either_inside(told, from, to) } {
-                Some(inside) => link_at(instead(&inside.0, from), instead(&inside.1, to), flags),
-                None => told,
-            }
-        }
-        FoundBoth::Served(served) => answer(served),
+    // SAFETY: as above.
+    unsafe {
+        by_both(
+            ((from.0, from.1, last), (to.0, to.1, Last::Name)),
+            serve,
+            |from, to| kernel!(SYS_linkat, from.0, from.1, to.0, to.1, flags),
+            |from, to| link_at(from, to, flags),
+        )
     }
 }
 

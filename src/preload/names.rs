@@ -7,10 +7,9 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use terral_client::{Kind, RenameHow};
 
-use crate::entrance::{either_inside, instead};
-use crate::hook::{FoundBoth, Last, by_path, find_both, known};
-use crate::path::{Name, Space};
-use crate::real::{Served, alias, answer, kernel};
+use crate::hook::{Last, by_both, by_path, known};
+use crate::path::Name;
+use crate::real::{Served, alias, kernel};
 use crate::{connect, metadata, open};
 
 fn unlink_name(name: &Name<'_>) -> Served<c_int> {
@@ -160,21 +159,15 @@ fn move_name(from: &Name<'_>, to: &Name<'_>, flags: c_uint) -> Served<c_int> {
 }
 
 fn rename_at(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_uint) -> c_int {
-    let mut spaces = [Space::new(), Space::new()];
-    let (one, other) = ((from.0, from.1, Last::Name), (to.0, to.1, Last::Name));
+    let both = ((from.0, from.1, Last::Name), (to.0, to.1, Last::Name));
     // SAFETY: the callers pass strings or null, as their own contract demands.
-    let found =
-        unsafe { find_both(one, other, &mut spaces, |from, to| move_name(&from, &to, flags)) };
-    match found {
-        FoundBoth::Kernel(from, to) => {
-            let told = kernel!(SYS_renameat2, from.0, from.1, to.0, to.1, flags);
-            // SAFETY: as above.
-            match unsafe { either_inside(told, from, to) } {
-                Some(inside) => rename_at(instead(&inside.0, from), instead(&inside.1, to), flags),
-                None => told,
-            }
-        }
-        FoundBoth::Served(served) => answer(served),
+    unsafe {
+        by_both(
+            both,
+            |from, to| move_name(&from, &to, flags),
+            |from, to| kernel!(SYS_renameat2, from.0, from.1, to.0, to.1, flags),
+            |from, to| rename_at(from, to, flags),
+        )
     }
 }
 
