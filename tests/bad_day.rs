@@ -218,7 +218,7 @@ fn clients_killed_in_the_middle_of_a_write_leave_no_trace_but_their_bytes() {
         writers.iter_mut().for_each(process::Process::kill);
         let begin = Instant::now();
         while client.status().expect("status").sessions > 2 {
-            assert!(begin.elapsed() < Duration::from_secs(5), "the dead are not buried");
+            assert!(begin.elapsed() < Duration::from_secs(5), "the dead are not reaped");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,5 +1,5 @@
-//! Promises of a protocol that `loom` explores: each holds with the rules as they are, and is broken
-//! by each flaw that must break it, so that the exploration is known to look.
+//! Promises of a protocol that `loom` explores: each holds with the rules as they are, and is
+//! broken by each flaw that must break it, so that the exploration is known to look.
 
 /// A scenario's promise with the protocol as it is, and with each flaw that must break it.
 macro_rules! promise {

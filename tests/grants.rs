@@ -118,7 +118,7 @@ fn overtaken_and_dead(flaw: Flaw) {
         machine.grant();
         let writer = run(&machine, |m| {
             m.write_and_die(0, 0, 5);
-            m.bury(0);
+            m.reap(0);
         });
         let server = run(&machine, |m| m.relocate(Patience::Overtakes));
         writer.join().expect("joins");
@@ -137,7 +137,7 @@ fn dead_and_truncated(flaw: Flaw) {
     explore(flaw, 2, &[1], move |machine| {
         let writer = run(&machine, |m| {
             m.write_and_die(0, 1, 5);
-            m.bury(0);
+            m.reap(0);
         });
         let server = run(&machine, |m| m.truncate(0, Patience::Overtakes));
         writer.join().expect("joins");
@@ -264,7 +264,7 @@ fn dead_claimer(flaw: Flaw) {
     explore(flaw, 2, &[], move |machine| {
         machine.grant();
         machine.store_and_die(0, 0, 5);
-        let server = run(&machine, |m| m.bury(0));
+        let server = run(&machine, |m| m.reap(0));
         let second = run(&machine, |m| m.write(1, 1, 6));
         server.join().expect("joins");
         second.join().expect("joins");
@@ -428,7 +428,7 @@ fn half_written_and_moved(flaw: Flaw) {
     explore(flaw, 2, &[1, 2], move |machine| {
         let writer = run(&machine, |m| {
             m.store_and_die(0, 0, 5);
-            m.bury(0);
+            m.reap(0);
         });
         let server = run(&machine, |m| m.relocate(Patience::Overtakes));
         writer.join().expect("joins");
@@ -518,7 +518,7 @@ promise!(a_reader_in_turn_sees_an_overwrite_whole_or_not, super::read_in_turn, b
 fn dead_overwriter(flaw: Flaw) {
     explore(flaw, 2, &[1, 2], move |machine| {
         machine.store_and_die(0, 0, 5);
-        let server = run(&machine, |m| m.bury(0));
+        let server = run(&machine, |m| m.reap(0));
         let second = run(&machine, |m| {
             assert_eq!(m.read_all(0, 2), [5, 2], "promise: half an overwrite, and no hole");
             m.write(1, 1, 6);

@@ -459,7 +459,7 @@ fn a_writer_that_dies_in_a_hole_leaves_no_trace_in_a_map() {
         assert_eq!(writer.answer(), "begins");
         std::thread::sleep(Duration::from_micros(100 * (round % 20)));
         writer.process.kill();
-        bench.until("buried", || bench.sessions() < alive);
+        bench.until("reaped", || bench.sessions() < alive);
         let mut found = vec![1; 16 * MIB];
         file.read_at(&mut found, 0).expect("reads");
         assert_eq!(reader.ask(&format!("hash 0 {}", 16 * MIB)), hash(&found));

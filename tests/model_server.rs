@@ -91,7 +91,7 @@ impl Machine {
     }
 
     /// Frees what a dead process held through `slot`.
-    pub fn bury(&self, slot: usize) {
+    pub fn reap(&self, slot: usize) {
         let _used = self.server.lock().expect("no panic under the lock");
         if let Some(page) = hazard::observe(&self.slots[slot]).page() {
             if self.heeds(Flaw::BuriesAsHole) {

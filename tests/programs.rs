@@ -121,7 +121,7 @@ fn c_programs_get_the_answers_of_posix() {
         return;
     }
     let home = temporary();
-    for name in ["heirs", "names", "paths", "rw", "stdio", "threads"] {
+    for name in ["inherited", "names", "paths", "rw", "stdio", "threads"] {
         let program = compiled(name, home.path());
         let script = format!("mkdir $TERRAL_DIR/w && {} $TERRAL_DIR/w", program.display());
         let (ours, reference) = (temporary(), temporary());

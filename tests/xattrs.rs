@@ -1,4 +1,4 @@
-//! Extended attributes, through the client library: what setxattr(2) and its kin promise, and what
+//! Extended attributes, through the client library: what setxattr(2) and the like promise, and what
 //! becomes of them when the server is killed.
 #![cfg(not(loom))]
 

@@ -1,4 +1,4 @@
-//! POSIX asynchronous I/O: `aio_read` and its kin, `lio_listio`.
+//! POSIX asynchronous I/O: `aio_read` and its family, `lio_listio`.
 //!
 //! Invariants: what concerns a managed file is done before the call that asks for it returns, and
 //! its outcome is put where libc keeps it, so that libc's own `aio_error`, `aio_return`,

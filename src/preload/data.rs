@@ -1,4 +1,4 @@
-//! `read`, `write` and their positioned and checked kin, `lseek`, sizes and safety.
+//! `read`, `write` and their positioned and checked variants, `lseek`, sizes and safety.
 //!
 //! Invariants: at most 2 GiB − 4 KiB a call, as Linux; access rights are checked here, so that
 //! the client sees only calls that may be; nothing read or written changes nothing. Not here:

@@ -1,4 +1,4 @@
-//! Directory streams: `opendir`, `readdir` and their kin.
+//! Directory streams: `opendir`, `readdir` and their family.
 //!
 //! Invariants: a stream of ours begins with a mark that glibc's, which begins with a descriptor
 //! number and a lock, never has. Names are listed when the stream is opened or rewound, and stay.

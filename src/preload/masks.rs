@@ -76,7 +76,7 @@ unsafe extern "C" fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sig
     }
 }
 
-/// The older kin, which know 32 signals.
+/// The older variants, which know 32 signals.
 fn set_low(how: c_int, mask: c_int) -> c_int {
     let (new, mut old) = (u64::from(mask as u32), 0u64);
     // SAFETY: sets begin with the 64 bits that the kernel knows, and nothing more is looked at.

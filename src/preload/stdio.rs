@@ -1,4 +1,4 @@
-//! `fopen` and its kin: libc's own streams, put on managed descriptors.
+//! `fopen` and its family: libc's own streams, put on managed descriptors.
 //!
 //! Invariants: a stream keeps its address and its descriptor's number, also over `freopen`. Not
 //! here: reading, writing and formatting, which are glibc's, and its way back here (`streams`).

@@ -1,4 +1,4 @@
-//! `mkstemp` and its kin: names that did not exist before.
+//! `mkstemp` and its family: names that did not exist before.
 //!
 //! Invariants: the template is changed only where its six X stand. Not here: `tmpfile`, which is
 //! the kernel's.

@@ -1,4 +1,4 @@
-//! `utimensat` and its older kin.
+//! `utimensat` and its older variants.
 //!
 //! Invariants: times before 1970 become 1970, since the server counts from there, in 64 bits of
 //! nanoseconds; those after 2554 become the last of that year's. Not here: mode and owner

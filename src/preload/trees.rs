@@ -1,4 +1,4 @@
-//! `fts_open` and its kin, which read directories inside libc.
+//! `fts_open` and its family, which read directories inside libc.
 //!
 //! Invariants: a walk of which no root lies here stays libc's. The working directory is never
 //! changed: `fts_accpath` is the whole path, as with FTS_NOCHDIR. `fts_set` is libc's, which only

@@ -1,4 +1,4 @@
-//! `readv`, `writev` and their positioned kin.
+//! `readv`, `writev` and their positioned variants.
 //!
 //! Invariants: a vector of at most 64 KiB, or any that appends, is written by one call of the
 //! client, so that it lands in one piece. Not here: single buffers (`data`), flags (`flagged`).

@@ -343,7 +343,7 @@ fn wake_server(bell: &Doorbell, soon: bool) {
         return;
     }
     // Only the first who rings wakes; should that one die on the way, whoever waits for an answer
-    // wakes again (see `ask`), and so does who buries it.
+    // wakes again (see `ask`), and so does who reaps it.
     if bell.sleeping.swap(sleep::AWAKE, Ordering::SeqCst) != sleep::AWAKE {
         futex::wake(&bell.rings, 1);
     }

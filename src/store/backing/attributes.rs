@@ -110,7 +110,7 @@ pub(super) fn by_name(file: &File) -> PathBuf {
 
 /// Gives a file owner, mode and times where they differ. What this process may not change, or the
 /// file system does not have, stays as it is: the bytes matter more.
-pub(super) fn dress(file: &File, want: &Attributes) -> std::io::Result<()> {
+pub(super) fn set_attributes(file: &File, want: &Attributes) -> std::io::Result<()> {
     let present = file.metadata()?;
     let mut mode = want.mode & 0o7777;
     if (present.uid(), present.gid()) != (want.uid, want.gid) {

@@ -16,10 +16,10 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Change, Kind, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
 
+use super::access::with_access;
 use super::attributes::{by_name, fingerprint, found, read_full, touched};
 use super::beneath::{Place, Root};
 use super::home::is_staging;
-use super::insist::insist;
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
@@ -153,7 +153,7 @@ impl Source for Dir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {
-        insist(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
+        with_access(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
@@ -181,7 +181,7 @@ impl Source for Dir {
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
         // Without NONBLOCK the open of a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let file = insist(&self.root, &[path], || self.root.open_at("read", path, flags))?;
+        let file = with_access(&self.root, &[path], || self.root.open_at("read", path, flags))?;
         match self.found("read", path, &file)?.attributes.kind {
             Kind::Directory => return Err(self.root.failed("read", path, Errno::ISDIR)),
             Kind::Fifo => return Err(self.unsupported("read", path, "a FIFO")),
@@ -230,13 +230,13 @@ impl Sink for Dir {
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         let same = |present: Fingerprint| present == expect;
         let open = || DirUpdate::open(&self.root, path, same);
-        Ok(Box::new(insist(&self.root, &[path], open)?))
+        Ok(Box::new(with_access(&self.root, &[path], open)?))
     }
 
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         let same = |present: Fingerprint| present.is_same_object(expect);
         let open = || DirUpdate::open(&self.root, path, same);
-        Ok(Box::new(insist(&self.root, &[path], open)?))
+        Ok(Box::new(with_access(&self.root, &[path], open)?))
     }
 
     fn sync(&self) -> Result<()> {
@@ -289,7 +289,7 @@ impl NameSink for Dir {
     }
 
     fn link(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
-        insist(&self.root, &[from, to], || {
+        with_access(&self.root, &[from, to], || {
             let (old, new) = (self.root.place("link", from)?, self.root.place("link", to)?);
             links::link(&old, &new).map_err(|error| self.no_such_kind("link to", to, &error))
         })
@@ -337,7 +337,7 @@ impl NameSink for Dir {
     fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
         let what = "keep what somebody else made as";
         let fail = |error: Errno| self.root.failed(what, path, error);
-        insist(&self.root, &[path, alike], || {
+        with_access(&self.root, &[path, alike], || {
             let place = self.root.place(what, path)?;
             let Some(there) = place.look().map_err(fail)? else { return Ok(None) };
             let found =
@@ -356,7 +356,7 @@ impl NameSink for Dir {
 
     fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>> {
         let what = "move aside what somebody else made as";
-        insist(&self.root, &[path], || {
+        with_access(&self.root, &[path], || {
             let place = self.root.place(what, path)?;
             set_aside(&place).map_err(|error| self.root.failed(what, path, error))
         })

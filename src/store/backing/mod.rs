@@ -22,7 +22,7 @@ mod beneath;
 
 mod attributes;
 
-mod insist;
+mod access;
 
 mod home;
 

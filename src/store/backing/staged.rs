@@ -21,10 +21,10 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::attributes::{dress, fingerprint, found, read_full, same_file, write_full};
+use super::access::with_access;
+use super::attributes::{fingerprint, found, read_full, same_file, set_attributes, write_full};
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
 use super::home::{find_staging, make_staging, open_own, staging_names};
-use super::insist::insist;
 use super::links::{Purpose, read_link, temporary};
 use super::{Announce, Published, STAGING, Staged, check_path};
 
@@ -106,7 +106,7 @@ impl DirStaged {
         let place = self.root.place("publish", path)?;
         for _ in 0..TRIES {
             let (home, file) = self.whole().map_err(|error| self.failed("publish", &error))?;
-            file.set_len(size).and_then(|()| dress(&file, attributes)).map_err(fail_io)?;
+            file.set_len(size).and_then(|()| set_attributes(&file, attributes)).map_err(fail_io)?;
             let name = self.label.as_bytes();
             let ready = Ready { root: &self.root, file: &file, directory: &home, name };
             let put = match ready.put((&place, path), expect, announce) {
@@ -156,7 +156,7 @@ impl DirStaged {
         noted.write_all_at(&place.beside(name.as_bytes()), 0).map_err(fail_io)?;
         let copy = copy_to(whole, &place.directory, name.as_bytes()).map_err(fail_io)?;
         // `sync` reaches the root's file system only, so this one is made safe here.
-        dress(&copy, attributes).and_then(|()| copy.sync_all()).map_err(fail_io)?;
+        set_attributes(&copy, attributes).and_then(|()| copy.sync_all()).map_err(fail_io)?;
         let (directory, name) = (&place.directory, name.as_bytes());
         let ready = Ready { root: &self.root, file: &copy, directory, name };
         let published = ready.put((place, path), expect, announce)?;
@@ -272,7 +272,7 @@ impl Staged for DirStaged {
         announce: Announce<'_>,
     ) -> Result<Published> {
         let put = || self.put((path, attributes), size, expect, announce);
-        let published = insist(&self.root, &[path], put);
+        let published = with_access(&self.root, &[path], put);
         if published.is_err() {
             // Else the next `stage` could not open a version that is to be read-only.
             let _ = self.file.set_permissions(Permissions::from_mode(0o600));
@@ -416,7 +416,7 @@ fn copy_file(from: &Place, directory: &OwnedFd, name: &[u8]) -> std::io::Result<
     let is_file = old.metadata()?.is_file();
     let (Some(attributes), true) = (attributes, is_file) else { return Err(Errno::XDEV.into()) };
     let copy = copy_to(&old, directory, name)?;
-    dress(&copy, &attributes).and_then(|()| copy.sync_all())
+    set_attributes(&copy, &attributes).and_then(|()| copy.sync_all())
 }
 
 /// Removes what an instance left, and the staging directories if they are empty then.

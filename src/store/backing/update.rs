@@ -10,7 +10,7 @@ use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Update;
-use super::attributes::{by_name, dress, fingerprint, read_full, write_full};
+use super::attributes::{by_name, fingerprint, read_full, set_attributes, write_full};
 use super::beneath::Root;
 
 /// An open file of the directory.
@@ -74,8 +74,8 @@ impl Update for DirUpdate {
     }
 
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
-        let dressed = dress(&self.file, attributes).and_then(|()| self.file.metadata());
-        let metadata = dressed.map_err(|error| self.failed("set the attributes of", &error))?;
+        let changed = set_attributes(&self.file, attributes).and_then(|()| self.file.metadata());
+        let metadata = changed.map_err(|error| self.failed("set the attributes of", &error))?;
         // Somebody may have put another file there meanwhile.
         let named = self.root.open_at("update", &self.path, OFlags::PATH)?.metadata();
         let named = named.map_err(|error| self.failed("update", &error))?;

@@ -1,4 +1,4 @@
-/* What fcntl, ioctl and their kin answer on a file: leases, owners, signals, seals, hints. */
+/* What fcntl, ioctl and the like answer on a file: leases, owners, signals, seals, hints. */
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <signal.h>

@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// Gives it owner, mode and times.
-    pub(super) fn dress(&mut self, want: &Attributes, now_ns: u64) {
+    pub(super) fn set_attributes(&mut self, want: &Attributes, now_ns: u64) {
         let other = (self.uid, self.gid) != (want.uid, want.gid);
         let change = Change {
             mode: Some(want.mode),

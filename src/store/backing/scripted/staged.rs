@@ -52,7 +52,7 @@ impl ScriptedStaged {
         let (place, inode) = (store.place(path)?, self.handle.inode);
         store.truncate(inode, size)?;
         let now_ns = store.now_ns;
-        store.node_mut(inode).dress(attributes, now_ns);
+        store.node_mut(inode).set_attributes(attributes, now_ns);
         store.put_staged(self.key, inode);
         let conflict = store.keep_foreign(&place, inode, expect)?;
         let present = store.at(&place).map(|there| store.fingerprint(there));

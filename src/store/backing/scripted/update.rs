@@ -35,7 +35,7 @@ impl Update for ScriptedUpdate {
         let Handle { inode, path, .. } = &self.0;
         self.0.act(Operation::Finish, 0, |store| {
             let now_ns = store.now_ns;
-            store.node_mut(*inode).dress(attributes, now_ns);
+            store.node_mut(*inode).set_attributes(attributes, now_ns);
             // Somebody may have put another file there meanwhile.
             if store.find(path)? == *inode {
                 Ok(store.fingerprint(*inode))

@@ -20,7 +20,7 @@ const ALL: u32 = 0o700;
 
 /// Does something with these paths; once more, if that was refused and can be had by opening
 /// directories on the way.
-pub(super) fn insist<T>(
+pub(super) fn with_access<T>(
     root: &Root,
     paths: &[&[u8]],
     mut act: impl FnMut() -> Result<T>,

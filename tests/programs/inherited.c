@@ -1,5 +1,5 @@
 /* Descriptors that somebody else comes to have, in every way there is: the one who opened the file
- * closes it and is done, and the heir writes to it then. */
+ * closes it and is done, and the child writes to it then. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -26,10 +26,10 @@ static void opens(const char *name) {
     CHECK(pipe(gate) == 0);
 }
 
-/* The heir's part: waits until the other has closed, and writes. */
+/* The child's part: waits until the other has closed, and writes. */
 static void writes(int to, int when) {
     char byte;
-    if (read(when, &byte, 1) != 1 || write(to, "heir\n", 5) != 5 || close(to) != 0)
+    if (read(when, &byte, 1) != 1 || write(to, "child\n", 6) != 6 || close(to) != 0)
         _exit(1);
 }
 
@@ -47,7 +47,7 @@ static void ends(const char *name, pid_t child) {
     int status = 0, again;
     if (child > 0)
         CHECK(waitpid(child, &status, 0) == child && status == 0);
-    for (int round = 0; round < 500 && strcmp(found, "heir\n") != 0; round++) {
+    for (int round = 0; round < 500 && strcmp(found, "child\n") != 0; round++) {
         again = open(name, O_RDONLY);
         CHECK(again >= 0);
         memset(found, 0, sizeof found);
@@ -56,9 +56,9 @@ static void ends(const char *name, pid_t child) {
         if (child <= 0)
             usleep(10000);
     }
-    if (strcmp(found, "heir\n") != 0)
+    if (strcmp(found, "child\n") != 0)
         fprintf(stderr, "%s: %s\n", name, found);
-    CHECK(strcmp(found, "heir\n") == 0);
+    CHECK(strcmp(found, "child\n") == 0);
     close(gate[0]);
     close(gate[1]);
 }
@@ -92,7 +92,7 @@ static void cloned(const char *name) {
 
 static void executed(const char *name, int by_spawn) {
     char to[16], when[16];
-    char *arguments[] = {(char *)self, "heir", to, when, NULL};
+    char *arguments[] = {(char *)self, "child", to, when, NULL};
     pid_t child;
     opens(name);
     snprintf(to, sizeof to, "%d", file);
@@ -113,7 +113,7 @@ static void executed(const char *name, int by_spawn) {
 static void by_shell(const char *name, int by_popen) {
     char command[128];
     opens(name);
-    snprintf(command, sizeof command, "(read x <&%d; echo heir >&%d) &", gate[0], file);
+    snprintf(command, sizeof command, "(read x <&%d; echo child >&%d) &", gate[0], file);
     FILE *stream = NULL;
     if (by_popen)
         CHECK((stream = popen(command, "w")) != NULL);
@@ -175,7 +175,7 @@ static void replaced(const char *name) {
     pid_t child = fork();
     if (child == 0) {
         char to[16], when[16];
-        char *arguments[] = {(char *)self, "heir", to, when, NULL};
+        char *arguments[] = {(char *)self, "child", to, when, NULL};
         close(file);
         file = open("replaced-itself", O_CREAT | O_WRONLY, 0644);
         snprintf(to, sizeof to, "%d", file);
@@ -229,7 +229,7 @@ static void crossed(void) {
 
 int main(int count, char **arguments) {
     self = "/proc/self/exe";
-    if (count > 3 && strcmp(arguments[1], "heir") == 0) {
+    if (count > 3 && strcmp(arguments[1], "child") == 0) {
         writes(atoi(arguments[2]), atoi(arguments[3]));
         return 0;
     }
@@ -247,6 +247,6 @@ int main(int count, char **arguments) {
     copied("fcntl", by_fcntl);
     replaced("exec");
     crossed();
-    puts("every heir wrote");
+    puts("every child wrote");
     return 0;
 }
