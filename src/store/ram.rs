@@ -193,7 +193,8 @@ impl Ram {
     }
 
     /// After all files were adopted: sorts the numbers, and keeps out of the free list a chunk that
-    /// a slot still names or somebody has mapped.
+    /// a slot still names, or somebody has mapped. How long it is nobody knows: it lies in the
+    /// largest block there of which nobody has anything.
     pub fn adopted(&mut self, pinned: &[PageNumber]) {
         for numbers in [&mut self.slots, &mut self.map_pages, &mut self.places] {
             let used: std::collections::HashSet<u32> = numbers.free.drain(..).collect();
@@ -201,12 +202,9 @@ impl Ram {
         }
         for page in pinned {
             if page.0 / SEGMENT_PAGES < self.allocator.segments() {
-                let start = PageNumber(page.0 & !((1 << CHUNK_ORDER) - 1));
-                if self.allocator.adopt(start, CHUNK_ORDER) {
-                    self.quarantine.push((start, CHUNK_ORDER));
-                } else if self.allocator.adopt(*page, 0) {
-                    self.quarantine.push((*page, 0));
-                }
+                let block = |order: u8| (PageNumber(page.0 & !((1 << order) - 1)), order);
+                let free = |(at, order): &_| self.allocator.adopt(*at, *order);
+                self.quarantine.extend((0..=CHUNK_ORDER).rev().map(block).find(free));
             }
         }
     }
@@ -563,6 +561,25 @@ mod tests {
         assert_eq!(ram.used_bytes(), used);
         ram.leave_quarantine(|_, _| false);
         assert_eq!(ram.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_chunk_that_is_still_written_to_after_a_restart_is_kept_whole() {
+        for (others, pages) in [(None, 512), (Some((16, 4)), 16), (Some((4, 2)), 4)] {
+            let mut ram = ram();
+            ram.grow().expect("room");
+            let used = others.map_or(0, |(page, order)| {
+                assert!(ram.allocator().adopt(PageNumber(page), order));
+                1 << order
+            });
+            let named = others.map_or(0, |(page, _)| page);
+            ram.adopted(&[PageNumber(0), PageNumber(named), PageNumber(u32::MAX)]);
+            assert_eq!(ram.used_bytes(), (pages + used) * PAGE_BYTES as u64, "{others:?}");
+            ram.leave_quarantine(|page, order| page.0 == 0 && 1 << order == pages);
+            assert_eq!(ram.used_bytes(), (pages + used) * PAGE_BYTES as u64, "{others:?}");
+            ram.leave_quarantine(|_, _| false);
+            assert_eq!(ram.used_bytes(), used * PAGE_BYTES as u64, "what a file has stays");
+        }
     }
 
     #[test]

@@ -101,7 +101,10 @@ fn files_with_several_names_are_brought_whatever_fails_and_dies() {
 fn who_is_stopped_or_killed_in_the_middle_of_a_copy_spoils_nothing() {
     let weather = Weather { freezes: true, ..Weather::default() };
     run(&seeds(40), 300, weather);
-    run(&seeds(60), 300, Weather { kills: true, defers: true, ..weather });
+    let killed = Weather { kills: true, defers: true, ..weather };
+    run(&seeds(60), 300, killed);
+    // One in which a write that outlived its chunk, and the server, went into another file.
+    run(&[944], 300, killed);
 }
 
 #[test]
