@@ -9,6 +9,7 @@ use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::lock_table::Pool;
 use terral_format::local::pages::{self, PageState};
 use terral_format::local::size::SizeWord;
+use terral_format::wire::capability::Capability;
 use terral_format::wire::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
@@ -40,6 +41,9 @@ pub struct Client {
     pub session: SessionSlot,
     pub(super) pid: u32,
     pub(super) authority: u32,
+    /// What it was given, and until when what it has presented of that lasts, if not as long.
+    pub(super) capability: Capability,
+    pub(super) until_s: Option<u64>,
     pub(super) page: Session,
     /// Requests so far.
     sequence: u64,
@@ -85,21 +89,24 @@ impl Sim {
                 let process = machine.find(pid);
                 let comer =
                     Comer { process, started_ticks: pid.into(), person: Default::default() };
-                admission::admit(&mut state, comer, &capability, |session, _| {
+                let admitted = admission::admit(&mut state, comer, &capability, |session, _| {
                     machine.make_page(session)
-                })
+                });
+                admitted.map(|admitted| (admitted, capability))
             });
             // A server that dies in it lets nobody in; who comes, comes again.
             if let Some(welcome) = welcome {
                 break welcome;
             }
         };
-        let (session, authority) = welcome.expect("there is room for it");
+        let ((session, authority), capability) = welcome.expect("there is room for it");
         let page = machine.page(session).expect("the page just made");
         self.clients.push(Client {
             session,
             pid,
             authority,
+            capability,
+            until_s: None,
             page,
             sequence: 0,
             defers: false,
@@ -140,11 +147,17 @@ impl Sim {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, client: usize, request: Request<'_>) -> Result<Reply> {
+        let presents = matches!(request, Request::Present(_));
+        let over = !matches!(request, Request::Close { .. }) && self.is_over(client);
         let taken = self.asking(client, request)?;
-        match frame::decode(&self.answered(client, &taken))? {
+        let answer = match frame::decode(&self.answered(client, &taken))? {
             Reply::Failed(error) => Err(error),
             reply => Ok(reply),
+        };
+        if !presents {
+            self.check_rights(client, over, &answer);
         }
+        answer
     }
 
     pub fn open(&mut self, client: usize, path: &[u8], how: OpenHow) -> Result<Opened> {

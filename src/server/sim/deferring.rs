@@ -143,7 +143,7 @@ impl Sim {
             Wish::Close(open) => (Key::description(open.description.0), vec![], None),
             Wish::SetMode(file, _) => (Key::attributes(index_of(file.ino)), vec![], None),
         };
-        if !self.clients[client].defers {
+        if !self.clients[client].defers || !self.lasts(client) {
             return None;
         }
         let takes = matches!(wish, Wish::Open(..) | Wish::MakeDirectory(_));
@@ -203,7 +203,8 @@ impl Sim {
                 Next::Gate
             }
             Next::Gate => {
-                (memory.gate().load(Ordering::SeqCst) == 0).then_some(())?;
+                let may = memory.gate().load(Ordering::SeqCst) == 0 && self.lasts(begun.client);
+                may.then_some(())?;
                 Next::Look
             }
             Next::Look => {

@@ -49,6 +49,7 @@ mod model;
 mod names;
 mod passing;
 mod regressions;
+mod rights;
 mod schedule;
 mod seeds;
 mod speed;

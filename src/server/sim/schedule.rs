@@ -17,6 +17,7 @@ use super::disk::SpillDisk;
 use super::faults::FAULTS;
 use super::flaws::Flaw;
 use super::model::{BEGUN_WITH, Content, File, Model, Node, PIECE};
+use super::rights::is_refused;
 use crate::core::world::World;
 use locking::Held;
 use mapping::Maps;
@@ -113,6 +114,8 @@ pub struct Weather {
     pub locks: bool,
     /// Clients map files.
     pub maps: bool,
+    /// What clients may do ends.
+    pub expires: bool,
     /// Clocks jump.
     pub clocks: bool,
     /// Others make, change and remove files in the permanent store.
@@ -254,6 +257,9 @@ impl Schedule {
                 self.get_attribute(at)
             };
         }
+        if self.weather.expires && self.chance(10) == 0 {
+            return self.renew(at);
+        }
         if self.weather.maps && self.chance(3) == 0 {
             return self.use_maps(at);
         }
@@ -285,6 +291,15 @@ impl Schedule {
         }
     }
 
+    /// A client presents something anew, which runs out soon, or does not.
+    fn renew(&mut self, at: usize) {
+        let for_s = (self.chance(4) != 0).then(|| self.chance(8));
+        let presented = self.sim.present(self.players[at].client, for_s);
+        self.tell(|| format!("{at}: presents something for {for_s:?} s: {presented:?}"));
+        // For no time at all it is refused.
+        assert!(presented.is_ok() || for_s.is_some(), "{presented:?}");
+    }
+
     /// A machine sleeps, or somebody sets its clock.
     fn jump(&mut self) {
         let by = self.chance(86_400_000_000_000) >> self.chance(40);
@@ -298,6 +313,14 @@ impl Schedule {
     /// Whether this may be, as the permanent store has failed, or what is to be kept of open files
     /// does not fit in memory.
     fn excuses(&self, error: &Error) -> bool {
+        // Who is stopped in a chunk that is mapped is in the way for so long.
+        let stays = self.weather.maps && self.weather.freezes;
+        if stays && error.kind == ErrorKind::Busy {
+            return true;
+        }
+        if self.weather.expires && is_refused(error) {
+            return true;
+        }
         if self.weather.cramped && error.kind == ErrorKind::NoSpace {
             return true;
         }

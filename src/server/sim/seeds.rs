@@ -17,6 +17,7 @@ pub const QUIET: Weather = Weather {
     xattrs: false,
     locks: false,
     maps: false,
+    expires: false,
     clocks: false,
     others: false,
     flaw: None,
@@ -128,6 +129,14 @@ fn what_is_stored_through_maps_is_there_and_what_others_write_is_seen_through_th
     run(&seeds(10), 1000, Weather { cramped: true, ..quiet });
     let full = Weather { cramped: true, disk: Disk::Sound, ..quiet };
     run(&seeds(10), 1000, Weather { kills: true, defers: true, ..full });
+}
+
+#[test]
+fn what_a_client_may_do_ends_in_time_and_what_it_had_committed_counts() {
+    let quiet = Weather { expires: true, xattrs: true, links: true, ..QUIET };
+    run(&seeds(60), 300, quiet);
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    run(&seeds(40), 300, Weather { freezes: true, defers: true, maps: true, ..quiet });
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terral_format::Result;
 use terral_format::ids::{Owner, PageNumber};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, HAZARDS, PAGE_BYTES};
@@ -14,6 +13,7 @@ use terral_format::local::hazard::{self, HazardWord};
 use terral_format::local::pages::{self, Met};
 use terral_format::local::size::{self, SizeWord};
 use terral_format::wire::message::{FileRef, Request};
+use terral_format::{Error, ErrorKind, Result};
 
 use super::Sim;
 use crate::core::world::World;
@@ -278,6 +278,10 @@ impl Sim {
         let Met::Writer(_, other) = met else { return Ok(Next::Half) };
         pages::give_up(memory.lanes(), first, last, held.owner, &held.before);
         self.unpin(writing);
+        writing.attempts += 1;
+        if writing.attempts > ATTEMPTS_MAX {
+            return Err(Error::new(ErrorKind::Busy, "somebody is stopped there"));
+        }
         self.unblock(writing.client, writing.file, writing.piece().0, other)?;
         Ok(Next::Look)
     }

@@ -1,0 +1,67 @@
+//! Capabilities of simulated clients: presented, also such as run out, and what a client may do
+//! without asking, as its page says.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::wire::capability::Caveat;
+use terral_format::wire::message::{Presentation, Reply, Request};
+use terral_format::wire::person::Person;
+use terral_format::{Error, ErrorKind, Result, frame};
+
+use super::Sim;
+use crate::core::world::World;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Whether that is what somebody gets who has nothing good to present, and no EPERM of Linux.
+pub fn is_refused(error: &Error) -> bool {
+    error.kind == ErrorKind::Unauthorized && error.errno == 0
+}
+
+impl Sim {
+    /// A client presents what it was given, for so many seconds more, or for as long as it lasts.
+    ///
+    /// # Errors
+    /// As the server says.
+    pub fn present(&mut self, client: usize, for_s: Option<u64>) -> Result<()> {
+        let whole = self.clients[client].capability.clone();
+        let now_s = self.world.wall_ns() / SECOND_NS;
+        let until_s = for_s.map(|more| now_s + more);
+        let capability = match until_s {
+            Some(until_s) => whole.attenuate(Caveat::Until(until_s))?,
+            None => whole,
+        };
+        let presented = frame::encode(&Presentation { capability, person: Person::default() })?;
+        match self.ask(client, Request::Present(&presented))? {
+            Reply::Handle(handle) => {
+                let asker = &mut self.clients[client];
+                (asker.authority, asker.until_s) = (handle, until_s);
+                Ok(())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether what a client has presented has run out.
+    pub fn is_over(&self, client: usize) -> bool {
+        let until_s = self.clients[client].until_s;
+        until_s.is_some_and(|until_s| self.world.wall_ns() / SECOND_NS >= until_s)
+    }
+
+    /// Whether a client finds in its page that what it has presented lasts: it need not ask then.
+    pub(super) fn lasts(&self, client: usize) -> bool {
+        let page = self.clients[client].page.page();
+        let lasts = || self.world.wall_ns() < page.until_ns.load(Ordering::SeqCst);
+        page.operations.load(Ordering::SeqCst) != 0 && lasts()
+    }
+
+    /// What was presented counts as long as it lasts, and no longer.
+    pub(super) fn check_rights(&self, client: usize, over: bool, answer: &Result<Reply>) {
+        let refused = answer.as_ref().is_err_and(is_refused);
+        assert!(refused || !over, "client {client} had nothing left to present: {answer:?}");
+        assert!(
+            !refused || self.is_over(client),
+            "what client {client} has presented lasts: {answer:?}"
+        );
+    }
+}
