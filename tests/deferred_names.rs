@@ -204,6 +204,8 @@ fn who_is_killed_while_it_moves_names_leaves_each_once() {
         }
         std::thread::sleep(Duration::from_micros(round * 137 % 3000));
         mover.kill();
+        // What it had asked of the server is done by now, or never.
+        watcher.status().expect("status");
         for pair in 0..PAIRS {
             let names = [format!("d/a{pair}"), format!("d/b{pair}")];
             let there = names.each_ref().map(|name| !missing(&watcher, name));

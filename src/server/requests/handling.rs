@@ -96,6 +96,9 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
             Some(Caller { session, person })
         }
     };
+    if request.is_seen() && has_ended(state, session) {
+        return Err(Error::new(ErrorKind::Unauthorized, "its process has ended"));
+    }
     let changes = request.changes_names();
     if changes {
         state.log.reserve()?;
@@ -121,6 +124,12 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
         Some(error) => Err(error),
         None => Ok((carried_out(state, caller.as_ref(), request)?, changes)),
     }
+}
+
+/// Whether the process of a session is no more. Whoever knows that it is (waitpid(2)) must not see
+/// it change anything any more.
+fn has_ended(state: &State, session: SessionSlot) -> bool {
+    state.sessions.client(session).is_some_and(|client| !client.process.is_alive())
 }
 
 /// Answers who has no session, and whether more was deferred than is applied now.

@@ -40,6 +40,7 @@ mod between;
 mod client;
 mod deferring;
 mod disk;
+mod ended;
 mod faults;
 mod flaws;
 mod full_table;
