@@ -26,7 +26,7 @@ use crate::storage::victims::Victim;
 enum Spiller {
     Sleeps(Next),
     Copies(Victim, SpillPlace),
-    Copied(Victim, SpillPlace, Result<Option<Copied>>),
+    Copied(Victim, SpillPlace, Box<Result<Option<Copied>>>),
     Clears(Vec<SpillPlace>),
     Cleared(Vec<SpillPlace>),
     Idle,
@@ -105,10 +105,10 @@ impl Spillers {
             }
             Spiller::Copies(victim, place) => {
                 let copied = overflow::copy(&shared.memory, &victim, place, &mut Block::default());
-                Spiller::Copied(victim, place, copied)
+                Spiller::Copied(victim, place, Box::new(copied))
             }
             Spiller::Copied(victim, place, copied) => {
-                overflow::conclude(&mut shared.lock(), &victim, place, copied);
+                overflow::conclude(&mut shared.lock(), &victim, place, *copied);
                 Spiller::Idle
             }
             Spiller::Clears(places) => {
