@@ -163,3 +163,28 @@ fn the_summary_names_a_full_dev_shm() {
     assert!(said.contains("/dev/shm was full: "), "{said}");
     assert_eq!(std::fs::read(to.path().join("kept")).expect("arrived"), b"kept\n", "{said}");
 }
+
+#[test]
+fn an_append_that_finds_no_memory_leaves_nothing_where_the_file_grows() {
+    const MIB: usize = 1 << 20;
+    let home = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let instance = home.path().join("instance");
+    let _server = process::start_server(&instance, None);
+    let client = Client::connect(&instance).expect("connects");
+    let (log, others) = (client.open(b"log", WRITE), client.open(b"others", WRITE));
+    let (log, others) = (log.expect("opens"), others.expect("opens"));
+    others.write_at(&vec![7; 64 * MIB], 0).expect("there is room");
+    log.append(b"a line\n").expect("there is room");
+    // Each goes on in a chunk that is there, and ends in one that is not.
+    let mut end = 7;
+    while worked(log.append(&vec![9; 5 * MIB])).is_some() {
+        end += 5 * MIB as u64;
+    }
+    assert!(end > 50 * MIB as u64, "{end}");
+    others.truncate(0).expect("shorter");
+    at_last(|| log.write_at(b"end", end + 4 * MIB as u64));
+    let mut found = vec![1; 4 * MIB];
+    assert_eq!(log.read_at(&mut found, end).expect("reads"), found.len());
+    assert!(found.iter().all(|byte| *byte == 0), "bytes of an append that was refused");
+    log.append(b"and on").expect("the ticket is free");
+}

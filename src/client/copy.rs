@@ -362,6 +362,12 @@ impl Chunks {
             let done = written
                 .map(|whole| whole && size::append(&header.size, seen, end.unwrap_or_default()));
             let late = is_over(until);
+            if let (Err(error), Some(_)) = (&done, end) {
+                // What is in place already must not show when the file becomes longer: the server
+                // cuts it off as it takes the ticket, for the next one if not for us.
+                let _ = self.unblock(connection, seen.size() / CHUNK_BYTES, owner);
+                return Err(error.clone());
+            }
             size::drop_ticket(&header.ticket, owner);
             if done? && (!late || connection.counts(self.file(connection)?, None)?) {
                 return Ok(seen.size());

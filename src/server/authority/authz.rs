@@ -44,9 +44,10 @@ impl Presented {
         self.0.insert(handle, Verified { good, ended: false });
     }
 
-    /// Whether this handle is the one that comes next.
-    pub fn is_next(&self, handle: u32) -> bool {
-        handle == self.0.last_key_value().map_or(1, |(newest, _)| newest + 1)
+    /// Whether this handle may stand for that: it does, or is the one that comes next.
+    pub fn may_be(&self, handle: u32, good: &Good) -> bool {
+        let next = self.0.last_key_value().map_or(1, |(newest, _)| newest + 1);
+        handle == next || self.0.get(&handle).is_some_and(|known| known.good == *good)
     }
 
     /// Everything in it, by handle.

@@ -108,7 +108,7 @@ impl Sessions {
     pub fn presented(&mut self, session: SessionSlot, handle: u32, good: Good) {
         if let Some(known) = self.known.get_mut(&session) {
             self.expires_s = self.expires_s.min(good.rights.expires_s);
-            holds("a handle stands for one capability", || known.presented.is_next(handle));
+            holds("a handle stands for one capability", || known.presented.may_be(handle, &good));
             known.presented.insert(handle, good);
         }
     }

@@ -143,8 +143,11 @@ impl Sim {
     /// The next step of it. If it fails, it is over.
     pub fn go_on_writing(&mut self, writing: &mut Writing) -> Result<Wrote> {
         let stepped = self.write_step(writing);
-        if let (Err(_), Some((owner, _))) = (&stepped, writing.appends) {
-            size::drop_ticket(self.memory.header(writing.file.slot).ticket(), owner);
+        if let (Err(_), Some((owner, seen))) = (&stepped, writing.appends) {
+            // Who may not have that cut off leaves it to the next one.
+            let (file, index) = (writing.file, seen.size() / CHUNK_BYTES);
+            let give_up = Request::Unblock { file, index, owner: owner.0 };
+            let _ = self.ask(writing.client, give_up);
             self.end_appending(writing);
         }
         stepped
