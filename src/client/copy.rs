@@ -338,7 +338,7 @@ impl Chunks {
     pub(crate) fn append(&self, connection: &Connection, bytes: &[u8]) -> Result<u64> {
         let slot = appending_slot();
         let own = connection.own()?;
-        let owner = Owner(own.index * HAZARDS as u16 + slot as u16 + 1);
+        let owner = Owner(own.index * HAZARDS as u16 + slot as u16 + 1).appending();
         let appended = self.append_as(connection, bytes, owner);
         APPENDING.fetch_and(!(1 << slot), Ordering::AcqRel);
         appended

@@ -42,6 +42,26 @@ id!(
     /// is never 0, so that a page lane can name it as claimer.
     Owner(u16)
 );
+
+impl Owner {
+    /// In the number under which a thread appends, beside one that no other of its process appends
+    /// under. Without it the ticket of an append could be taken for that of whoever makes a file
+    /// longer from the hazard slot of the same number.
+    const APPENDS: u16 = 1 << 14;
+
+    /// The same number, for an append.
+    #[must_use]
+    pub fn appending(self) -> Self {
+        Owner(self.0 | Self::APPENDS)
+    }
+
+    /// The hazard slot's number.
+    #[must_use]
+    pub fn hazard(self) -> Self {
+        Owner(self.0 & !Self::APPENDS)
+    }
+}
+
 id!(
     /// A 4 KiB page of the arena, counted over all segments.
     PageNumber(u32)

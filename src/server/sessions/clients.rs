@@ -72,9 +72,9 @@ pub fn owner(session: SessionSlot, slot: usize) -> Owner {
     Owner(session.0 * HAZARDS as u16 + slot as u16 + 1)
 }
 
-/// The session an owner number belongs to, if it is one.
+/// The session an owner number belongs to, if it is one, and its slot, or that of its appends.
 pub fn session_of(owner: Owner) -> Option<(SessionSlot, usize)> {
-    let at = owner.0.checked_sub(1)?;
+    let at = owner.hazard().0.checked_sub(1)?;
     let session = at / HAZARDS as u16;
     (usize::from(session) < SESSIONS)
         .then_some((SessionSlot(session), (at % HAZARDS as u16).into()))

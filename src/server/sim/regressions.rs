@@ -10,7 +10,7 @@ use super::Sim;
 use super::client::{CREATE, Opened, READ};
 use super::deferring::{Begun, Progress, Wish};
 use super::faults::Fault;
-use super::writing::Wrote;
+use super::writing::{Writing, Wrote};
 
 fn go_on_until(sim: &mut Sim, begun: &mut Begun, until: impl Fn(&Progress) -> bool) {
     for _ in 0..20 {
@@ -83,6 +83,27 @@ fn what_an_append_left_that_lost_its_ticket_is_not_in_the_permanent_store() {
     sim.finish();
     let (_, filled) = &sim.dir.files()[&b"log"[..]];
     assert_eq!(filled.keys().collect::<Vec<_>>(), [&(page / PAGE_BYTES as u64)]);
+}
+
+#[test]
+fn who_gives_back_a_ticket_that_was_taken_from_him_gives_back_no_others() {
+    let mut sim = Sim::new(1);
+    let (one, other) = (sim.connect(), sim.connect());
+    let file = sim.open(one, b"log", CREATE).expect("an empty store").file;
+    let mine = sim.open(other, b"log", CREATE).expect("it is there").file;
+    // A thread is stopped with the ticket; it is taken from it, and another thread appends.
+    let mut grows = Writing::new(one, file, 0, b"first");
+    let grown = |wrote| matches!(wrote, Wrote::Grown(_));
+    while !grown(sim.go_on_writing(&mut grows).expect("there is room for it")) {}
+    let page = PAGE_BYTES as u64;
+    sim.write(other, mine, page, b"second").expect("there is room for it");
+    let mut append = sim.appending(one, file, b"never published");
+    while sim.go_on_writing(&mut append).expect("there is room for it") != Wrote::Shown {}
+    while sim.go_on_writing(&mut grows).expect("there is room for it") != Wrote::Over {}
+    sim.write(other, mine, 4 * page, b"beyond").expect("there is room for it");
+    sim.finish();
+    let (_, filled) = &sim.dir.files()[&b"log"[..]];
+    assert_eq!(filled.keys().collect::<Vec<_>>(), [&0, &1, &4]);
 }
 
 #[test]

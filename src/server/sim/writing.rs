@@ -128,7 +128,7 @@ impl Sim {
         let asker = &mut self.clients[client];
         let slot = asker.appending.trailing_ones() as usize;
         asker.appending |= 1 << slot;
-        let number = owner(asker.session, slot);
+        let number = owner(asker.session, slot).appending();
         let appends = Some((number, SizeWord(0)));
         Writing { appends, next: Next::Ticket, ..Writing::new(client, file, 0, bytes) }
     }
@@ -156,7 +156,7 @@ impl Sim {
     fn end_appending(&mut self, writing: &Writing) {
         let Some((number, _)) = writing.appends else { return };
         let asker = &mut self.clients[writing.client];
-        let slot = number.0 - owner(asker.session, 0).0;
+        let slot = number.hazard().0 - owner(asker.session, 0).0;
         asker.appending &= !(1 << slot);
     }
 
