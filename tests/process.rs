@@ -28,10 +28,26 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Sends a signal.
+    /// Sends a signal. Who is stopped has stopped when this returns, all of its threads: on a busy
+    /// machine they go on for a while.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.0);
         kill_process(pid, signal).expect("a child can be signalled");
+        let begin = Instant::now();
+        while signal == Signal::STOP && !self.has_stopped() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all of its threads are stopped, or have ended (proc(5)).
+    fn has_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("threads");
+        let mut states = threads.flatten().map(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+        });
+        states.all(|state| matches!(state, None | Some('T' | 't' | 'Z' | 'X')))
     }
 
     /// Kills it at once and waits for its end.
