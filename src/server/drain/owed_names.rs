@@ -110,10 +110,12 @@ impl NameJob {
     /// Finds out whether it was done before: files would be sought there under names that they have
     /// no more.
     fn look(&self, backing: &dyn Source) -> Result<Brought> {
-        let look = |path: &[u8]| done_before(backing.stat(path));
+        let look = |path: &[u8]| seen(backing, path);
         let (from, to, done) = match &self.operation {
-            NameOperation::Rename { from, to, .. } => {
-                (from, to, look(from)?.is_none() && look(to)?.is_some())
+            NameOperation::Rename { from, to, over, .. } => {
+                // What it is to replace may still be there, as somebody else has removed the other.
+                let there = look(to)?.map(|found| found.fingerprint.object());
+                (from, to, there.is_some() && there != *over && look(from)?.is_none())
             }
             NameOperation::Exchange { from, to, .. } => {
                 let there = look(to)?.map(|found| found.fingerprint.object());
@@ -121,8 +123,8 @@ impl NameJob {
             }
             _ => return Ok(Brought { not_yet: true, ..Brought::default() }),
         };
-        let seen = |path: &[u8]| if done { there_already(backing, path) } else { Ok(None) };
-        let touched = [seen(to)?, seen(from)?];
+        let now = |path: &[u8]| if done { there_already(backing, path) } else { Ok(None) };
+        let touched = [now(to)?, now(from)?];
         Ok(Brought { not_yet: !done, touched, ..Brought::default() })
     }
 
@@ -145,7 +147,7 @@ impl NameJob {
             NameOperation::Unlink { path, keeps: Some(_) } => {
                 // A file keeps its other names, and looks different with one less.
                 let look = || match &self.other {
-                    Some(other) => done_before(backing.stat(other)),
+                    Some(other) => seen(backing, other),
                     None => Ok(None),
                 };
                 let before = look()?;
@@ -166,8 +168,7 @@ impl NameJob {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
                 let done = within(shared, backing, to, || backing.rename(from, to));
                 brought.touched[0] = match done_before(done)? {
-                    // A server that died may have moved it, or an attempt that failed.
-                    None if self.resumed => there_already(backing, to)?,
+                    None => self.missing(backing, to, *over)?,
                     moved => moved,
                 };
             }
@@ -189,6 +190,22 @@ impl NameJob {
         Ok(())
     }
 
+    /// What was to be moved to `to` is not there: a server that died may have moved it, or an
+    /// attempt that failed. Or somebody has removed it: what it replaces goes all the same.
+    fn missing(
+        &self,
+        backing: &dyn NameSink,
+        to: &[u8],
+        over: Option<Object>,
+    ) -> Result<Option<Touched>> {
+        let there = seen(backing, to)?;
+        if over.is_some() && over == there.map(|found| found.fingerprint.object()) {
+            backing.unlink(to)?;
+            return Ok(None);
+        }
+        Ok(between(there, there).filter(|_| self.resumed))
+    }
+
     /// Done twice, an exchange would be undone: what had the first name is noted before.
     fn exchange(
         &self,
@@ -196,7 +213,7 @@ impl NameJob {
         backing: &dyn NameSink,
         (from, to): (&[u8], &[u8]),
     ) -> Result<[Option<Touched>; 2]> {
-        let look = |path| done_before(backing.stat(path));
+        let look = |path| seen(backing, path);
         let mut before = [look(from)?, look(to)?];
         let begun = self.exchanging;
         if begun.is_some() && begun == before[1].map(|found| found.fingerprint.object()) {
@@ -273,7 +290,7 @@ fn keep_theirs(
     (from, to): (&[u8], &[u8]),
     over: Option<Object>,
 ) -> Result<Option<String>> {
-    let (Some(over), Some(moved)) = (over, done_before(backing.stat(from))?) else {
+    let (Some(over), Some(moved)) = (over, seen(backing, from)?) else {
         return Ok(None);
     };
     let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.object()], from);
@@ -366,6 +383,14 @@ pub fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// How this name looks now, if it is there: its directory may be none yet, or none any more.
+fn seen(backing: &dyn Source, path: &[u8]) -> Result<Option<Found>> {
+    match backing.stat(path) {
+        Err(error) if lacks_directory(&error) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// What changed between these two looks.
 fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
     let (before, after) = (before?, after?);
@@ -375,7 +400,7 @@ fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
 
 /// What was moved here before.
 fn there_already(backing: &dyn Source, path: &[u8]) -> Result<Option<Touched>> {
-    let there = done_before(backing.stat(path))?;
+    let there = seen(backing, path)?;
     Ok(between(there, there))
 }
 

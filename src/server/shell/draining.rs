@@ -31,6 +31,10 @@ impl Worker for Drainer<'_> {
         if next == Next::Busy && owing::is_awaited(&state) {
             shared.nudge();
         }
+        if next != Next::Busy && state.debts.is_empty() && state.sleepers.sleeps(Trade::Preparing) {
+            // Memory that was written cold is made warm once nothing is drained.
+            shared.rouse(Trade::Preparing);
+        }
         (state, next)
     }
 

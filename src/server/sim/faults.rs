@@ -36,8 +36,10 @@ pub struct Faults {
     injected: AtomicU64,
     /// Looks at a file that was there before anybody came that failed.
     unseen: AtomicU64,
-    /// Names that the server has removed.
+    /// Names that the server has removed, and those that what it removed had before.
     removed: Mutex<BTreeSet<Vec<u8>>>,
+    /// Names that it has moved, and where to, in their order.
+    moved: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     /// Calls are printed.
     traced: bool,
 }
@@ -51,6 +53,7 @@ impl Faults {
             injected: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
             removed: Mutex::default(),
+            moved: Mutex::default(),
             traced,
         }
     }
@@ -103,11 +106,29 @@ impl Faults {
         self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
     }
 
+    /// The server removes what has this name there by now, whatever name it had before.
+    fn removes(&self, path: &[u8]) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.insert(path.to_vec());
+        let mut at = path;
+        for (from, to) in moved.iter().rev() {
+            if to == at {
+                removed.insert(from.clone());
+                at = from;
+            }
+        }
+    }
+
     /// Before a call.
     pub fn before(&self, call: &Call<'_>) -> Result<()> {
-        if call.operation == Operation::Unlink {
-            let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
-            removed.insert(call.path.to_vec());
+        match (call.operation, call.to) {
+            (Operation::Unlink, _) => self.removes(call.path),
+            (Operation::Rename, Some(to)) => {
+                let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+                moved.push((call.path.to_vec(), to.to_vec()));
+            }
+            _ => {}
         }
         let adds = matches!(
             call.operation,
