@@ -23,6 +23,12 @@ const NOT_PERMITTED: i32 = 1;
 /// `EMLINK`.
 const TOO_MANY_LINKS: i32 = 31;
 
+/// How it is refused to make what has a name already.
+const ANYTHING: [ErrorKind; 1] = [ErrorKind::Exists];
+/// How it is refused to move a file to a directory, or a directory to one with something in it.
+const DIRECTORIES: [ErrorKind; 3] =
+    [ErrorKind::IsDirectory, ErrorKind::NotEmpty, ErrorKind::Exists];
+
 /// An operation on names that is done in the backing without the server's lock.
 pub struct NameJob {
     lsn: Lsn,
@@ -132,15 +138,15 @@ impl NameJob {
         match &self.operation {
             NameOperation::MakeDirectory { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
-                brought.said.extend(beside_theirs(backing, path, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::MakeLink { path, target } => {
                 let make = || within(shared, backing, path, || backing.make_link(path, target));
-                brought.said.extend(beside_theirs(backing, path, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::MakeFifo { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_fifo(path, *mode));
-                brought.said.extend(beside_theirs(backing, path, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::RemoveDirectory { path } => backing.remove_directory(path)?,
             NameOperation::Unlink { path, keeps: None } => backing.unlink(path)?,
@@ -166,8 +172,11 @@ impl NameJob {
             }
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
-                let done = within(shared, backing, to, || backing.rename(from, to));
-                brought.touched[0] = match done_before(done)? {
+                let rename = || within(shared, backing, to, || backing.rename(from, to));
+                let rename = || done_before(rename());
+                let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
+                brought.said.extend(said);
+                brought.touched[0] = match moved {
                     None => self.missing(backing, to, *over)?,
                     moved => moved,
                 };
@@ -302,19 +311,20 @@ fn keep_theirs(
 }
 
 /// Makes what somebody has something else in the place of, which nobody could see when it was made
-/// here: that gets another name, and users are told.
-fn beside_theirs(
+/// here, and which fails as `in_the_way` says: that gets another name, and users are told.
+fn beside_theirs<T>(
     backing: &dyn NameSink,
     path: &[u8],
-    make: impl Fn() -> Result<()>,
-) -> Result<Option<String>> {
+    in_the_way: &[ErrorKind],
+    make: impl Fn() -> Result<T>,
+) -> Result<(T, Option<String>)> {
     match make() {
-        Err(error) if error.kind == ErrorKind::Exists => {}
-        made => return made.map(|()| None),
+        Err(error) if in_the_way.contains(&error.kind) => {}
+        made => return made.map(|made| (made, None)),
     }
     let theirs = backing.set_aside(path)?;
-    make()?;
-    Ok(Some(format!("{}: made there meanwhile; theirs is {}", shown(path), shown(&theirs))))
+    let said = format!("{}: made there meanwhile; theirs is {}", shown(path), shown(&theirs));
+    make().map(|made| (made, Some(said)))
 }
 
 /// Does what makes a name; once more if directories above it had to be made anew.

@@ -142,9 +142,11 @@ impl Schedule {
                 let same = (then.size, &then.pieces) == (content.size, &content.pieces);
                 Rc::ptr_eq(taken, file) && same
             };
+            let is = there.as_ref().map(|(found, filled)| (found.attributes.size, filled.len()));
             let gone = there.is_none_or(|(found, filled)| theirs(found.attributes.size, &filled));
             let taken = gone && self.others.taken.iter().any(as_taken);
-            assert!(ours || taken, "{path:?} is lost");
+            let size = content.size;
+            assert!(ours || taken, "{path:?} of {size} bytes is lost: there is {is:?}");
         }
         // Where they have removed one of ours that was to take the place of an older one of ours,
         // that is taken for theirs.
