@@ -12,11 +12,13 @@ use crate::debts::owing;
 use crate::drain::turns;
 use crate::shared::Shared;
 use crate::shell::workers::{Worker, work};
+use crate::storage::overflow;
 
-struct Drainer<'b> {
-    backing: &'b dyn Backing,
+/// Who does it.
+pub(crate) struct Drainer<'b> {
+    pub(crate) backing: &'b dyn Backing,
     /// Programs go first.
-    nice: bool,
+    pub(crate) nice: bool,
 }
 
 impl Worker for Drainer<'_> {
@@ -27,19 +29,32 @@ impl Worker for Drainer<'_> {
         shared: &'s Shared,
         state: MutexGuard<'s, State>,
     ) -> (MutexGuard<'s, State>, Next) {
+        let settled = state.debts.is_settled();
         let (state, next) = turns::turn(shared, self.backing, state);
-        if next == Next::Busy && owing::is_awaited(&state) {
+        let news = next == Next::Busy || (state.debts.is_settled() && !settled);
+        if news && owing::is_awaited(&state) {
             shared.nudge();
         }
-        if next != Next::Busy && state.debts.is_empty() && state.sleepers.sleeps(Trade::Preparing) {
-            // Memory that was written cold is made warm once nothing is drained.
-            shared.rouse(Trade::Preparing);
+        if next != Next::Busy {
+            rouse_others(shared, &state);
         }
         (state, next)
     }
 
     fn is_through(&self, state: &State) -> bool {
         self.nice && state.finishing
+    }
+}
+
+/// The drain rests: memory that was written cold is made warm then, and what has arrived needs no
+/// room in the spill any more.
+fn rouse_others(shared: &Shared, state: &State) {
+    if state.debts.is_empty() && state.sleepers.sleeps(Trade::Preparing) {
+        shared.rouse(Trade::Preparing);
+    }
+    let now = Some(state.world.now());
+    if state.sleepers.oversleeps(Trade::Spilling, now) && overflow::is_due(state) {
+        shared.rouse(Trade::Spilling);
     }
 }
 

@@ -50,6 +50,7 @@ mod model;
 mod names;
 mod passing;
 mod regressions;
+mod resting;
 mod rights;
 mod schedule;
 mod seeds;
