@@ -1,9 +1,9 @@
-//! Directories of this user's own whose permission bits keep himself out: opened for the time of
+//! What is this user's own and has permission bits that keep himself out: opened for the time of
 //! one operation. A program may close a directory when it has made its files, and the files come
-//! here after that.
+//! here after that; or a file when it has given it its attributes.
 //!
-//! Not here: directories of others, which stay closed. A server that is killed in between leaves
-//! the owner's bits set.
+//! Not here: what is of others, which stays closed. A server that is killed in between leaves the
+//! owner's bits set.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,8 +15,9 @@ use terral_format::Result;
 use super::attributes::by_name;
 use super::beneath::Root;
 
-/// What an owner needs to do everything in a directory.
+/// What an owner needs to do everything in a directory, and with a file.
 const ALL: u32 = 0o700;
+const BYTES: u32 = 0o600;
 
 /// Does something with these paths; once more, if that was refused and can be had by opening
 /// directories on the way.
@@ -42,21 +43,48 @@ pub(super) fn with_access<T>(
     done
 }
 
+/// The same for what takes the right to read or write this file or directory itself. Its time of
+/// change moves by that.
+pub(super) fn with_own_access<T>(
+    file: &File,
+    mut act: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let refused = match act() {
+        Err(Errno::ACCESS) => Errno::ACCESS,
+        done => return done,
+    };
+    let Some(mode) = open_one(file) else { return Err(refused) };
+    let done = act();
+    let _ = set_mode(file, mode);
+    done
+}
+
 /// Opens the directories above `path`, from the top, and notes what they were.
 fn open_up(root: &Root, path: &[u8], opened: &mut Vec<(File, u32)>) {
-    let own = rustix::process::geteuid().as_raw();
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     for end in std::iter::once(0).chain(slashes.map(|(at, _)| at)) {
         let Ok(directory) = root.open_at("open", &path[..end], OFlags::PATH) else { return };
-        let Ok(found) = directory.metadata() else { return };
-        let mode = found.mode() & 0o7777;
-        let closed = found.is_dir() && found.uid() == own && mode & ALL != ALL;
-        if closed && set_mode(&directory, mode | ALL).is_ok() {
+        if !directory.metadata().is_ok_and(|found| found.is_dir()) {
+            return;
+        }
+        if let Some(mode) = open_one(&directory) {
             opened.push((directory, mode));
         }
     }
 }
 
-fn set_mode(directory: &File, mode: u32) -> std::io::Result<()> {
-    std::fs::set_permissions(by_name(directory), Permissions::from_mode(mode))
+/// Gives its owner all of his rights, if that is this user. The mode it had; `None` if it stays.
+fn open_one(file: &File) -> Option<u32> {
+    let found = file.metadata().ok()?;
+    let (mode, needed) = (found.mode() & 0o7777, if found.is_dir() { ALL } else { BYTES });
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    let opened = own && mode & needed != needed && set_mode(file, mode | needed).is_ok();
+    opened.then_some(mode)
 }
+
+fn set_mode(file: &File, mode: u32) -> std::io::Result<()> {
+    std::fs::set_permissions(by_name(file), Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Change, Kind, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
 
-use super::access::with_access;
+use super::access::{with_access, with_own_access};
 use super::attributes::{by_name, fingerprint, found, read_full, touched};
 use super::beneath::{Place, Root};
 use super::home::is_staging;
@@ -158,7 +158,10 @@ impl Source for Dir {
 
     fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
         let fail = |error: Errno| self.root.failed("list", path, error);
-        let directory = self.root.open_at("list", path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let inside = [path, b"/"].concat();
+        let directory =
+            with_access(&self.root, &[&inside], || self.root.open_at("list", path, flags))?;
         let mut names = Vec::new();
         // Not by a name in it, which takes the right to search it.
         let own =
@@ -201,7 +204,7 @@ impl Source for Dir {
 
     fn xattrs(&self, path: &[u8]) -> Result<Xattrs> {
         let what = "read the extended attributes of";
-        let file = self.look(what, path)?;
+        let file = with_access(&self.root, &[path], || self.look(what, path))?;
         xattrs::all(&file).map_err(|error| self.root.failed(what, path, error))
     }
 
@@ -224,7 +227,7 @@ impl Sink for Dir {
     }
 
     fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
-        take_back(&self.root, path, ino, instance)
+        with_access(&self.root, &[path], || take_back(&self.root, path, ino, instance))
     }
 
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
@@ -365,7 +368,7 @@ impl NameSink for Dir {
     fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         let what = "set the attributes of";
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
-        let file = self.look(what, path)?;
+        let file = with_access(&self.root, &[path], || self.look(what, path))?;
         self.found(what, path, &file)?;
         let before = file.metadata().map_err(fail)?;
         Dir::set(&file, &change).map_err(fail)?;
@@ -374,11 +377,12 @@ impl NameSink for Dir {
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         let what = "set an extended attribute of";
-        let file = self.look(what, path)?;
+        let file = with_access(&self.root, &[path], || self.look(what, path))?;
         self.found(what, path, &file)?;
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
         let before = file.metadata().map_err(fail)?;
-        xattrs::set(&file, name, value).map_err(|error| self.root.failed(what, path, error))?;
+        let set = || xattrs::set(&file, name, value);
+        with_own_access(&file, set).map_err(|error| self.root.failed(what, path, error))?;
         Ok(touched(&before, &file.metadata().map_err(fail)?))
     }
 }

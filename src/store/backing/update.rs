@@ -10,6 +10,7 @@ use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Update;
+use super::access::with_access;
 use super::attributes::{by_name, fingerprint, read_full, set_attributes, write_full};
 use super::beneath::Root;
 
@@ -77,7 +78,8 @@ impl Update for DirUpdate {
         let changed = set_attributes(&self.file, attributes).and_then(|()| self.file.metadata());
         let metadata = changed.map_err(|error| self.failed("set the attributes of", &error))?;
         // Somebody may have put another file there meanwhile.
-        let named = self.root.open_at("update", &self.path, OFlags::PATH)?.metadata();
+        let look = || self.root.open_at("update", &self.path, OFlags::PATH);
+        let named = with_access(&self.root, &[&self.path], look)?.metadata();
         let named = named.map_err(|error| self.failed("update", &error))?;
         if (named.dev(), named.ino()) != (metadata.dev(), metadata.ino()) {
             return Err(theirs(&self.root, &self.path));
