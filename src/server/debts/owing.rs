@@ -8,6 +8,13 @@ use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::core::world::Tick;
 
+/// Whether the backing is owed anything: a file, a name, or that what became of a version is found
+/// out, which may have got its name there for a file that is gone here.
+pub fn owes(state: &State) -> bool {
+    let paid = state.debts.is_empty() && state.names.owed().is_empty();
+    !paid || !state.names.publishing().is_empty()
+}
+
 /// The backing is owed something of this file from now on, if it is to get it.
 pub fn owe(state: &mut State, ino: Ino) {
     let takes = || state.names.inode(ino).is_some_and(|inode| state.debts.takes(&inode));
@@ -60,12 +67,15 @@ pub fn owe_those(state: &mut State, owed: impl Fn(&State, Ino) -> bool) {
 /// What the backing is owed, and what it got.
 pub fn drain_status(state: &mut State) -> Drain {
     let mut drain = state.debts.status(state.world.now());
-    drain.owed_names = (state.names.owed().len() + state.waiting.count()) as u64;
+    // A version whose file is gone may have a name there that must be taken back.
+    let versions = state.names.publishing().keys();
+    let versions = versions.filter(|ino| state.debts.get(**ino).is_none()).count();
+    drain.owed_names = (state.names.owed().len() + state.waiting.count() + versions) as u64;
     // What is just being fetched has not failed.
     let failed = state.waiting.why().filter(|why| why.kind != ErrorKind::Busy);
     drain.failures.extend(failed.map(|why| why.to_string()));
     // A name that came since the last look is not settled.
-    drain.settled &= drain.owed_names == 0;
+    drain.settled &= drain.owed_names == 0 && !owes(state);
     if state.backing.is_none() {
         return drain;
     }

@@ -23,6 +23,9 @@ const NOT_PERMITTED: i32 = 1;
 /// `EMLINK`.
 const TOO_MANY_LINKS: i32 = 31;
 
+/// So often directories are made anew before one operation is left for later.
+const TRIES: usize = 4;
+
 /// How it is refused to make what has a name already.
 const ANYTHING: [ErrorKind; 1] = [ErrorKind::Exists];
 /// How it is refused to move a file to a directory, or a directory to one with something in it.
@@ -327,17 +330,24 @@ fn beside_theirs<T>(
     make().map(|made| (made, Some(said)))
 }
 
-/// Does what makes a name; once more if directories above it had to be made anew.
+/// Does what makes a name; once more if directories above it had to be made anew. If it lacks
+/// something all the same, it is not one of them.
+///
+/// # Errors
+/// Those of `act`, and of [`restore`].
 fn within<T>(
     shared: &Shared,
     backing: &dyn NameSink,
     path: &[u8],
     act: impl Fn() -> Result<T>,
 ) -> Result<T> {
-    match act() {
-        Err(error) if lacks_directory(&error) && restore(shared, backing, path) => act(),
-        done => done,
+    for _ in 0..TRIES {
+        match act() {
+            Err(error) if lacks_directory(&error) && restore(shared, backing, path)? => {}
+            done => return done,
+        }
     }
+    Err(taken_away(path))
 }
 
 /// Whether it failed for want of a directory on the way.
@@ -345,9 +355,26 @@ pub fn lacks_directory(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotDirectory)
 }
 
+/// Somebody else removes directories as fast as they are made.
+fn taken_away(path: &[u8]) -> Error {
+    let context = format!("{}: somebody else removes a directory above it", shown(path));
+    Error::new(ErrorKind::Backing, context)
+}
+
 /// Makes the directories above `path` that somebody else has removed, or put something else in the
 /// place of, which gets another name: what is brought needs them. Whether there were any.
-pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> bool {
+///
+/// # Errors
+/// If it is not known whether they are there, or one cannot be made: never as if something were
+/// missing.
+pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<bool> {
+    match restore_above(shared, backing, path) {
+        Err(error) if lacks_directory(&error) => Err(taken_away(path)),
+        restored => restored,
+    }
+}
+
+fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<bool> {
     let mut restored = false;
     let modes = shared.lock().names.modes_above(path);
     for (end, mode) in modes {
@@ -355,15 +382,12 @@ pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> bool {
         let aside = match backing.stat(above) {
             Ok(found) if found.attributes.kind == Kind::Directory => continue,
             // Something else is there, or something that cannot be brought here.
-            Ok(_) => backing.set_aside(above),
-            Err(error) if error.kind == ErrorKind::Unsupported => backing.set_aside(above),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Vec::new()),
-            Err(_) => continue,
+            Ok(_) => backing.set_aside(above)?,
+            Err(error) if error.kind == ErrorKind::Unsupported => backing.set_aside(above)?,
+            Err(error) if error.kind == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
         };
-        let Ok(aside) = aside else { return false };
-        if backing.make_directory(above, mode).is_err() {
-            return false;
-        }
+        backing.make_directory(above, mode)?;
         restored = true;
         let what = match &*aside {
             b"" => "removed there meanwhile; made anew".into(),
@@ -371,7 +395,7 @@ pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> bool {
         };
         shared.lock().debts.progress().conflict(format!("{}: {what}", shown(above)));
     }
-    restored
+    Ok(restored)
 }
 
 /// A change with the times as they are by now: what was written since may be there before it.

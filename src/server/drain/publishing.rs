@@ -95,9 +95,13 @@ impl PublishJob {
     /// Gives it its name, without the server's lock.
     pub(crate) fn carry_out(&self, shared: &Shared, names: &dyn NameSink) -> Publication {
         let done = self.publish(shared, names);
-        let lacks = matches!(&done, Err(error) if lacks_directory(error));
-        let restored = lacks && owed_names::restore(shared, names, &self.path);
-        Publication { done, restored }
+        if !matches!(&done, Err(error) if lacks_directory(error)) {
+            return Publication { done, restored: false };
+        }
+        match owed_names::restore(shared, names, &self.path) {
+            Ok(restored) => Publication { done, restored },
+            Err(error) => Publication { done: Err(error), restored: false },
+        }
     }
 
     fn publish(&self, shared: &Shared, source: &dyn Source) -> Result<Published> {

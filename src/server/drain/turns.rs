@@ -166,7 +166,7 @@ pub fn turn<'s>(
 
 /// The backing was asked to keep what it had when the namespace was as of `before`.
 fn synced(state: &mut State, before: Lsn, done: Result<()>) {
-    let still = state.debts.is_empty() && state.names.ordinal() == before;
+    let still = !owing::owes(state) && state.names.ordinal() == before;
     match done {
         Ok(()) => {
             state.debts.synced(!still);
@@ -204,7 +204,7 @@ fn choose(state: &mut State) -> Choice {
         let job = file_job(state, ino).map(Job::File);
         return job.map_or(Choice::Wait(Some(now)), Choice::Do);
     }
-    let idle = state.debts.is_empty() && state.names.owed().is_empty();
+    let idle = !owing::owes(state);
     let paused = state.debts.names().paused_until().is_some_and(|until| until > now);
     if idle && !paused && !state.debts.is_settled() && !state.debts.progress().settle() {
         let asked = finishing || state.debts.is_sync_wanted();

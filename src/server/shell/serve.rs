@@ -108,8 +108,8 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     applying::close_gate(&mut state)?;
     owing::find_changes(&mut state);
     let (status, mut left) = (status::status(&mut state), None);
-    let owes = !state.debts.is_empty() || !state.names.owed().is_empty();
-    let owes = state.backing.is_some() && (owes || state.waiting.count() > 0);
+    let owes = owing::owes(&state) || state.waiting.count() > 0;
+    let owes = state.backing.is_some() && owes;
     if !owes {
         if let Some(backing) = &state.backing {
             // Leftovers there are no reason to keep anything here.
@@ -255,8 +255,7 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 
 fn is_finished(state: &State) -> bool {
     let paid = state.backing.is_none() || state.debts.is_settled();
-    let idle = state.debts.is_empty() && state.names.owed().is_empty();
-    let idle = idle && state.waiting.count() == 0;
+    let idle = !owing::owes(state) && state.waiting.count() == 0;
     let alone = state.sessions.clients().next().is_none() && !state.attended;
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }

@@ -13,7 +13,7 @@ use super::Sim;
 use super::client::{CREATE, READ};
 use crate::drain::turns::Doing;
 
-const ANEW: OpenHow = OpenHow { truncate: true, ..CREATE };
+pub(super) const ANEW: OpenHow = OpenHow { truncate: true, ..CREATE };
 /// How far the drain has come.
 const MOMENTS: [Moment; 2] = [Moment::Chosen, Moment::Done];
 
@@ -27,18 +27,18 @@ enum Moment {
 const BOTH: &[bool] = &[false, true];
 
 /// Names and bytes.
-type Left = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Left = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What somebody does meanwhile to `d/f`, of which `old` was written, and what is there then.
 type Act = (&'static str, fn(&mut Sim, usize) -> &'static [(&'static str, &'static str)]);
 
-fn write(sim: &mut Sim, client: usize, path: &str, how: OpenHow, bytes: &str) {
+pub(super) fn write(sim: &mut Sim, client: usize, path: &str, how: OpenHow, bytes: &str) {
     let open = sim.open(client, path.as_bytes(), how).expect("it can be opened");
     sim.write(client, open.file, 0, bytes.as_bytes()).expect("there is room for it");
     sim.close(client, open).expect("it is open");
 }
 
-fn rename(sim: &mut Sim, client: usize, from: &str, to: &str, how: RenameHow) {
+pub(super) fn rename(sim: &mut Sim, client: usize, from: &str, to: &str, how: RenameHow) {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     sim.ask(client, Request::Rename { from, to, how }).expect("it is there");
 }
@@ -121,7 +121,7 @@ const ACTS: &[Act] = &[
 ];
 
 /// The files in the permanent store, and what is in them.
-fn left(sim: &Sim) -> Left {
+pub(super) fn left(sim: &Sim) -> Left {
     let file = |(path, seen): (Vec<u8>, Seen)| match seen.body {
         Body::File(bytes) => Some((path, bytes)),
         _ => None,

@@ -23,9 +23,13 @@ pub enum Fault {
     Shaky,
     /// One call in four is done, and its answer is lost.
     Lossy,
+    /// So is every one.
+    Mute,
+    /// There is no room for directories.
+    NoDirectories,
 }
 
-/// All of them, of which one happens.
+/// Those of which one happens in a schedule.
 pub const FAULTS: [Fault; 4] = [Fault::Away, Fault::Full, Fault::Shaky, Fault::Lossy];
 
 /// What happens now.
@@ -143,6 +147,9 @@ impl Faults {
         match self.now() {
             Some(Fault::Away) => self.fail(ErrorKind::Backing, call),
             Some(Fault::Full) if adds => self.fail(ErrorKind::NoSpace, call),
+            Some(Fault::NoDirectories) if call.operation == Operation::MakeDirectory => {
+                self.fail(ErrorKind::NoSpace, call)
+            }
             Some(Fault::Shaky) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
             _ => Ok(()),
         }
@@ -152,6 +159,7 @@ impl Faults {
     pub fn after(&self, call: &Call<'_>) -> Result<()> {
         match self.now() {
             Some(Fault::Lossy) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
+            Some(Fault::Mute) => self.fail(ErrorKind::Backing, call),
             _ => Ok(()),
         }
     }

@@ -41,6 +41,7 @@ mod client;
 mod deferring;
 mod disk;
 mod ended;
+mod failing;
 mod faults;
 mod flaws;
 mod full_table;

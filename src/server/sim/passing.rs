@@ -141,7 +141,8 @@ impl Sim {
                 let stays = state.sessions.clients().next().is_some();
                 let waits = state.waiting.count() > 0 || stays;
                 let owes = state.debts.iter().any(|(ino, _)| !lost.contains(&ino));
-                owes || !state.names.owed().is_empty() || waits
+                let names = !state.names.owed().is_empty() || !state.names.publishing().is_empty();
+                owes || names || waits
             });
             if owes == Some(false) {
                 return;
