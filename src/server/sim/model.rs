@@ -130,6 +130,15 @@ pub type File = Rc<RefCell<Content>>;
 pub enum Node {
     Directory,
     File(File),
+    Special(Special),
+}
+
+/// What has a name, and no bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Special {
+    /// A symbolic link, and what it says.
+    Link(Vec<u8>),
+    Fifo,
 }
 
 /// What must be there, by path.
@@ -171,7 +180,7 @@ impl Model {
     }
 
     pub fn unlink(&mut self, path: &[u8]) -> bool {
-        let is = matches!(self.0.get(path), Some(Node::File(_)));
+        let is = matches!(self.0.get(path), Some(Node::File(_) | Node::Special(_)));
         if is {
             self.0.remove(path);
         }
@@ -192,9 +201,10 @@ impl Model {
             return true;
         }
         let fits = match (&node, self.0.get(to)) {
-            (_, None) | (Node::File(_), Some(Node::File(_))) => true,
+            (_, None) => true,
             (Node::Directory, Some(Node::Directory)) => self.below(to).is_empty(),
-            _ => false,
+            (Node::Directory, _) | (_, Some(Node::Directory)) => false,
+            _ => true,
         };
         if !fits {
             return false;
@@ -249,15 +259,32 @@ impl Model {
     pub fn file(&self, path: &[u8]) -> Option<File> {
         match self.0.get(path)? {
             Node::File(file) => Some(file.clone()),
-            Node::Directory => None,
+            Node::Directory | Node::Special(_) => None,
         }
+    }
+
+    /// What has a name, and no bytes.
+    pub fn special(&self, path: &[u8]) -> Option<&Special> {
+        match self.0.get(path)? {
+            Node::Special(special) => Some(special),
+            Node::Directory | Node::File(_) => None,
+        }
+    }
+
+    /// Makes a symbolic link or a FIFO.
+    pub fn make_special(&mut self, path: &[u8], special: Special) -> bool {
+        let may = self.has_parent(path) && !self.0.contains_key(path);
+        if may {
+            self.0.insert(path.into(), Node::Special(special));
+        }
+        may
     }
 
     /// The file that an open for writing gives, made if there is none.
     pub fn open(&mut self, path: &[u8]) -> Option<File> {
         match self.0.get(path) {
             Some(Node::File(file)) => Some(file.clone()),
-            Some(Node::Directory) => None,
+            Some(Node::Directory | Node::Special(_)) => None,
             None if self.has_parent(path) => {
                 let file = File::default();
                 self.0.insert(path.into(), Node::File(file.clone()));

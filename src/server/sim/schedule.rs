@@ -32,6 +32,7 @@ mod looking;
 mod mapping;
 mod opening;
 mod others;
+mod specials;
 mod spilling;
 mod wishing;
 mod writing;
@@ -106,6 +107,8 @@ pub struct Weather {
     pub disk: Disk,
     /// Files have several names, change places, and are made without any.
     pub links: bool,
+    /// There are symbolic links and FIFOs.
+    pub specials: bool,
     /// Clients append, and are stopped in the middle of a copy.
     pub freezes: bool,
     /// Files have extended attributes.
@@ -250,6 +253,9 @@ impl Schedule {
         if self.weather.links && self.chance(5) == 0 {
             return self.relate(at);
         }
+        if self.weather.specials && self.chance(6) == 0 {
+            return self.use_specials(at);
+        }
         if self.weather.xattrs && self.chance(6) == 0 {
             return if self.chance(2) == 0 {
                 self.set_attribute(at)
@@ -345,7 +351,12 @@ impl Schedule {
             return false;
         }
         match (&got, &request) {
-            (Ok(_), Request::MakeDirectory { path, .. }) => self.contest(path),
+            (
+                Ok(_),
+                Request::MakeDirectory { path, .. }
+                | Request::MakeLink { path, .. }
+                | Request::MakeNode { path, .. },
+            ) => self.contest(path),
             // What comes to be under the name of a further link is not kept.
             (Ok(_), Request::Link { path, .. }) if self.is_contested(path) => {
                 self.over = true;

@@ -13,6 +13,7 @@ pub const QUIET: Weather = Weather {
     cramped: false,
     disk: Disk::None,
     links: false,
+    specials: false,
     freezes: false,
     xattrs: false,
     locks: false,
@@ -97,6 +98,14 @@ fn files_with_several_names_are_brought_whatever_fails_and_dies() {
     // One in which a link took the name of somebody else's file, and one in which a name stayed as
     // the file's other name, where it was then, was below a file in the store.
     run(&[41, 1451], 300, weather);
+}
+
+#[test]
+fn symbolic_links_and_fifos_are_what_they_must_be() {
+    let quiet = Weather { specials: true, ..QUIET };
+    run(&seeds(40), 300, Weather { links: true, ..quiet });
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    run(&seeds(40), 300, Weather { specials: true, ..ALL });
 }
 
 #[test]

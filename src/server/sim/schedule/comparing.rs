@@ -35,6 +35,7 @@ impl Schedule {
         let model = self.model.0.iter();
         let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
         assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
+        self.compare_specials();
         let mut objects = BTreeMap::new();
         for (path, node) in &self.model.0 {
             let Node::File(file) = node else { continue };

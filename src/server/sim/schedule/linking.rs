@@ -20,6 +20,10 @@ impl Schedule {
 
     fn link(&mut self, at: usize) {
         let (from, to) = (self.file_path(), self.file_path());
+        if self.model.special(&from).is_some() {
+            // They could have several names as well; the model does not know of that.
+            return;
+        }
         let file = self.model.file(&from);
         let asked = Request::Link { target: Target::Path(&from), path: &to };
         self.check(at, asked, |model| file.is_some_and(|file| model.link(&file, &to)));

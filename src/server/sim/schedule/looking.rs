@@ -3,7 +3,7 @@
 use terral_format::Error;
 use terral_format::wire::message::{Kind, Reply, Request, Target};
 
-use super::super::model::Node;
+use super::super::model::{Node, Special};
 use super::Schedule;
 
 impl Schedule {
@@ -50,6 +50,13 @@ impl Schedule {
                 assert_eq!((size, mode, links), must, "{path:?}");
             }
             (Ok((Kind::Directory, ..)), Some(Node::Directory)) | (Err(_), None) => {}
+            (Ok((kind, size, _, 1)), Some(Node::Special(special))) => {
+                let must = match special {
+                    Special::Link(target) => (Kind::Symlink, target.len() as u64),
+                    Special::Fifo => (Kind::Fifo, 0),
+                };
+                assert_eq!((kind, size), must, "{path:?}");
+            }
             (Err(error), Some(_)) if self.excuses(&error) => {}
             (got, must) => panic!("{path:?}: {got:?}, {}", must.is_some()),
         }

@@ -152,6 +152,8 @@ impl Schedule {
         let must = match self.model.0.get(path) {
             Some(Node::File(_)) => true,
             Some(Node::Directory) => access == READ && !create,
+            // A link is followed by who asks, and FIFOs are opened elsewhere.
+            Some(Node::Special(_)) => return,
             None => create && self.model.has_parent(path),
         };
         let unseen = self.sim.faults.unseen();
