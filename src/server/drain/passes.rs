@@ -39,6 +39,12 @@ pub(crate) fn is_quiet(state: &State, job: &FileJob) -> bool {
     quiet && state.names.inode(job.ino).is_some() && state.storage.resident(job.slot).1 == 0
 }
 
+/// Whether nobody writes to a file, and nothing of it is dirty.
+pub(crate) fn is_clean(state: &State, ino: Ino) -> bool {
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    !state.is_written(ino) && slot.is_none_or(|slot| state.storage.resident(slot).1 == 0)
+}
+
 pub(crate) fn again_soon(state: &mut State, job: &FileJob) {
     let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
     if soon {

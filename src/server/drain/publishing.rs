@@ -149,7 +149,11 @@ impl PublishJob {
         state.debts.progress().finished_file();
         state.debts.progress().verified(self.verified_bytes);
         state.record(Fact::Published { ino, fingerprint });
-        self.changed_meanwhile(state);
+        let quiet = is_quiet(state, &self.file);
+        let times = quiet
+            && state.attributes(ino).map(|now| now.changed_ns) != Some(self.attributes.changed_ns);
+        changed_meanwhile(state, ino, &self.attributes, times);
+        self.cut_meanwhile(state);
         state.debts.paid(ino);
         let file = &self.file;
         let now = state.attributes(ino).map(|attributes| attributes.size);
@@ -163,27 +167,29 @@ impl PublishJob {
         Ok(())
     }
 
-    /// What was changed of a file that the backing did not know yet was not owed.
-    fn changed_meanwhile(&self, state: &mut State) {
+    /// What was truncated to nothing stays in the backing until the new is whole.
+    fn cut_meanwhile(&self, state: &mut State) {
         let (ino, then) = (self.file.ino, &self.attributes);
-        let Some(now) = state.attributes(ino) else { return };
-        // What was written goes there with its times.
-        let times = now.changed_ns != then.changed_ns && is_quiet(state, &self.file);
-        let change = Change {
-            mode: (now.mode != then.mode).then_some(now.mode),
-            uid: (now.uid != then.uid).then_some(now.uid),
-            gid: (now.gid != then.gid).then_some(now.gid),
-            accessed_ns: (times && now.accessed_ns != then.accessed_ns).then_some(now.accessed_ns),
-            modified_ns: (times && now.modified_ns != then.modified_ns).then_some(now.modified_ns),
-        };
-        if change != Change::default() {
-            state.record(Fact::Changed { ino, change, time_ns: now.changed_ns });
-        }
         let cut = state.storage.backed_bytes(self.file.slot) == 0 && then.size > 0;
         if cut && state.names.inode(ino).is_some_and(|inode| inode.links < 2) {
-            // Truncated to nothing: the backing keeps what it has until the new is whole.
             state.record(Fact::Rewritten { ino });
         }
+    }
+}
+
+/// What was changed of a file that the backing did not know yet was not owed. `then` is what it has
+/// there; of what was written, the `times` go there with it.
+fn changed_meanwhile(state: &mut State, ino: Ino, then: &Attributes, times: bool) {
+    let Some(now) = state.attributes(ino) else { return };
+    let change = Change {
+        mode: (now.mode != then.mode).then_some(now.mode),
+        uid: (now.uid != then.uid).then_some(now.uid),
+        gid: (now.gid != then.gid).then_some(now.gid),
+        accessed_ns: (times && now.accessed_ns != then.accessed_ns).then_some(now.accessed_ns),
+        modified_ns: (times && now.modified_ns != then.modified_ns).then_some(now.modified_ns),
+    };
+    if change != Change::default() {
+        state.record(Fact::Changed { ino, change, time_ns: now.changed_ns });
     }
 }
 
@@ -297,6 +303,11 @@ fn settle_version(
     // If somebody has changed it since, it does not look as we know it.
     let fingerprint = if same { found.fingerprint } else { version.fingerprint };
     state.record(Fact::Published { ino, fingerprint });
+    // Nobody noted how it was when it was announced. What is written by now goes there yet; when it
+    // was read may have changed there.
+    let accessed_ns = state.attributes(ino).map_or(0, |now| now.accessed_ns);
+    let there = Attributes { accessed_ns, ..found.attributes };
+    changed_meanwhile(state, ino, &there, passes::is_clean(state, ino));
     state.commit()?;
     Ok(false)
 }

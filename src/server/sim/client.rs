@@ -11,6 +11,7 @@ use terral_format::local::pages::{self, PageState};
 use terral_format::local::size::SizeWord;
 use terral_format::wire::capability::Capability;
 use terral_format::wire::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
 
@@ -44,6 +45,8 @@ pub struct Client {
     /// What it was given, and until when what it has presented of that lasts, if not as long.
     pub(super) capability: Capability,
     pub(super) until_s: Option<u64>,
+    /// Whom it acts as.
+    pub(super) person: Person,
     pub(super) page: Session,
     /// Requests so far.
     sequence: u64,
@@ -107,6 +110,7 @@ impl Sim {
             authority,
             capability,
             until_s: None,
+            person: Person::default(),
             page,
             sequence: 0,
             defers: false,

@@ -32,6 +32,9 @@ pub enum Fault {
 /// Those of which one happens in a schedule.
 pub const FAULTS: [Fault; 4] = [Fault::Away, Fault::Full, Fault::Shaky, Fault::Lossy];
 
+/// A name, and where what had it was moved.
+type Move = (Vec<u8>, Vec<u8>);
+
 /// What happens now.
 pub struct Faults {
     world: Arc<Virtual>,
@@ -43,7 +46,7 @@ pub struct Faults {
     /// Names that the server has removed, and those that what it removed had before.
     removed: Mutex<BTreeSet<Vec<u8>>>,
     /// Names that it has moved, and where to, in their order.
-    moved: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    moved: Mutex<Vec<Move>>,
     /// Calls are printed.
     traced: bool,
 }

@@ -17,6 +17,7 @@ pub const BEGUN_WITH: &[u8] = b"a";
 pub struct Content {
     pub size: u64,
     pub mode: u32,
+    pub user: u32,
     pub pieces: BTreeMap<u64, [u8; PIECE]>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Chunks that a disk may have lost.
@@ -45,7 +46,7 @@ impl Maybe {
 impl Default for Content {
     fn default() -> Self {
         let (pieces, xattrs, corrupt, maybe) = Default::default();
-        Content { size: 0, mode: 0o644, pieces, xattrs, corrupt, maybe }
+        Content { size: 0, mode: 0o644, user: 0, pieces, xattrs, corrupt, maybe }
     }
 }
 
@@ -128,7 +129,8 @@ pub type File = Rc<RefCell<Content>>;
 
 #[derive(Clone)]
 pub enum Node {
-    Directory,
+    /// Whose it is.
+    Directory(u32),
     File(File),
     Special(Special),
 }
@@ -149,7 +151,8 @@ impl Model {
     /// Whether what would hold `path` is a directory.
     pub fn has_parent(&self, path: &[u8]) -> bool {
         let Some(end) = path.iter().rposition(|byte| *byte == b'/') else { return true };
-        matches!(self.0.get(&path[..end]), Some(Node::Directory)) && self.has_parent(&path[..end])
+        matches!(self.0.get(&path[..end]), Some(Node::Directory(_)))
+            && self.has_parent(&path[..end])
     }
 
     pub fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
@@ -163,16 +166,17 @@ impl Model {
         inside.filter(|rest| !rest.contains(&b'/')).map(<[u8]>::to_vec).collect()
     }
 
-    pub fn make_directory(&mut self, path: &[u8]) -> bool {
+    pub fn make_directory(&mut self, path: &[u8], user: u32) -> bool {
         let may = self.has_parent(path) && !self.0.contains_key(path);
         if may {
-            self.0.insert(path.into(), Node::Directory);
+            self.0.insert(path.into(), Node::Directory(user));
         }
         may
     }
 
     pub fn remove_directory(&mut self, path: &[u8]) -> bool {
-        let is = matches!(self.0.get(path), Some(Node::Directory)) && self.below(path).is_empty();
+        let is =
+            matches!(self.0.get(path), Some(Node::Directory(_))) && self.below(path).is_empty();
         if is {
             self.0.remove(path);
         }
@@ -202,8 +206,8 @@ impl Model {
         }
         let fits = match (&node, self.0.get(to)) {
             (_, None) => true,
-            (Node::Directory, Some(Node::Directory)) => self.below(to).is_empty(),
-            (Node::Directory, _) | (_, Some(Node::Directory)) => false,
+            (Node::Directory(_), Some(Node::Directory(_))) => self.below(to).is_empty(),
+            (Node::Directory(_), _) | (_, Some(Node::Directory(_))) => false,
             _ => true,
         };
         if !fits {
@@ -259,7 +263,7 @@ impl Model {
     pub fn file(&self, path: &[u8]) -> Option<File> {
         match self.0.get(path)? {
             Node::File(file) => Some(file.clone()),
-            Node::Directory | Node::Special(_) => None,
+            Node::Directory(_) | Node::Special(_) => None,
         }
     }
 
@@ -267,7 +271,7 @@ impl Model {
     pub fn special(&self, path: &[u8]) -> Option<&Special> {
         match self.0.get(path)? {
             Node::Special(special) => Some(special),
-            Node::Directory | Node::File(_) => None,
+            Node::Directory(_) | Node::File(_) => None,
         }
     }
 
@@ -281,12 +285,13 @@ impl Model {
     }
 
     /// The file that an open for writing gives, made if there is none.
-    pub fn open(&mut self, path: &[u8]) -> Option<File> {
+    pub fn open(&mut self, path: &[u8], user: u32) -> Option<File> {
         match self.0.get(path) {
             Some(Node::File(file)) => Some(file.clone()),
-            Some(Node::Directory | Node::Special(_)) => None,
+            Some(Node::Directory(_) | Node::Special(_)) => None,
             None if self.has_parent(path) => {
                 let file = File::default();
+                file.borrow_mut().user = user;
                 self.0.insert(path.into(), Node::File(file.clone()));
                 Some(file)
             }

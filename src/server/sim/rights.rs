@@ -31,7 +31,8 @@ impl Sim {
             Some(until_s) => whole.attenuate(Caveat::Until(until_s))?,
             None => whole,
         };
-        let presented = frame::encode(&Presentation { capability, person: Person::default() })?;
+        let person = self.clients[client].person.clone();
+        let presented = frame::encode(&Presentation { capability, person })?;
         match self.ask(client, Request::Present(&presented))? {
             Reply::Handle(handle) => {
                 let asker = &mut self.clients[client];
@@ -40,6 +41,12 @@ impl Sim {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A client acts as another user from now on.
+    pub fn become_user(&mut self, client: usize, user: u32) {
+        self.clients[client].person = Person { user, group: user, groups: vec![] };
+        self.present(client, None).expect("what it was given lasts");
     }
 
     /// Whether what a client has presented has run out.

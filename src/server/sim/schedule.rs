@@ -34,6 +34,7 @@ mod opening;
 mod others;
 mod specials;
 mod spilling;
+mod users;
 mod wishing;
 mod writing;
 
@@ -63,6 +64,7 @@ struct Doing(Begun, Option<File>);
 /// A program.
 struct Player {
     client: usize,
+    user: u32,
     open: Vec<Handle>,
     /// What its other threads were stopped in the middle of.
     stopped: Vec<Doing>,
@@ -72,9 +74,9 @@ struct Player {
 }
 
 impl Player {
-    fn new(client: usize) -> Self {
+    fn new(client: usize, user: u32) -> Self {
         let (open, stopped, frozen, maps) = Default::default();
-        Player { client, open, stopped, frozen, maps }
+        Player { client, user, open, stopped, frozen, maps }
     }
 }
 
@@ -109,6 +111,8 @@ pub struct Weather {
     pub links: bool,
     /// There are symbolic links and FIFOs.
     pub specials: bool,
+    /// Some clients are another user's, who may do less.
+    pub users: bool,
     /// Clients append, and are stopped in the middle of a copy.
     pub freezes: bool,
     /// Files have extended attributes.
@@ -177,18 +181,21 @@ impl Schedule {
             schedule.begin_with_attribute();
         }
         for _ in 0..clients {
-            let client = schedule.sim.connect();
-            schedule.players.push(Player::new(client));
+            let player = schedule.player();
+            schedule.players.push(player);
         }
         for path in [&b"d"[..], b"d/e", b"c"] {
             schedule.ask_for(0, &Wish::MakeDirectory(path.into()), None);
+        }
+        if weather.users {
+            schedule.share();
         }
         schedule
     }
 
     /// A file that the permanent store has before anybody comes.
     fn begin_with(&mut self, path: &[u8]) {
-        let file = self.model.open(path).expect("nothing is there yet");
+        let file = self.model.open(path, 0).expect("nothing is there yet");
         *file.borrow_mut() = begun_with();
         self.sim.dir.put(path, &begun_with().bytes()).expect("an empty store");
     }
@@ -371,7 +378,8 @@ impl Schedule {
             }
             _ => {}
         }
-        assert_eq!(got.is_ok(), change(&mut self.model), "{what}: {got:?}");
+        let must = self.may(at, &request) && change(&mut self.model);
+        assert_eq!(got.is_ok(), must, "{what}: {got:?}");
         got.is_ok()
     }
 

@@ -14,6 +14,7 @@ pub const QUIET: Weather = Weather {
     disk: Disk::None,
     links: false,
     specials: false,
+    users: false,
     freezes: false,
     xattrs: false,
     locks: false,
@@ -106,6 +107,16 @@ fn symbolic_links_and_fifos_are_what_they_must_be() {
     run(&seeds(40), 300, Weather { links: true, ..quiet });
     run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
     run(&seeds(40), 300, Weather { specials: true, ..ALL });
+}
+
+#[test]
+fn users_do_what_they_may_and_nothing_else_and_what_they_make_is_theirs() {
+    let quiet = Weather { users: true, ..QUIET };
+    run(&seeds(60), 300, Weather { specials: true, ..quiet });
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    run(&seeds(40), 300, Weather { users: true, ..ALL });
+    // One in which a mode did not arrive: it was changed when nobody knew whether the file had.
+    run(&[1044], 300, Weather { users: true, ..ALL });
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Schedule {
             });
         }
         let model = self.model.0.iter();
-        let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory)).collect();
+        let must: Vec<_> = model.filter(|(_, node)| matches!(node, Node::Directory(_))).collect();
         assert_eq!(directories, must.iter().map(|(path, _)| (*path).clone()).collect::<Vec<_>>());
         self.compare_specials();
         let mut objects = BTreeMap::new();
@@ -54,7 +54,8 @@ impl Schedule {
             };
             let size = found.attributes.size;
             assert!(content.is(size, &filled), "{path:?}: {content:?}: {size} {:?}", heads());
-            assert_eq!(found.attributes.mode, content.mode, "{path:?}");
+            let is = (found.attributes.mode, found.attributes.uid);
+            assert_eq!(is, (content.mode, content.user), "{path:?}");
             if self.weather.xattrs {
                 self.compare_attributes(path, file);
             }

@@ -59,7 +59,7 @@ impl Schedule {
         }
         let directory = [&b""[..], b"d", b"d/e", b"a"][self.chance(4) as usize];
         let must =
-            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
+            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory(_)));
         let how = OpenHow { access: BOTH, unnamed: true, mode: 0o644, ..OpenHow::default() };
         let got = self.sim.open(self.players[at].client, directory, how);
         self.tell(|| format!("{at}: unnamed in {directory:?}: {got:?}"));

@@ -10,7 +10,7 @@ impl Schedule {
     pub(super) fn list(&mut self, at: usize) {
         let directory = [&b""[..], b"d", b"d/e"][self.chance(3) as usize];
         let is =
-            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory));
+            directory.is_empty() || matches!(self.model.0.get(directory), Some(Node::Directory(_)));
         // What is kept beside a file of ours is no name that the model knows.
         let kept = self.weather.others || self.weather.clocks;
         let is_beside = |name: &[u8]| kept && name.windows(8).any(|part| part == b".theirs-");
@@ -49,7 +49,7 @@ impl Schedule {
                 let must = (content.size, content.mode, self.model.count_names(file));
                 assert_eq!((size, mode, links), must, "{path:?}");
             }
-            (Ok((Kind::Directory, ..)), Some(Node::Directory)) | (Err(_), None) => {}
+            (Ok((Kind::Directory, ..)), Some(Node::Directory(_))) | (Err(_), None) => {}
             (Ok((kind, size, _, 1)), Some(Node::Special(special))) => {
                 let must = match special {
                     Special::Link(target) => (Kind::Symlink, target.len() as u64),

@@ -83,7 +83,6 @@ impl Schedule {
     pub(super) fn replace(&mut self, at: usize) {
         self.sim.end(self.players[at].client);
         self.unlock_ended(self.players[at].client);
-        let client = self.sim.connect();
-        self.players[at] = Player::new(client);
+        self.players[at] = self.player();
     }
 }

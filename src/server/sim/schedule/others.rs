@@ -34,7 +34,7 @@ impl Schedule {
     pub(super) fn is_clear(&self, wish: &Wish) -> bool {
         let moves = match wish {
             Wish::RemoveDirectory(_) => true,
-            Wish::Rename(from, _) => matches!(self.model.0.get(from), Some(Node::Directory)),
+            Wish::Rename(from, _) => matches!(self.model.0.get(from), Some(Node::Directory(_))),
             _ => false,
         };
         !(self.weather.others && moves)

@@ -69,7 +69,7 @@ impl Schedule {
         let model = self.model.0.iter();
         let must = model.filter_map(|(path, node)| match node {
             Node::Special(special) => Some((path.clone(), special.clone())),
-            Node::File(_) | Node::Directory => None,
+            Node::File(_) | Node::Directory(_) => None,
         });
         assert_eq!(there.collect::<Vec<_>>(), must.collect::<Vec<_>>());
     }

@@ -13,7 +13,8 @@ impl Schedule {
         if !self.is_clear(&wish) {
             return;
         }
-        if self.weather.defers {
+        // The rights of others are checked by clients, too, which these do not do.
+        if self.weather.defers && self.players[at].user == 0 {
             let client = self.players[at].client;
             if self.chance(8) == 0
                 && let Err(error) = self.sim.fetch(client)
@@ -72,10 +73,10 @@ impl Schedule {
         let may = match &begun.wish {
             Wish::Create(path) => {
                 let free = !model.0.contains_key(path);
-                *about = model.open(path);
+                *about = model.open(path, 0);
                 free && about.is_some()
             }
-            Wish::MakeDirectory(path) => model.make_directory(path),
+            Wish::MakeDirectory(path) => model.make_directory(path, 0),
             Wish::Unlink(path) => model.unlink(path),
             Wish::RemoveDirectory(path) => model.remove_directory(path),
             Wish::Rename(from, to) => model.rename(from, to),
@@ -104,7 +105,8 @@ impl Schedule {
     }
 
     pub(super) fn opened(&mut self, at: usize, path: &[u8], opened: Opened, writes: bool) {
-        let file = self.model.open(path).expect("it was opened");
+        let user = self.players[at].user;
+        let file = self.model.open(path, user).expect("it was opened");
         self.players[at].open.push(Handle { opened, file, writes });
     }
 
@@ -114,7 +116,8 @@ impl Schedule {
             Wish::Open(path, how) => self.ask_open(at, path, *how, false),
             Wish::MakeDirectory(path) => {
                 let made = Request::MakeDirectory { path, mode: 0o755 };
-                self.check(at, made, |model| model.make_directory(path));
+                let user = self.players[at].user;
+                self.check(at, made, |model| model.make_directory(path, user));
             }
             Wish::Unlink(path) => {
                 self.check(at, Request::Unlink(path), |model| model.unlink(path));
@@ -140,7 +143,8 @@ impl Schedule {
                     // Closed meanwhile, by another thread.
                     return;
                 }
-                if self.check(at, Request::Change { target, change }, |_| true) {
+                let own = about.as_ref().is_none_or(|file| self.owns(at, file));
+                if self.check(at, Request::Change { target, change }, |_| own) {
                     about.iter().for_each(|file| file.borrow_mut().mode = *mode);
                 }
             }
@@ -150,18 +154,18 @@ impl Schedule {
     pub(super) fn ask_open(&mut self, at: usize, path: &[u8], access: u8, create: bool) {
         let how = OpenHow { access, create, mode: 0o644, ..OpenHow::default() };
         let must = match self.model.0.get(path) {
-            Some(Node::File(_)) => true,
-            Some(Node::Directory) => access == READ && !create,
+            Some(Node::File(file)) => self.may_open(at, file, access),
+            Some(Node::Directory(_)) => access == READ && !create,
             // A link is followed by who asks, and FIFOs are opened elsewhere.
             Some(Node::Special(_)) => return,
-            None => create && self.model.has_parent(path),
+            None => create && self.model.has_parent(path) && self.may_change_in(at, path),
         };
         let unseen = self.sim.faults.unseen();
         let got = self.sim.open(self.players[at].client, path, how);
         self.over |= got.is_ok() && self.sim.faults.unseen() != unseen;
         self.tell(|| format!("{at}: {how:?} {path:?}: {got:?}"));
         match got {
-            Ok(opened) if matches!(self.model.0.get(path), Some(Node::Directory)) && must => {
+            Ok(opened) if matches!(self.model.0.get(path), Some(Node::Directory(_))) && must => {
                 self.wish(at, Wish::Close(opened), None);
             }
             Ok(opened) if must => {
