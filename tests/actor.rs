@@ -52,7 +52,7 @@ impl Actor {
 
     /// What it says next.
     pub fn answer(&self) -> String {
-        self.answers.recv_timeout(Duration::from_secs(20)).expect("an answer within 20 s")
+        self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer within a minute")
     }
 
     /// Asserts that it says nothing for a while.

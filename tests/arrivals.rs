@@ -87,13 +87,18 @@ fn a_large_file_is_on_its_way_while_it_is_written_and_a_small_one_waits_a_second
 
 #[test]
 fn who_waits_for_all_need_not_wait_a_second() {
-    let bench = Bench::empty();
-    let begin = Instant::now();
-    bench.write("small", b"small");
-    bench.client.flush().expect("asks for it");
-    until("it has arrived", || is(&bench.there("small"), b"small"));
-    let took = begin.elapsed();
-    assert!(took < Duration::from_millis(900), "{took:?}");
+    let (waits, asks) = (Bench::empty(), Bench::empty());
+    // On a busy machine a second may pass anywhere, but not each time.
+    let is_first = (0..20).any(|round| {
+        let name = format!("small-{round}");
+        waits.write(&name, b"small");
+        std::thread::sleep(Duration::from_millis(300));
+        asks.write(&name, b"small");
+        asks.client.flush().expect("asks for it");
+        until("it has arrived", || is(&asks.there(&name), b"small"));
+        !waits.there(&name).exists()
+    });
+    assert!(is_first, "it waits like another that is older by 0.3 s");
 }
 
 #[test]

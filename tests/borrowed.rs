@@ -7,9 +7,8 @@ mod files;
 mod process;
 mod vandal;
 
-use std::fs::{self, DirEntry};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use files::WRITE;
 use process::Bench;
@@ -27,7 +26,7 @@ const FILES: usize = 18;
 const CHUNK: usize = 2 << 20;
 /// Nobody who is going to come back without an answer needs so long.
 const ASKS: Duration = Duration::from_millis(300);
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn role() {
@@ -81,18 +80,8 @@ impl Lent {
         ino
     }
 
-    /// Returns when none of its threads runs any more.
     fn stop(&self) {
         self.bench.server.signal(Signal::STOP);
-        let threads = format!("/proc/{}/task", self.bench.server.0.id());
-        let runs = |thread: std::io::Result<DirEntry>| {
-            let state = thread.and_then(|thread| fs::read_to_string(thread.path().join("stat")));
-            state.is_ok_and(|state| !state.contains(") T "))
-        };
-        let begin = Instant::now();
-        while fs::read_dir(&threads).expect("lists").any(runs) {
-            assert!(begin.elapsed() < LONG, "it does not stop");
-        }
     }
 
     fn goes_on(&self) {

@@ -6,7 +6,7 @@ mod files;
 mod process;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const READ: OpenHow = OpenHow { access: access::READ as u8, create: false, ..WRI
 const NEW: OpenHow = OpenHow { exclusive: true, ..WRITE };
 
 impl Bench {
-    /// What `act` does, while the server is stopped; it must not take long.
+    /// What `act` does, while the server is stopped; it must not wait for it.
     fn while_stopped(&self, act: impl FnOnce() + Send) {
         let (done, over) = mpsc::channel();
         self.server.signal(Signal::STOP);
@@ -28,7 +28,7 @@ impl Bench {
                 act();
                 done.send(()).expect("listens");
             });
-            let waited = over.recv_timeout(Duration::from_secs(5));
+            let waited = over.recv_timeout(Duration::from_secs(60));
             self.server.signal(Signal::CONT);
             assert!(acts.join().is_ok(), "what it did failed");
             assert!(waited.is_ok(), "it waited for the server");
@@ -148,37 +148,36 @@ fn what_is_replaced_by_renames_is_whole_at_any_moment_and_through_deaths_of_the_
     open(&one, "d/final").close();
     let over = AtomicBool::new(false);
     let order = Ordering::SeqCst;
-    let (rounds, seen) = std::thread::scope(|scope| {
+    let (round, version) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
         let writes = scope.spawn(|| {
-            let mut round = 0u64;
             while !over.load(order) {
-                round += 1;
+                let round = round.fetch_add(1, order) + 1;
                 let file = open(&one, "d/next");
                 file.write(&round.to_le_bytes().repeat(16)).expect("writes");
                 file.close();
                 moves(&one, "d/next", "d/final");
             }
-            round
         });
         let reads = scope.spawn(|| {
-            let mut last = 0u64;
             while !over.load(order) {
                 let bytes = content(&other, "d/final");
                 let Some(first) = bytes.first_chunk::<8>() else { continue };
                 assert_eq!(bytes, first.repeat(16), "half of a version");
                 let now = u64::from_le_bytes(*first);
+                let last = version.swap(now, order);
                 assert!(now >= last, "version {now} after {last}");
-                last = now;
             }
-            last
         });
-        for _ in 0..8 {
+        let enough = || round.load(order) > 100 && version.load(order) > 0;
+        for _ in (0..500).take_while(|restarts| *restarts < 8 || !enough()) {
             std::thread::sleep(Duration::from_millis(60));
             bench.restart();
         }
         over.store(true, order);
-        (writes.join().expect("no panic"), reads.join().expect("no panic"))
+        writes.join().and(reads.join()).expect("no panic");
     });
+    let (rounds, seen) = (round.into_inner(), version.into_inner());
     assert!(rounds > 100 && seen > 0, "{rounds} rounds, {seen} seen");
     assert_eq!(content(&other, "d/final"), rounds.to_le_bytes().repeat(16));
     assert!(missing(&one, "d/next"));
@@ -199,7 +198,7 @@ fn who_is_killed_while_it_moves_names_leaves_each_once() {
         let mut mover = process::start("mover", &bench.instance(), None);
         let begin = Instant::now();
         while missing(&watcher, "d/moving") {
-            assert!(begin.elapsed() < Duration::from_secs(30), "the mover does not work");
+            assert!(begin.elapsed() < Duration::from_secs(60), "the mover does not work");
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(round * 137 % 3000));
@@ -217,7 +216,7 @@ fn who_is_killed_while_it_moves_names_leaves_each_once() {
         watcher.unlink(b"d/moving").expect("removes");
         let begin = Instant::now();
         while watcher.remove_directory(b"d/sub").is_err() && !missing(&watcher, "d/sub") {
-            assert!(begin.elapsed() < Duration::from_secs(10), "something is left in it");
+            assert!(begin.elapsed() < Duration::from_secs(60), "something is left in it");
             for name in watcher.list(b"d/sub").expect("lists") {
                 let path = [b"d/sub/", &name.name[..]].concat();
                 watcher.unlink(&path).expect("removes");
@@ -226,7 +225,7 @@ fn who_is_killed_while_it_moves_names_leaves_each_once() {
     }
     let begin = Instant::now();
     while watcher.status().expect("status").open > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "descriptions are left over");
+        assert!(begin.elapsed() < Duration::from_secs(60), "descriptions are left over");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(watcher.list(b"d").expect("lists").len(), PAIRS);
@@ -298,7 +297,7 @@ fn wait_for_rest(client: &Client, names: &[String]) {
         |name: &String| client.safety(name.as_bytes()).is_ok_and(|safety| safety.memory_bytes == 0);
     let begin = Instant::now();
     while !names.iter().all(rests) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "they do not come to rest");
+        assert!(begin.elapsed() < Duration::from_secs(60), "they do not come to rest");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -413,7 +412,7 @@ fn what_only_the_permanent_directory_has_is_opened_without_the_server_and_kept_f
     other.unlink(b"a").expect("removes");
     let begin = Instant::now();
     while backing.path().join("a").exists() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "it is not removed there");
+        assert!(begin.elapsed() < Duration::from_secs(60), "it is not removed there");
         std::thread::sleep(Duration::from_millis(20));
     }
     for (file, name) in opened.iter().zip(["a", "b"]) {
@@ -435,7 +434,7 @@ fn empty_files_that_are_closed_keep_no_pages() {
     let ready = used();
     assert!(ready >= 200 * 4096, "{ready} bytes: who writes finds his first pages");
     opened.iter().for_each(File::close);
-    let gone = (0..200).any(|_| {
+    let gone = (0..3000).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         used() <= ready / 4
     });

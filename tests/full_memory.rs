@@ -60,13 +60,13 @@ fn assert_holds(client: &Client, name: &str, bytes: &[u8]) {
     file.close();
 }
 
-/// Does `call` until it works, for ten seconds.
+/// Does `call` until it works, but not for ever.
 fn at_last<T>(mut call: impl FnMut() -> Result<T>) -> T {
     let begin = Instant::now();
     loop {
         match call() {
             Ok(done) => return done,
-            Err(error) => assert!(begin.elapsed() < Duration::from_secs(10), "{error}"),
+            Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -126,7 +126,7 @@ fn a_server_that_starts_again_where_memory_is_full_loses_nothing() {
         let begin = Instant::now();
         let answers = || Client::observe(&instance).is_ok_and(|client| client.status().is_ok());
         while server.0.try_wait().expect("waits").is_none() && !answers() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it neither serves nor ends");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it neither serves nor ends");
             std::thread::sleep(Duration::from_millis(5));
         }
         let ended = server.0.try_wait().expect("waits");

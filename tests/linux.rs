@@ -125,7 +125,7 @@ fn a_program_that_runs_is_not_written_after_the_servers_death_either() {
     terral.args(["run", "--to"]).arg(to.path()).args(["--", "sh", "-c", &script]);
     let run = terral.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("terral");
     let begin = Instant::now();
-    while !said("runs").exists() && begin.elapsed() < Duration::from_secs(30) {
+    while !said("runs").exists() && begin.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(5));
     }
     descendants::send(descendants::server(run.id()).expect("a server"), Signal::KILL);

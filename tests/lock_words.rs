@@ -8,7 +8,7 @@ mod process;
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actor::{Actor, answer};
 use files::open;
@@ -109,10 +109,8 @@ fn locks_are_taken_passed_and_given_back_while_there_is_no_server() {
     server.kill();
     two.tell("wait 7");
     two.waits();
-    let begin = Instant::now();
     assert_eq!(one.ask("back 7"), "ok");
     assert_eq!(two.answer(), "ok");
-    assert!(begin.elapsed() < Duration::from_secs(2), "woken by whom it waited for");
     assert_eq!(one.ask("take 8"), "ok");
     let _server = start_server(&home.instance(), None);
     assert_eq!(one.ask("take 7"), "errno 11", "the new server knows no other truth");

@@ -239,12 +239,18 @@ fn a_child_that_inherited_the_descriptor_keeps_its_lock() {
     assert_eq!(two.answer(), "ok");
 }
 
+/// Who is not woken asks again after a second, of which 0.3 s have passed.
+const QUICK: Duration = Duration::from_millis(500);
+
 #[test]
 fn who_waits_gets_the_lock_when_its_holder_is_killed_or_lets_go() {
     let home = Home::new();
     let _server = start_server(&home.instance(), None);
     let mut fastest = Duration::MAX;
-    for word in ["p10-19x", "d10-19x", "fx"] {
+    for (round, word) in ["p10-19x", "d10-19x", "fx"].iter().cycle().take(30).enumerate() {
+        if round >= 3 && fastest < QUICK {
+            break;
+        }
         let (mut holder, mut waiter) = (locker(&home), locker(&home));
         assert_eq!(holder.ask(&format!("0 lock {word}")), "ok");
         waiter.tell(&format!("0 wait {word}"));
@@ -260,8 +266,7 @@ fn who_waits_gets_the_lock_when_its_holder_is_killed_or_lets_go() {
         assert_eq!(holder.answer(), "ok");
         fastest = fastest.min(after_unlock.max(begin.elapsed()));
     }
-    // Who is not woken asks again after a second, of which 0.3 s had passed.
-    assert!(fastest < Duration::from_millis(500), "not woken: {fastest:?}");
+    assert!(fastest < QUICK, "not woken: {fastest:?}");
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl Serve {
         let serve = Serve { told, home };
         let begin = Instant::now();
         while !serve.terral(&["status"]).output().expect("terral").status.success() {
-            assert!(begin.elapsed() < Duration::from_secs(10), "it does not come up");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not come up");
         }
         serve
     }

@@ -155,7 +155,7 @@ impl Bench {
         let begin = Instant::now();
         while !done() {
             let status = self.client.status();
-            assert!(begin.elapsed() < Duration::from_secs(30), "never {what}: {status:?}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "never {what}: {status:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -283,7 +283,9 @@ fn what_was_stored_arrives_when_storer_and_server_die_together() {
         // DIR gets it when nobody can store any more, and only then.
         std::thread::sleep(Duration::from_millis(700));
         let path = bench.backing.as_ref().expect("has one").path().join("a");
-        assert!(std::fs::read(path).expect("is there") == expected);
+        let there = std::fs::read(path).expect("is there");
+        let other = (0..5 * MIB).find(|at| there.get(*at) != Some(&expected[*at]));
+        assert_eq!((there.len(), other), (5 * MIB, None), "round {round}");
         expected[at..at + 6].copy_from_slice(text.as_bytes());
         bench.server.kill();
         storer.process.kill();
@@ -343,7 +345,8 @@ fn a_map_that_does_not_fit_is_refused_and_leaves_nothing() {
     let mut mapper = bench.mapper();
     let begin = Instant::now();
     assert_eq!(mapper.ask(&format!("map a {}", 1000 * MIB)), "errno 28");
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    // What others may give back is waited for ten seconds.
+    assert!(begin.elapsed() < Duration::from_secs(9), "it waits for what can never be");
     assert_eq!(bench.used(), before);
     assert_eq!(mapper.ask(&format!("map a {}", 8 * MIB)), "ok");
     assert_eq!(mapper.ask(&format!("is 0 {} {}", 8 * MIB, b'a')), "yes");
@@ -448,7 +451,10 @@ fn what_is_stored_where_a_file_was_cut_before_is_read() {
 fn a_writer_that_dies_in_a_hole_leaves_no_trace_in_a_map() {
     let bench = Bench::new(false);
     let mut died_within = 0;
-    for round in 0..40u64 {
+    for round in 0..400u64 {
+        if round >= 40 && died_within > 0 {
+            break;
+        }
         let name = format!("a{round}");
         let file = open(&bench.client, &name);
         file.truncate(16 << 20).expect("grows");

@@ -73,7 +73,7 @@ impl Bench {
                 assert_eq!(drain.conflicts, Vec::<String>::new());
                 return;
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "stands still: {drain:?}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "stands still: {drain:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -330,7 +330,7 @@ fn the_time_of_the_last_write_arrives_also_if_an_older_change_comes_after_it() {
     bench.client.flush().expect("flushes");
     let begin = Instant::now();
     while fs::read(bench.there("file")).expect("reads") != b"begun and ended" {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the bytes do not arrive");
+        assert!(begin.elapsed() < Duration::from_secs(60), "the bytes do not arrive");
         std::thread::sleep(Duration::from_millis(5));
     }
     disk.remount("nr_inodes=10000");
@@ -494,7 +494,7 @@ fn small_files_are_the_same_after_they_were_packed_and_after_a_restart() {
     bench.drained();
     // They keep their memory for a moment, as they may be opened again.
     let used = || bench.client.status().expect("status").memory_used_bytes;
-    let packed = (0..200).any(|_| {
+    let packed = (0..1200).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
         used() < 150 * 4096
     });

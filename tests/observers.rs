@@ -142,7 +142,7 @@ fn questions_are_answered_when_all_sessions_are_taken() {
     drop(hogs.pop());
     let begin = Instant::now();
     while Client::connect(&instance).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "no session is free again");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no session is free again");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -175,7 +175,7 @@ fn who_connects_and_says_nothing_holds_nobody_up_and_is_named() {
     assert!(threads() < 10, "a thread for everybody: {}", threads());
     let begin = Instant::now();
     let status = Client::connect(&instance).expect("connects").status().expect("status");
-    assert!(begin.elapsed() < Duration::from_secs(5), "the silent hold others up");
+    assert!(begin.elapsed() < Duration::from_secs(9), "the silent hold others up");
     let pid = silent.process.0.id().to_string();
     let named = |warning: &String| warning.contains(&format!("process {pid} ("));
     assert!(status.warnings.iter().any(named), "{:?}", status.warnings);

@@ -35,7 +35,7 @@ impl Process {
         kill_process(pid, signal).expect("a child can be signalled");
         let begin = Instant::now();
         while signal == Signal::STOP && !self.has_stopped() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "it does not stop");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not stop");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -80,7 +80,7 @@ pub fn start_server(instance: &Path, backing: Option<&Path>) -> Process {
     let server = start("server", instance, backing);
     let begin = Instant::now();
     while Client::connect(instance).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "the server does not start");
+        assert!(begin.elapsed() < Duration::from_secs(60), "the server does not start");
         std::thread::sleep(Duration::from_millis(1));
     }
     server

@@ -6,6 +6,7 @@
 
 mod beside;
 mod descendants;
+mod launched;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -322,16 +323,23 @@ fn when_program_server_and_launcher_die_together_recover_pays_the_debt() {
 #[test]
 fn a_server_killed_under_a_job_comes_back_and_the_job_goes_on() {
     let to = temporary();
-    let script = "cd $TERRAL_DIR; for i in $(seq 30); do
-        head -c 3000000 /dev/zero | tr '\\0' $((i % 10)) > f$i || exit 1; sleep 0.1; done";
-    let mut job = Job::start(run_command(to.path(), script));
-    for _ in 0..2 {
+    let (home, mut killed) = (temporary(), 0);
+    let script = format!(
+        "cd $TERRAL_DIR; i=0; until [ $i -ge 30 -a -e {0}/over ]; do i=$((i + 1));
+        head -c 3000000 /dev/zero | tr '\\0' $((i % 10)) > f$((i % 30)) || exit 1; sleep 0.1; done",
+        home.path().display()
+    );
+    let mut job = Job::start(run_command(to.path(), &script));
+    launched::until("the server was killed twice", || {
         std::thread::sleep(Duration::from_millis(1100));
-        let server = descendants::server(job.0.id()).expect("a server runs");
-        descendants::send(server, Signal::KILL);
-    }
+        let server = descendants::server(job.0.id());
+        server.inspect(|server| descendants::send(*server, Signal::KILL));
+        killed += u32::from(server.is_some());
+        killed == 2
+    });
+    fs::write(home.path().join("over"), "").expect("writes");
     assert!(job.0.wait().expect("ends").success());
-    for i in 1..=30u8 {
+    for i in 0..30u8 {
         let bytes = fs::read(to.path().join(format!("f{i}"))).expect("arrives");
         assert_eq!(bytes.len(), 3_000_000);
         assert!(bytes.iter().all(|byte| *byte == b'0' + i % 10), "f{i}");

@@ -151,11 +151,12 @@ fn a_server_that_is_ready_uses_no_processor() {
     let server = program.server();
     let all = descendants::of(server as u32);
     assert_eq!(all.len(), 2, "the server, and the process that prepares memory");
-    std::thread::sleep(Duration::from_millis(300));
-    let before: Vec<u64> = all.iter().map(|pid| ticks(*pid)).collect();
-    std::thread::sleep(Duration::from_secs(3));
-    let after: Vec<u64> = all.iter().map(|pid| ticks(*pid)).collect();
-    assert_eq!(before, after);
+    let used = || all.iter().map(|pid| ticks(*pid)).collect::<Vec<u64>>();
+    wait_until("three seconds at rest", || {
+        let before = used();
+        std::thread::sleep(Duration::from_secs(3));
+        used() == before
+    });
     program.end();
 }
 

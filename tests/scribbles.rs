@@ -78,7 +78,7 @@ impl Bench {
         self.client.finish().expect("finishes");
         let begin = Instant::now();
         while !self.drain().settled {
-            assert!(begin.elapsed() < Duration::from_secs(30), "never settles: {:?}", self.drain());
+            assert!(begin.elapsed() < Duration::from_secs(60), "never settles: {:?}", self.drain());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -127,7 +127,7 @@ fn garbage_in_the_marks_of_pages_does_not_keep_a_run_from_its_end() {
                 bench.client.flush().expect("flushes");
                 let begin = Instant::now();
                 while bench.drain().owed_files > 0 {
-                    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", bench.drain());
+                    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", bench.drain());
                 }
             }
         }
@@ -207,7 +207,7 @@ fn a_ticket_that_nobody_can_have_holds_up_no_append() {
         bench.vandal.ticket(bench.client.stat(b"log").expect("is there").ino, ticket);
         let begin = Instant::now();
         file.append(b"line\n").expect("appends");
-        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert!(begin.elapsed() < Duration::from_secs(60));
         file.close();
     }
     bench.settles();
@@ -231,7 +231,7 @@ fn counters_that_cannot_be_are_left_out_and_said() {
         let begin = Instant::now();
         let written = || bench.client.status().expect("status").totals.written_bytes;
         while written() < 2000 {
-            assert!(begin.elapsed() < Duration::from_secs(10), "it does not write");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it does not write");
         }
         let both = sessions(&bench.instance);
         let its = both.difference(&before).next().expect("has a session");
@@ -245,7 +245,7 @@ fn counters_that_cannot_be_are_left_out_and_said() {
             if !after.warnings.is_empty() {
                 break after;
             }
-            assert!(begin.elapsed() < Duration::from_secs(10), "never said");
+            assert!(begin.elapsed() < Duration::from_secs(60), "never said");
         };
         assert_eq!(after.totals.written_bytes, 1000, "{:?}", after.totals);
         assert!(after.warnings[0].contains("are not to be trusted"), "{:?}", after.warnings);
@@ -311,7 +311,7 @@ fn what_it_left_is_brought_by_the_next_run_and_by_recover_also_if_all_were_kille
         let mut run = start(to.path(), &["sh", "-c", &script]);
         let begin = Instant::now();
         while !done.exists() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "seed {seed}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "seed {seed}");
             std::thread::sleep(Duration::from_millis(2));
         }
         std::fs::remove_file(&done).expect("removes");

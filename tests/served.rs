@@ -4,14 +4,16 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::process::Process;
 
 /// One.
 pub struct Served {
-    daemon: Child,
+    daemon: Process,
     at: PathBuf,
 }
 
@@ -30,24 +32,23 @@ impl Served {
         let begin = Instant::now();
         while device(at) == device(of) {
             let ended = daemon.try_wait().expect("a child can be waited for").is_some();
-            if ended || begin.elapsed() > Duration::from_secs(10) {
+            if ended || begin.elapsed() > Duration::from_secs(60) {
                 println!("skipped: bindfs cannot mount here");
                 return None;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Some(Served { daemon, at: at.into() })
+        Some(Served { daemon: Process(daemon), at: at.into() })
     }
 
-    /// Sends its process a signal.
+    /// Sends its process a signal; it has stopped when one that stops it was sent.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.daemon);
-        kill_process(pid, signal).expect("it is ours");
+        self.daemon.signal(signal);
     }
 
     /// Its process.
     pub fn pid(&self) -> u32 {
-        self.daemon.id()
+        self.daemon.0.id()
     }
 
     /// Where it is.
@@ -60,7 +61,5 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.signal(Signal::CONT);
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
     }
 }

@@ -54,7 +54,7 @@ impl Server {
             if drain.settled {
                 break;
             }
-            assert!(begin.elapsed().as_secs() < 20, "the drain stands still: {drain:?}");
+            assert!(begin.elapsed().as_secs() < 60, "the drain stands still: {drain:?}");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         client.leave().expect("leaves");

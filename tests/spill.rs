@@ -7,6 +7,7 @@ mod beside;
 mod descendants;
 mod launched;
 mod mount;
+mod process;
 mod random;
 mod served;
 

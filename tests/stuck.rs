@@ -68,7 +68,7 @@ impl Bench {
     fn wait(&self, what: &str, is: impl Fn(&Drain) -> bool) {
         let begin = Instant::now();
         while !is(&self.drain()) {
-            assert!(begin.elapsed() < Duration::from_secs(30), "never {what}: {:?}", self.drain());
+            assert!(begin.elapsed() < Duration::from_secs(60), "never {what}: {:?}", self.drain());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -143,7 +143,7 @@ fn a_removal_that_must_wait_holds_up_no_other_change() {
         second.unlink(b"d/before").expect("unlinks");
         let begin = Instant::now();
         while !exists(&instance, "d/new-49") || exists(&instance, "d/before") {
-            assert!(begin.elapsed() < Duration::from_secs(5), "others wait for it");
+            assert!(begin.elapsed() < Duration::from_secs(60), "others wait for it");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(!exists(&instance, "d/new-7") && exists(&instance, "d/new-8"));
@@ -159,7 +159,7 @@ fn a_removal_that_must_wait_holds_up_no_other_change() {
         }
         let begin = Instant::now();
         while bench.path("d/open").exists() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "it is not removed");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is not removed");
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut seen = vec![0; bytes.len()];
@@ -186,7 +186,7 @@ fn failing_server(instance: &Path, name: &str) -> process::Process {
     let server = process::Process(strace.spawn().expect("strace"));
     let begin = Instant::now();
     while Client::connect(instance).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the server does not start");
+        assert!(begin.elapsed() < Duration::from_secs(60), "the server does not start");
         std::thread::sleep(Duration::from_millis(1));
     }
     server
@@ -208,7 +208,7 @@ fn a_file_that_cannot_be_looked_at_holds_up_no_other() {
     bench.client.flush().expect("flushes");
     let begin = Instant::now();
     while !bench.path("other").exists() || !bench.path("d").exists() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "others wait: {:?}", bench.drain());
+        assert!(begin.elapsed() < Duration::from_secs(60), "others wait: {:?}", bench.drain());
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(!bench.path("hit").exists());

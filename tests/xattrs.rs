@@ -40,7 +40,7 @@ fn settle(client: &Client) -> Drain {
         if drain.settled {
             return drain;
         }
-        assert!(begin.elapsed().as_secs() < 20, "the drain stands still: {drain:?}");
+        assert!(begin.elapsed().as_secs() < 60, "the drain stands still: {drain:?}");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

@@ -59,7 +59,7 @@ int main(int count, char **arguments) {
     CHECK(aio_write(&one) == 0);
     wait_for(&one);
     printf("write: %d %zd\n", aio_error(&one), aio_return(&one));
-    for (int i = 0; i < 1000 && !signals; i++) usleep(1000);
+    for (int i = 0; i < 60000 && !signals; i++) usleep(1000);
     printf("signal: %d value %d asyncio %d\n", signals, value_seen, code_seen == SI_ASYNCIO);
 
     struct aiocb two = ask(fd, out[1], BYTES, BYTES);
@@ -100,10 +100,10 @@ int main(int count, char **arguments) {
     event.sigev_value.sival_int = 43;
     struct aiocb *again[2] = {&all[2], &all[1]};
     CHECK(lio_listio(LIO_NOWAIT, again, 2, &event) == 0);
-    for (int i = 0; i < 1000 && !signals; i++) usleep(1000);
+    for (int i = 0; i < 60000 && !signals; i++) usleep(1000);
     printf("signal: %d value %d\n", signals, value_seen);
     CHECK(lio_listio(LIO_NOWAIT, again, 1, &event) == 0);
-    for (int i = 0; i < 1000 && signals < 2; i++) usleep(1000);
+    for (int i = 0; i < 60000 && signals < 2; i++) usleep(1000);
     printf("signal: %d value %d\n", signals, value_seen);
 
     /* What fails says so where it is asked. */

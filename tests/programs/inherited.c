@@ -47,7 +47,7 @@ static void ends(const char *name, pid_t child) {
     int status = 0, again;
     if (child > 0)
         CHECK(waitpid(child, &status, 0) == child && status == 0);
-    for (int round = 0; round < 500 && strcmp(found, "child\n") != 0; round++) {
+    for (int round = 0; round < 6000 && strcmp(found, "child\n") != 0; round++) {
         again = open(name, O_RDONLY);
         CHECK(again >= 0);
         memset(found, 0, sizeof found);

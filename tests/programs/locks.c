@@ -112,8 +112,9 @@ static void hold_flock(int told, int tell) {
 static void hold_second(int told, int tell) {
     CHECK(range(opened(), F_SETLK, F_WRLCK, 1, 1) == 0);
     stay(told, tell);
-    say(tell);
-    CHECK(range(watch, F_SETLKW, F_WRLCK, 0, 1) == 0);
+    int refused = range(watch, F_SETLKW, F_WRLCK, 0, 1) != 0;
+    CHECK(!refused || errno == EDEADLK);
+    _exit(refused);
 }
 
 static void ranges(void) {
@@ -273,11 +274,12 @@ static void deadlock(void) {
     CHECK(range(fd, F_SETLK, F_WRLCK, 0, 1) == 0);
     struct other other = start(hold_second);
     say(other.told);
-    hear(other.tell);
     usleep(100000);
-    FAILS(range(fd, F_SETLKW, F_WRLCK, 1, 1), EDEADLK);
+    /* Whoever comes second is refused: the other, where it was slow. */
+    int refused = range(fd, F_SETLKW, F_WRLCK, 1, 1) != 0;
+    CHECK(!refused || errno == EDEADLK);
     CHECK(holder(0, 1) == getpid() && range(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
-    ended(other, 0);
+    ended(other, refused ? 0 : 1 << 8);
     CHECK(close(fd) == 0);
 }
 
@@ -294,14 +296,30 @@ static void ring(int number) {
     errno = saved;
 }
 
+/* And again and again: the first may come before the call that it is to interrupt. */
 static void ring_after(long milliseconds) {
-    struct itimerval after = {.it_value = {.tv_usec = milliseconds * 1000}};
-    CHECK(setitimer(ITIMER_REAL, &after, NULL) == 0);
+    struct timeval time = {.tv_usec = milliseconds * 1000};
+    CHECK(setitimer(ITIMER_REAL, &(struct itimerval){time, time}, NULL) == 0);
 }
 
+static void ring_no_more(void) {
+    CHECK(setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL) == 0);
+}
+
+static long rung(void) {
+    struct stat about;
+    CHECK(stat("rung", &about) == 0);
+    return about.st_size;
+}
+
+/* When another has rung once more. */
 static void release_later(int told, int tell) {
+    long before = rung();
     hold_all(told, tell);
-    usleep(300000);
+    while (rung() == before) {
+        usleep(10000);
+    }
+    usleep(100000);
 }
 
 static void interrupted(void) {
@@ -317,17 +335,18 @@ static void interrupted(void) {
     other = start(hold_flock);
     ring_after(100);
     FAILS(flock(fd, LOCK_SH), EINTR);
-    CHECK(rings == 3);
+    ring_no_more();
+    CHECK(rings >= 3 && rung() == rings);
     finish(other);
     action.sa_flags = SA_RESTART;
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     other = start(release_later);
     say(other.told);
     ring_after(50);
-    CHECK(range(fd, F_SETLKW, F_RDLCK, 0, 0) == 0 && rings == 4);
+    CHECK(range(fd, F_SETLKW, F_RDLCK, 0, 0) == 0);
+    ring_no_more();
     ended(other, 0);
-    struct stat rung;
-    CHECK(stat("rung", &rung) == 0 && rung.st_size == rings && unlink("rung") == 0);
+    CHECK(rings >= 4 && rung() == rings && unlink("rung") == 0);
     CHECK(close(fd) == 0);
 }
 

@@ -72,6 +72,12 @@ static void far(void) {
     CHECK(ftruncate(fd, 0) == 0);
 }
 
+/* Says why it cannot be tried here. Children see the end of their pipe. */
+static void skip(const char *why) {
+    printf("skipped: %s\n", why);
+    exit(0);
+}
+
 /* Children that do something, one after the other, and stay until all have. */
 
 enum { CHILDREN = 1050 };
@@ -81,6 +87,9 @@ static int told[2], end[2];
 /* Starts a child, and gives what `does` gives there. */
 static int child_that(int (*does)(void)) {
     pid_t child = fork();
+    if (child < 0 && errno == EAGAIN) {
+        skip("there may not be so many processes here");
+    }
     CHECK(child >= 0);
     if (child == 0) {
         close(end[1]);
@@ -107,9 +116,12 @@ static int opens(void) {
     return error == 0;
 }
 
+/* How many a child opens. */
+static int each = 15000;
+
 static int opens_many(void) {
     int count = 0;
-    while (count < 15000 && opens()) {
+    while (count < each && opens()) {
         count++;
     }
     return count;
@@ -118,18 +130,22 @@ static int opens_many(void) {
 static void files(void) {
     const int most = 65535;
     struct rlimit limit;
-    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > 16000);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (limit.rlim_max < 2000) {
+        skip("a process may not open 2,000 files here");
+    }
+    each = limit.rlim_max < 16000 ? (int)limit.rlim_max - 1000 : each;
     limit.rlim_cur = limit.rlim_max;
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && pipe(told) == 0 && pipe(end) == 0);
     make("file");
-    int opened = 0;
-    for (int i = 0; i < 5; i++) {
+    int opened = 0, children = most / each + 1;
+    for (int i = 0; i < children; i++) {
         opened += child_that(opens_many);
     }
-    CHECK(opened > most - 600 && opened <= most);
+    CHECK(opened > most - 120 * children && opened <= most);
     FAILS(open("file", O_RDONLY), ENFILE);
     FAILS(open("another", O_WRONLY | O_CREAT, 0600), ENFILE);
-    all_end(5);
+    all_end(children);
     CHECK(open("file", O_RDONLY) >= 0);
 }
 
@@ -165,11 +181,12 @@ static void gone(void) {
     }
     double begin = now();
     FAILS(symlink("file", "link"), ENOTCONN);
-    CHECK(now() - begin > 8 && now() - begin < 20);
+    double once = now() - begin;
+    CHECK(once > 8);
     begin = now();
     FAILS(symlink("file", "link"), ENOTCONN);
     FAILS(truncate("file", 5000000), ENOTCONN);
-    CHECK(now() - begin < 1);
+    CHECK(now() - begin < once / 2);
 }
 
 static void not_offered(void) {

@@ -24,7 +24,7 @@ cp /usr/share/gromacs/top/spc216.gro conf.gro
 gmx grompp -quiet -maxwarn 9 > log 2>&1 || exit 1
 gmx mdrun -quiet -nt 1 -reprod -cpt 0.001 -s topol.tpr -deffnm md > log 2>&1 & job=$!
 if [ "$1" = kill ]; then
-    for i in $(seq 200); do [ -e md.cpt ] && break; sleep 0.05; done
+    for i in $(seq 1200); do [ -e md.cpt ] && break; sleep 0.05; done
     kill -9 $job; wait $job 2> /dev/null
     gmx mdrun -quiet -nt 1 -reprod -noappend -s topol.tpr -cpi md.cpt -deffnm md > log 2>&1 || cat log
 else

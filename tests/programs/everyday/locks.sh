@@ -8,7 +8,7 @@ flock lock echo second; wait; rm taken
 mkdir d; flock d echo directory; flock -n d flock -n d echo stolen || echo refused
 flock -o lock sleep 30 & holder=$!; while flock -n lock true; do sleep 0.02; done; echo refused
 pkill -9 -P $holder; wait $holder; flock -w 10 lock echo free
-exec 8> lock; flock 8; (flock -n lock echo stolen || echo refused); sleep 0.3 8>&8 &
+exec 8> lock; flock 8; (flock -n lock echo stolen || echo refused); sleep 2 8>&8 &
 exec 8>&-; flock -n lock echo stolen || echo "a child has it"; wait; flock -n lock echo free
 
 perl -MFcntl=:flock -e 'open F, ">p"; flock F, LOCK_EX or print "$!\n"; print "locked\n";
@@ -42,8 +42,8 @@ def late(*_):
 signal.signal(signal.SIGALRM, late)
 g = open('l', 'w')
 fcntl.flock(f, fcntl.LOCK_EX)
-signal.setitimer(signal.ITIMER_REAL, 0.1)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
     fcntl.flock(g, fcntl.LOCK_EX)
 except Late:
     print('late')

@@ -17,10 +17,11 @@ done
 
 # One that has to wait, and one that does not want to.
 sql db "create table t(n); insert into t values(1);"
-(echo "begin exclusive; insert into t values(2);"; echo ".shell touch has; sleep 1"; echo "commit;") |
-    sql db &
+(echo "begin exclusive; insert into t values(2);"
+    echo ".shell touch has; until test -e tried; do sleep 0.1; done"; echo "commit;") | sql db &
 until test -e has; do sleep 0.01; done
 sqlite3 -batch db "select count(*) from t" 2>&1 | grep -o 'database is locked'
+touch tried
 sql db "select count(*) from t"
 wait
 
@@ -35,4 +36,4 @@ sql db "select count(*) from big; pragma integrity_check; insert into big values
 sql db "select count(*) from big; pragma locking_mode=exclusive; pragma journal_mode=wal;
     insert into big values(2); select count(*) from big; pragma journal_mode=delete;"
 sql db "vacuum; pragma integrity_check;"; sql db .dump | wc -l
-ls; rm -f has writes
+ls; rm -f has tried writes

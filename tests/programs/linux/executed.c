@@ -120,7 +120,7 @@ static void running(void) {
     waitpid(it.pid, NULL, 0);
     TELL(can_be_written("program"));
     close(it.input);
-    for (int i = 0; i < 1000 && can_be_written("program") != 0; i++) {
+    for (int i = 0; i < 6000 && can_be_written("program") != 0; i++) {
         usleep(10000);
     }
     TELL(can_be_written("program"));
