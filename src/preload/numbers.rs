@@ -26,6 +26,13 @@ unsafe extern "C" {
         flags: c_int,
     ) -> c_int;
     fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int;
+    fn name_to_handle_at(
+        dirfd: c_int,
+        path: *const c_char,
+        handle: *mut c_void,
+        mount: *mut c_int,
+        flags: c_int,
+    ) -> c_int;
 }
 
 /// A call's number and arguments.
@@ -159,6 +166,7 @@ unsafe fn on_names(call: &Call) -> Option<c_long> {
             SYS_removexattr => libc::removexattr: 0 1;
             SYS_lremovexattr => libc::lremovexattr: 0 1;
             SYS_inotify_add_watch => inotify_add_watch: 0 1 2;
+            SYS_name_to_handle_at => name_to_handle_at: 0 1 2 3 4;
             SYS_bind => libc::bind: 0 1 2;
             SYS_connect => libc::connect: 0 1 2;
             SYS_execve => libc::execve: 0 1 2;
@@ -291,7 +299,7 @@ fn is_refused(call: &Call) -> bool {
         // What is asked for through rings is not seen; programs then ask without.
         libc::SYS_io_uring_setup => true,
         libc::SYS_getdents | SYS_CACHESTAT | libc::SYS_quotactl_fd => on_ours(),
-        libc::SYS_name_to_handle_at | libc::SYS_open_tree => on_ours(),
+        libc::SYS_open_tree => on_ours(),
         later => later >= LATER && on_ours(),
     }
 }

@@ -80,8 +80,8 @@ fn touch(target: &Target<'_>) -> Served<c_int> {
 fn set(target: &Target<'_>, times: &Times) -> Served<c_int> {
     let wanted = match (wanted(times), target) {
         // Linux looks for the file first.
-        (Err(errno), Target::Name(name, last)) => {
-            return of_name(name, *last).and(Err(errno));
+        (Err(libc::EINVAL), Target::Name(name, last)) => {
+            return of_name(name, *last).and(Err(libc::EINVAL));
         }
         (wanted, _) => wanted?,
     };

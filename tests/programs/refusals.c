@@ -191,12 +191,17 @@ static void gone(void) {
 
 static void not_offered(void) {
     struct file_handle *handle = calloc(1, sizeof *handle + 128);
+    char here[4000], path[4096];
+    CHECK(getcwd(here, sizeof here) != NULL);
+    snprintf(path, sizeof path, "%s/file", here);
     int mount, watcher = inotify_init(), fd = open("file", O_RDWR | O_CREAT, 0600);
     CHECK(handle != NULL && watcher >= 0 && fd >= 0);
     FAILS(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 10), EOPNOTSUPP);
     FAILS(fsetxattr(fd, "system.posix_acl_access", "", 0, 0), EOPNOTSUPP);
     FAILS(fsetxattr(fd, "trusted.any", "", 0, 0), EOPNOTSUPP);
     FAILS(name_to_handle_at(AT_FDCWD, "file", handle, &mount, 0), EOPNOTSUPP);
+    FAILS(syscall(SYS_name_to_handle_at, AT_FDCWD, path, handle, &mount, 0), EOPNOTSUPP);
+    FAILS(syscall(SYS_name_to_handle_at, fd, "", handle, &mount, AT_EMPTY_PATH), EOPNOTSUPP);
     FAILS(inotify_add_watch(watcher, "file", IN_MODIFY), EOPNOTSUPP);
     FAILS(fcntl(fd, F_SETLEASE, F_WRLCK), EAGAIN);
     FAILS(fcntl(open(".", O_RDONLY | O_DIRECTORY), F_NOTIFY, DN_MODIFY), EINVAL);
