@@ -63,8 +63,8 @@ impl Bench {
         Client::connect(&self.instance).expect("connects")
     }
 
-    /// Stops the directory's server and does `others` meanwhile, each in a thread, and `here`, which
-    /// needs nothing of it, again and again: it goes on only when that has been done.
+    /// Stops the directory's server and does `others` meanwhile, each in a thread, and `here`,
+    /// which needs nothing of it, again and again: it goes on only when that has been done.
     fn beside<'s>(&self, others: Vec<Box<dyn Fn() + Send + 's>>, here: impl Fn(usize)) {
         self.served.signal(Signal::STOP);
         let (begin, stopped) = (Instant::now(), &AtomicBool::new(true));

@@ -364,7 +364,7 @@ impl Chunks {
             let late = is_over(until);
             if let (Err(error), Some(_)) = (&done, end) {
                 // What is in place already must not show when the file becomes longer: the server
-                // cuts it off as it takes the ticket, for the next one if not for us.
+                // cuts it off as it takes the ticket, also from who may do nothing else any more.
                 let _ = self.unblock(connection, seen.size() / CHUNK_BYTES, owner);
                 return Err(error.clone());
             }
@@ -455,10 +455,9 @@ impl Chunks {
             };
             let record = self.record(connection)?;
             let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
-            if at_rest && map::entry(memory, record, index).unrecalled() == entry {
-                if written_ns < ROUND_NS
-                    && (!is_over(until) || self.counts(connection, index, entry)?)
-                {
+            let still = map::entry(memory, record, index).unrecalled() == entry;
+            if at_rest && still && written_ns < ROUND_NS {
+                if !is_over(until) || self.counts(connection, index, entry)? {
                     return Ok(());
                 }
                 continue;

@@ -315,9 +315,8 @@ impl Connection {
         if opened.is_none() {
             words.nonce.store(0, Ordering::SeqCst);
         }
-        if how.truncate && opened.is_some() {
-            self.memory.header(file.slot)?.wrote(now);
-        }
+        let cut = self.memory.header(file.slot).filter(|_| how.truncate && opened.is_some());
+        cut.into_iter().for_each(|header| header.wrote(now));
         opened.map(|opened| (spare, opened))
     }
 

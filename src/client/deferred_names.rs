@@ -9,7 +9,7 @@ use terral_format::local::changes::Deferred;
 use terral_format::local::deferred::{Claim, Key};
 use terral_format::local::geometry::{HAND_INOS, HAND_MORE_INOS, NAME_MAX};
 use terral_format::local::names::{Inode, flag, hash, index_of};
-use terral_format::local::tables::access;
+use terral_format::local::tables::{Description, FileHeader, access};
 use terral_format::wire::capability::Operations;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Spare};
 use terral_transport::permission::acting;
@@ -109,18 +109,23 @@ impl Connection {
         let (time_ns, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
         let needs = Operations::CREATE.and(Operations(rights));
         let may = self.may_come(&held, &place, needs, time_ns) && self.may_defer(kernel);
-        let Some(spare) = may.then(|| self.spare(kernel)).flatten() else {
+        let spare = may.then(|| self.spare(kernel)).flatten();
+        let words = spare.as_ref().and_then(|spare| self.words_of(spare));
+        let (Some(spare), Some((header, words))) = (spare, words) else {
             held.withdraw();
             return None;
         };
-        let header = self.memory.header(spare.file.slot)?;
         header.modified_ns.store(time_ns, Ordering::Relaxed);
         header.accessed_ns.store(time_ns, Ordering::Relaxed);
-        let words = self.memory.description(spare.description.0)?;
         words.access.store(how.access.into(), Ordering::Relaxed);
         let (ino, (directory, name), mode) = (spare.file.ino, place, how.mode);
         let (parent, by) = (directory.ino, by());
         held.commit(Deferred::Create { ino, parent, name, mode, by, time_ns }).then_some(spare)
+    }
+
+    /// What others see of a file in hand, if there are such places.
+    fn words_of(&self, spare: &Spare) -> Option<(&FileHeader, &Description)> {
+        self.memory.header(spare.file.slot).zip(self.memory.description(spare.description.0))
     }
 
     /// Makes a directory. False: ask.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
-use terral_format::ids::SessionSlot;
+use terral_format::ids::{Owner, SessionSlot};
 use terral_format::wire::capability::Credential;
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
@@ -18,7 +18,8 @@ use crate::core::state::State;
 use crate::deferred::applying;
 use crate::files::closing;
 use crate::requests::{presenting, routing, status};
-use crate::storage::{eviction, overflow};
+use crate::sessions::clients::session_of;
+use crate::storage::{eviction, overflow, reclaim};
 
 /// No session has this number.
 const NOBODY: SessionSlot = SessionSlot(u16::MAX);
@@ -86,15 +87,13 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
         let handle = presenting::present(state, session, &presented.capability, presented.person)?;
         return Ok((Reply::Handle(handle), false));
     }
-    // Whoever knows a description's nonce may end it, also when all else has run out.
-    let caller = match request {
-        Request::Close { .. } => None,
-        _ => {
-            let presented = presenting::presented_by(state, session)?;
-            let now_s = state.world.wall_s();
-            let person = state.authz.check(now_s, presented, envelope.authority, &request)?;
-            Some(Caller { session, person })
-        }
+    let caller = if ends_own(session, &request) {
+        None
+    } else {
+        let presented = presenting::presented_by(state, session)?;
+        let now_s = state.world.wall_s();
+        let person = state.authz.check(now_s, presented, envelope.authority, &request)?;
+        Some(Caller { session, person })
     };
     if request.is_seen() && has_ended(state, session) {
         return Err(Error::new(ErrorKind::Unauthorized, "its process has ended"));
@@ -123,6 +122,18 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
         Some(error) if error.kind == ErrorKind::Busy => Err(state.fetches.wait()),
         Some(error) => Err(error),
         None => Ok((carried_out(state, caller.as_ref(), request)?, changes)),
+    }
+}
+
+/// Whether a request only ends what is the caller's own, which it may when all else has run out:
+/// whoever knows a description's nonce may close it, and who appended in vain give up.
+pub fn ends_own(session: SessionSlot, request: &Request<'_>) -> bool {
+    match request {
+        Request::Close { .. } => true,
+        Request::Unblock { owner, .. } => {
+            session_of(Owner(*owner)).is_some_and(|(own, _)| own == session)
+        }
+        _ => false,
     }
 }
 
@@ -165,6 +176,9 @@ fn carried_out(state: &mut State, caller: Option<&Caller>, request: Request<'_>)
         (Some(caller), request) => routing::carry_out(state, caller, request),
         (None, Request::Close { description, nonce }) => {
             closing::close(state, description, nonce).map(|()| Reply::Done)
+        }
+        (None, Request::Unblock { file, index, owner }) => {
+            reclaim::unblock(state, file, index, Owner(owner)).map(|()| Reply::Done)
         }
         (None, _) => Err(Error::new(ErrorKind::Unauthorized, "a request of nobody")),
     }

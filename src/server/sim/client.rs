@@ -19,7 +19,7 @@ use super::Sim;
 use crate::authority::authn;
 use crate::core::machine::Machine;
 use crate::requests::admission::Comer;
-use crate::requests::{admission, ending};
+use crate::requests::{admission, ending, handling};
 use crate::sessions::clients::Client as Admitted;
 use crate::shared::Shared;
 use terral_transport::socket::Peer;
@@ -152,7 +152,8 @@ impl Sim {
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, client: usize, request: Request<'_>) -> Result<Reply> {
         let presents = matches!(request, Request::Present(_));
-        let over = !matches!(request, Request::Close { .. }) && self.is_over(client);
+        let ends_own = handling::ends_own(self.clients[client].session, &request);
+        let over = !ends_own && self.is_over(client);
         let taken = self.asking(client, request)?;
         let answer = match frame::decode(&self.answered(client, &taken))? {
             Reply::Failed(error) => Err(error),

@@ -2,13 +2,18 @@
 //! without asking, as its page says.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::size::SizeWord;
 use terral_format::wire::capability::Caveat;
 use terral_format::wire::message::{Presentation, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use super::Sim;
+use super::client::CREATE;
+use super::writing::Wrote;
 use crate::core::world::World;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -71,4 +76,29 @@ impl Sim {
             "what client {client} has presented lasts: {answer:?}"
         );
     }
+}
+
+#[test]
+fn who_may_not_finish_an_append_gives_its_ticket_up() {
+    let mut sim = Sim::new(1);
+    let (one, other) = (sim.connect(), sim.connect());
+    let log = sim.open(one, b"log", CREATE).expect("an empty store").file;
+    sim.present(one, Some(1)).expect("it lasts for a second");
+    let mut append = sim.appending(one, log, &vec![1; 2 * CHUNK_BYTES as usize]);
+    while sim.go_on_writing(&mut append).expect("it may") != Wrote::Shown {}
+    sim.pass(Duration::from_secs(2));
+    let refused = loop {
+        if let Err(error) = sim.go_on_writing(&mut append) {
+            break error;
+        }
+    };
+    assert!(is_refused(&refused), "{refused:?}");
+    assert_eq!(sim.memory.header(log.slot).ticket().load(Ordering::SeqCst), 0);
+    let mut append = sim.appending(other, log, b"shown");
+    while sim.go_on_writing(&mut append).expect("nothing is in its way") != Wrote::Over {}
+    assert_eq!(
+        SizeWord::load(sim.memory.header(log.slot).size()).size(),
+        5,
+        "nothing else has been appended"
+    );
 }

@@ -144,7 +144,6 @@ impl Sim {
     pub fn go_on_writing(&mut self, writing: &mut Writing) -> Result<Wrote> {
         let stepped = self.write_step(writing);
         if let (Err(_), Some((owner, seen))) = (&stepped, writing.appends) {
-            // Who may not have that cut off leaves it to the next one.
             let (file, index) = (writing.file, seen.size() / CHUNK_BYTES);
             let give_up = Request::Unblock { file, index, owner: owner.0 };
             let _ = self.ask(writing.client, give_up);
