@@ -28,9 +28,10 @@ const TRIES: usize = 4;
 
 /// How it is refused to make what has a name already.
 const ANYTHING: [ErrorKind; 1] = [ErrorKind::Exists];
-/// How it is refused to move a file to a directory, or a directory to one with something in it.
-const DIRECTORIES: [ErrorKind; 3] =
-    [ErrorKind::IsDirectory, ErrorKind::NotEmpty, ErrorKind::Exists];
+/// How it is refused to move a file to a directory, a directory to a file, or to a directory with
+/// something in it.
+const DIRECTORIES: [ErrorKind; 4] =
+    [ErrorKind::IsDirectory, ErrorKind::NotDirectory, ErrorKind::NotEmpty, ErrorKind::Exists];
 
 /// An operation on names that is done in the backing without the server's lock.
 pub struct NameJob {
@@ -171,12 +172,12 @@ impl NameJob {
             NameOperation::Link { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
                 let done = within(shared, backing, to, || backing.link(from, to));
-                brought.touched[0] = done_before(done)?;
+                brought.touched[0] = unless_gone(backing, from, done)?;
             }
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
                 let rename = || within(shared, backing, to, || backing.rename(from, to));
-                let rename = || done_before(rename());
+                let rename = || unless_gone(backing, from, rename());
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
                 brought.said.extend(said);
                 brought.touched[0] = match moved {
@@ -306,7 +307,7 @@ fn keep_theirs(
         return Ok(None);
     };
     let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.object()], from);
-    let theirs = done_before(theirs)?.flatten();
+    let theirs = unless_gone(backing, to, theirs)?.flatten();
     let said = |theirs: Vec<u8>| {
         format!("{}: made there meanwhile; theirs is {}", shown(to), shown(&theirs))
     };
@@ -413,6 +414,14 @@ fn as_it_is(state: &State, ino: Ino, change: &Change) -> Change {
 pub fn done_before<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// What this was about may be gone, and so may its directory be.
+fn unless_gone<T>(backing: &dyn Source, path: &[u8], done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(error) if lacks_directory(&error) && seen(backing, path)?.is_none() => Ok(None),
         done => done.map(Some),
     }
 }

@@ -1,11 +1,9 @@
 //! The names of a directory: ours, and those that only the permanent store has.
 
 use terral_format::ids::Ino;
-use terral_format::local::changes::{Deferred, Made, name_of};
-use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
-use terral_format::local::names::{flag, hash, index_of};
+use terral_format::local::names::flag;
 use terral_format::wire::message::{Kind, Name, Reply};
-use terral_format::{Error, ErrorKind, Result, frame};
+use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
@@ -43,33 +41,13 @@ pub fn names_of(state: &mut State, directory: Ino) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-/// Whether a name was taken away by a change that was committed and cannot be applied just now: who
-/// did it, and who looks by himself, sees it no more.
-fn is_taken(state: &State, directory: Ino, name: &[u8]) -> bool {
-    let deferred = state.storage.memory().deferred();
-    let key = Key::name(hash(index_of(directory), name));
-    if !deferred.is_pending(key) {
-        return false;
-    }
-    let mut buffer = [0; CHANGE_BYTES];
-    let master = |bytes: &[u8]| name_of(&frame::decode::<Made<'_>>(bytes).ok()?.change);
-    let Pending::Change(bytes) = deferred.latest(key, master, &mut buffer) else { return false };
-    let taken = match frame::decode::<Made<'_>>(bytes).map(|made| made.change) {
-        Ok(Deferred::Unlink { parent, name, .. })
-        | Ok(Deferred::RemoveDirectory { parent, name, .. })
-        | Ok(Deferred::Rename { parent, name, .. }) => (parent, name),
-        _ => return false,
-    };
-    taken == (directory, name)
-}
-
 /// Names of a directory after `after`.
 pub fn list(state: &mut State, caller: &Caller, path: &[u8], after: &[u8]) -> Result<Reply> {
     let directory = lookup::resolve(state, caller, path)?;
     let fresh = after.is_empty() || state.listing.as_ref().is_none_or(|(of, _)| *of != directory);
     if fresh {
         let mut names = names_of(state, directory)?;
-        names.retain(|name| !is_taken(state, directory, &name.name));
+        names.retain(|name| !lookup::is_taken(state, directory, &name.name));
         state.listing = Some((directory, names));
     }
     let names: &[Name] = state.listing.as_ref().map_or(&[], |(_, names)| names);

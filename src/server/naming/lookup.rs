@@ -2,9 +2,11 @@
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::{FileSlot, Ino, ROOT};
-use terral_format::local::names::flag;
+use terral_format::local::changes::{Deferred, Made, name_of};
+use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
+use terral_format::local::names::{flag, hash, index_of};
 use terral_format::wire::message::{Kind, Target};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
@@ -64,6 +66,7 @@ pub fn resolve_parent<'p>(
 /// What `name` is in `directory`.
 pub fn child(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
     match state.names.entry(directory, name) {
+        Some(Entry::Here(_)) if is_taken(state, directory, name) => return Ok(None),
         Some(Entry::Here(ino)) => return Ok(Some(ino)),
         Some(Entry::Gone(_)) => return Ok(None),
         None => {}
@@ -77,6 +80,29 @@ pub fn child(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<In
         (Some(_), true) => adopt(state, directory, name),
         _ => Ok(None),
     }
+}
+
+/// Whether a name was taken away by a change that was committed and cannot be applied just now: who
+/// did it, and who looks by himself, sees it no more.
+pub(crate) fn is_taken(state: &State, directory: Ino, name: &[u8]) -> bool {
+    if state.waiting.count() == 0 {
+        return false;
+    }
+    let deferred = state.storage.memory().deferred();
+    let key = Key::name(hash(index_of(directory), name));
+    if !deferred.is_pending(key) {
+        return false;
+    }
+    let mut buffer = [0; CHANGE_BYTES];
+    let master = |bytes: &[u8]| name_of(&frame::decode::<Made<'_>>(bytes).ok()?.change);
+    let Pending::Change(bytes) = deferred.latest(key, master, &mut buffer) else { return false };
+    let taken = match frame::decode::<Made<'_>>(bytes).map(|made| made.change) {
+        Ok(Deferred::Unlink { parent, name, .. })
+        | Ok(Deferred::RemoveDirectory { parent, name, .. })
+        | Ok(Deferred::Rename { parent, name, .. }) => (parent, name),
+        _ => return false,
+    };
+    taken == (directory, name)
 }
 
 /// As `child`, for a name about to be made. While the backing is away, a name we do

@@ -127,6 +127,8 @@ pub struct Weather {
     pub clocks: bool,
     /// Others make, change and remove files in the permanent store.
     pub others: bool,
+    /// And directories.
+    pub directories: bool,
     /// What the server does wrong.
     pub flaw: Option<Flaw>,
 }

@@ -22,6 +22,7 @@ pub const QUIET: Weather = Weather {
     expires: false,
     clocks: false,
     others: false,
+    directories: false,
     flaw: None,
 };
 
@@ -173,6 +174,16 @@ fn nothing_of_others_is_lost_and_nothing_of_ours() {
     // Some in which they removed a file that was renamed over an older one, which stayed.
     run(&[1669], 300, Weather { others: true, ..QUIET });
     run(&[862], 300, Weather { others: true, kills: true, defers: true, ..QUIET });
+}
+
+#[test]
+fn directories_that_others_remove_are_made_anew_for_what_comes() {
+    let quiet = Weather { others: true, directories: true, ..QUIET };
+    run(&seeds(60), 300, quiet);
+    let weather = Weather { kills: true, defers: true, ..quiet };
+    run(&seeds(60), 300, weather);
+    // One in which a file was opened by a name whose removal was committed and waited.
+    run(&[520], 300, weather);
 }
 
 #[test]

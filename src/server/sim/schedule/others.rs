@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use terral_format::local::geometry::CHUNK_BYTES;
-use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::message::{Kind, Reply, Request};
 use terral_store::backing::Found;
 
 use super::super::deferring::Wish;
@@ -46,6 +46,9 @@ impl Schedule {
     }
 
     pub(super) fn interfere(&mut self) {
+        if self.weather.directories && self.chance(4) == 0 {
+            return self.remove_there();
+        }
         let path = self.file_path();
         let Some(end) = path.iter().rposition(|byte| *byte == b'/') else { return };
         if !self.sim.dir.directories().iter().any(|there| *there == path[..end]) {
@@ -76,12 +79,59 @@ impl Schedule {
         self.sim.dir.remove(&path).expect("it is there");
     }
 
+    /// A directory of ours with all that is in it, and now and then a file of theirs comes to be in
+    /// its place.
+    fn remove_there(&mut self) {
+        let path = self.path(Kind::Directory);
+        let directory = matches!(self.model.0.get(&path), Some(Node::Directory(_)));
+        let there = self.sim.dir.tree();
+        let start = [&path[..], b"/"].concat();
+        let is_in = |other: &[u8]| *other == path || other.starts_with(&start);
+        let known = self.others.paths.iter().any(|other| is_in(other));
+        if !directory || !there.contains_key(&path) || known {
+            return;
+        }
+        let all: Vec<_> = self.model.0.iter().filter(|(path, _)| is_in(path)).collect();
+        let all: Vec<_> =
+            all.into_iter().map(|(path, node)| (path.clone(), node.clone())).collect();
+        if self.is_any_owed(is_in) {
+            return;
+        }
+        let mut taken = Vec::new();
+        for (path, node) in &all {
+            let Node::File(file) = node else { continue };
+            if !self.has_arrived(path, file) {
+                return;
+            }
+            taken.push((file.clone(), file.borrow().clone()));
+        }
+        self.tell(|| format!("others remove {path:?} with all in it"));
+        self.others.taken.extend(taken);
+        self.others.paths.extend(all.into_iter().map(|(path, _)| path));
+        // What was theirs in it is gone by their own will.
+        let files = self.sim.dir.files();
+        let gone: Vec<_> = files.iter().filter(|(path, _)| is_in(path)).collect();
+        let is_gone = |bytes: &[u8]| {
+            gone.iter().any(|(_, (_, filled))| filled.get(&0).is_some_and(|p| p[..PIECE] == *bytes))
+        };
+        self.others.made.retain(|(_, bytes, _)| !is_gone(bytes));
+        self.sim.dir.remove(&path).expect("it is there");
+        if self.chance(3) == 0 {
+            self.put(path, None);
+        }
+    }
+
     /// Whether the store is owed something that is done to what has this name there.
     fn is_owed(&mut self, path: &[u8]) -> bool {
+        self.is_any_owed(|owed| owed == path)
+    }
+
+    fn is_any_owed(&mut self, is_meant: impl Fn(&[u8]) -> bool) -> bool {
         self.sim.hear();
         let owes = self.sim.with(|server| {
             let state = server.lock();
-            state.names.owed().iter().any(|(_, owed)| owed.paths().contains(&path))
+            let mut owed = state.names.owed().iter();
+            owed.any(|(_, owed)| owed.paths().into_iter().any(&is_meant))
         });
         owes.unwrap_or(true)
     }
