@@ -11,7 +11,6 @@ pub const DOORS: List = &[
     ("Debts::hasten", &["requests"]),
     ("Debts::lost", &["naming"]),
     ("Debts::names_changed", &["deferred", "requests"]),
-    ("Debts::names_failed", &["requests", "shell"]),
     ("Debts::owe", &["storage"]),
     ("Debts::press", &["shell"]),
     ("Descriptions::reserve", &["deferred", "files"]),

@@ -124,6 +124,7 @@ pub fn adopt(state: &mut State) -> Result<()> {
         state.storage.cut_to_size(&state.sessions, slot)?;
     }
     applying::close_gate(state)?;
+    owing::find_staged(state);
     for ino in state.orphans_left() {
         orphans::remove(state, ino);
     }

@@ -222,6 +222,11 @@ impl State {
         Ok(())
     }
 
+    /// Whether the log has all that was done.
+    pub fn is_logged(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Replaces the log by what it comes to.
     pub fn rewrite_log(&mut self) {
         let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;

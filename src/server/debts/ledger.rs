@@ -8,16 +8,17 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::Drain;
 
 use crate::core::world::Tick;
+use crate::debts::failures::{Failures, Work};
 use crate::debts::names::NamesOwed;
 use crate::debts::policy::{Event, Facts, Policy, Standing};
 use crate::debts::progress::Progress;
-use crate::debts::version::{SharedVersion, Version};
+use crate::debts::version::{SharedVersion, Unneeded, Version};
 
 /// So many debts that are young no more may stand among those that are, and as many as those.
 const YOUNG_MIN: usize = 1024;
@@ -78,11 +79,11 @@ pub struct Debts {
     queue: BTreeSet<(Tick, Ino)>,
     names: NamesOwed,
     progress: Progress,
-    /// What became of some versions is not known: when that is looked at again, and how often it
-    /// was.
-    unsure: Option<(Tick, u32)>,
+    failures: Failures,
+    /// Files for which a version may be staged that no object here knows.
+    left: FxHashSet<Ino>,
     /// Versions of files that are gone.
-    discarded: Vec<SharedVersion>,
+    unneeded: Vec<Unneeded>,
 }
 
 impl Debts {
@@ -98,8 +99,9 @@ impl Debts {
             queue: BTreeSet::new(),
             names: NamesOwed::default(),
             progress: Progress::default(),
-            unsure: None,
-            discarded: Vec::new(),
+            failures: Failures::default(),
+            left: FxHashSet::default(),
+            unneeded: Vec::new(),
         }
     }
 
@@ -151,17 +153,30 @@ impl Debts {
     /// The file is gone: its new version, which may be this one, is thrown away by the drain.
     pub fn lost(&mut self, ino: Ino, version: Option<SharedVersion>) {
         let begun = self.paid(ino).and_then(|debt| debt.version);
-        self.discarded.extend(version.or(begun));
+        let (version, left) = (version.or(begun), self.left.remove(&ino));
+        if left || version.is_some() {
+            self.unneeded.push(Unneeded { ino, version });
+        }
+    }
+
+    /// For this file a version may be staged, which the next pass goes on with.
+    pub fn leaves_staged(&mut self, ino: Ino) {
+        self.left.insert(ino);
     }
 
     /// Versions of files that are gone, which nobody throws away yet.
-    pub fn take_discarded(&mut self) -> Vec<SharedVersion> {
-        std::mem::take(&mut self.discarded)
+    pub fn take_unneeded(&mut self) -> Vec<Unneeded> {
+        std::mem::take(&mut self.unneeded)
+    }
+
+    /// Those of them that could not be thrown away.
+    pub fn keep_unneeded(&mut self, versions: Vec<Unneeded>) {
+        self.unneeded.extend(versions);
     }
 
     /// Whether there are any.
-    pub fn has_discarded(&self) -> bool {
-        !self.discarded.is_empty()
+    pub fn has_unneeded(&self) -> bool {
+        !self.unneeded.is_empty()
     }
 
     /// Whether nothing is owed of any file.
@@ -213,8 +228,12 @@ impl Debts {
 
     /// Something happened to a file.
     pub fn happened(&mut self, ino: Ino, event: Event, now: Tick) {
-        let debt = self.files.get(&ino);
-        let turn = debt.and_then(|debt| self.policy.turn(event, debt.standing(), now));
+        let Some(debt) = self.files.get(&ino) else { return };
+        let turn = self.policy.turn(event, debt.standing(), now);
+        // Who had it in hand puts it back, whatever the policy says.
+        let over = matches!(event, Event::Passed { .. } | Event::Failed);
+        let back = || over && !debt.young && !self.queue.contains(&(debt.turn, ino));
+        let turn = turn.or_else(|| back().then_some(now));
         turn.into_iter().for_each(|at| self.not_before(ino, at));
     }
 
@@ -291,6 +310,9 @@ impl Debts {
     /// A file's new version, if none was begun meanwhile: gives the one that counts.
     pub fn begin_version(&mut self, ino: Ino, version: Version) -> SharedVersion {
         let version = Arc::new(version);
+        // It goes on with what was left.
+        self.left.remove(&ino);
+        self.unneeded.retain(|version| version.ino != ino);
         match self.files.get_mut(&ino) {
             Some(debt) => debt.version.get_or_insert(version).clone(),
             None => version,
@@ -304,14 +326,17 @@ impl Debts {
         }
     }
 
-    /// It has it, or is staged again.
-    pub fn published(&mut self, ino: Ino) {
+    /// It has it, or what was staged is left for the next pass.
+    pub fn published(&mut self, ino: Ino, done: bool) {
         if let Some(debt) = self.files.get_mut(&ino) {
             (debt.publishing, debt.version) = (false, None);
         }
+        if !done {
+            self.leaves_staged(ino);
+        }
     }
 
-    /// Something went wrong with a file.
+    /// Something went wrong with a file, of which something is owed.
     pub fn failed(&mut self, ino: Ino, why: String, now: Tick) {
         if let Some(debt) = self.files.get_mut(&ino) {
             debt.failures = debt.failures.saturating_add(1);
@@ -327,37 +352,39 @@ impl Debts {
         }
     }
 
-    /// Whether it is not known what became of some versions.
-    pub fn are_unsure(&mut self, unsure: bool, now: Tick) {
-        let times = self.unsure.map_or(0, |(_, times)| times) + 1;
-        self.unsure = unsure.then(|| (now + self.policy.pause(times), times));
+    // What fails, beside files.
+
+    /// Some work failed. Gives when it may be tried again.
+    pub fn work_failed(&mut self, work: Work, why: String, now: Tick) -> Tick {
+        self.failures.failed(work, why, &*self.policy, now)
     }
 
-    /// When that is looked at again.
-    pub fn unsure_until(&self) -> Option<Tick> {
-        self.unsure.map(|(until, _)| until)
+    /// It went well, or there is nothing of it to do.
+    pub fn work_went_well(&mut self, work: Work) {
+        self.failures.went_well(work);
+    }
+
+    /// Until when it is not tried after a failure, if it is not now.
+    pub fn paused(&self, work: Work, now: Tick) -> Option<Tick> {
+        self.failures.paused(work, now)
+    }
+
+    /// Why it has failed, if it has not gone well since.
+    pub fn failure(&self, work: Work) -> Option<&str> {
+        self.failures.why(work)
     }
 
     // Names.
 
-    /// What is known of the name operations that are owed.
-    pub fn names(&self) -> &NamesOwed {
-        &self.names
-    }
-
     /// None is owed.
     pub fn names_paid(&mut self) {
         self.names.paid();
-    }
-
-    /// A name operation failed. Gives when it may be tried again.
-    pub fn names_failed(&mut self, why: String, now: Tick) -> Tick {
-        self.names.failed(why, &*self.policy, now)
+        self.failures.went_well(Work::Names);
     }
 
     /// One was done.
     pub fn name_brought(&mut self) {
-        self.names.went_well();
+        self.failures.went_well(Work::Names);
         self.progress.unsettle(true);
     }
 
@@ -404,8 +431,8 @@ impl Debts {
     /// Everything for display but bytes and names owed.
     pub fn status(&self, now: Tick) -> Drain {
         let failures = self.files.values().filter_map(|debt| debt.failure.clone());
-        let names = self.names.failure().map(str::to_owned);
-        let mut drain = self.progress.shown(names.into_iter().chain(failures));
+        let others = self.failures.all().map(str::to_owned);
+        let mut drain = self.progress.shown(others.chain(failures));
         drain.owed_files = self.files.len() as u64;
         let ages = self.files.values().map(|debt| debt.since).chain(self.names.since());
         drain.oldest_ms = ages.min().map_or(0, |since| now.since(since).as_millis() as u64);
@@ -417,7 +444,7 @@ impl Debts {
 mod tests {
     use std::time::Duration;
 
-    use super::{Debts, Event, Facts, Ino, Inode, Policy, Standing, Tick};
+    use super::{Debts, Event, Facts, Ino, Inode, Policy, Standing, Tick, Work};
     use crate::debts::policy::Usual;
 
     const S: u64 = 1_000_000_000;
@@ -450,17 +477,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_hastens_all_but_what_is_in_hand() {
+    fn who_waits_hastens_all_but_what_is_in_hand_or_has_failed() {
         let mut debts = Debts::new(Box::new(Usual));
         debts.owe(A, Tick(0));
         debts.owe(B, Tick(0));
         assert_eq!(due(&mut debts, Tick(S)).0, Some(A));
+        debts.hasten(Tick(S / 2));
+        assert_eq!(due(&mut debts, Tick(S / 2)).0, Some(B), "A is in hand");
         debts.failed(A, "away".into(), Tick(S));
+        debts.end(B, true, Tick(S));
         debts.hasten(Tick(S));
-        let both = [due(&mut debts, Tick(S)).0, due(&mut debts, Tick(S)).0];
-        assert_eq!(both, [Some(A), Some(B)]);
-        debts.hasten(Tick(S));
-        assert_eq!(due(&mut debts, Tick(S)).0, None, "in hand");
+        let later = Tick(S) + Usual.pause(1);
+        assert_eq!([due(&mut debts, Tick(S)).0, due(&mut debts, Tick(S)).0], [Some(B), None]);
+        assert_eq!(due(&mut debts, later).0, Some(A));
     }
 
     #[test]
@@ -498,6 +527,43 @@ mod tests {
         }
     }
 
+    /// Leaves everything as it was.
+    struct Mute;
+
+    impl Policy for Mute {
+        fn takes(&self, _: &Inode) -> bool {
+            true
+        }
+
+        fn ripe(&self, since: Tick, _: Facts) -> Tick {
+            since
+        }
+
+        fn turn(&self, _: Event, _: Standing, _: Tick) -> Option<Tick> {
+            None
+        }
+
+        fn pause(&self, _: u32) -> Duration {
+            Duration::from_nanos(1)
+        }
+    }
+
+    #[test]
+    fn what_was_in_hand_is_put_back_whatever_the_policy_says() {
+        let mut debts = Debts::new(Box::new(Mute));
+        debts.owe(A, Tick(0));
+        assert_eq!(due(&mut debts, Tick(1)).0, Some(A));
+        debts.failed(A, "away".into(), Tick(1));
+        assert_eq!(due(&mut debts, Tick(1)).0, Some(A));
+        debts.begin(A);
+        debts.happened(A, Event::Grown(u64::MAX), Tick(2));
+        assert_eq!(due(&mut debts, Tick(2)), (None, None), "it is in hand");
+        debts.end(A, false, Tick(3));
+        debts.not_before(A, Tick(9));
+        debts.failed(A, "away".into(), Tick(4));
+        assert_eq!(due(&mut debts, Tick(4)), (None, Some(Tick(9))), "it was not in hand");
+    }
+
     #[test]
     fn another_policy_is_obeyed() {
         let mut debts = Debts::new(Box::new(AtNight(Tick(50))));
@@ -509,6 +575,6 @@ mod tests {
         assert_eq!(due(&mut debts, Tick(50)).0, Some(A));
         debts.failed(A, "away".into(), Tick(51));
         assert_eq!(due(&mut debts, Tick(51)).0, Some(A));
-        assert_eq!(debts.names_failed("away".into(), Tick(51)), Tick(52));
+        assert_eq!(debts.work_failed(Work::Names, "away".into(), Tick(51)), Tick(52));
     }
 }

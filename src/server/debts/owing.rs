@@ -1,12 +1,14 @@
 //! What the permanent store is owed, as the namespace and memory say; and when the drain must look.
 
-use terral_format::ErrorKind;
 use terral_format::ids::Ino;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Drain, Kind};
+use terral_format::{ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::core::world::Tick;
+use crate::debts::failures::Work;
 
 /// Whether the backing is owed anything: a file, a name, or that what became of a version is found
 /// out, which may have got its name there for a file that is gone here.
@@ -30,20 +32,51 @@ pub fn is_awaited(state: &State) -> bool {
 
 /// Whether the drain must be woken: it would look again too late.
 pub fn must_wake_drain(state: &State) -> bool {
-    let asked = state.finishing || state.debts.is_sync_wanted();
     let now = state.world.now();
-    let names = (!state.names.owed().is_empty()).then(|| state.debts.names_due(now));
-    let sync = (asked && !state.debts.is_settled()).then_some(now);
-    let discards = state.debts.has_discarded().then_some(now);
-    let settles = settles_at(state, now).into_iter().chain(discards).min();
-    let due = [names, sync, settles, state.debts.first_due()].into_iter().flatten().min();
+    let at = |work: Work| state.debts.paused(work, now).unwrap_or(now);
+    let names = !state.names.owed().is_empty();
+    let names = names.then(|| state.debts.names_due(now).max(at(Work::Names)));
+    let sync = is_sync_due(state).then(|| at(Work::Sync));
+    let discards = state.debts.has_unneeded().then(|| at(Work::Discards));
+    let due = [names, sync, discards, settles_at(state, now), state.debts.first_due()];
+    let due = due.into_iter().flatten().min();
+    // The log comes first.
+    let due = if state.is_logged() { due } else { Some(due.unwrap_or(now).max(at(Work::Log))) };
     state.sleepers.oversleeps(Trade::Draining, due)
+}
+
+/// Whether the backing is to be asked to keep what it has: nothing else is owed, and somebody waits
+/// until all is safe.
+pub fn is_sync_due(state: &State) -> bool {
+    let asked = state.finishing || state.debts.is_sync_wanted();
+    asked && !owes(state) && !state.debts.is_settled()
+}
+
+/// Something was looked after beside the drain, or all. What fails is shown until all was.
+pub fn was_looked_after(state: &mut State, done: Result<()>) {
+    match done {
+        Ok(()) => state.debts.work_went_well(Work::Tending),
+        Err(error) => {
+            state.debts.work_failed(Work::Tending, error.to_string(), state.world.now());
+        }
+    }
 }
 
 /// Everything written so far shall go, also of files that stay open.
 pub fn hurry(state: &mut State) {
     state.debts.want_sync();
     state.debts.hasten(state.world.now());
+}
+
+/// After a restart: the server before may have staged versions of what is not whole there.
+pub fn find_staged(state: &mut State) {
+    let whole = |inode: &Inode| {
+        let replaced = inode.is(flag::REWRITTEN) || inode.is(flag::CONTESTED);
+        inode.kind != Kind::File || (inode.published.is_some() && !replaced)
+    };
+    let files = state.names.inodes().filter(|inode| !inode.is(flag::SPARE) && !whole(inode));
+    let files: Vec<Ino> = files.map(|inode| inode.ino).collect();
+    files.into_iter().for_each(|ino| state.debts.leaves_staged(ino));
 }
 
 /// After a restart: what is owed follows from inodes, headers and page states.
@@ -91,9 +124,8 @@ pub fn drain_status(state: &mut State) -> Drain {
 /// When it is found out what the backing has, if that is not known: at once, but for a pause after
 /// a failure.
 pub fn settles_at(state: &State, now: Tick) -> Option<Tick> {
-    let paused = state.debts.names().paused_until().unwrap_or(now);
-    let names = state.names.is_next_unsure().then_some(paused);
-    let versions = !state.names.publishing().is_empty();
-    let versions = versions.then(|| state.debts.unsure_until().unwrap_or(now));
+    let at = |work: Work| state.debts.paused(work, now).unwrap_or(now);
+    let names = state.names.is_next_unsure().then(|| at(Work::Names));
+    let versions = (!state.names.publishing().is_empty()).then(|| at(Work::Versions));
     names.into_iter().chain(versions).min()
 }

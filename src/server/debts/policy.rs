@@ -97,7 +97,8 @@ impl Policy for Usual {
     fn turn(&self, event: Event, of: Standing, now: Tick) -> Option<Tick> {
         let steady = of.failures == 0 && !of.draining;
         match event {
-            Event::Awaited => Some(now),
+            // What failed would be tried as often as somebody looks.
+            Event::Awaited => (of.failures == 0).then_some(now),
             Event::Grown(bytes) => (steady && of.young && bytes >= LARGE_BYTES).then_some(now),
             Event::Closed(bytes) => (steady && bytes >= LARGE_BYTES).then_some(now),
             Event::Passed { open } => Some(if open { now + OPEN } else { now }),
@@ -135,10 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_waits_for_is_due_at_once() {
+    fn what_somebody_waits_for_is_due_at_once_unless_it_failed() {
         assert_eq!(ripe(Some(NOW + Duration::from_secs(3)), true), Duration::ZERO);
-        let slow = Standing { failures: 9, ..NEW };
-        assert_eq!(Usual.turn(Event::Awaited, slow, NOW), Some(NOW));
+        assert_eq!(Usual.turn(Event::Awaited, NEW, NOW), Some(NOW));
+        let failed = Standing { failures: 1, ..NEW };
+        assert_eq!(Usual.turn(Event::Awaited, failed, NOW), None, "after its pause");
     }
 
     #[test]

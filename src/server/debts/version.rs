@@ -101,6 +101,28 @@ impl Version {
     }
 }
 
+/// A version that nobody needs any more: of a file that is gone.
+pub struct Unneeded {
+    /// The file.
+    pub ino: Ino,
+    /// This one, or what may be staged by an attempt that failed or a server that died.
+    pub version: Option<SharedVersion>,
+}
+
+impl Unneeded {
+    /// Throws it away.
+    ///
+    /// # Errors
+    /// Those of [`Sink::stage`]; it is still there then.
+    pub fn discard(&self, sink: &dyn Sink, instance: InstanceId) -> Result<()> {
+        match &self.version {
+            Some(version) => version.discard(),
+            None => sink.stage(self.ino, instance)?.discard(),
+        }
+        Ok(())
+    }
+}
+
 impl Copied {
     /// The temporary file.
     ///

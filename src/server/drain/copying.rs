@@ -1,5 +1,5 @@
 //! The drain's copying: bytes of one file to the backing, read back and compared, without the
-//! server's lock. What becomes of the copy is `drain`'s.
+//! server's lock. What becomes of the copy is in `turns`.
 
 use std::sync::atomic::Ordering;
 

@@ -2,7 +2,7 @@
 //! after a restart. One that moves names and may have been done is looked at first: until then it
 //! is not known where the backing has what has those names, and whoever needs that waits.
 //!
-//! Not here: their order, and what must be copied before (`drain`).
+//! Not here: their order, and what must be copied before (`turns`).
 
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
@@ -15,6 +15,7 @@ use terral_store::backing::{Found, NameSink, Source, Touched};
 
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::debts::failures::Work;
 use crate::naming::unsettled::moves;
 use crate::shared::Shared;
 
@@ -278,7 +279,7 @@ impl NameJob {
         state.record(Fact::NamesDrained(self.lsn));
         state.debts.name_brought();
         if let Err(error) = state.commit() {
-            state.debts.names_failed(error.to_string(), state.world.now());
+            state.debts.work_failed(Work::Log, error.to_string(), state.world.now());
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! What is noted of a file when the drain begins with it, and when it is through. Not here: what it
-//! copies (`copying`), how it gets its name (`publishing`), and in which order (`drain`).
+//! copies (`copying`), how it gets its name (`publishing`), and in which order (`turns`).
 
 use std::sync::atomic::Ordering;
 

@@ -5,7 +5,7 @@
 //! Invariants: no name operation is owed when a version is announced. One that was moved, or lost
 //! its name, since then is taken back before any other operation is done, so that what was decided
 //! meanwhile of a file that the backing does not know stays true. Not here: what is copied
-//! (`copying`), and when (`drain`).
+//! (`copying`), and when (`turns`).
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Local, Publishing};
@@ -19,6 +19,7 @@ use terral_store::backing::{Found, NameSink, Published, Sink, Source};
 use crate::core::left_out::{Step, does};
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::debts::failures::Work;
 use crate::debts::policy::Event;
 use crate::debts::version::SharedVersion;
 use crate::drain::copying::{FileJob, Pass, replaces_open};
@@ -132,7 +133,7 @@ impl PublishJob {
     pub(crate) fn conclude(&self, state: &mut State, publication: Publication) -> Result<()> {
         let ino = self.file.ino;
         state.fetches.spoil(&[&self.path]);
-        state.debts.published(ino);
+        state.debts.published(ino, publication.done.is_ok());
         let Published { fingerprint, conflict } = publication.done?;
         if let Some(theirs) = conflict {
             let (ours, theirs) = (shown(&self.path), shown(&theirs));
@@ -199,7 +200,7 @@ pub struct ResolveJob(Vec<(Ino, Publishing)>);
 impl ResolveJob {
     /// All that were announced; `None` if there are none, or it was tried just now.
     pub(crate) fn prepare(state: &State) -> Option<Self> {
-        let later = state.debts.unsure_until().is_some_and(|until| until > state.world.now());
+        let later = state.debts.paused(Work::Versions, state.world.now()).is_some();
         let announced = state.names.publishing();
         let all = announced.iter().map(|(ino, version)| (*ino, version.clone()));
         (!later && !announced.is_empty()).then(|| ResolveJob(all.collect()))
@@ -248,13 +249,18 @@ fn take_back(shared: &Shared, sink: &dyn Sink, ino: Ino, version: &Publishing) -
     sink.take_back(&version.path, ino, instance)?;
     let mut state = shared.lock();
     state.fetches.spoil(&[&version.path]);
-    state.names.is_unpublished(ino);
-    let gone = state.names.inode(ino).is_none();
-    drop(state);
-    if gone {
-        sink.stage(ino, instance)?.discard();
-    }
+    is_unpublished(&mut state, ino);
     Ok(())
+}
+
+/// A version that was announced has no name: it may be staged, for the next pass, unless its file
+/// is gone.
+fn is_unpublished(state: &mut State, ino: Ino) {
+    state.names.is_unpublished(ino);
+    state.debts.leaves_staged(ino);
+    if state.names.inode(ino).is_none() {
+        state.debts.lost(ino, None);
+    }
 }
 
 /// What is about to get a name in the backing: if we die, the next server looks whether it has.
@@ -287,7 +293,7 @@ fn settle_version(
     found: Option<Found>,
 ) -> Result<bool> {
     let Some(found) = found else {
-        state.names.is_unpublished(ino);
+        is_unpublished(state, ino);
         return Ok(false);
     };
     state.fetches.spoil(&[&version.path]);

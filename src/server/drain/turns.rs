@@ -1,9 +1,9 @@
 //! The drain: brings what changed to the backing, oldest debt first, names in their order.
 //!
-//! It has turns, in a thread of its own (`serve`): what is to be done is chosen under the server's
-//! lock, carried out without it, one thing after the other, and concluded under it, as clients may
-//! have changed the namespace meanwhile. A failure keeps the data and is tried again after a pause
-//! that grows.
+//! It has turns, in a thread of its own (`shell/draining`): what is to be done is chosen under the
+//! server's lock, carried out without it, one thing after the other, and concluded under it, as
+//! clients may have changed the namespace meanwhile. A failure keeps the data and is tried again
+//! after a pause that grows. Nothing is done that the log does not have.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -15,16 +15,17 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::flag;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::Backing;
+use terral_store::backing::{Backing, Sink};
 use terral_store::tier::Want;
 
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::workers::Next;
 use crate::core::world::Tick;
+use crate::debts::failures::Work;
 use crate::debts::owing;
 use crate::debts::policy::Event;
-use crate::debts::version::SharedVersion;
+use crate::debts::version::Unneeded;
 use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
 use crate::drain::passes::{self, again_soon, is_quiet};
@@ -45,7 +46,7 @@ enum Job {
     /// A name operation.
     Names(NameJob),
     /// Versions of files that are gone are thrown away.
-    Discard(Vec<SharedVersion>),
+    Discard(Vec<Unneeded>),
     /// The backing keeps what it has, of the namespace as of this operation.
     Sync(Lsn),
 }
@@ -56,7 +57,8 @@ enum Done {
     Publish(Publication),
     Resolve(Vec<(Ino, Error)>),
     Names(Result<Brought>),
-    Discard,
+    /// Those that could not be, and why.
+    Discard(Option<(Vec<Unneeded>, Error)>),
     Sync(Result<()>),
 }
 
@@ -80,7 +82,7 @@ pub fn begin(state: &mut State) -> std::result::Result<Doing, Option<Tick>> {
 impl Doing {
     /// Does it.
     pub fn carry_out(&mut self, shared: &Shared, backing: &dyn Backing) {
-        self.1 = Some(match &self.0 {
+        self.1 = Some(match &mut self.0 {
             Job::File(job) => {
                 let begin = shared.world.now();
                 let pass = copy(shared, backing, backing, job);
@@ -89,10 +91,7 @@ impl Doing {
             Job::Publish(job) => Done::Publish(job.carry_out(shared, backing)),
             Job::Resolve(job) => Done::Resolve(job.carry_out(shared, backing, backing)),
             Job::Names(job) => Done::Names(job.carry_out(shared, backing)),
-            Job::Discard(versions) => {
-                versions.iter().for_each(|version| version.discard());
-                Done::Discard
-            }
+            Job::Discard(versions) => Done::Discard(discard(shared, backing, versions)),
             Job::Sync(_) => Done::Sync(backing.sync()),
         });
     }
@@ -111,9 +110,10 @@ impl Doing {
             (Job::Resolve(_), Some(Done::Resolve(failed))) => resolved(state, failed),
             (Job::Names(job), Some(Done::Names(brought))) => {
                 if let Err(error) = job.conclude(state, brought) {
-                    state.debts.names_failed(error.to_string(), state.world.now());
+                    state.debts.work_failed(Work::Names, error.to_string(), state.world.now());
                 }
             }
+            (Job::Discard(_), Some(Done::Discard(kept))) => discarded(state, kept),
             (Job::Sync(before), Some(Done::Sync(done))) => synced(state, before, done),
             _ => {}
         }
@@ -169,16 +169,49 @@ fn synced(state: &mut State, before: Lsn, done: Result<()>) {
     let still = !owing::owes(state) && state.names.ordinal() == before;
     match done {
         Ok(()) => {
+            state.debts.work_went_well(Work::Sync);
             state.debts.synced(!still);
         }
-        Err(error) => _ = state.debts.names_failed(error.to_string(), state.world.now()),
+        Err(error) => {
+            state.debts.work_failed(Work::Sync, error.to_string(), state.world.now());
+        }
     }
+}
+
+/// Throws versions away, up to one that cannot be: then the rest waits, too.
+fn discard(
+    shared: &Shared,
+    sink: &dyn Sink,
+    versions: &mut Vec<Unneeded>,
+) -> Option<(Vec<Unneeded>, Error)> {
+    let instance = shared.lock().began.instance;
+    while let Some(version) = versions.pop() {
+        if let Err(error) = version.discard(sink, instance) {
+            versions.push(version);
+            return Some((std::mem::take(versions), error));
+        }
+    }
+    None
+}
+
+fn discarded(state: &mut State, kept: Option<(Vec<Unneeded>, Error)>) {
+    let Some((versions, error)) = kept else {
+        state.debts.work_went_well(Work::Discards);
+        return;
+    };
+    state.debts.keep_unneeded(versions);
+    state.debts.work_failed(Work::Discards, error.to_string(), state.world.now());
 }
 
 /// It is known what became of the versions that were announced, but for these.
 fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
     let now = state.world.now();
-    state.debts.are_unsure(!failed.is_empty(), now);
+    match failed.first() {
+        Some((_, error)) => {
+            state.debts.work_failed(Work::Versions, error.to_string(), now);
+        }
+        None => state.debts.work_went_well(Work::Versions),
+    }
     for (ino, error) in failed {
         owing::owe(state, ino);
         state.debts.failed(ino, error.to_string(), now);
@@ -189,37 +222,59 @@ fn resolved(state: &mut State, failed: Vec<(Ino, Error)>) {
 
 fn choose(state: &mut State) -> Choice {
     let now = state.world.now();
+    if let Some(until) = log_first(state, now) {
+        return Choice::Wait(Some(until));
+    }
+    let mut wake = state.debts.paused(Work::Versions, now);
     if let Some(job) = ResolveJob::prepare(state) {
         return Choice::Do(Job::Resolve(job));
     }
-    if state.debts.has_discarded() {
-        return Choice::Do(Job::Discard(state.debts.take_discarded()));
+    if state.debts.has_unneeded() && may(state, Work::Discards, &mut wake) {
+        return Choice::Do(Job::Discard(state.debts.take_unneeded()));
     }
-    let mut wake = state.debts.unsure_until();
     if let Some(job) = next_name(state, now, &mut wake) {
         return Choice::Do(job);
     }
-    let finishing = state.finishing;
     if let Some(ino) = state.debts.next_due(now, &mut wake) {
-        let job = file_job(state, ino).map(Job::File);
+        let job = file_job(state, ino).ok().flatten().map(Job::File);
         return job.map_or(Choice::Wait(Some(now)), Choice::Do);
     }
-    let idle = !owing::owes(state);
-    let paused = state.debts.names().paused_until().is_some_and(|until| until > now);
-    if idle && !paused && !state.debts.is_settled() && !state.debts.progress().settle() {
-        let asked = finishing || state.debts.is_sync_wanted();
-        if asked {
-            return Choice::Do(Job::Sync(state.names.ordinal()));
-        }
+    let idle = !owing::owes(state) && !state.debts.is_settled();
+    let unsafe_yet = idle && !state.debts.progress().settle();
+    if unsafe_yet && owing::is_sync_due(state) && may(state, Work::Sync, &mut wake) {
+        return Choice::Do(Job::Sync(state.names.ordinal()));
     }
     Choice::Wait(wake)
 }
 
+/// Nothing is done in the store before the log has what was done here: another server would know
+/// nothing of it. Gives when that is tried again, if it fails.
+fn log_first(state: &mut State, now: Tick) -> Option<Tick> {
+    if !state.is_logged() {
+        if let Some(until) = state.debts.paused(Work::Log, now) {
+            return Some(until);
+        }
+        if let Err(error) = state.commit() {
+            return Some(state.debts.work_failed(Work::Log, error.to_string(), now));
+        }
+    }
+    state.debts.work_went_well(Work::Log);
+    None
+}
+
+/// Whether some work may be tried now; else `wake` becomes no later than when it may.
+fn may(state: &State, work: Work, wake: &mut Option<Tick>) -> bool {
+    let paused = state.debts.paused(work, state.world.now());
+    paused.inspect(|until| sooner(wake, *until)).is_none()
+}
+
+fn sooner(wake: &mut Option<Tick>, at: Tick) {
+    *wake = Some(wake.map_or(at, |wake| wake.min(at)));
+}
+
 /// The name operation that can be done now, or what must be copied before.
 fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Job> {
-    let mut later = |at: Tick| *wake = Some(wake.map_or(at, |wake| wake.min(at)));
-    if let Some(until) = state.debts.names().paused_until().filter(|until| *until > now) {
-        later(until);
+    if !may(state, Work::Names, wake) {
         return None;
     }
     let Some((ordinal, operation)) = state.names.owed().front().cloned() else {
@@ -227,7 +282,8 @@ fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Jo
         return None;
     };
     if state.names.is_unsure(&operation) {
-        later(state.debts.names_failed("a file of its path cannot be looked at".into(), now));
+        let why = "a file of its path cannot be looked at".into();
+        sooner(wake, state.debts.work_failed(Work::Names, why, now));
         return None;
     }
     // Whatever waits for it, it is found out first whether it was done.
@@ -237,18 +293,23 @@ fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Jo
     // All that are owed now go together; those that come meanwhile wait for their own turn.
     let last = state.names.owed().back().map(|(last, _)| *last);
     if let Some(due) = state.debts.names_wait(ordinal, last, now) {
-        later(due);
+        sooner(wake, due);
         return None;
     }
     if let NameOperation::Rename { ino, .. } | NameOperation::Link { ino, .. } = operation
         && let Some(debt) = data_before_rename(state, ino)
     {
         if debt > now {
-            later(debt);
+            sooner(wake, debt);
             return None;
         }
-        if let Some(job) = file_job(state, ino) {
-            return Some(Job::File(job));
+        match file_job(state, ino) {
+            Ok(Some(job)) => return Some(Job::File(job)),
+            Ok(None) => {}
+            Err(Later) => {
+                sooner(wake, state.debts.due(ino).unwrap_or(now));
+                return None;
+            }
         }
     }
     NameJob::begin(state).map(Job::Names)
@@ -264,32 +325,36 @@ fn data_before_rename(state: &State, ino: Ino) -> Option<Tick> {
     state.debts.due(ino)
 }
 
-fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
+/// A file cannot be copied now: the ledger says when.
+struct Later;
+
+/// The pass that a file needs, if any.
+fn file_job(state: &mut State, ino: Ino) -> std::result::Result<Option<FileJob>, Later> {
     let Some(path) = state.names.path(ino).filter(|_| ino != terral_format::ids::ROOT) else {
         // Its name is gone: nothing of it is owed.
-        state.debts.paid(ino);
-        return None;
+        state.debts.lost(ino, None);
+        return Ok(None);
     };
+    let now = state.world.now();
     if state.names.publishing().contains_key(&ino) {
         // What the version became must be known before another one is begun.
-        state.debts.not_before(ino, state.debts.unsure_until().unwrap_or(state.world.now()));
-        return None;
+        state.debts.not_before(ino, state.debts.paused(Work::Versions, now).unwrap_or(now));
+        return Err(Later);
     }
     let old = state.names.backing_path(&path);
     if state.names.is_unsettled(&old) || state.names.is_unsettled(&path) {
         // Where the backing has it must be known before.
-        let now = state.world.now();
         state.debts.not_before(ino, owing::settles_at(state, now).unwrap_or(now).max(now));
-        return None;
+        return Err(Later);
     }
     let slot = match granting::attach(state, ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
         Err(error) => {
             state.debts.failed(ino, error.to_string(), state.world.now());
-            return None;
+            return Err(Later);
         }
     };
-    let inode = state.names.inode(ino)?;
+    let Some(inode) = state.names.inode(ino) else { return Ok(None) };
     let (published, rewritten, resumes) =
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
     let contested = inode.is(flag::CONTESTED);
@@ -311,7 +376,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     };
     if stays_open && !grown && complete && !resumes && !state.storage.has_dirty(slot) {
         state.debts.happened(ino, Event::Passed { open: true }, state.world.now());
-        return None;
+        return Ok(None);
     }
     let way = match published {
         Some(expect) if !rewritten && !contested => Way::InPlace { path: old, expect, resumes },
@@ -323,7 +388,7 @@ fn file_job(state: &mut State, ino: Ino) -> Option<FileJob> {
     passes::begin(state, &job);
     let owed = state.storage.owed_bytes(slot);
     state.debts.progress().owes(owed);
-    Some(job)
+    Ok(Some(job))
 }
 
 // Concluding, under the lock.
@@ -397,7 +462,7 @@ fn settle(state: &mut State, ino: Ino) {
             Some(inode) if !state.is_orphan(&inode) => {}
             _ => {
                 orphans::remove(state, ino);
-                state.debts.paid(ino);
+                state.debts.lost(ino, None);
                 return Ok(());
             }
         }
@@ -406,7 +471,12 @@ fn settle(state: &mut State, ino: Ino) {
         state.commit()
     });
     if let Err(error) = settled {
-        state.debts.failed(ino, error.to_string(), state.world.now());
+        // What the log does not have yet is written before anything else is done.
+        let (why, now) = (error.to_string(), state.world.now());
+        match state.debts.get(ino) {
+            Some(_) => state.debts.failed(ino, why, now),
+            None => _ = state.debts.work_failed(Work::Tending, why, now),
+        }
     }
 }
 

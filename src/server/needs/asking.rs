@@ -3,6 +3,7 @@
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
+use crate::debts::failures::Work;
 use crate::needs::fetching::{Fetched, Need};
 
 /// What the permanent store says.
@@ -21,9 +22,10 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
 
 /// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.
 pub fn wait_until_settled(state: &mut State) -> Error {
-    let failed = state.debts.names().failure().map(str::to_owned);
+    let failed = state.debts.failure(Work::Names).map(str::to_owned);
     let failed = failed.filter(|_| state.names.is_next_unsure());
-    let unsure = state.debts.unsure_until().map(|_| "what was published is not known".into());
+    let unsure = state.debts.failure(Work::Versions);
+    let unsure = unsure.map(|_| "what was published is not known".into());
     match failed.or(unsure) {
         Some(why) => Error::new(ErrorKind::Backing, why),
         None => state.fetches.wait(),

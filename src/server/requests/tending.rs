@@ -5,6 +5,8 @@ use terral_format::Result;
 use terral_format::ids::SessionSlot;
 
 use crate::core::state::State;
+use crate::debts::failures::Work;
+use crate::debts::owing;
 use crate::deferred::applying;
 use crate::files::closing;
 use crate::requests::{ending, presenting, status};
@@ -38,10 +40,13 @@ pub fn try_what_was_fetched(state: &mut State) {
 /// Takes back what has run out, and says whether `tend` must be called by and by:
 /// whoever is there may open files at any time, without a word.
 pub fn must_tend(state: &mut State) -> bool {
-    let recalled = presenting::recall_expired(state, state.world.wall_s());
-    tell(state, recalled);
+    if let Err(error) = presenting::recall_expired(state, state.world.wall_s()) {
+        owing::was_looked_after(state, Err(error));
+    }
     let somebody = state.sessions.clients().next().is_some() || !state.lingering.is_empty();
-    let waits = state.waiting.count() > 0 || state.unapplied;
+    let waits = state.waiting.count() > 0
+        || state.unapplied
+        || state.debts.failure(Work::Tending).is_some();
     somebody || waits || state.descriptions.count_kernel() > 0
 }
 
@@ -49,15 +54,7 @@ pub fn must_tend(state: &mut State) -> bool {
 pub fn tend(state: &mut State) {
     status::warn_if_cramped(state, false);
     let tried = try_waiting(state);
-    tell(state, tried);
     let settled = closing::close_unheld(state, None).and_then(|()| closed::settle_lingering(state));
     let tended = settled.and_then(|()| state.commit());
-    tell(state, tended);
-}
-
-/// What fails is said, and tried again.
-fn tell(state: &mut State, done: Result<()>) {
-    if let Err(error) = done {
-        state.debts.names_failed(error.to_string(), state.world.now());
-    }
+    owing::was_looked_after(state, tried.and(tended));
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use terral_format::ids::SessionSlot;
 use terral_transport::process::{self, Process, WaitSet};
 
+use crate::debts::owing;
 use crate::requests::{ending, tending};
 use crate::shared::Shared;
 use crate::shell::door::Door;
@@ -106,7 +107,7 @@ impl Watcher<'_> {
             return;
         }
         if let Err(error) = ending::end_session(&mut state, session) {
-            state.debts.names_failed(error.to_string(), self.shared.world.now());
+            owing::was_looked_after(&mut state, Err(error));
         }
         if let Some(client) = state.sessions.client(session) {
             // It is looked at again by and by.

@@ -1,12 +1,15 @@
-//! What goes wrong in the permanent store.
+//! What goes wrong in the permanent store, and in the log.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use terral_format::disk::Record;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::scripted::{Call, Operation};
+use terral_store::log::Journal;
+use terral_store::private::PrivateLog;
 
 use super::model::BEGUN_WITH;
 use super::world::Virtual;
@@ -27,6 +30,8 @@ pub enum Fault {
     Mute,
     /// There is no room for directories.
     NoDirectories,
+    /// It cannot say that what it has is safe.
+    NoSync,
 }
 
 /// Those of which one happens in a schedule.
@@ -47,8 +52,37 @@ pub struct Faults {
     removed: Mutex<BTreeSet<Vec<u8>>>,
     /// Names that it has moved, and where to, in their order.
     moved: Mutex<Vec<Move>>,
+    /// The log cannot be written.
+    log_full: AtomicBool,
     /// Calls are printed.
     traced: bool,
+}
+
+/// A log that cannot be written now and then.
+pub struct FullLog {
+    pub log: PrivateLog,
+    pub faults: Arc<Faults>,
+}
+
+impl Journal for FullLog {
+    fn append(&mut self, records: &[Record]) -> Result<()> {
+        if self.faults.log_full.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::NoSpace, "a log that is full"));
+        }
+        self.log.append(records)
+    }
+
+    fn reserve(&mut self) -> Result<()> {
+        self.log.reserve()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
+    fn rewrite(&mut self, snapshot: &mut dyn Iterator<Item = Record>) -> Result<()> {
+        self.log.rewrite(snapshot)
+    }
 }
 
 impl Faults {
@@ -61,6 +95,7 @@ impl Faults {
             unseen: AtomicU64::new(0),
             removed: Mutex::default(),
             moved: Mutex::default(),
+            log_full: AtomicBool::new(false),
             traced,
         }
     }
@@ -71,13 +106,23 @@ impl Faults {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some((fault, until));
     }
 
+    /// Whether the log is full, from now on.
+    pub fn fill_log(&self, full: bool) {
+        self.log_full.store(full, Ordering::SeqCst);
+    }
+
     pub fn heal(&self) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Whether anything has gone wrong so far.
     pub fn were(&self) -> bool {
-        self.injected.load(Ordering::SeqCst) > 0
+        self.injected() > 0
+    }
+
+    /// How many calls have failed so far.
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Ordering::SeqCst)
     }
 
     /// How often nobody could see whether the file was there that was before anybody came.
@@ -152,6 +197,9 @@ impl Faults {
             Some(Fault::Full) if adds => self.fail(ErrorKind::NoSpace, call),
             Some(Fault::NoDirectories) if call.operation == Operation::MakeDirectory => {
                 self.fail(ErrorKind::NoSpace, call)
+            }
+            Some(Fault::NoSync) if call.operation == Operation::Sync => {
+                self.fail(ErrorKind::Backing, call)
             }
             Some(Fault::Shaky) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
             _ => Ok(()),

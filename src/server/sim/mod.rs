@@ -63,7 +63,7 @@ mod writing;
 
 use client::Client;
 use disk::SpillDisk;
-use faults::Faults;
+use faults::{Faults, FullLog};
 use flaws::Flaw;
 use machine::Pretend;
 use spilling::Spillers;
@@ -244,7 +244,7 @@ impl Sim {
             world: self.world.clone(),
             machine: self.machine.clone(),
             began: self.began.clone(),
-            log: Box::new(self.kept.log.clone()),
+            log: Box::new(FullLog { log: self.kept.log.clone(), faults: self.faults.clone() }),
             ram: Ram::new(Arc::new(memory)),
             small: Small::new(Box::new(self.kept.packed.clone())),
             backing: Some(Arc::new(dir)),
