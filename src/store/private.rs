@@ -34,22 +34,17 @@ impl Shared for Private {
     }
 }
 
-/// Segments, in a file system with as much room as is said.
+/// Segments, in a file system with room for them all.
+#[derive(Default)]
 pub struct PrivateArena {
     segments: RwLock<Vec<Vec<u8>>>,
-    room_bytes: AtomicU64,
-}
-
-impl Default for PrivateArena {
-    fn default() -> Self {
-        PrivateArena { segments: RwLock::default(), room_bytes: AtomicU64::new(u64::MAX / 2) }
-    }
+    refused: AtomicU64,
 }
 
 impl PrivateArena {
-    /// What it says of its room from now on, bytes.
-    pub fn set_room(&self, bytes: u64) {
-        self.room_bytes.store(bytes, Ordering::SeqCst);
+    /// The next so many writes find no memory.
+    pub fn refuse_writes(&self, count: u64) {
+        self.refused.store(count, Ordering::SeqCst);
     }
 }
 
@@ -78,6 +73,10 @@ impl Arena for PrivateArena {
     }
 
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> Result<()> {
+        let (order, one_less) = (Ordering::SeqCst, |left: u64| left.checked_sub(1));
+        if self.refused.fetch_update(order, order, one_less).is_ok() {
+            return Err(Error::new(ErrorKind::NoSpace, "private memory"));
+        }
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         let into = segments.get_mut(segment as usize).ok_or_else(|| missing(segment))?;
         into[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
@@ -85,7 +84,7 @@ impl Arena for PrivateArena {
     }
 
     fn room_bytes(&self) -> u64 {
-        self.room_bytes.load(Ordering::SeqCst)
+        u64::MAX / 2
     }
 
     fn place(&self) -> String {

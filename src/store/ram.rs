@@ -424,6 +424,9 @@ impl Ram {
     /// Moves the recalled chunk's valid pages to another chunk, as far as they fit it. They are
     /// dirty there unless all was at rest: a drain that was half-way through the old ones starts
     /// over, and of what is stored through maps nobody knows what changed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if memory is full; it stays where it is then, recalled.
     pub fn relocate(
         &mut self,
         slot: FileSlot,
@@ -432,20 +435,13 @@ impl Ram {
         how: Move,
     ) -> Result<MapEntry> {
         let new = self.take_chunk(how.order, None)?;
-        let memory = self.memory.clone();
         // Who was overtaken may have half written to a page after its state was looked at.
         let all_dirty = !how.at_rest || how.quarantined || entry.is_stored();
-        let mut buffer = [0; PAGE_BYTES];
-        for page in 0..entry.pages().min(new.pages()) {
-            let state = pages::state(memory.lanes(), entry.page().0 + page);
-            let PageState::Valid { dirty } = state else { continue };
-            let at = u64::from(page) * PAGE_BYTES as u64;
-            memory.read(entry.page(), at, &mut buffer)?;
-            memory.write(new.page(), at, &buffer)?;
-            let to = new.page().0 + page;
-            pages::fill(memory.lanes(), to, to + 1, dirty || all_dirty);
+        let copied = copy_pages(&self.memory, entry, new, all_dirty);
+        if let Err(error) = copied.and_then(|()| self.install(slot, index, new)) {
+            self.free(new, false);
+            return Err(error);
         }
-        self.install(slot, index, new)?;
         self.lose(entry, how.quarantined);
         Ok(new)
     }
@@ -479,6 +475,21 @@ impl Ram {
         }
         installed
     }
+}
+
+/// Copies the valid pages of one chunk to another, as far as they fit it.
+fn copy_pages(memory: &Memory, from: MapEntry, to: MapEntry, all_dirty: bool) -> Result<()> {
+    let mut buffer = [0; PAGE_BYTES];
+    for page in 0..from.pages().min(to.pages()) {
+        let state = pages::state(memory.lanes(), from.page().0 + page);
+        let PageState::Valid { dirty } = state else { continue };
+        let at = u64::from(page) * PAGE_BYTES as u64;
+        memory.read(from.page(), at, &mut buffer)?;
+        memory.write(to.page(), at, &buffer)?;
+        let copy = to.page().0 + page;
+        pages::fill(memory.lanes(), copy, copy + 1, dirty || all_dirty);
+    }
+    Ok(())
 }
 
 fn adopt_number(numbers: &mut Numbers, number: u32) {
@@ -517,17 +528,21 @@ mod tests {
     use crate::memory::Memory;
     use crate::private::{Private, PrivateArena};
     use std::sync::Arc;
+    use terral_format::ErrorKind;
     use terral_format::ids::{FileSlot, Ino, PageNumber};
     use terral_format::local::entry::MapEntry;
     use terral_format::local::geometry::{CHUNK_ORDER, Geometry, PAGE_BYTES};
     use terral_format::local::pages::{self, PageState};
 
     fn ram() -> Ram {
+        ram_in(&Arc::default())
+    }
+
+    fn ram_in(arena: &Arc<PrivateArena>) -> Ram {
         let geometry =
             Geometry { segments: 1, files: 16, map_pages: 16, descriptions: 16, inodes: 16 };
         let bytes = [geometry.tables_bytes(), geometry.headers_bytes(), geometry.pages_bytes()];
-        let arena = Arc::new(PrivateArena::default());
-        Ram::new(Arc::new(Memory::new(geometry, bytes.map(Private::boxed), arena)))
+        Ram::new(Arc::new(Memory::new(geometry, bytes.map(Private::boxed), arena.clone())))
     }
 
     #[test]
@@ -598,6 +613,23 @@ mod tests {
             let (lanes, first) = (ram.memory().lanes(), moved.page().0);
             assert_eq!(pages::count_dirty(lanes, first, first + moved.pages()), owed);
         }
+    }
+
+    #[test]
+    fn what_finds_no_memory_to_move_to_stays_and_takes_none() {
+        let arena = Arc::default();
+        let mut ram = ram_in(&arena);
+        let slot = ram.attach(Ino(5), Start::default()).expect("room");
+        ram.fill(slot, 0, &[9; 5000]).expect("room");
+        let (entry, used) = (ram.recall(slot, 0).expect("is there"), ram.used_bytes());
+        let how = Move { order: 3, quarantined: false, at_rest: true };
+        arena.refuse_writes(1);
+        let refused = ram.relocate(slot, 0, entry, how).expect_err("no memory");
+        assert_eq!((refused.kind, ram.used_bytes()), (ErrorKind::NoSpace, used));
+        let refused = ram.relocate(slot, u64::MAX, entry, how).expect_err("no such chunk");
+        assert_eq!((refused.kind, ram.used_bytes()), (ErrorKind::TooLarge, used));
+        assert_eq!(ram.memory().entry(slot, 0), entry.recalled());
+        ram.relocate(slot, 0, entry, how).expect("there is room");
     }
 
     #[test]

@@ -44,6 +44,7 @@ mod ended;
 mod failing;
 mod faults;
 mod flaws;
+mod full_memory;
 mod full_table;
 mod machine;
 mod mapping;

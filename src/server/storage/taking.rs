@@ -10,6 +10,7 @@ use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
 use terral_format::local::hazard;
 use terral_format::local::pages::{self, PageState};
 use terral_format::local::size::{self, SizeWord};
+use terral_store::memory::Memory;
 use terral_store::ram::Move;
 
 use super::Storage;
@@ -72,6 +73,9 @@ impl Storage {
     }
 
     /// Releases recalled chunks beyond `size`; what is kept of the last page has zeros behind it.
+    ///
+    /// # Errors
+    /// The first of them; the others are released all the same, and no recall flag stays up.
     pub fn drop_beyond(&mut self, slot: FileSlot, size: u64, held: Vec<Recalled>) -> Result<()> {
         let mut result = Ok(());
         for (index, entry, quarantined) in held {
@@ -82,11 +86,11 @@ impl Storage {
             }
             let mapped = self.is_mapped(entry);
             if mapped && !quarantined {
-                result = self.cut_mapped(slot, index, entry, within);
+                result = result.and(self.cut_mapped(slot, index, entry, within));
             } else if within == 0 {
                 self.ram.release(slot, index, entry, quarantined);
             } else {
-                result = self.cut_tail(slot, index, entry, within, quarantined);
+                result = result.and(self.cut_tail(slot, index, entry, within, quarantined));
             }
         }
         result
@@ -117,31 +121,20 @@ impl Storage {
         quarantined: bool,
     ) -> Result<()> {
         // The writer that sleeps in it must not wake up in the middle of what we cut.
-        let entry = if quarantined {
-            let how = Move { order: entry.order(), quarantined, at_rest: false };
-            self.ram.relocate(slot, index, entry, how)?
-        } else {
-            entry
+        let how = Move { order: entry.order(), quarantined, at_rest: false };
+        let moved = match quarantined {
+            true => self.ram.relocate(slot, index, entry, how),
+            false => Ok(entry),
         };
-        let entry = entry.unmappable();
-        self.ram.install(slot, index, entry.recalled())?;
-        let memory = self.memory().clone();
-        let page = (within / PAGE_BYTES as u64) as u32;
-        let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
-        let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
-        let mut from = first + page;
-        if rest < PAGE_BYTES && from < last {
-            if matches!(pages::state(memory.lanes(), from), PageState::Valid { .. }) {
-                memory.write(entry.page(), within, &vec![0; rest])?;
-            }
-            from += 1;
-        }
-        if from < last {
-            pages::reset(memory.lanes(), from, last);
-        }
-        pages::mark_dirty(memory.lanes(), first, last);
-        self.ram.unrecall(slot, index, entry);
-        Ok(())
+        let cut = moved.and_then(|entry| {
+            let entry = entry.unmappable();
+            self.ram.install(slot, index, entry.recalled())?;
+            make_hole(self.memory(), entry, within)
+        });
+        // What could not be cut is used as it is, until it is cut again.
+        let kept = self.memory().entry(slot, index);
+        self.ram.unrecall(slot, index, kept);
+        cut
     }
 
     /// Makes the bytes of a recalled chunk from `within` on zeros, for those who have it mapped.
@@ -218,4 +211,23 @@ impl Storage {
         let holder = Owner(holder as u16);
         session_of(holder).filter(|(of, _)| *of == session).map(|_| holder)
     }
+}
+
+/// Makes the bytes of a chunk from `within` on a hole; behind what is kept of a page, zeros.
+fn make_hole(memory: &Memory, entry: MapEntry, within: u64) -> Result<()> {
+    let page = (within / PAGE_BYTES as u64) as u32;
+    let rest = PAGE_BYTES - (within % PAGE_BYTES as u64) as usize;
+    let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+    let mut from = first + page;
+    if rest < PAGE_BYTES && from < last {
+        if matches!(pages::state(memory.lanes(), from), PageState::Valid { .. }) {
+            memory.write(entry.page(), within, &vec![0; rest])?;
+        }
+        from += 1;
+    }
+    if from < last {
+        pages::reset(memory.lanes(), from, last);
+    }
+    pages::mark_dirty(memory.lanes(), first, last);
+    Ok(())
 }

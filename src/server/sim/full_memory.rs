@@ -1,0 +1,70 @@
+//! Memory whose file system is full: chunks cannot be moved, or be written to. That is said, and
+//! nothing is lost by it, or left as nobody can use it.
+
+use terral_format::ErrorKind;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::wire::message::FileRef;
+
+use super::Sim;
+use super::client::CREATE;
+use super::mapping::Mapping;
+use super::writing::{Writing, Wrote};
+use crate::core::state::State;
+use crate::storage::reclaim;
+
+/// So many bytes are kept.
+const KEPT: u64 = 100;
+
+fn with_state<T>(sim: &mut Sim, act: impl FnOnce(&mut State) -> T) -> T {
+    sim.with(|server| act(&mut server.lock())).expect("nobody kills it")
+}
+
+/// At once, where a client would wait until the drain has made room.
+fn cut(sim: &mut Sim, file: FileRef, size: u64) -> Option<ErrorKind> {
+    let cut = with_state(sim, |state| reclaim::truncate(state, file.ino, size));
+    cut.err().map(|error| error.kind)
+}
+
+/// What a file has in its first page beyond what was kept, once it is longer again.
+fn beyond(sim: &mut Sim, file: FileRef) -> Vec<u8> {
+    assert_eq!(cut(sim, file, PAGE_BYTES as u64), None);
+    sim.read(0, file, KEPT, 8).expect("it is there")
+}
+
+#[test]
+fn a_cut_that_finds_no_memory_leaves_a_chunk_that_can_be_used_and_cut_again() {
+    for stopped in [false, true] {
+        let mut sim = Sim::new(1);
+        let one = sim.connect();
+        let file = sim.open(one, b"file", CREATE).expect("an empty store").file;
+        sim.write(one, file, 0, &[7; 200]).expect("there is room for it");
+        let mut half = Writing::new(one, file, 0, &[8; 200]);
+        while stopped && sim.go_on_writing(&mut half).expect("there is room") != Wrote::Holds {}
+        let used = with_state(&mut sim, |state| state.storage.used_bytes());
+        sim.kept.arena.refuse_writes(u64::MAX);
+        assert_eq!(cut(&mut sim, file, KEPT), Some(ErrorKind::NoSpace));
+        assert!(!sim.memory.entry(file.slot, 0).is_recalled(), "nobody can use it");
+        let uses = with_state(&mut sim, |state| state.storage.used_bytes());
+        assert_eq!(uses, used, "what it should have moved to is lost");
+        sim.kept.arena.refuse_writes(0);
+        assert_eq!(cut(&mut sim, file, KEPT), None);
+        assert_eq!(beyond(&mut sim, file), [0; 8]);
+    }
+}
+
+#[test]
+fn a_cut_of_which_a_part_finds_no_memory_fails() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let file = sim.open(one, b"file", CREATE).expect("an empty store").file;
+    for at in [0, CHUNK_BYTES] {
+        sim.write(one, file, at, &[7; 200]).expect("there is room for it");
+    }
+    let mut mapping = Mapping::new(one, file, 1, false);
+    while sim.go_on_mapping(&mut mapping).expect("there is room for it").is_none() {}
+    // That of the first chunk.
+    sim.kept.arena.refuse_writes(1);
+    assert_eq!(cut(&mut sim, file, KEPT), Some(ErrorKind::NoSpace));
+    assert_eq!(cut(&mut sim, file, KEPT), None);
+    assert_eq!(beyond(&mut sim, file), [0; 8]);
+}
