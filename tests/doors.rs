@@ -20,6 +20,7 @@ pub const DOORS: List = &[
     ("Fetches::are_served", &["shell"]),
     ("Fetches::begin", &["shell"]),
     ("Fetches::done", &["deferred"]),
+    ("Fetches::failed", &["shell"]),
     ("Fetches::forget", &["shell"]),
     ("Fetches::let_wait", &["deferred", "requests", "shell"]),
     ("Fetches::must_wait", &["deferred", "requests", "shell"]),

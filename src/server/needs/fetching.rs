@@ -180,6 +180,20 @@ impl Need {
     }
 }
 
+impl Need {
+    /// What it gives if nobody can fetch it.
+    fn failed(&self, error: Error) -> Fetched {
+        match self {
+            Need::Look(_) => Fetched::Look(Err(error)),
+            Need::List(_) => Fetched::List(Err(error)),
+            Need::Bytes(_) | Need::Version(_) => Fetched::Bytes(Err(error)),
+            Need::Open(_) => Fetched::Opened(Err(error)),
+            Need::Xattrs(_) => Fetched::Xattrs(Err(error)),
+            Need::Spilled(_) => Fetched::Block(Err(error)),
+        }
+    }
+}
+
 impl Piece {
     fn read(&self, source: &dyn Source) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.bytes];
@@ -387,6 +401,13 @@ impl Fetches {
         }
     }
 
+    /// Nobody can fetch it.
+    pub fn failed(&mut self, number: u64, error: Error) {
+        if let Some(fetch) = self.all.iter_mut().find(|fetch| fetch.number == number) {
+            fetch.fetched = Some(fetch.need.failed(error));
+        }
+    }
+
     /// The drain has changed these names: what is at them, above or below is fetched anew.
     pub fn spoil(&mut self, paths: &[&[u8]]) {
         let near = |at: &[u8]| paths.iter().any(|path| are_near(at, path));
@@ -412,7 +433,7 @@ pub fn are_near(one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fetched, Fetches, Need, SLOW, SLOW_FOR, Tick};
+    use super::{Error, ErrorKind, Fetched, Fetches, Need, SLOW, SLOW_FOR, Tick};
 
     const NOW: Tick = Tick(7);
 
@@ -438,6 +459,17 @@ mod tests {
         fetches.done(*number, names(), NOW);
         assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
         assert!(fetches.take(&need, NOW).is_err(), "it was used");
+    }
+
+    #[test]
+    fn what_nobody_can_fetch_fails_once() {
+        let (mut fetches, need) = list();
+        fetches.let_wait(true);
+        assert!(fetches.take(&need, NOW).is_err());
+        let number = fetches.begin(false)[0].0;
+        fetches.failed(number, Error::new(ErrorKind::System, "no thread"));
+        assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Err(_))))));
+        assert!(fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1);
     }
 
     #[test]

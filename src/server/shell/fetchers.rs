@@ -1,14 +1,18 @@
 //! The threads that fetch what requests need: some from the permanent store, others from the spill,
 //! which are never kept by one another. There are none until something is to be fetched, and none
-//! again a while after.
+//! again a while after. Where the system gives no thread, those that there are do it; where there
+//! are none, it fails.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
+use terral_format::{Error, ErrorKind};
 use terral_store::backing::Source;
 
+use crate::core::state::State;
 use crate::deferred::applying;
 use crate::needs::fetching::Need;
 use crate::shared::Shared;
@@ -17,6 +21,9 @@ use crate::shared::Shared;
 const THREADS_MAX: usize = 8;
 /// One that has nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(2);
+
+/// `ENOMEM`.
+const NO_MEMORY: i32 = 12;
 
 /// Whoever has things fetched.
 pub struct Fetchers<'scope, 'env> {
@@ -43,6 +50,29 @@ struct Inner {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has them done, by further threads if `begin` begins one. Gives back those that nobody does,
+    /// and why not.
+    fn add(
+        &self,
+        jobs: Vec<(u64, Need)>,
+        begin: impl Fn() -> io::Result<()>,
+    ) -> Option<(io::Error, VecDeque<(u64, Need)>)> {
+        let mut inner = self.lock();
+        inner.jobs.extend(jobs);
+        let wanted = inner.jobs.len().saturating_sub(inner.idle);
+        let mut refused = None;
+        for _ in 0..wanted.min(THREADS_MAX - inner.threads) {
+            refused = begin().err();
+            if refused.is_some() {
+                break;
+            }
+            inner.threads += 1;
+        }
+        self.wake.notify_all();
+        let alone = inner.threads == 0;
+        refused.filter(|_| alone).map(|error| (error, std::mem::take(&mut inner.jobs)))
     }
 
     /// The next job; `None` if the thread that asks is to end.
@@ -76,23 +106,24 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
         Fetchers { threads, shared, source, queue: Arc::default() }
     }
 
-    /// Has these fetched.
-    pub fn fetch(&self, jobs: Vec<(u64, Need)>) {
+    /// Has these fetched; what nobody can fetch has failed.
+    pub fn fetch(&self, state: &mut State, jobs: Vec<(u64, Need)>) {
         if jobs.is_empty() {
             return;
         }
-        let mut inner = self.queue.lock();
-        inner.jobs.extend(jobs);
-        let wanted = inner.jobs.len().saturating_sub(inner.idle);
-        let more = wanted.min(THREADS_MAX - inner.threads);
-        inner.threads += more;
-        drop(inner);
-        self.queue.wake.notify_all();
-        for _ in 0..more {
+        let refused = self.queue.add(jobs, || {
             let (shared, source) = (self.shared, self.source.clone());
             let queue = self.queue.clone();
-            self.threads.spawn(move || work(shared, source.as_deref(), &queue));
+            let work = move || work(shared, source.as_deref(), &queue);
+            Builder::new().spawn_scoped(self.threads, work).map(drop)
+        });
+        let Some((error, jobs)) = refused else { return };
+        for (number, _) in jobs {
+            let context = format!("a thread that fetches: {error}; end some, or raise the limit");
+            let error = Error { kind: ErrorKind::System, errno: NO_MEMORY, context };
+            state.fetches.failed(number, error);
         }
+        self.shared.nudge();
     }
 }
 
@@ -108,5 +139,34 @@ fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
         let fetched = need.fetch(source);
         applying::was_fetched(&mut shared.lock(), number, fetched);
         shared.nudge();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, Queue, io};
+
+    fn jobs() -> Vec<(u64, Need)> {
+        (0..3).map(|number| (number, Need::List(b"d".to_vec()))).collect()
+    }
+
+    /// Jobs, and threads.
+    fn counted(queue: &Queue) -> (usize, usize) {
+        let inner = queue.lock();
+        (inner.jobs.len(), inner.threads)
+    }
+
+    #[test]
+    fn where_there_is_no_thread_those_that_there_are_fetch_and_without_any_it_fails() {
+        let refuse = || Err(io::Error::from(io::ErrorKind::WouldBlock));
+        let queue = Queue::default();
+        let (_, failed) = queue.add(jobs(), refuse).expect("nobody does them");
+        assert_eq!((failed.len(), counted(&queue)), (3, (0, 0)));
+
+        let one = std::cell::Cell::new(true);
+        let begin_one = || if one.take() { Ok(()) } else { refuse() };
+        assert!(queue.add(jobs(), begin_one).is_none() && queue.add(jobs(), refuse).is_none());
+        assert_eq!(counted(&queue), (6, 1));
+        assert!((0..6).all(|_| queue.next().is_some()), "one thread does all");
     }
 }

@@ -236,8 +236,9 @@ fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]
         state.fetches.forget(others);
     }
     let [of_store, of_spill] = fetchers;
-    of_store.fetch(state.fetches.begin(false));
-    of_spill.fetch(state.fetches.begin(true));
+    let (from_store, from_spill) = (state.fetches.begin(false), state.fetches.begin(true));
+    of_store.fetch(state, from_store);
+    of_spill.fetch(state, from_spill);
 }
 
 /// What these sessions ask, but for what waits already.
