@@ -99,8 +99,7 @@ impl Doing {
     /// Notes how it went. What is to follow at once, if anything is.
     pub fn conclude(self, state: &mut State) -> Option<Doing> {
         let mut follows = None;
-        // Where the backing has something is known: what waited for that may go on.
-        let settles = matches!(self.0, Job::Publish(_) | Job::Resolve(_) | Job::Names(_));
+        let may_help = may_help(state, &self);
         match (self.0, self.1) {
             (Job::File(job), Some(Done::File(pass, took))) => {
                 state.debts.progress().took(took);
@@ -117,7 +116,7 @@ impl Doing {
             (Job::Sync(before), Some(Done::Sync(done))) => synced(state, before, done),
             _ => {}
         }
-        if settles && state.waiting.count() > 0 {
+        if may_help && state.waiting.count() > 0 {
             state.waiting.hasten(state.world.now());
         }
         follows.map(|job| Doing(job, None))
@@ -161,6 +160,17 @@ pub fn turn<'s>(
             Some(next) => doing = next,
             None => return (state, Next::Busy),
         }
+    }
+}
+
+/// Whether deferred changes that wait may be applied after this: where the backing has something is
+/// known, or bytes that came there may leave memory.
+fn may_help(state: &State, Doing(job, done): &Doing) -> bool {
+    let lacks_room = || state.waiting.why().is_some_and(|why| why.kind == ErrorKind::NoSpace);
+    match (job, done) {
+        (Job::Publish(_) | Job::Resolve(_) | Job::Names(_), _) => true,
+        (Job::File(_), Some(Done::File(Ok(_), _))) => lacks_room(),
+        _ => false,
     }
 }
 

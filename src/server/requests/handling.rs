@@ -34,8 +34,17 @@ pub enum Outcome {
     Fetch,
 }
 
-/// Carries out one request.
+/// Carries out one request. Who begins to wait for memory hastens what frees some.
 pub fn handle(state: &mut State, session: SessionSlot, taken: &Taken) -> Outcome {
+    let outcome = handle_again(state, session, taken);
+    if matches!(outcome, Outcome::Park) {
+        state.debts.hasten(state.world.now());
+    }
+    outcome
+}
+
+/// The same, for who waits for memory already.
+pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> Outcome {
     if let Some(reply) = state.sessions.reply_given(session, taken.index, taken.sequence) {
         return Outcome::Answer(reply.to_vec());
     }
@@ -58,7 +67,6 @@ pub fn handle(state: &mut State, session: SessionSlot, taken: &Taken) -> Outcome
     let parks = must_park(state, &reply, taken);
     state.keeping = None;
     if parks {
-        state.debts.hasten(state.world.now());
         return written(state, Outcome::Park);
     }
     let bytes = encoded(&reply);

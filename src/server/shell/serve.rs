@@ -187,12 +187,16 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
             }
         }
         tending::try_what_was_fetched(&mut state);
-        for (session, taken, _) in std::mem::take(&mut parked.0) {
+        for (session, taken, why) in std::mem::take(&mut parked.0) {
             let client = state.sessions.client(session);
             if !client.is_some_and(|client| client.session.waits_for(&taken)) {
                 continue;
             }
-            answer_one(&mut state, session, taken, &mut parked);
+            let outcome = match why {
+                Why::Room => handling::handle_again(&mut state, session, &taken),
+                Why::Fetch => handling::handle(&mut state, session, &taken),
+            };
+            answer(&mut state, session, taken, outcome, &mut parked);
         }
         for (session, request) in taken {
             busy = true;
@@ -262,7 +266,18 @@ fn is_finished(state: &State) -> bool {
 }
 
 fn answer_one(state: &mut State, session: SessionSlot, taken: Taken, parked: &mut Parked) {
-    match handling::handle(state, session, &taken) {
+    let outcome = handling::handle(state, session, &taken);
+    answer(state, session, taken, outcome, parked);
+}
+
+fn answer(
+    state: &mut State,
+    session: SessionSlot,
+    taken: Taken,
+    outcome: Handled,
+    parked: &mut Parked,
+) {
+    match outcome {
         Handled::Park => parked.0.push((session, taken, Why::Room)),
         Handled::Fetch => parked.0.push((session, taken, Why::Fetch)),
         Handled::Answer(reply) => {

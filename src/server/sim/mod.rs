@@ -56,6 +56,7 @@ mod resting;
 mod rights;
 mod schedule;
 mod seeds;
+mod short_memory;
 mod speed;
 mod spilling;
 mod unwritten;
@@ -311,10 +312,17 @@ impl Sim {
     /// Has a request answered, as its client waits for that, whichever server it is that answers.
     fn answered(&mut self, client: usize, taken: &Taken) -> Vec<u8> {
         let session = self.clients[client].session;
-        let begin = self.world.now();
+        let (begin, mut waits) = (self.world.now(), false);
         self.hear();
         loop {
-            let outcome = self.with(|server| handling::handle(&mut server.lock(), session, taken));
+            let outcome = self.with(|server| {
+                let mut state = server.lock();
+                match waits {
+                    true => handling::handle_again(&mut state, session, taken),
+                    false => handling::handle(&mut state, session, taken),
+                }
+            });
+            waits = matches!(outcome, Some(Outcome::Park));
             match outcome {
                 Some(Outcome::Answer(reply)) => {
                     self.with(|server| {

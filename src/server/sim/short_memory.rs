@@ -1,0 +1,100 @@
+//! What waits for memory, which the drain frees. Not here: memory that is smaller than what is
+//! written, in schedules (`seeds`).
+
+use std::time::Duration;
+
+use terral_format::ids::{Ino, ROOT, SessionSlot};
+use terral_format::local::changes::Deferred;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES};
+use terral_format::wire::message::{FileRef, Request};
+use terral_format::{Error, ErrorKind};
+
+use super::Sim;
+use super::between::{ANEW, write};
+use super::client::CREATE;
+use super::faults::Fault;
+use crate::deferred::waiting::Waiting;
+use crate::drain::turns::Doing;
+use crate::requests::handling::Outcome;
+use crate::requests::{handling, status};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn grant(file: FileRef, first: u64) -> Request<'static> {
+    Request::Grant { file, first, count: 1, pages: CHUNK_PAGES }
+}
+
+/// Writes to a file's chunks until there is no room for another.
+fn fill(sim: &mut Sim, client: usize, file: FileRef) -> u64 {
+    for index in 0.. {
+        let free = sim.with(|server| status::space(&server.lock()).free_bytes);
+        if free.expect("nobody kills it") < CHUNK_BYTES {
+            return index;
+        }
+        sim.ask(client, grant(file, index)).expect("there is room");
+        sim.write(client, file, index * CHUNK_BYTES, b"bytes").expect("it is granted");
+    }
+    unreachable!("memory has an end")
+}
+
+/// Whether deferred changes that wait for this are tried again as soon as a file was copied.
+fn is_tried_again(kind: ErrorKind) -> bool {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    write(&mut sim, one, "f", ANEW, "bytes");
+    sim.drain_until(Doing::copies);
+    sim.with(|server| {
+        let mut state = server.lock();
+        let mut waiting = Waiting::after(&Waiting::default(), state.world.now() + LONG);
+        let change = Deferred::Unlink { parent: ROOT, name: b"open", ino: Ino(99), time_ns: 0 };
+        let why = Error::new(kind, "it waits");
+        waiting.add((SessionSlot(0), 1), &change, Some(why));
+        state.waiting = waiting;
+    });
+    // Once that begins, the copy has ended; nothing else has.
+    sim.drain_until(Doing::publishes);
+    let due = sim.with(|server| {
+        let state = server.lock();
+        state.waiting.is_due(state.world.now())
+    });
+    due.expect("nobody kills it")
+}
+
+#[test]
+fn a_removal_that_waits_for_memory_is_tried_again_once_the_drain_has_copied_something() {
+    assert!(is_tried_again(ErrorKind::NoSpace));
+    assert!(!is_tried_again(ErrorKind::Backing), "that does not help");
+}
+
+#[test]
+fn who_waits_for_memory_does_not_have_what_fails_tried_more_often() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let large = sim.open(one, b"large", CREATE).expect("a free name").file;
+    sim.faults.begin(Fault::Away, 2 * LONG);
+    let chunks = fill(&mut sim, one, large);
+    sim.ask(one, grant(large, chunks)).expect("there is room once it is back");
+    assert!(sim.parked > 100, "he waited");
+    assert!(sim.faults.injected() < 20, "{}", sim.faults.injected());
+}
+
+#[test]
+fn who_goes_on_waiting_for_memory_hastens_nothing() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    write(&mut sim, one, "other", ANEW, "bytes");
+    let large = sim.open(one, b"large", CREATE).expect("a free name").file;
+    let other = sim.open(one, b"other", CREATE).expect("it is there").file;
+    let chunks = fill(&mut sim, one, large);
+    let session = sim.clients[one].session;
+    let taken = sim.asking(one, grant(large, chunks)).expect("it fits");
+    sim.with(|server| {
+        let mut state = server.lock();
+        let now = state.world.now();
+        assert!(matches!(handling::handle(&mut state, session, &taken), Outcome::Park));
+        assert_eq!(state.debts.due(other.ino), Some(now));
+        state.debts.not_before(other.ino, now + LONG);
+        assert!(matches!(handling::handle_again(&mut state, session, &taken), Outcome::Park));
+        assert_eq!(state.debts.due(other.ino), Some(now + LONG));
+    });
+}
