@@ -9,6 +9,7 @@ use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, Lsn};
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, NameSink, Source, Touched};
@@ -16,6 +17,8 @@ use terral_store::backing::{Found, NameSink, Source, Touched};
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::failures::Work;
+use crate::debts::owing;
+use crate::naming::names::is_known;
 use crate::naming::unsettled::moves;
 use crate::shared::Shared;
 
@@ -57,6 +60,8 @@ pub struct Brought {
     touched: [Option<Touched>; 2],
     /// What users should know.
     said: Vec<String>,
+    /// What was to be moved is not there any more.
+    gone: bool,
     /// The backing takes no extended attributes.
     no_xattrs: bool,
 }
@@ -182,7 +187,7 @@ impl NameJob {
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
                 brought.said.extend(said);
                 brought.touched[0] = match moved {
-                    None => self.missing(backing, to, *over)?,
+                    None => self.missing(backing, to, *over, brought)?,
                     moved => moved,
                 };
             }
@@ -211,13 +216,16 @@ impl NameJob {
         backing: &dyn NameSink,
         to: &[u8],
         over: Option<Object>,
+        brought: &mut Brought,
     ) -> Result<Option<Touched>> {
         let there = seen(backing, to)?;
-        if over.is_some() && over == there.map(|found| found.fingerprint.object()) {
+        let stays = over.is_some() && over == there.map(|found| found.fingerprint.object());
+        if stays {
             backing.unlink(to)?;
-            return Ok(None);
         }
-        Ok(between(there, there).filter(|_| self.resumed))
+        let moved = between(there, there).filter(|_| self.resumed && !stays);
+        brought.gone = moved.is_none();
+        Ok(moved)
     }
 
     /// Done twice, an exchange would be undone: what had the first name is noted before.
@@ -271,10 +279,13 @@ impl NameJob {
         // Another file may have taken the place of one meanwhile.
         let now = state.names.owed().front().filter(|(lsn, _)| *lsn == self.lsn);
         let inos = now.map_or([None, None], |(_, operation)| inos(operation));
-        for (ino, touched) in inos.into_iter().zip(brought.touched) {
+        for (ino, touched) in inos.iter().copied().zip(brought.touched) {
             if let (Some(ino), Some(touched)) = (ino, touched) {
                 note_touched(state, ino, touched, self.resumed);
             }
+        }
+        if let (true, Some(ino)) = (brought.gone, inos[0]) {
+            bring_again(state, ino);
         }
         state.record(Fact::NamesDrained(self.lsn));
         state.debts.name_brought();
@@ -478,6 +489,26 @@ pub fn is_final(error: &Error) -> bool {
         ErrorKind::Loop,
     ];
     theirs.contains(&error.kind) || [NOT_PERMITTED, TOO_MANY_LINKS].contains(&error.errno)
+}
+
+/// Somebody has removed a file there before it could be moved: as it is used here, it arrives
+/// whole, unless nothing of it is here.
+fn bring_again(state: &mut State, ino: Ino) {
+    let alone = |inode: &Inode| inode.kind == Kind::File && inode.links < 2 && is_known(inode);
+    let Some(inode) = state.names.inode(ino).filter(alone) else { return };
+    let path = shown(&state.names.path(ino).unwrap_or_default());
+    let (here, backed) = match inode.slot {
+        Some(slot) => (state.storage.has_any(slot), state.storage.backed_bytes(slot)),
+        None => (inode.is(flag::PACKED), inode.backed_bytes),
+    };
+    if here || backed == 0 {
+        state.record(Fact::Contested { ino });
+        owing::owe(state, ino);
+        let said = format!("{path}: removed there meanwhile; ours is brought again");
+        return state.debts.progress().conflict(said);
+    }
+    let said = format!("{path}: removed there meanwhile, and nothing of it is in memory");
+    state.debts.progress().conflict(said);
 }
 
 /// Our own change of a file's look is not somebody else's.
