@@ -24,7 +24,7 @@ pub fn layout() -> String {
     let _ = writeln!(out, "magic {MAGIC:016x}");
     fields!(
         out, Superblock: magic server_pid starts instance geometry gate waiting closing
-        clock_offset deadline reserved segments
+        apart clock_offset deadline reserved segments
     );
     fields!(out, FileRecord: ino backed_bytes inline root given reserved);
     fields!(out, MapPage: 0);

@@ -3,6 +3,7 @@
 //! Every field is an atomic, so any process may read at any moment; who may *write* is a property
 //! of the region (see `geometry`), and whatever a client may write is checked before use.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, KnownLayout};
@@ -47,6 +48,9 @@ pub struct Superblock {
     pub waiting: AtomicU64,
     /// The inode whose memory is just being taken, so that it is not to be opened; 0 for none.
     pub closing: AtomicU64,
+    /// Unused, zero. What follows is read at every read and write, and lies in a cache line that
+    /// the server does not write to at every turn.
+    pub apart: [AtomicU64; 3],
     /// What the partition's time is ahead of this machine's clock, nanoseconds, as an `i64`; see
     /// [`crate::local::clock`].
     pub clock_offset: AtomicU64,
@@ -54,12 +58,13 @@ pub struct Superblock {
     /// started; see [`crate::local::lease`].
     pub deadline: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 49],
+    pub reserved: [AtomicU64; 46],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }
 const _: () = assert!(size_of::<Superblock>() == 512 + 8 * SEGMENTS_MAX);
 const _: () = assert!(size_of::<Superblock>() <= 256 << 10);
+const _: () = assert!(offset_of!(Superblock, clock_offset).is_multiple_of(64));
 
 impl Superblock {
     /// Notes whose memory this is, and its sizes. (Server only, before the magic word.)

@@ -556,11 +556,12 @@ impl Request<'_> {
     /// Whether others can see what it does, and nobody has counted on it before it is answered: it
     /// does not come to be once its process has ended.
     pub fn is_seen(&self) -> bool {
-        let attributes = matches!(
-            self,
-            Request::Change { .. } | Request::Truncate { .. } | Request::DropSetId(_)
-        );
-        attributes || (self.changes_names() && !matches!(self, Request::Close { .. }))
+        match self {
+            Request::Change { .. } | Request::Truncate { .. } | Request::DropSetId(_) => true,
+            Request::Open { how, .. } | Request::Reopen { how, .. } => how.create || how.truncate,
+            Request::Close { .. } => false,
+            _ => self.changes_names(),
+        }
     }
 
     /// Whether it may need memory for a file's bytes, and changes nothing before it has that: with

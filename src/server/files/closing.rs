@@ -44,8 +44,8 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     let new = state.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
     if (wrote || new) && state.differs(open.ino) {
         owing::owe(state, open.ino);
-        let size = state.attributes(open.ino).map_or(0, |attributes| attributes.size);
-        if !state.names.is_written(open.ino) {
+        if state.backing.is_some() && !state.names.is_written(open.ino) {
+            let size = state.attributes(open.ino).map_or(0, |attributes| attributes.size);
             state.debts.happened(open.ino, Event::Closed(size), state.world.now());
         }
     }

@@ -233,7 +233,11 @@ fn oversleep(state: &State, ready: &Ready) -> [bool; Trade::ALL.len()] {
 fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]) {
     let room = parked.count(Why::Room);
     state.debts.press(room > 0);
-    state.storage.memory().waiting().store(room as u64, Ordering::Relaxed);
+    let waiting = state.storage.memory().waiting();
+    // Clients read what lies beside it.
+    if waiting.load(Ordering::Relaxed) != room as u64 {
+        waiting.store(room as u64, Ordering::Relaxed);
+    }
     state.fetches.are_awaited(parked.count(Why::Fetch) > 0);
     if parked.count(Why::Fetch) == 0 {
         let others = state.waiting.count() > 0;
