@@ -301,3 +301,60 @@ fn a_borrowed_chunk_is_its_machines_own_before_it_is_mapped() {
     lent.file.map(how).expect("maps");
     assert!(!lent.vandal.entry(lent.file.ino()).is_borrowed());
 }
+
+#[test]
+fn a_hole_of_a_borrowed_file_is_asked_for_beyond_the_deadline() {
+    let lent = Lent::new();
+    lent.client.open(b"d/holes", WRITE).expect("opens").truncate(1 << 20).expect("grows");
+    let holes = lent.client.open(b"d/holes", WRITE).expect("opens");
+    let ino = lent.lend(b"d/holes");
+    lent.in_time();
+    let reads = holes.clone();
+    assert_eq!(lent.asks_nobody(move |_, _| reads.read_at(&mut [1; 9], 0).expect("reads")), 9);
+    lent.late();
+    let read = move |_: &Client, _: &File| {
+        let mut bytes = [1; 9];
+        holes.read_at(&mut bytes, 0).expect("reads");
+        bytes
+    };
+    assert_eq!(lent.asks(read, || ()), [0; 9]);
+    assert!(!lent.vandal.is_lent(ino));
+}
+
+#[test]
+fn a_borrowed_file_that_becomes_longer_is_asked_for_beyond_the_deadline() {
+    let lent = Lent::new();
+    let log = lent.client.open(b"d/grows", WRITE).expect("opens");
+    log.write_at(b"first", 0).expect("writes");
+    let ino = lent.lend(b"d/grows");
+    lent.in_time();
+    let writes = log.clone();
+    lent.asks_nobody(move |_, _| writes.write_at(b"in time", 5).expect("writes"));
+    lent.late();
+    let writes = log.clone();
+    lent.asks_nobody(move |_, _| writes.write_at(b"over", 0).expect("writes"));
+    let writes = log.clone();
+    lent.asks(move |_, _| writes.write_at(b"late", 12).expect("writes"), || ());
+    assert!(!lent.vandal.is_lent(ino));
+    assert_eq!(lent.client.stat(b"d/grows").expect("is there").size, 16);
+}
+
+#[test]
+fn a_late_rename_is_asked_for_in_both_directories() {
+    let lent = Lent::new();
+    lent.client.make_directory(b"e", 0o755).expect("makes");
+    lent.client.list(b"e").expect("lists");
+    let names = [b"d/1", b"e/1"];
+    let instance = lent.bench.instance();
+    // Until the deadline passes in the middle of a call, once it has begun without asking.
+    let is_found = (0..200_000u64).any(|round| {
+        let [from, to] = [names[round as usize % 2], names[(round as usize + 1) % 2]];
+        let [from_in, to_in] = [&from[..1], &to[..1]].map(|directory| lent.lend(directory));
+        lent.vandal.deadline(&instance, boottime::now_ns() + round % 400 * 50);
+        lent.client.rename(from, to, Default::default()).expect("is moved, and only once");
+        let asked = !lent.vandal.is_lent(to_in);
+        assert!(!asked || !lent.vandal.is_lent(from_in), "asked in one of them");
+        asked
+    });
+    assert!(is_found, "no call was late");
+}

@@ -36,6 +36,8 @@ enum Flaw {
     ForgetsLate,
     /// The server moves the deadline on before it has taken away what it has lost.
     RenewsFirst,
+    /// Looks whether it is borrowed before the claim.
+    MarkFirst,
 }
 
 const DEADLINE: u64 = 1;
@@ -56,6 +58,8 @@ struct Machine {
     /// The name in the table: nothing, ours, or theirs.
     name: AtomicU64,
     gate: AtomicU64,
+    /// Whether the name is in a directory that is borrowed.
+    marked: AtomicU64,
     deferred: Vec<AtomicU64>,
     /// What the lender has.
     lender: AtomicU64,
@@ -77,6 +81,7 @@ impl Machine {
             bytes: [word(0), word(0)],
             name: word(0),
             gate: word(0),
+            marked: word(1),
             deferred: (0..WORDS).map(|_| word(0)).collect(),
             lender: word(0),
             writes: word(0),
@@ -115,6 +120,20 @@ impl Machine {
         });
     }
 
+    /// The directory is this machine's own, and from now on another's: what is committed by then,
+    /// that one has.
+    fn lend_out(&self) {
+        self.marked.store(1, SeqCst);
+        fence(SeqCst);
+        self.gate.store(1, SeqCst);
+        let (committed, _) = self.table().collect(u64::MAX, true);
+        for change in &committed {
+            self.name.store(OURS, SeqCst);
+            self.table().applied(change, None);
+        }
+        self.gate.store(0, SeqCst);
+    }
+
     /// Has the directory anew: what was committed, and the lender does not have, never was.
     fn fetch_names(&self) {
         self.settle(|| {
@@ -151,6 +170,10 @@ impl Machine {
 
     fn note(&self) -> Until {
         Until::noted(&self.deadline, true)
+    }
+
+    fn is_marked(&self) -> bool {
+        self.marked.load(SeqCst) != 0
     }
 
     /// Uses something borrowed; whether the deadline had passed when that was done.
@@ -214,6 +237,22 @@ impl Machine {
         }
     }
 
+    /// Makes a name in a directory that may come to be another machine's meanwhile.
+    fn create_meanwhile(&self) -> bool {
+        let early = (self.flaw == Flaw::MarkFirst).then(|| self.is_marked());
+        let Some(claim) = self.table().claim(Key::name(KEY), 1, 1, true) else { return false };
+        fence(SeqCst);
+        let until = Until::noted(&self.deadline, early.unwrap_or_else(|| self.is_marked()));
+        if self.gate.load(SeqCst) != 0 || self.name.load(SeqCst) != 0 {
+            self.table().withdraw(claim);
+            return false;
+        }
+        let done = self.table().commit(claim, b"ours");
+        fence(SeqCst);
+        let late = until.is_over(|| self.clock.load(SeqCst));
+        done && (!late || self.counts(|| self.name.load(SeqCst) == OURS))
+    }
+
     /// Makes a name. False: others have one, or the server is to be asked.
     fn create(&self) -> bool {
         let Some(claim) = self.table().claim(Key::name(KEY), 1, 1, true) else { return false };
@@ -237,11 +276,23 @@ fn explore(
     others: impl Fn(&Machine) + Sync + Send + Copy + 'static,
     judge: impl Fn(&Machine) + Sync + Send + 'static,
 ) {
+    explore_from(flaw, |_| (), client, others, judge);
+}
+
+/// The same, of a machine that is as `begin` says.
+fn explore_from(
+    flaw: Flaw,
+    begin: impl Fn(&Machine) + Sync + Send + 'static,
+    client: impl Fn(&Machine) + Sync + Send + Copy + 'static,
+    others: impl Fn(&Machine) + Sync + Send + Copy + 'static,
+    judge: impl Fn(&Machine) + Sync + Send + 'static,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(5);
     model.max_branches = 50_000;
     model.check(move || {
         let machine = Arc::new(Machine::new(flaw));
+        begin(&machine);
         let (ours, theirs) = (machine.clone(), machine.clone());
         let client = spawn(move || client(&ours));
         let others = spawn(move || others(&theirs));
@@ -321,4 +372,27 @@ promise!(a_name_that_is_said_to_be_made_is_there, super::create, broken by [
     the_clock_is_looked_at_when_it_is_committed: LooksFirst,
     the_deadline_is_noted_before: NotesLast,
     the_server_says_what_counts: ForgetsLate,
+]);
+
+fn create_meanwhile(flaw: Flaw) {
+    let client = |machine: &Machine| {
+        let made = machine.create_meanwhile();
+        machine.writes.store(u64::from(made), SeqCst);
+    };
+    let others = |machine: &Machine| {
+        machine.lend_out();
+        let (key, own) = (Key::name(KEY), || machine.name.load(SeqCst) == OURS);
+        let here = || (machine.table().is_pending(key) || own()).into();
+        machine.end(here, |ours| if ours == OURS { OURS } else { THEIRS });
+        machine.fetch_names();
+    };
+    let own = |machine: &Machine| machine.marked.store(0, SeqCst);
+    explore_from(flaw, own, client, others, |machine| {
+        let (made, ours) = (machine.writes.load(SeqCst), machine.name.load(SeqCst) == OURS);
+        assert!(made == u64::from(ours), "promise: made is what is there, and nothing else");
+    });
+}
+
+promise!(a_name_made_as_its_directory_is_given_away_is_there, super::create_meanwhile, broken by [
+    the_mark_is_looked_at_after_the_claim: MarkFirst,
 ]);

@@ -148,8 +148,11 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Special`] if it is a socket, and to be read or written.
     pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
-        let created = || self.0.create_deferred(path, how).map(|spare| (spare, None));
-        let done = self.0.open_deferred(path, how).or_else(created);
+        let created = || self.0.create_deferred(path, how).transpose();
+        let done = match self.0.open_deferred(path, how) {
+            None => created()?.map(|spare| (spare, None)),
+            opened => opened,
+        };
         if done.is_none() && !how.create && self.0.memory.lacks(path) {
             return Err(Error::new(ErrorKind::NotFound, shown(path)));
         }
@@ -187,32 +190,32 @@ impl Client {
 
     /// Makes a directory.
     pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
-        if self.0.make_directory_deferred(path, mode) {
-            return Ok(());
+        if let Some(done) = self.0.make_directory_deferred(path, mode) {
+            return done;
         }
         self.done(Request::MakeDirectory { path, mode })
     }
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, path: &[u8]) -> Result<()> {
-        if self.0.remove_directory_deferred(path) {
-            return Ok(());
+        if let Some(done) = self.0.remove_directory_deferred(path) {
+            return done;
         }
         self.done(Request::RemoveDirectory(path))
     }
 
     /// Removes a file's name.
     pub fn unlink(&self, path: &[u8]) -> Result<()> {
-        if self.0.unlink_deferred(path) {
-            return Ok(());
+        if let Some(done) = self.0.unlink_deferred(path) {
+            return done;
         }
         self.done(Request::Unlink(path))
     }
 
     /// Moves a name.
     pub fn rename(&self, from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
-        if self.0.rename_deferred(from, to, how) {
-            return Ok(());
+        if let Some(done) = self.0.rename_deferred(from, to, how) {
+            return done;
         }
         self.done(Request::Rename { from, to, how })
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use terral_format::ids::{FileSlot, Ino, Owner};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYTES};
+use terral_format::local::lease::Until;
 use terral_format::local::size::{self, SizeWord};
 use terral_format::local::tables::{FileHeader, FileRecord};
 use terral_format::wire::message::{FileRef, Request};
@@ -59,8 +60,9 @@ enum Attempt {
     Done,
     /// The chunk, the size's epoch, or the slot changed hands: do it again.
     Again,
-    /// It is in this chunk, which is borrowed, and the deadline had passed.
-    Late(MapEntry),
+    /// It is there, but too late: in this chunk, which is borrowed, or the file, which is now
+    /// longer, is.
+    Late(Option<MapEntry>, bool),
     /// The chunk cannot be written without the server.
     Ask,
     /// This owner has not moved for long.
@@ -174,10 +176,11 @@ impl Chunks {
         }
     }
 
-    /// Whether what was done too late with chunk `index`, which was `entry`, counts.
+    /// Whether what was done too late with chunk `index`, which was `entry`, counts; without one,
+    /// with the file's attributes or a hole in it.
     #[cold]
-    fn counts(&self, connection: &Connection, index: u64, entry: MapEntry) -> Result<bool> {
-        connection.counts(self.file(connection)?, Some((index, entry)))
+    fn counts(&self, connection: &Connection, index: u64, entry: Option<MapEntry>) -> Result<bool> {
+        connection.counts(self.file(connection)?, entry.map(|entry| (index, entry)))
     }
 
     // Writing.
@@ -220,15 +223,20 @@ impl Chunks {
         let mut waiting: Option<Instant> = None;
         let mut notes = Notes::new(bytes.len());
         loop {
-            match self.try_write(connection, bytes, offset, growth, &mut notes)? {
+            let done = match self.try_write(connection, bytes, offset, growth, &mut notes)? {
+                Attempt::Late(entry, longer) => {
+                    self.counts_late(connection, index, entry, longer)?
+                }
+                attempt => attempt,
+            };
+            match done {
                 Attempt::Done => {
                     if (offset + bytes.len() as u64).is_multiple_of(CHUNK_BYTES) {
                         self.ask_ahead(connection, index)?;
                     }
                     return Ok(true);
                 }
-                Attempt::Late(entry) if self.counts(connection, index, entry)? => return Ok(true),
-                Attempt::Again | Attempt::Late(_) => {}
+                Attempt::Again | Attempt::Late(..) => {}
                 Attempt::Ask => {
                     let end = (offset % CHUNK_BYTES) as usize + bytes.len();
                     self.ask(connection, index, end.div_ceil(PAGE_BYTES) as u32)?;
@@ -244,6 +252,20 @@ impl Chunks {
                 Attempt::TicketLost => return Ok(false),
             }
         }
+    }
+
+    /// What becomes of an attempt that was late with a chunk, or with a longer file.
+    #[cold]
+    fn counts_late(
+        &self,
+        connection: &Connection,
+        index: u64,
+        entry: Option<MapEntry>,
+        longer: bool,
+    ) -> Result<Attempt> {
+        let there = entry.is_none() || self.counts(connection, index, entry)?;
+        let counts = there && (!longer || self.counts(connection, index, None)?);
+        Ok(if counts { Attempt::Done } else { Attempt::Again })
     }
 
     fn unblock(&self, connection: &Connection, index: u64, owner: Owner) -> Result<()> {
@@ -270,7 +292,7 @@ impl Chunks {
         }
         let own = connection.own()?;
         let pin = own.pin(entry.page());
-        let epoch = SizeWord::load(&header.size).epoch();
+        let (size, end) = (SizeWord::load(&header.size), offset + bytes.len() as u64);
         if map::entry(memory, record, index) != entry {
             let _ = pin.leave();
             return Ok(Attempt::Again);
@@ -282,6 +304,9 @@ impl Chunks {
             return Ok(Attempt::TicketLost);
         }
         let until = memory.until(entry.is_borrowed());
+        // A longer file is a change of its attributes; that of an append is its own.
+        let grows = growth == Growth::Raise && size.size() < end;
+        let longer_until = if grows { memory.until_of_open(self.ino) } else { Until::ALWAYS };
         let piece = Piece::new(memory, entry, within, bytes.len());
         if let Err(blocked) = piece.claim(pin.owner, notes) {
             let _ = pin.leave();
@@ -291,15 +316,16 @@ impl Chunks {
             let _ = pin.leave();
             return Err(error);
         }
-        let end = offset + bytes.len() as u64;
         let raised = match growth {
             Growth::Later(..) => Ok(true),
-            Growth::Raise => raise(header, end, epoch, pin.owner),
+            Growth::Raise => raise(header, end, size.epoch(), pin.owner),
         };
-        let late = is_over(until);
+        let (late, longer_late) = (is_over(until), is_over(longer_until));
         let kept = pin.leave();
         Ok(match raised {
-            Ok(true) if kept && late => Attempt::Late(entry),
+            Ok(true) if kept && (late || longer_late) => {
+                Attempt::Late(late.then_some(entry), longer_late)
+            }
             Ok(true) if kept => Attempt::Done,
             Ok(_) => Attempt::Again,
             Err(holder) => Attempt::NoTicket(holder),
@@ -439,7 +465,12 @@ impl Chunks {
         loop {
             let record = self.record(connection)?;
             let entry = map::entry(memory, record, index).unrecalled();
-            let until = memory.until(entry.is_borrowed());
+            // A hole has no mark of its own: it is the file's.
+            let absent = entry.is_absent();
+            let until = match absent {
+                true => memory.until_of_open(self.ino),
+                false => memory.until(entry.is_borrowed()),
+            };
             let modified_ns = header.modified_ns.load(Ordering::SeqCst);
             let spilled = entry.place().is_some();
             let at_rest = if entry.is_here() {
@@ -457,7 +488,8 @@ impl Chunks {
             let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
             let still = map::entry(memory, record, index).unrecalled() == entry;
             if at_rest && still && written_ns < ROUND_NS {
-                if !is_over(until) || self.counts(connection, index, entry)? {
+                let used = (!absent).then_some(entry);
+                if !is_over(until) || self.counts(connection, index, used)? {
                     return Ok(());
                 }
                 continue;
@@ -504,7 +536,7 @@ impl Chunks {
         let late = is_over(until);
         let kept = pin.leave();
         copied?;
-        Ok(kept && (!late || self.counts(connection, index, entry)?))
+        Ok(kept && (!late || self.counts(connection, index, Some(entry))?))
     }
 
     fn stage(&self, connection: &Connection, first: u64) -> Result<()> {

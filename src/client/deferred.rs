@@ -43,26 +43,28 @@ pub(crate) struct Held<'c> {
     count: u64,
     /// The server shall look soon.
     pub(crate) soon: bool,
-    /// What of that which the change is about is borrowed, and until when.
-    lent: Option<(Ino, Until)>,
+    /// What the change is about, and until when: it may be borrowed.
+    lent: [(Ino, Until); 2],
 }
 
 impl Held<'_> {
     /// Names in these, or their attributes, are what the change is about. To be said before a look
-    /// at what speaks against it.
-    pub(crate) fn uses(&mut self, inodes: &[&Inode]) {
-        let lent = inodes.iter().find(|inode| inode.is(flag::BORROWED));
-        self.lent = lent.map(|inode| (inode.ino, self.connection.memory.until_of(inode)));
+    /// at what speaks against it. They are marked as borrowed now, after the claim: a server that
+    /// marks them later finds the claim.
+    pub(crate) fn uses(&mut self, inodes: [&Inode; 2]) {
+        let memory = &self.connection.memory;
+        self.lent = inodes.map(|inode| (inode.ino, memory.until_of_open(inode.ino)));
     }
 
     /// Whether what was committed counts: what was committed too late, the server knows.
     fn counts(&self) -> Result<bool> {
-        match self.lent {
-            Some((ino, until)) if is_over(until) => {
-                self.connection.counts(FileRef { ino, slot: FileSlot::NONE }, None)
+        let late = self.lent.iter().filter(|(_, until)| is_over(*until));
+        for (ino, _) in late {
+            if !self.connection.counts(FileRef { ino: *ino, slot: FileSlot::NONE }, None)? {
+                return Ok(false);
             }
-            _ => Ok(true),
         }
+        Ok(true)
     }
 
     /// Whether the gate is open, and a change that needs these operations still allowed. To be
@@ -80,12 +82,13 @@ impl Held<'_> {
         self.connection.memory.deferred().withdraw(self.claim);
     }
 
-    pub(crate) fn commit(self, change: Deferred<'_>) -> bool {
+    /// Commits it. `None`: ask, it is not there. An error: nobody knows whether it is.
+    pub(crate) fn commit(self, change: Deferred<'_>) -> Option<Result<()>> {
         self.commit_with(None, change)
     }
 
     /// Commits an open that can be recalled; nobody is told but when there are many.
-    fn commit_open(self, change: Deferred<'_>) -> Option<Recallable> {
+    fn commit_open(&self, change: Deferred<'_>) -> Option<Recallable> {
         let (mut buffer, memory) = ([0; CHANGE_BYTES], &self.connection.memory);
         let made = Made { authority: self.authority, change };
         let bytes = frame::encode_into(&made, &mut buffer).ok();
@@ -101,12 +104,27 @@ impl Held<'_> {
         } else {
             requests::note_deferred(memory.bell());
         }
-        // Without an answer it is open: what is read or written next asks again.
-        open.filter(|_| self.counts().unwrap_or(true))
+        open
     }
 
-    /// Commits what is about two keys; `other` is claimed, too.
-    pub(crate) fn commit_with(self, other: Option<Claim>, change: Deferred<'_>) -> bool {
+    /// Commits what is about two keys; `other` is claimed, too. Answers as [`Held::commit`].
+    pub(crate) fn commit_with(
+        self,
+        other: Option<Claim>,
+        change: Deferred<'_>,
+    ) -> Option<Result<()>> {
+        if !self.commit_unasked(other, change) {
+            return None;
+        }
+        match self.counts() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The same, however late it is. False: it could not be, and is withdrawn.
+    fn commit_unasked(&self, other: Option<Claim>, change: Deferred<'_>) -> bool {
         let (mut buffer, table) = ([0; CHANGE_BYTES], self.connection.memory.deferred());
         let made = Made { authority: self.authority, change };
         let bytes = frame::encode_into(&made, &mut buffer).ok();
@@ -115,13 +133,21 @@ impl Held<'_> {
         if done {
             other.into_iter().for_each(|other| table.cast(other));
             requests::ring_deferred(self.connection.memory.bell(), self.soon);
-            return self.counts().unwrap_or(false);
         } else {
             table.withdraw(self.claim);
             other.into_iter().for_each(|other| table.withdraw(other));
         }
         done
     }
+}
+
+/// An open that was committed.
+enum Committed {
+    /// It is open.
+    Open(Option<Recallable>),
+    /// It was too late, and is to be done anew: its description is not free before the server has
+    /// heard that it ends.
+    Anew,
 }
 
 impl Connection {
@@ -131,7 +157,8 @@ impl Connection {
         let count = own.in_hand.claims.fetch_add(1, Ordering::Relaxed);
         let claim = self.memory.deferred().claim(key, own.index, count, alone)?;
         let soon = count.is_multiple_of(MANY);
-        Some(Held { connection: self, own, authority, claim, count, soon, lent: None })
+        let lent = [(Ino(0), Until::ALWAYS); 2];
+        Some(Held { connection: self, own, authority, claim, count, soon, lent })
     }
 
     /// Claims a second key for the same change.
@@ -219,29 +246,27 @@ impl Connection {
         own.in_hand.take()
     }
 
-    /// Changes attributes of an open file. False: ask.
-    pub(crate) fn change_deferred(&self, file: FileRef, change: Change) -> bool {
-        let Some(inode) = self.memory.look(|table| table.find(file.ino)) else { return false };
+    /// Changes attributes of an open file. `None`: ask.
+    pub(crate) fn change_deferred(&self, file: FileRef, change: Change) -> Option<Result<()>> {
+        let inode = self.memory.look(|table| table.find(file.ino))?;
         let person = &acting().person;
         let gives_away = change.uid.is_some() || change.gid.is_some();
         let own = person.owns(&inode.attributes()) && (person.is_root() || !gives_away);
         // Writers look at the table for those.
         let set_id = change.mode.is_some_and(|mode| mode & SET_ID != 0);
         if inode.kind != Kind::File || !own || set_id || !self.may_defer(true) {
-            return false;
+            return None;
         }
-        let Some(header) = self.memory.header(file.slot) else { return false };
-        let Some(mut held) = self.claim(Key::attributes(index_of(file.ino)), false) else {
-            return false;
-        };
-        held.uses(&[&inode]);
+        let header = self.memory.header(file.slot)?;
+        let mut held = self.claim(Key::attributes(index_of(file.ino)), false)?;
+        held.uses([&inode; 2]);
         let (ino, time_ns) = (file.ino, self.time_ns());
         if !held.is_open(Operations::WRITE, time_ns) {
             held.withdraw();
-            return false;
+            return None;
         }
         let done = held.commit(Deferred::Change { ino, change, time_ns: change.made_ns(time_ns) });
-        if done {
+        if matches!(done, Some(Ok(()))) {
             // Not later: what is written next has a time of its own.
             if let Some(time) = change.modified_ns {
                 header.modified_ns.store(time, Ordering::SeqCst);
@@ -274,13 +299,17 @@ impl Connection {
         let opened = self.claim(Key::opening(index_of(inode.ino)), false);
         let opened = opened.and_then(|held| {
             let mut held = Held { soon: held.soon || few, ..held };
-            held.uses(&[&directory, &inode]);
+            held.uses([&directory, &inode]);
             self.open_claimed(held, &directory, name, how, spare)
         });
-        if opened.is_none() {
-            put_back(hand.iter(), number);
+        match opened {
+            Some(Committed::Open(opened)) => Some((spare, opened)),
+            Some(Committed::Anew) => None,
+            None => {
+                put_back(hand.iter(), number);
+                None
+            }
         }
-        opened
     }
 
     fn open_claimed(
@@ -290,7 +319,7 @@ impl Connection {
         name: &[u8],
         how: OpenHow,
         spare: Spare,
-    ) -> Option<(Spare, Option<Recallable>)> {
+    ) -> Option<Committed> {
         let (ino, Spare { file, description, nonce }) = (spare.file.ino, spare);
         let closing = self.memory.superblock().closing.load(Ordering::SeqCst) == ino.0;
         let (now, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
@@ -309,25 +338,35 @@ impl Connection {
         let (change, write) = (Deferred::Open { ino, description, nonce, access }, access::WRITE);
         // What may write is owed from its open on.
         let opened = match u64::from(access) & write != 0 {
-            true => held.commit(change).then_some(None),
+            true => held.commit_unasked(None, change).then_some(None),
             false => held.commit_open(change).map(Some),
         };
-        if opened.is_none() {
+        let Some(opened) = opened else {
             words.nonce.store(0, Ordering::SeqCst);
+            return None;
+        };
+        // Without an answer it is open: what is read or written next asks again.
+        if !held.counts().unwrap_or(true) {
+            self.end(opened, description, nonce);
+            return Some(Committed::Anew);
         }
-        let cut = self.memory.header(file.slot).filter(|_| how.truncate && opened.is_some());
+        let cut = self.memory.header(file.slot).filter(|_| how.truncate);
         cut.into_iter().for_each(|header| header.wrote(now));
-        opened.map(|opened| (spare, opened))
+        Some(Committed::Open(opened))
+    }
+
+    /// A description is not used any more.
+    pub(crate) fn end(&self, open: Option<Recallable>, description: DescriptionSlot, nonce: u32) {
+        let recalled = open.is_some_and(|open| self.recall(open, description, nonce));
+        if !recalled && !self.close_deferred(description, nonce) {
+            // A server that is gone has nothing left to close.
+            let _ = self.tell(Request::Close { description, nonce });
+        }
     }
 
     /// Takes an open back that the server has not heard of, when its file is closed. False: say
     /// that it is.
-    pub(crate) fn recall(
-        &self,
-        open: Recallable,
-        description: DescriptionSlot,
-        nonce: u32,
-    ) -> bool {
+    fn recall(&self, open: Recallable, description: DescriptionSlot, nonce: u32) -> bool {
         let Ok(own) = self.own() else { return false };
         let Some(words) = self.memory.description(description.0) else { return false };
         // A forked child has a session of its own.
@@ -376,14 +415,14 @@ impl Connection {
     }
 
     /// Says that a descriptor was closed. False: tell.
-    pub(crate) fn close_deferred(&self, description: DescriptionSlot, nonce: u32) -> bool {
+    fn close_deferred(&self, description: DescriptionSlot, nonce: u32) -> bool {
         let Some(held) = self.claim(Key::description(description.0), false) else { return false };
         // Whoever knows the nonce may, whatever else has run out.
         if !held.is_open(Operations(0), 0) {
             held.withdraw();
             return false;
         }
-        held.commit(Deferred::Close { description, nonce })
+        held.commit(Deferred::Close { description, nonce }).is_some()
     }
 }
 

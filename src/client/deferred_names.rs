@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::ErrorKind;
 use terral_format::ids::Ino;
 use terral_format::local::changes::Deferred;
 use terral_format::local::deferred::{Claim, Key};
@@ -12,6 +11,7 @@ use terral_format::local::names::{Inode, flag, hash, index_of};
 use terral_format::local::tables::{Description, FileHeader, access};
 use terral_format::wire::capability::Operations;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Spare};
+use terral_format::{ErrorKind, Result};
 use terral_transport::permission::acting;
 
 use crate::deferred::Held;
@@ -69,7 +69,7 @@ impl Connection {
         let mut held = self.claim(key_of(place), true)?;
         let within = [place, other].map(|(directory, _)| index_of(directory.ino));
         held.claim = held.claim.within(within);
-        held.uses(&[&place.0, &other.0]);
+        held.uses([&place.0, &other.0]);
         Some(held)
     }
 
@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// Creates a file of which nothing is known, for writing. `None`: ask.
-    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Spare> {
+    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Result<Spare>> {
         let kernel = u64::from(how.access) & access::KERNEL != 0;
         let plain = how.create && !how.directory && !how.unnamed;
         if !plain || u64::from(how.access) & access::WRITE == 0 {
@@ -120,7 +120,8 @@ impl Connection {
         words.access.store(how.access.into(), Ordering::Relaxed);
         let (ino, (directory, name), mode) = (spare.file.ino, place, how.mode);
         let (parent, by) = (directory.ino, by());
-        held.commit(Deferred::Create { ino, parent, name, mode, by, time_ns }).then_some(spare)
+        let done = held.commit(Deferred::Create { ino, parent, name, mode, by, time_ns });
+        done.map(|done| done.map(|()| spare))
     }
 
     /// What others see of a file in hand, if there are such places.
@@ -128,51 +129,51 @@ impl Connection {
         self.memory.header(spare.file.slot).zip(self.memory.description(spare.description.0))
     }
 
-    /// Makes a directory. False: ask.
-    pub(crate) fn make_directory_deferred(&self, path: &[u8], mode: u32) -> bool {
-        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
-        let Ok(own) = self.own() else { return false };
+    /// Makes a directory. `None`: ask.
+    pub(crate) fn make_directory_deferred(&self, path: &[u8], mode: u32) -> Option<Result<()>> {
+        let place = self.place(path).filter(|_| self.may_defer(true))?;
+        let own = self.own().ok()?;
         let hand = || own.page().inos();
-        let Some((number, few)) = take_one(hand(), INOS) else { return false };
+        let (number, few) = take_one(hand(), INOS)?;
         let held = self.claim_name(&place, &place);
-        let done = held.is_some_and(|mut held| {
+        let done = held.and_then(|mut held| {
             held.soon |= few;
             let time_ns = self.time_ns();
             if !self.may_come(&held, &place, Operations::CREATE, time_ns) {
                 held.withdraw();
-                return false;
+                return None;
             }
             let (ino, (directory, name)) = (Ino(number), place);
             let (parent, by) = (directory.ino, by());
             held.commit(Deferred::MakeDirectory { ino, parent, name, mode, by, time_ns })
         });
-        if !done {
+        if done.is_none() {
             put_back(hand(), number);
         }
         done
     }
 
-    /// Removes a file's name. False: ask.
-    pub(crate) fn unlink_deferred(&self, path: &[u8]) -> bool {
-        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
-        let Some(held) = self.claim_name(&place, &place) else { return false };
+    /// Removes a file's name. `None`: ask.
+    pub(crate) fn unlink_deferred(&self, path: &[u8]) -> Option<Result<()>> {
+        let place = self.place(path).filter(|_| self.may_defer(true))?;
+        let held = self.claim_name(&place, &place)?;
         let time_ns = self.time_ns();
         let may = held.is_open(Operations::REMOVE, time_ns);
         let ino = match self.look_again(&place) {
             Known::Here(inode) if self.is_replaceable(&inode) && may => inode.ino,
             _ => {
                 held.withdraw();
-                return false;
+                return None;
             }
         };
         let (directory, name) = place;
         held.commit(Deferred::Unlink { parent: directory.ino, name, ino, time_ns })
     }
 
-    /// Removes an empty directory. False: ask.
-    pub(crate) fn remove_directory_deferred(&self, path: &[u8]) -> bool {
-        let Some(place) = self.place(path).filter(|_| self.may_defer(true)) else { return false };
-        let Some(held) = self.claim_name(&place, &place) else { return false };
+    /// Removes an empty directory. `None`: ask.
+    pub(crate) fn remove_directory_deferred(&self, path: &[u8]) -> Option<Result<()>> {
+        let place = self.place(path).filter(|_| self.may_defer(true))?;
+        let held = self.claim_name(&place, &place)?;
         let time_ns = self.time_ns();
         let open = held.is_open(Operations::REMOVE, time_ns);
         let goes = match self.look_again(&place) {
@@ -184,12 +185,12 @@ impl Connection {
         let other = goes.as_ref().and_then(|inode| self.claim_too(&held, key(inode)));
         let (Some(inode), Some(other)) = (goes, other) else {
             held.withdraw();
-            return false;
+            return None;
         };
         if !self.is_empty(&inode, held.claim) {
             self.memory.deferred().withdraw(other);
             held.withdraw();
-            return false;
+            return None;
         }
         let (ino, (directory, name)) = (inode.ino, place);
         let change = Deferred::RemoveDirectory { parent: directory.ino, name, ino, time_ns };
@@ -215,20 +216,25 @@ impl Connection {
         gone == Some(true)
     }
 
-    /// Moves a name. False: ask.
-    pub(crate) fn rename_deferred(&self, from: &[u8], to: &[u8], how: RenameHow) -> bool {
+    /// Moves a name. `None`: ask.
+    pub(crate) fn rename_deferred(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        how: RenameHow,
+    ) -> Option<Result<()>> {
         if how == RenameHow::Exchange || !self.may_defer(true) {
-            return false;
+            return None;
         }
-        let (Some(from), Some(to)) = (self.place(from), self.place(to)) else { return false };
+        let (from, to) = (self.place(from)?, self.place(to)?);
         let old = key_of(&from);
         if old == key_of(&to) {
-            return false;
+            return None;
         }
-        let Some(held) = self.claim_name(&to, &from) else { return false };
+        let held = self.claim_name(&to, &from)?;
         let Some(other) = self.claim_too(&held, old) else {
             held.withdraw();
-            return false;
+            return None;
         };
         let (time_ns, needs) = (self.time_ns(), Operations::CREATE.and(Operations::REMOVE));
         let open = held.is_open(needs, time_ns);
@@ -239,7 +245,7 @@ impl Connection {
         let Some((ino, over)) = movable.filter(|_| may) else {
             self.memory.deferred().withdraw(other);
             held.withdraw();
-            return false;
+            return None;
         };
         let ((parent, name), (to_parent, to_name)) = (from, to);
         let (parent, to_parent) = (parent.ino, to_parent.ino);

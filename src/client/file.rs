@@ -405,8 +405,10 @@ impl File {
     /// Changes attributes.
     pub fn change(&self, change: Change) -> Result<()> {
         self.words()?;
-        if !self.is_directory() && self.connection.change_deferred(self.file()?, change) {
-            return Ok(());
+        if !self.is_directory()
+            && let Some(done) = self.connection.change_deferred(self.file()?, change)
+        {
+            return done;
         }
         self.done(Request::Change { target: self.target()?, change })
     }
@@ -544,13 +546,7 @@ impl File {
     /// [`access::KERNEL`], after `close(2)`), or that the description is not needed any more.
     pub fn close(&self) {
         let (description, nonce) = (self.description, self.nonce);
-        let recalled =
-            self.opened.is_some_and(|open| self.connection.recall(open, description, nonce));
-        if recalled || self.connection.close_deferred(description, nonce) {
-            return;
-        }
-        // A server that is gone has nothing left to close.
-        let _ = self.connection.tell(Request::Close { description, nonce });
+        self.connection.end(self.opened, description, nonce);
     }
 }
 

@@ -141,7 +141,7 @@ pub const FLAGS_WORD: usize = 15;
 /// server changes it, anything.
 #[inline]
 pub fn is_borrowed(flags: &AtomicU64) -> bool {
-    (flags.load(Ordering::Relaxed) >> 48) as u16 & flag::BORROWED != 0
+    (flags.load(Ordering::SeqCst) >> 48) as u16 & flag::BORROWED != 0
 }
 
 const KINDS: [Kind; 5] = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
