@@ -230,3 +230,27 @@ fn the_store_is_changed_only_once_the_log_says_so() {
     sim.finish();
     assert_eq!(left(&sim), files(&[("f", "bytes")]));
 }
+
+#[test]
+fn a_rename_waits_for_what_was_closed_before_it_though_that_cannot_be_copied_yet() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    write(&mut sim, one, "a", ANEW, "old");
+    sim.pass(LONG);
+    write(&mut sim, one, "p", ANEW, "other");
+    sim.drain_until(Doing::publishes);
+    // The other one moves out of the way meanwhile, and this one below where it was.
+    write(&mut sim, one, "a", CREATE, "new");
+    rename(&mut sim, one, "a", "b", RenameHow::Replace);
+    rename(&mut sim, one, "p", "q", RenameHow::Replace);
+    sim.ask(one, Request::MakeDirectory { path: b"p", mode: 0o755 }).expect("a free name");
+    rename(&mut sim, one, "b", "p/c", RenameHow::Replace);
+    // Whether the other one had got its name nobody knows.
+    sim.faults.begin(Fault::Mute, LONG);
+    sim.drain_carries_out();
+    sim.faults.begin(Fault::Unseen(b"p"), LONG);
+    sim.pass(LONG / 2);
+    assert_eq!(left(&sim), files(&[("a", "old"), ("p", "other")]));
+    sim.finish();
+    assert_eq!(left(&sim), files(&[("p/c", "new"), ("q", "other")]));
+}

@@ -32,6 +32,8 @@ pub enum Fault {
     NoDirectories,
     /// It cannot say that what it has is safe.
     NoSync,
+    /// It cannot say what has this name.
+    Unseen(&'static [u8]),
 }
 
 /// Those of which one happens in a schedule.
@@ -199,6 +201,9 @@ impl Faults {
                 self.fail(ErrorKind::NoSpace, call)
             }
             Some(Fault::NoSync) if call.operation == Operation::Sync => {
+                self.fail(ErrorKind::Backing, call)
+            }
+            Some(Fault::Unseen(path)) if call.operation == Operation::Stat && call.path == path => {
                 self.fail(ErrorKind::Backing, call)
             }
             Some(Fault::Shaky) if self.world.one_of(4) == 0 => self.fail(ErrorKind::Backing, call),
