@@ -48,6 +48,15 @@ impl PrivateArena {
     }
 }
 
+/// One of those that are refused, if any are.
+fn refuse_one(refused: &AtomicU64) -> Result<()> {
+    let (order, one_less) = (Ordering::SeqCst, |left: u64| left.checked_sub(1));
+    match refused.fetch_update(order, order, one_less) {
+        Ok(_) => Err(Error::new(ErrorKind::NoSpace, "private memory")),
+        Err(_) => Ok(()),
+    }
+}
+
 fn missing(segment: u32) -> Error {
     Error::new(ErrorKind::NotFound, format!("segment {segment}"))
 }
@@ -73,10 +82,7 @@ impl Arena for PrivateArena {
     }
 
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> Result<()> {
-        let (order, one_less) = (Ordering::SeqCst, |left: u64| left.checked_sub(1));
-        if self.refused.fetch_update(order, order, one_less).is_ok() {
-            return Err(Error::new(ErrorKind::NoSpace, "private memory"));
-        }
+        refuse_one(&self.refused)?;
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         let into = segments.get_mut(segment as usize).ok_or_else(|| missing(segment))?;
         into[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
@@ -109,6 +115,7 @@ pub struct PrivateLog {
     weight: u64,
     rewritten: Arc<AtomicU64>,
     forgets: Option<Forgets>,
+    refused: Arc<AtomicU64>,
 }
 
 impl PrivateLog {
@@ -123,6 +130,11 @@ impl PrivateLog {
     #[must_use]
     pub fn forgetting(self, forgets: Option<Forgets>) -> Self {
         PrivateLog { forgets, ..self }
+    }
+
+    /// The next so many transactions find no memory.
+    pub fn refuse(&self, count: u64) {
+        self.refused.store(count, Ordering::SeqCst);
     }
 
     /// How often it was rewritten.
@@ -146,6 +158,7 @@ impl PrivateLog {
 
 impl Journal for PrivateLog {
     fn append(&mut self, records: &[Record]) -> Result<()> {
+        refuse_one(&self.refused)?;
         let bytes = frame::encode(&records)?.len() as u64;
         self.moment();
         let forgotten = |record: &&Record| self.forgets.is_some_and(|forgets| forgets(record));

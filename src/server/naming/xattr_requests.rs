@@ -87,9 +87,12 @@ pub fn find_xattrs(state: &mut State, ino: Ino) -> Result<()> {
         Fetched::Xattrs(found) => found?,
         _ => return Ok(()),
     };
-    if !found.is_empty() {
-        state.log.reserve()?;
+    match state.log.reserve() {
+        // That there is none is asked again, if it cannot be noted.
+        Err(_) if found.is_empty() => return Ok(()),
+        reserved => reserved?,
     }
+    state.record(Fact::XattrFound { ino, name: Vec::new(), value: Vec::new() });
     let mut bytes = 0;
     for (name, value) in found {
         bytes += name.len() + value.len();
@@ -156,7 +159,8 @@ pub fn set_xattr(
         return refuse(ErrorKind::TooBig);
     }
     let values = state.xattrs.of(ino);
-    let there = values.is_some_and(|values| values.contains_key(name));
+    let before = values.and_then(|values| values.get(name));
+    let there = before.is_some();
     match (how, value, there) {
         (XattrHow::Create, Some(_), true) => return refuse(ErrorKind::Exists),
         (XattrHow::Replace, Some(_), false) | (_, None, false) => {
@@ -164,8 +168,9 @@ pub fn set_xattr(
         }
         _ => {}
     }
-    let more = value.map_or(0, |value| name.len() + value.len());
-    if values.map_or(0, bytes_of) + more > ALL_MAX {
+    let long = |value: &[u8]| name.len() + value.len();
+    let others = values.map_or(0, bytes_of) - before.map_or(0, |value| long(value));
+    if others + value.map_or(0, long) > ALL_MAX {
         return refuse(ErrorKind::NoSpace);
     }
     let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));

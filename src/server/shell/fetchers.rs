@@ -25,6 +25,9 @@ const IDLE: Duration = Duration::from_secs(2);
 /// `ENOMEM`.
 const NO_MEMORY: i32 = 12;
 
+/// What is to be fetched, and under which number.
+type Job = (u64, Need);
+
 /// Whoever has things fetched.
 pub struct Fetchers<'scope, 'env> {
     threads: &'scope Scope<'scope, 'env>,
@@ -41,7 +44,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Inner {
-    jobs: VecDeque<(u64, Need)>,
+    jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
     over: bool,
@@ -56,9 +59,9 @@ impl Queue {
     /// and why not.
     fn add(
         &self,
-        jobs: Vec<(u64, Need)>,
+        jobs: Vec<Job>,
         begin: impl Fn() -> io::Result<()>,
-    ) -> Option<(io::Error, VecDeque<(u64, Need)>)> {
+    ) -> Option<(io::Error, VecDeque<Job>)> {
         let mut inner = self.lock();
         inner.jobs.extend(jobs);
         let wanted = inner.jobs.len().saturating_sub(inner.idle);
@@ -76,7 +79,7 @@ impl Queue {
     }
 
     /// The next job; `None` if the thread that asks is to end.
-    fn next(&self) -> Option<(u64, Need)> {
+    fn next(&self) -> Option<Job> {
         let mut inner = self.lock();
         while inner.jobs.is_empty() && !inner.over {
             inner.idle += 1;
@@ -107,7 +110,7 @@ impl<'scope, 'env> Fetchers<'scope, 'env> {
     }
 
     /// Has these fetched; what nobody can fetch has failed.
-    pub fn fetch(&self, state: &mut State, jobs: Vec<(u64, Need)>) {
+    pub fn fetch(&self, state: &mut State, jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
         }
@@ -144,9 +147,9 @@ fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Need, Queue, io};
+    use super::{Job, Need, Queue, io};
 
-    fn jobs() -> Vec<(u64, Need)> {
+    fn jobs() -> Vec<Job> {
         (0..3).map(|number| (number, Need::List(b"d".to_vec()))).collect()
     }
 

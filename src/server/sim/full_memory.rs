@@ -10,7 +10,7 @@ use super::client::CREATE;
 use super::mapping::Mapping;
 use super::writing::{Writing, Wrote};
 use crate::core::state::State;
-use crate::storage::reclaim;
+use crate::storage::{packing, reclaim};
 
 /// So many bytes are kept.
 const KEPT: u64 = 100;
@@ -67,4 +67,21 @@ fn a_cut_of_which_a_part_finds_no_memory_fails() {
     assert_eq!(cut(&mut sim, file, KEPT), Some(ErrorKind::NoSpace));
     assert_eq!(cut(&mut sim, file, KEPT), None);
     assert_eq!(beyond(&mut sim, file), [0; 8]);
+}
+
+#[test]
+fn a_packed_file_of_which_the_log_does_not_know_yet_gives_its_memory_back_later() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let open = sim.open(one, b"file", CREATE).expect("an empty store");
+    sim.write(one, open.file, 0, b"small").expect("there is room for it");
+    sim.close(one, open).expect("it is open");
+    let FileRef { ino, slot } = open.file;
+    sim.kept.log.refuse(1);
+    let packed = with_state(&mut sim, |state| packing::pack(state, ino, slot));
+    assert_eq!(packed.map_err(|error| error.kind), Err(ErrorKind::NoSpace));
+    with_state(&mut sim, |state| state.commit()).expect("there is room again");
+    assert_eq!(with_state(&mut sim, |state| state.storage.used_bytes()), 0);
+    let file = sim.open(one, b"file", CREATE).expect("it is there").file;
+    assert_eq!(sim.read(one, file, 0, 8).expect("it is there"), b"small");
 }

@@ -36,6 +36,7 @@ use crate::requests::handling;
 use crate::requests::handling::Outcome;
 use crate::shared::Shared;
 
+mod attributes;
 mod between;
 mod client;
 mod deferring;

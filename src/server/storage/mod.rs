@@ -49,6 +49,8 @@ pub struct Storage {
     machine: Arc<dyn Machine>,
     /// Records that are free once the log says so.
     detached: Vec<FileSlot>,
+    /// Records and chunks of packed files that are free once the log says so.
+    packed: Vec<(FileSlot, packed::Packed)>,
     /// Places of small files that are free once the log says so.
     freed: Vec<(u32, u64)>,
     /// No segments are made until then, as one found no memory.
@@ -61,8 +63,8 @@ impl Storage {
     /// Of memory in which nothing is known yet.
     pub fn new(ram: Ram, small: Small, world: Arc<dyn World>, machine: Arc<dyn Machine>) -> Self {
         ram.memory().locks().reclaim(true, |_| true);
-        let (detached, freed, grows_again, spoiled) = Default::default();
-        Storage { ram, small, world, machine, detached, freed, grows_again, spoiled }
+        let (detached, packed, freed, grows_again, spoiled) = Default::default();
+        Storage { ram, small, world, machine, detached, packed, freed, grows_again, spoiled }
     }
 
     /// The shared memory below.
@@ -87,6 +89,7 @@ impl Storage {
 
     /// The log says so: what was given up before is others' to have.
     pub fn logged(&mut self) {
+        self.release_packed();
         for slot in std::mem::take(&mut self.detached) {
             self.ram.detach(slot);
         }

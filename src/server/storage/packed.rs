@@ -53,10 +53,17 @@ impl Storage {
         }
     }
 
-    /// The log says where they are: chunk and record go.
+    /// Its chunk and record go once the log says where its bytes are.
     pub fn packed(&mut self, slot: FileSlot, packed: Packed) {
-        self.release(slot, 0, packed.entry, packed.quarantined);
-        self.detach(slot);
+        self.packed.push((slot, packed));
+    }
+
+    /// The log does.
+    pub(super) fn release_packed(&mut self) {
+        for (slot, packed) in std::mem::take(&mut self.packed) {
+            self.release(slot, 0, packed.entry, packed.quarantined);
+            self.detach(slot);
+        }
     }
 
     /// Bytes of a packed file; `None` if it is none.

@@ -28,7 +28,6 @@ fn pack_barred(state: &mut State, ino: Ino, slot: FileSlot) -> Result<bool> {
     let place = packed.place;
     state.record(Fact::Rested { ino, size, modified_ns, accessed_ns, changed_ns });
     state.record(Local::Packed { ino, place });
-    state.commit()?;
     state.storage.packed(slot, packed);
-    Ok(true)
+    state.commit().map(|()| true)
 }
