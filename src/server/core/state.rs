@@ -127,9 +127,9 @@ pub struct Parts {
     pub began: Began,
     /// See [`State::log`].
     pub log: Box<dyn Journal>,
-    /// See [`State::ram`].
+    /// The memory tier.
     pub ram: Ram,
-    /// See [`State::small`].
+    /// The bytes of packed files.
     pub small: Small,
     /// See [`State::backing`].
     pub backing: Option<Arc<dyn Backing>>,
@@ -345,7 +345,7 @@ impl State {
         ((z ^ (z >> 31)) as u32 >> 1).max(1)
     }
 
-    /// The same, with a size that is possible.
+    /// As [`State::attributes`], with a size that is possible, which the file has from now on.
     pub(crate) fn sound_attributes(&mut self, ino: Ino) -> Option<Attributes> {
         let inode = self.names.inode(ino)?;
         // Of what nobody can reach any more the pages are gone, and the size is not.

@@ -2,7 +2,7 @@
 //! only the permanent directory has of it cannot be brought: they stay committed, and are tried
 //! again. Others do not wait for them, but for those that are about the same things.
 //!
-//! Not here: how they are applied (`deferred`), and who tries again (`watcher`).
+//! Not here: how they are applied (`applying`), and who tries again (`tending`).
 
 use std::time::Duration;
 

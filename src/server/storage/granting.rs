@@ -129,16 +129,22 @@ pub fn grant(
     }
     owing::owe(state, file.ino);
     state.debts.happened(file.ino, Event::Grown(first * CHUNK_BYTES), state.world.now());
-    for index in first..first + u64::from(count.clamp(1, GRANT_MAX)) {
+    for_chunks(state, (first, count.clamp(1, GRANT_MAX)), |state, index| {
         let pages = if index == first { pages } else { CHUNK_PAGES };
-        match grant_one(state, session, file, index, pages) {
-            Ok(()) => {}
-            Err(error) if index == first => return Err(error),
-            Err(_) => {
-                state.fetches.need_not_wait();
-                break;
-            }
-        }
+        grant_one(state, session, file, index, pages)
+    })
+}
+
+/// Does this with so many chunks from `first` on, as far as it can be done now. Who asks needs the
+/// first of them: he waits for that, and not for those after it.
+pub fn for_chunks(
+    state: &mut State,
+    (first, count): (u64, u32),
+    act: impl Fn(&mut State, u64) -> Result<()>,
+) -> Result<()> {
+    act(state, first)?;
+    if (first + 1..first + u64::from(count)).any(|index| act(state, index).is_err()) {
+        state.fetches.need_not_wait();
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Closed files keep their memory for a moment: what was closed just now is often opened again, and
-//! that needs no server as long as the file has its record. Not here: how it is taken (`closing`).
+//! that needs no server as long as the file has its record. Not here: how it is taken (`closed`).
 
 use std::collections::VecDeque;
 use std::time::Duration;

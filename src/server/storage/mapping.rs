@@ -39,17 +39,9 @@ pub fn map(
     if stores {
         owing::owe(state, ino);
     }
-    for index in first..first + u64::from(count.clamp(1, MAP_MAX)) {
-        match map_one(state, session, file, index, stores) {
-            Ok(()) => {}
-            Err(error) if index == first => return Err(error),
-            Err(_) => {
-                state.fetches.need_not_wait();
-                break;
-            }
-        }
-    }
-    Ok(())
+    granting::for_chunks(state, (first, count.clamp(1, MAP_MAX)), |state, index| {
+        map_one(state, session, file, index, stores)
+    })
 }
 
 fn map_one(

@@ -4,7 +4,7 @@
 //! Invariants: a place's bytes are written before its record in the table, and that before the map
 //! entry that names it; what is read is compared with the checksum in the record, so that a disk
 //! that gives back something else gives an error. Not here: which chunks go there, and when
-//! (`server/spilling`), and which directories it may be in ([`directory`]).
+//! (`server/storage/overflow`), and which directories it may be in ([`directory`]).
 
 use terral_format::frame::checksum;
 use terral_format::ids::SpillPlace;
