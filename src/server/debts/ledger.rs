@@ -220,10 +220,19 @@ impl Debts {
 
     /// Somebody began to wait for any debt to be paid.
     pub fn hasten(&mut self, now: Tick) {
+        self.all_happened(Event::Awaited, now);
+    }
+
+    /// Somebody asked for all of it.
+    pub fn ask_for_all(&mut self, now: Tick) {
+        self.all_happened(Event::Asked, now);
+    }
+
+    fn all_happened(&mut self, event: Event, now: Tick) {
         let young = self.young.iter().filter(|debt| self.is_young(debt));
         let later = self.queue.range((now, Ino(u64::MAX))..).chain(young);
         let inos: Vec<Ino> = later.map(|(_, ino)| *ino).collect();
-        inos.into_iter().for_each(|ino| self.happened(ino, Event::Awaited, now));
+        inos.into_iter().for_each(|ino| self.happened(ino, event, now));
     }
 
     /// Something happened to a file.

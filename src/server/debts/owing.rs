@@ -65,7 +65,7 @@ pub fn was_looked_after(state: &mut State, done: Result<()>) {
 /// Everything written so far shall go, also of files that stay open.
 pub fn hurry(state: &mut State) {
     state.debts.want_sync();
-    state.debts.hasten(state.world.now());
+    state.debts.ask_for_all(state.world.now());
 }
 
 /// After a restart: the server before may have staged versions of what is not whole there.

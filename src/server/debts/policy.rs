@@ -35,6 +35,8 @@ pub struct Standing {
 pub enum Event {
     /// Somebody began to wait for any debt to be paid.
     Awaited,
+    /// Somebody asked for all of it, and may have mended what was in the way.
+    Asked,
     /// A writer was given memory from this offset on.
     Grown(u64),
     /// Nobody writes to it any more, and it has so many bytes.
@@ -97,8 +99,9 @@ impl Policy for Usual {
     fn turn(&self, event: Event, of: Standing, now: Tick) -> Option<Tick> {
         let steady = of.failures == 0 && !of.draining;
         match event {
-            // What failed would be tried as often as somebody looks.
+            // What failed would be tried as often as memory lacks.
             Event::Awaited => (of.failures == 0).then_some(now),
+            Event::Asked => Some(now),
             Event::Grown(bytes) => (steady && of.young && bytes >= LARGE_BYTES).then_some(now),
             Event::Closed(bytes) => (steady && bytes >= LARGE_BYTES).then_some(now),
             Event::Passed { open } => Some(if open { now + OPEN } else { now }),
@@ -141,6 +144,7 @@ mod tests {
         assert_eq!(Usual.turn(Event::Awaited, NEW, NOW), Some(NOW));
         let failed = Standing { failures: 1, ..NEW };
         assert_eq!(Usual.turn(Event::Awaited, failed, NOW), None, "after its pause");
+        assert_eq!(Usual.turn(Event::Asked, failed, NOW), Some(NOW), "who asks says when");
     }
 
     #[test]
