@@ -11,8 +11,6 @@ mod vandal;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use descendants::ended;
@@ -214,27 +212,6 @@ fn a_ticket_that_nobody_can_have_holds_up_no_append() {
     }
     bench.settles();
     assert_eq!(bench.arrived("log"), b"line\n".repeat(4));
-}
-
-#[test]
-fn who_reads_beside_a_clock_that_runs_wild_comes_to_an_end() {
-    let bench = Bench::new();
-    let file = bench.client.open(b"read", WRITE).expect("opens");
-    file.write_at(&[7; 1 << 20], 0).expect("writes");
-    let (reader, over) = (file.clone(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| bench.vandal.hurry(file.ino(), || over.load(Ordering::SeqCst)));
-        let (tell, told) = channel();
-        let reads = move || {
-            let mut bytes = vec![0; 1 << 20];
-            let read = (0..50).all(|_| reader.read_at(&mut bytes, 0).is_ok_and(|n| n == 1 << 20));
-            tell.send(read && bytes.iter().all(|byte| *byte == 7)).expect("listens");
-        };
-        std::thread::spawn(reads);
-        let read = told.recv_timeout(Duration::from_secs(60));
-        over.store(true, Ordering::SeqCst);
-        assert_eq!(read, Ok(true), "it never ends");
-    });
 }
 
 /// Names of the sessions' pages.

@@ -11,7 +11,7 @@ use terral_format::ids::Ino;
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{Geometry, SLOT_WORDS};
 use terral_format::local::names::{self, flag};
-use terral_format::local::tables::{FileHeader, Superblock};
+use terral_format::local::tables::Superblock;
 
 /// Where the fields lie that are read here.
 const GEOMETRY_AT: u64 = 40;
@@ -65,18 +65,6 @@ impl Vandal {
     pub fn ticket(&self, ino: Ino, value: u64) {
         let at = self.geometry.header_at(self.slot(ino.0)) as u64 + TICKET_AT;
         self.headers.write_all_at(&value.to_ne_bytes(), at).expect("writes");
-    }
-
-    /// Writes over when a file was changed, until it is told to stop; each time much later.
-    pub fn hurry(&self, ino: Ino, until: impl Fn() -> bool) {
-        let at = self.geometry.header_at(self.slot(ino.0)) + offset_of!(FileHeader, modified_ns);
-        for round in 0u64.. {
-            if until() {
-                return;
-            }
-            let time_ns = (round << 24).to_ne_bytes();
-            self.headers.write_all_at(&time_ns, at as u64).expect("writes");
-        }
     }
 
     /// Writes over the state of a page of a file's first chunk; `change` makes the new one.
