@@ -503,9 +503,7 @@ fn bring_again(state: &mut State, ino: Ino) {
     };
     if here || backed == 0 {
         state.record(Fact::Contested { ino });
-        owing::owe(state, ino);
-        let said = format!("{path}: removed there meanwhile; ours is brought again");
-        return state.debts.progress().conflict(said);
+        return owing::owe(state, ino);
     }
     let said = format!("{path}: removed there meanwhile, and nothing of it is in memory");
     state.debts.progress().conflict(said);
