@@ -220,12 +220,19 @@ impl NameJob {
     ) -> Result<Option<Touched>> {
         let there = seen(backing, to)?;
         let stays = over.is_some() && over == there.map(|found| found.fingerprint.object());
-        if stays {
-            backing.unlink(to)?;
+        if self.resumed && !stays && there.is_some() {
+            return Ok(between(there, there));
         }
-        let moved = between(there, there).filter(|_| self.resumed && !stays);
-        brought.gone = moved.is_none();
-        Ok(moved)
+        brought.gone = true;
+        match there {
+            Some(_) if stays => backing.unlink(to)?,
+            // Nothing of that may be taken for what is only in the store of the file that comes.
+            Some(found) if found.attributes.kind != Kind::Directory => {
+                brought.said.push(made_there(to, &backing.set_aside(to)?));
+            }
+            _ => {}
+        }
+        Ok(None)
     }
 
     /// Done twice, an exchange would be undone: what had the first name is noted before.
@@ -320,10 +327,12 @@ fn keep_theirs(
     };
     let theirs = backing.keep_theirs(to, &[over, moved.fingerprint.object()], from);
     let theirs = unless_gone(backing, to, theirs)?.flatten();
-    let said = |theirs: Vec<u8>| {
-        format!("{}: made there meanwhile; theirs is {}", shown(to), shown(&theirs))
-    };
-    Ok(theirs.map(said))
+    Ok(theirs.map(|theirs| made_there(to, &theirs)))
+}
+
+/// What users are told of a file that is kept beside ours.
+fn made_there(path: &[u8], theirs: &[u8]) -> String {
+    format!("{}: made there meanwhile; theirs is {}", shown(path), shown(theirs))
 }
 
 /// Makes what somebody has something else in the place of, which nobody could see when it was made
@@ -338,8 +347,7 @@ fn beside_theirs<T>(
         Err(error) if in_the_way.contains(&error.kind) => {}
         made => return made.map(|made| (made, None)),
     }
-    let theirs = backing.set_aside(path)?;
-    let said = format!("{}: made there meanwhile; theirs is {}", shown(path), shown(&theirs));
+    let said = made_there(path, &backing.set_aside(path)?);
     make().map(|made| (made, Some(said)))
 }
 

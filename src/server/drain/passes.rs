@@ -34,15 +34,10 @@ pub(crate) fn owe_again(state: &mut State, ino: Ino, open: bool) {
 }
 
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
-pub(crate) fn is_quiet(state: &State, job: &FileJob) -> bool {
-    let quiet = state.finishing || !state.is_written(job.ino);
-    quiet && state.names.inode(job.ino).is_some() && state.storage.resident(job.slot).1 == 0
-}
-
-/// Whether nobody writes to a file, and nothing of it is dirty.
-pub(crate) fn is_clean(state: &State, ino: Ino) -> bool {
-    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    !state.is_written(ino) && slot.is_none_or(|slot| state.storage.resident(slot).1 == 0)
+pub(crate) fn is_quiet(state: &State, ino: Ino) -> bool {
+    let Some(inode) = state.names.inode(ino) else { return false };
+    let quiet = state.finishing || !state.is_written(ino);
+    quiet && inode.slot.is_none_or(|slot| state.storage.resident(slot).1 == 0)
 }
 
 pub(crate) fn again_soon(state: &mut State, job: &FileJob) {

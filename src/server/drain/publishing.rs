@@ -65,7 +65,7 @@ impl PublishJob {
         }
         // A pass that ended while names were owed has not read its copy back.
         let later = !version.is_whole() || !pass.verified;
-        let ripe = replaces_open(state, ino) || is_quiet(state, &file);
+        let ripe = replaces_open(state, ino) || is_quiet(state, ino);
         if later || !ripe || state.storage.memory().size_epoch(file.slot) != pass.epoch {
             again_soon(state, &file);
             return Ok(None);
@@ -150,10 +150,7 @@ impl PublishJob {
         state.debts.progress().finished_file();
         state.debts.progress().verified(self.verified_bytes);
         state.record(Fact::Published { ino, fingerprint });
-        let quiet = is_quiet(state, &self.file);
-        let times = quiet
-            && state.attributes(ino).map(|now| now.changed_ns) != Some(self.attributes.changed_ns);
-        changed_meanwhile(state, ino, &self.attributes, times);
+        changed_meanwhile(state, ino, &self.attributes);
         self.cut_meanwhile(state);
         state.debts.paid(ino);
         let file = &self.file;
@@ -162,7 +159,7 @@ impl PublishJob {
         let same = steady && now == Some(self.attributes.size);
         if state.is_written(ino) && !state.finishing {
             passes::owe_again(state, ino, true);
-        } else if !same || !is_quiet(state, file) {
+        } else if !same || !is_quiet(state, ino) {
             passes::owe_again(state, ino, false);
         }
         Ok(())
@@ -179,9 +176,11 @@ impl PublishJob {
 }
 
 /// What was changed of a file that the backing did not know yet was not owed. `then` is what it has
-/// there; of what was written, the `times` go there with it.
-fn changed_meanwhile(state: &mut State, ino: Ino, then: &Attributes, times: bool) {
+/// there.
+fn changed_meanwhile(state: &mut State, ino: Ino, then: &Attributes) {
     let Some(now) = state.attributes(ino) else { return };
+    // What was written goes there with its times.
+    let times = now.changed_ns != then.changed_ns && is_quiet(state, ino);
     let change = Change {
         mode: (now.mode != then.mode).then_some(now.mode),
         uid: (now.uid != then.uid).then_some(now.uid),
@@ -313,7 +312,7 @@ fn settle_version(
     // was read may have changed there.
     let accessed_ns = state.attributes(ino).map_or(0, |now| now.accessed_ns);
     let there = Attributes { accessed_ns, ..found.attributes };
-    changed_meanwhile(state, ino, &there, passes::is_clean(state, ino));
+    changed_meanwhile(state, ino, &there);
     state.commit()?;
     Ok(false)
 }

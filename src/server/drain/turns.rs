@@ -532,7 +532,7 @@ fn conclude_in_place(
     state.record(Fact::Published { ino: job.ino, fingerprint });
     let now = state.attributes(job.ino).map(|attributes| attributes.size);
     let steady = state.storage.memory().size_epoch(job.slot) == pass.epoch;
-    if is_quiet(state, job) && steady && now == Some(size) {
+    if is_quiet(state, job.ino) && steady && now == Some(size) {
         state.debts.progress().finished_file();
         passes::backed(state, job, size);
         state.debts.paid(job.ino);

@@ -52,8 +52,7 @@ fn rouse_others(shared: &Shared, state: &State) {
     if state.debts.is_empty() && state.sleepers.sleeps(Trade::Preparing) {
         shared.rouse(Trade::Preparing);
     }
-    let now = Some(state.world.now());
-    if state.sleepers.oversleeps(Trade::Spilling, now) && overflow::is_due(state) {
+    if overflow::must_wake_spillers(state) {
         shared.rouse(Trade::Spilling);
     }
 }

@@ -222,9 +222,7 @@ fn oversleep(state: &State, ready: &Ready) -> [bool; Trade::ALL.len()] {
             && match trade {
                 Trade::Draining => owing::must_wake_drain(state),
                 Trade::Preparing => state.sleepers.oversleeps(trade, now()) && ready.is_due(state),
-                Trade::Spilling => {
-                    state.sleepers.oversleeps(trade, now()) && overflow::is_due(state)
-                }
+                Trade::Spilling => overflow::must_wake_spillers(state),
             }
     })
 }

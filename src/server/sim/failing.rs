@@ -8,7 +8,7 @@ use terral_format::{Error, ErrorKind};
 
 use super::Sim;
 use super::between::{ANEW, Left, left, rename, write};
-use super::client::CREATE;
+use super::client::{CREATE, Opened};
 use super::faults::Fault;
 use crate::core::workers::Trade;
 use crate::debts::failures::Work;
@@ -19,6 +19,25 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn files(expected: &[(&str, &str)]) -> Left {
     expected.iter().map(|(path, bytes)| ((*path).into(), (*bytes).into())).collect()
+}
+
+/// Somebody has written a file, which is owed.
+fn written() -> (Sim, usize) {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    write(&mut sim, one, "f", ANEW, "bytes");
+    (sim, one)
+}
+
+/// Somebody has it open still, and it is staged.
+fn staged() -> (Sim, usize, Opened) {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let open = sim.open(one, b"f", CREATE).expect("an empty store");
+    sim.write(one, open.file, 0, b"bytes").expect("there is room for it");
+    sim.pass(LONG);
+    assert_eq!(sim.dir.staged().len(), 1, "an open file is staged");
+    (sim, one, open)
 }
 
 /// Whether users are told that all is brought, and safe.
@@ -34,9 +53,7 @@ fn is_settled(sim: &mut Sim) -> bool {
 
 #[test]
 fn a_file_that_was_removed_while_nobody_knew_whether_it_had_its_name_is_not_there_in_the_end() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    write(&mut sim, one, "f", ANEW, "bytes");
+    let (mut sim, one) = written();
     sim.drain_until(Doing::publishes);
     // It gets its name, and the answer is lost, as are all that say so.
     sim.faults.begin(Fault::Mute, LONG);
@@ -93,12 +110,7 @@ fn a_link_in_a_directory_that_cannot_be_made_anew_yet_is_made_later() {
 #[test]
 fn what_was_staged_of_a_file_goes_with_its_last_name_though_it_is_open() {
     for dies in [false, true] {
-        let mut sim = Sim::new(1);
-        let one = sim.connect();
-        let open = sim.open(one, b"f", CREATE).expect("an empty store");
-        sim.write(one, open.file, 0, b"bytes").expect("there is room for it");
-        sim.pass(LONG);
-        assert_eq!(sim.dir.staged().len(), 1, "an open file is staged");
+        let (mut sim, one, open) = staged();
         if dies {
             sim.kill();
         }
@@ -112,9 +124,7 @@ fn what_was_staged_of_a_file_goes_with_its_last_name_though_it_is_open() {
 #[test]
 fn what_was_staged_of_a_file_that_could_not_get_its_name_goes_with_it() {
     for away in [Duration::from_millis(1), LONG] {
-        let mut sim = Sim::new(1);
-        let one = sim.connect();
-        write(&mut sim, one, "f", ANEW, "bytes");
+        let (mut sim, one) = written();
         sim.drain_until(Doing::publishes);
         sim.faults.begin(Fault::Away, away);
         sim.drain_carries_out();
@@ -127,11 +137,7 @@ fn what_was_staged_of_a_file_that_could_not_get_its_name_goes_with_it() {
 
 #[test]
 fn what_was_staged_is_gone_on_with_if_its_file_gets_a_name_again() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    let open = sim.open(one, b"f", CREATE).expect("an empty store");
-    sim.write(one, open.file, 0, b"bytes").expect("there is room for it");
-    sim.pass(LONG);
+    let (mut sim, one, open) = staged();
     sim.kill();
     sim.faults.begin(Fault::Away, LONG);
     sim.ask(one, Request::Unlink(b"f")).expect("it is there");
@@ -149,9 +155,7 @@ fn what_was_staged_is_gone_on_with_if_its_file_gets_a_name_again() {
 
 #[test]
 fn a_store_that_cannot_say_what_is_safe_is_asked_less_and_less_often() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    write(&mut sim, one, "f", ANEW, "bytes");
+    let (mut sim, one) = written();
     sim.faults.begin(Fault::NoSync, 4 * LONG);
     sim.end(one);
     sim.with(|server| server.lock().finishing = true);
@@ -163,9 +167,7 @@ fn a_store_that_cannot_say_what_is_safe_is_asked_less_and_less_often() {
 
 #[test]
 fn what_fails_beside_the_drain_keeps_no_name_from_arriving() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    write(&mut sim, one, "f", ANEW, "bytes");
+    let (mut sim, one) = written();
     sim.pass(LONG);
     rename(&mut sim, one, "f", "g", RenameHow::Replace);
     for _ in 0..100 {
@@ -196,9 +198,7 @@ fn what_failed_is_shown_until_all_is_looked_after_again() {
 
 #[test]
 fn the_drain_is_not_woken_for_names_while_they_cannot_be_moved() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    write(&mut sim, one, "f", ANEW, "bytes");
+    let (mut sim, one) = written();
     sim.pass(LONG);
     sim.faults.begin(Fault::Away, LONG);
     rename(&mut sim, one, "f", "g", RenameHow::Replace);
@@ -215,9 +215,7 @@ fn the_drain_is_not_woken_for_names_while_they_cannot_be_moved() {
 
 #[test]
 fn the_store_is_changed_only_once_the_log_says_so() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    write(&mut sim, one, "f", ANEW, "bytes");
+    let (mut sim, one) = written();
     sim.pass(LONG);
     sim.faults.fill_log(true);
     let how = RenameHow::Replace;

@@ -6,7 +6,7 @@ use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::wire::message::FileRef;
 
 use super::Sim;
-use super::client::CREATE;
+use super::client::{CREATE, Opened};
 use super::mapping::Mapping;
 use super::writing::{Writing, Wrote};
 use crate::core::state::State;
@@ -17,6 +17,15 @@ const KEPT: u64 = 100;
 
 fn with_state<T>(sim: &mut Sim, act: impl FnOnce(&mut State) -> T) -> T {
     sim.with(|server| act(&mut server.lock())).expect("nobody kills it")
+}
+
+/// Somebody has a file open, and has written this.
+fn written(bytes: &[u8]) -> (Sim, usize, Opened) {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let open = sim.open(one, b"file", CREATE).expect("an empty store");
+    sim.write(one, open.file, 0, bytes).expect("there is room for it");
+    (sim, one, open)
 }
 
 /// At once, where a client would wait until the drain has made room.
@@ -34,10 +43,7 @@ fn beyond(sim: &mut Sim, file: FileRef) -> Vec<u8> {
 #[test]
 fn a_cut_that_finds_no_memory_leaves_a_chunk_that_can_be_used_and_cut_again() {
     for stopped in [false, true] {
-        let mut sim = Sim::new(1);
-        let one = sim.connect();
-        let file = sim.open(one, b"file", CREATE).expect("an empty store").file;
-        sim.write(one, file, 0, &[7; 200]).expect("there is room for it");
+        let (mut sim, one, Opened { file, .. }) = written(&[7; 200]);
         let mut half = Writing::new(one, file, 0, &[8; 200]);
         while stopped && sim.go_on_writing(&mut half).expect("there is room") != Wrote::Holds {}
         let used = with_state(&mut sim, |state| state.storage.used_bytes());
@@ -54,12 +60,8 @@ fn a_cut_that_finds_no_memory_leaves_a_chunk_that_can_be_used_and_cut_again() {
 
 #[test]
 fn a_cut_of_which_a_part_finds_no_memory_fails() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    let file = sim.open(one, b"file", CREATE).expect("an empty store").file;
-    for at in [0, CHUNK_BYTES] {
-        sim.write(one, file, at, &[7; 200]).expect("there is room for it");
-    }
+    let (mut sim, one, Opened { file, .. }) = written(&[7; 200]);
+    sim.write(one, file, CHUNK_BYTES, &[7; 200]).expect("there is room for it");
     let mut mapping = Mapping::new(one, file, 1, false);
     while sim.go_on_mapping(&mut mapping).expect("there is room for it").is_none() {}
     // That of the first chunk.
@@ -71,10 +73,7 @@ fn a_cut_of_which_a_part_finds_no_memory_fails() {
 
 #[test]
 fn a_packed_file_of_which_the_log_does_not_know_yet_gives_its_memory_back_later() {
-    let mut sim = Sim::new(1);
-    let one = sim.connect();
-    let open = sim.open(one, b"file", CREATE).expect("an empty store");
-    sim.write(one, open.file, 0, b"small").expect("there is room for it");
+    let (mut sim, one, open) = written(b"small");
     sim.close(one, open).expect("it is open");
     let FileRef { ino, slot } = open.file;
     sim.kept.log.refuse(1);

@@ -37,6 +37,7 @@ use crate::requests::handling::Outcome;
 use crate::shared::Shared;
 
 mod attributes;
+mod beside;
 mod between;
 mod client;
 mod deferring;

@@ -7,7 +7,6 @@ use terral_format::wire::locks::{Lock, LockKind, LockRange, Locker};
 use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::Sim;
-use super::between::left;
 use super::client::{CREATE, Opened, READ};
 use super::deferring::{Begun, Progress, Wish};
 use super::faults::Fault;
@@ -156,21 +155,4 @@ fn a_directory_that_was_made_where_an_unseen_file_was_arrives_and_the_file_is_ke
     sim.finish();
     assert_eq!(sim.dir.directories(), [b"name"]);
     assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [b"name.theirs-1"]);
-}
-
-#[test]
-fn what_somebody_removed_there_and_is_moved_here_arrives_whole() {
-    let mut sim = Sim::new(5);
-    let one = sim.connect();
-    for (name, bytes) in [(&b"old"[..], &b"of yesterday"[..]), (b"new", b"of today")] {
-        let open = sim.open(one, name, CREATE).expect("an empty store");
-        sim.write(one, open.file, 0, bytes).expect("there is room for it");
-        sim.close(one, open).expect("it is open");
-    }
-    sim.pass(Duration::from_secs(20));
-    sim.dir.remove(b"new").expect("it has arrived");
-    let moved = Request::Rename { from: b"new", to: b"old", how: RenameHow::Replace };
-    sim.ask(one, moved).expect("it is there");
-    sim.finish();
-    assert_eq!(left(&sim), [(b"old".to_vec(), b"of today".to_vec())].into());
 }

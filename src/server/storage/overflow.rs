@@ -19,7 +19,7 @@ use terral_store::spill::Block;
 
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::core::workers::Next;
+use crate::core::workers::{Next, Trade};
 use crate::needs::fetching::SpilledChunk;
 use crate::storage::eviction;
 use crate::storage::eviction::has_arrived;
@@ -60,6 +60,11 @@ pub fn is_due(state: &State) -> bool {
     let spills = is_wanted(state) && !state.spilling.is_stopped(now);
     state.storage.memory().spill().is_some()
         && ((spills && !state.spilling.has_nothing(now)) || state.storage.has_stale())
+}
+
+/// Whether those who spill must be woken for it.
+pub fn must_wake_spillers(state: &State) -> bool {
+    state.sleepers.oversleeps(Trade::Spilling, Some(state.world.now())) && is_due(state)
 }
 
 /// Whether the spill can free memory for who waits for it.
