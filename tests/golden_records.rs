@@ -190,7 +190,7 @@ fn sessions() -> Vec<Local> {
 
 fn places() -> Vec<Local> {
     vec![
-        Local::Spare { ino: Ino(143), slot: FileSlot(144) },
+        Local::Preallocated { ino: Ino(143), slot: FileSlot(144) },
         Local::Attached { ino: Ino(71), slot: FileSlot(72) },
         Local::Detached { ino: Ino(220) },
         Local::Packed { ino: Ino(111), place: 112 },

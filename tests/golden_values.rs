@@ -9,8 +9,8 @@ use terral_format::wire::capability::{
 };
 use terral_format::wire::locks::{LockKind, LockRange, Locker};
 use terral_format::wire::message::{
-    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenHow, PROTOCOL, RenameHow,
-    Reply, Request, Safety, Space, Spare, Status, Target, Totals, Wants, Welcome, XattrHow,
+    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenFile, OpenHow, PROTOCOL,
+    RenameHow, Reply, Request, Safety, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind};
@@ -157,8 +157,8 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Truncate { target: Target::File(FILE), size: 28 },
         Request::Grant { file: FILE, first: 29, count: 30, pages: 141 },
         Request::Map { file: FILE, first: 167, count: 168, stores: true },
-        Request::Spares { count: 142, kernel: true },
-        Request::Stage { file: FILE, first: 31, count: 32 },
+        Request::Preallocate { count: 142, kernel: true },
+        Request::Stage { file: FILE, first: 31, count: 32, within: 4096, bytes: 15 << 10 },
         Request::Unblock { file: FILE, index: 33, owner: 34 },
         Request::Sync(FILE),
         Request::DropSetId(FILE),
@@ -273,7 +273,11 @@ pub fn replies() -> Vec<Reply> {
         Reply::Handle(51),
         Reply::Attributes(attributes()),
         Reply::Opened { description: DescriptionSlot(52), nonce: 53, file: FILE },
-        Reply::Spares(vec![Spare { file: FILE, description: DescriptionSlot(150), nonce: 151 }]),
+        Reply::Preallocated(vec![OpenFile {
+            file: FILE,
+            description: DescriptionSlot(150),
+            nonce: 151,
+        }]),
         Reply::Names { names: vec![name], last: true },
         Reply::LockBlocks(125),
         Reply::Xattr(b"c".to_vec()),
@@ -283,5 +287,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::Safety(Box::new(safety)),
         Reply::Node(Ino(155)),
         Reply::Again,
+        Reply::Extent(vec![1, 2, 200]),
     ]
 }

@@ -81,6 +81,14 @@ pub enum Flaw {
     ReadsHeldPages,
     /// The server makes holes of what a dead writer was overwriting.
     BuriesAsHole,
+    /// The spill takes a chunk that somebody is writing to.
+    SpillsUnderWriters,
+    /// The spill does not look, once nobody can write, whether the chunk is as it was copied.
+    SpillsWhatChanged,
+    /// The server does not count evictions.
+    EvictsUncounted,
+    /// A reader of extents does not look at that count.
+    IgnoresEvictions,
 }
 
 /// The full fence that the protocol gets from its `SeqCst` accesses.
@@ -108,6 +116,10 @@ pub struct Machine {
     pub slots: Vec<AtomicU64>,
     /// What the backing has got.
     pub backing: Vec<AtomicU64>,
+    /// How often its chunk has left memory.
+    pub evictions: AtomicU64,
+    /// What a place of the spill has.
+    pub place: Vec<AtomicU64>,
     /// The server does one thing at a time; it holds the pages handed out so far.
     pub server: Mutex<usize>,
 }
@@ -134,6 +146,8 @@ impl Machine {
             backing: (0..page_cells)
                 .map(|at| word(content.get(at).copied().unwrap_or(0)))
                 .collect(),
+            evictions: word(0),
+            place: (0..page_cells).map(|_| word(GARBAGE)).collect(),
             server: Mutex::new(usize::from(resident)),
         };
         if resident {
@@ -164,7 +178,7 @@ impl Machine {
     fn pin(&self, slot: usize) -> (MapEntry, HazardWord, SizeWord) {
         loop {
             let entry = MapEntry::load(&self.entry);
-            if entry.is_absent() || entry.is_recalled() {
+            if !entry.is_here() || entry.is_recalled() {
                 self.grant();
                 continue;
             }
@@ -326,6 +340,10 @@ impl Machine {
                 return Vec::new();
             }
             let entry = MapEntry::load(&self.entry);
+            if entry.place().is_some() {
+                self.grant();
+                continue;
+            }
             let page = entry.page();
             let mut notes = [0];
             let met = if entry.is_absent() {
@@ -373,6 +391,25 @@ impl Machine {
             });
             if let (Some(values), true) = (values, self.leave(slot, pin)) {
                 return values;
+            }
+            yield_now();
+        }
+    }
+
+    /// `pread` of the first `count` cells of a file that has them, while memory has no room for its
+    /// chunk: one after the other, from the server. `None` if the chunk is there.
+    pub fn read_extents(&self, count: usize) -> Option<Vec<u64>> {
+        loop {
+            let evictions = self.evictions.load(Ordering::SeqCst);
+            if !MapEntry::load(&self.entry).is_absent() {
+                return None;
+            }
+            let cells: Vec<u64> = (0..count).map_while(|at| self.extent(at)).collect();
+            let still = MapEntry::load(&self.entry).is_absent();
+            let same = self.evictions.load(Ordering::SeqCst) == evictions;
+            let same = same || !self.heeds(Flaw::IgnoresEvictions);
+            if cells.len() == count && still && same {
+                return Some(cells);
             }
             yield_now();
         }

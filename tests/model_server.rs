@@ -5,12 +5,12 @@
 //! chunk that nobody can reach is given to another file at once, which fills it with
 //! [`FOREIGN`]: whatever is stored there afterwards is a lost chunk's ghost.
 
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{Ordering, fence};
 use loom::thread::yield_now;
-use terral_format::ids::PageNumber;
+use terral_format::ids::{PageNumber, SpillPlace};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::hazard;
-use terral_format::local::pages::{self, PageState};
+use terral_format::local::pages::{self, Met, PageState};
 use terral_format::local::size::{self, SizeWord};
 
 use crate::model::{FOREIGN, Flaw, Machine, owner, sequential};
@@ -25,12 +25,53 @@ pub enum Patience {
 }
 
 impl Machine {
-    /// Gives the file a chunk if it has none.
+    /// Gives the file a chunk if it has none; one that is spilled comes back.
     pub fn grant(&self) {
         let mut used = self.server.lock().expect("no panic under the lock");
-        if MapEntry::load(&self.entry).is_absent() {
-            fresh(&mut used).store(&self.entry);
+        let entry = MapEntry::load(&self.entry);
+        if entry.is_here() {
+            return;
         }
+        let new = fresh(&mut used);
+        if entry.place().is_some() {
+            for (cell, from) in self.place.iter().enumerate() {
+                self.cell(new.page(), cell).store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            pages::fill(&self.lanes, new.page().0, new.page().0 + 1, true);
+        }
+        new.store(&self.entry);
+    }
+
+    /// Copies the chunk to the spill, without the lock; then, under it, takes it out of memory if
+    /// it is as it was.
+    pub fn spill(&self) {
+        let entry = MapEntry::load(&self.entry);
+        let (first, last) = (entry.page().0, entry.page().0 + 1);
+        let mut seen = [0];
+        let met = pages::observe(&self.lanes, first, last, &mut seen);
+        if !entry.is_here() || entry.is_recalled() || matches!(met, Met::Writer(..)) {
+            return;
+        }
+        for (cell, to) in self.place.iter().enumerate() {
+            to.store(self.cell(entry.page(), cell).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+        let used = self.server.lock().expect("no panic under the lock");
+        if MapEntry::load(&self.entry) != entry {
+            return;
+        }
+        entry.recalled().store(&self.entry);
+        sequential();
+        let in_it = |slot| hazard::observe(slot).page() == Some(entry.page());
+        let written = self.heeds(Flaw::SpillsUnderWriters) && self.slots.iter().any(in_it);
+        let same = pages::is_unchanged(&self.lanes, first, last, &seen);
+        if written || (self.heeds(Flaw::SpillsWhatChanged) && !same) {
+            entry.store(&self.entry);
+            return;
+        }
+        MapEntry::spilled(SpillPlace(0), 0, 99).store(&self.entry);
+        drop(used);
+        self.recycle(entry, false);
     }
 
     /// Moves the file to another chunk.
@@ -121,6 +162,33 @@ impl Machine {
         if is_dirty && self.heeds(Flaw::DrainsBeforeTaking) {
             copy();
         }
+    }
+
+    /// Takes the chunk out of memory if the backing has it as it is.
+    pub fn evict(&self) {
+        let used = self.server.lock().expect("no panic under the lock");
+        let old = MapEntry::load(&self.entry);
+        if old.is_absent() {
+            return;
+        }
+        let quarantined = self.recall(old, Patience::Waits);
+        if pages::state(&self.lanes, old.page().0) != (PageState::Valid { dirty: false }) {
+            old.store(&self.entry);
+            return;
+        }
+        if self.heeds(Flaw::EvictsUncounted) {
+            self.evictions.fetch_add(1, Ordering::SeqCst);
+        }
+        MapEntry::ABSENT.store(&self.entry);
+        drop(used);
+        self.recycle(old, quarantined);
+    }
+
+    /// What the backing has of an absent chunk; `None` if it is there.
+    pub fn extent(&self, cell: usize) -> Option<u64> {
+        let _used = self.server.lock().expect("no panic under the lock");
+        let absent = MapEntry::load(&self.entry).is_absent();
+        absent.then(|| self.backing[cell].load(Ordering::Relaxed))
     }
 
     /// Whether every valid and clean page is in the backing as it is in memory.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)] // What is skipped is said.
 
 mod beside;
+mod mount;
 
 use std::path::Path;
 use std::process::Command;
@@ -185,4 +186,32 @@ fn what_is_added_to_a_file_that_somebody_removed_in_the_store_arrives() {
     assert_eq!(found.len(), lines(&[1_000_000, 1000, 1000]).len());
     assert!(found.ends_with(&lines(&[1000, 1000])), "{summary}");
     assert!(summary["server"]["drain"]["conflicts"][0].as_str().is_some(), "{summary}");
+}
+
+#[test]
+fn who_only_reads_does_not_wait_for_room() {
+    // Another 8 MiB, and it is full: then the writer waits, and all of memory is owed.
+    let Some(to) = mount::Mount::tmpfs(40) else { return };
+    let model = lines(&[4_500_000]);
+    std::fs::write(to.path().join("model"), &model).expect("writes");
+    let copy = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(copy.path(), &model).expect("writes");
+    let script = format!(
+        "cd $TERRAL_DIR; copy={}
+         size() {{ stat -c %s large 2> /dev/null || echo 0; }}
+         head -c 200000000 /dev/zero > large &
+         before=0; until [ $(size) -gt 100000000 ] && [ $(size) = $before ]; do
+             before=$(size); sleep 1
+         done
+         timeout 30 cmp $copy model || exit 1
+         timeout 30 dd if=model bs=1M skip=7 count=9 status=none > $copy.part || exit 2
+         dd if=$copy bs=1M skip=7 count=9 status=none | cmp - $copy.part || exit 3
+         [ $(size) = $before ] || exit 4
+         mount -o remount,size=400m $TO; wait",
+        copy.path().display()
+    );
+    run_with_little_memory(to.path(), &script);
+    let _ = std::fs::remove_file(format!("{}.part", copy.path().display()));
+    assert_holds(&to.path().join("model"), &model);
+    assert_eq!(std::fs::metadata(to.path().join("large")).expect("arrived").len(), 200_000_000);
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use terral_format::ids::{DescriptionSlot, Ino};
 use terral_format::wire::capability::Caveat;
 use terral_format::wire::message::{
-    Attributes, Change, FileRef, Kind, Name, OpenHow, RenameHow, Reply, Request, Safety, Space,
-    Spare, Status, Target, XattrHow,
+    Attributes, Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety,
+    Space, Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
@@ -150,24 +150,24 @@ impl Client {
     pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
         let created = || self.0.create_deferred(path, how).transpose();
         let done = match self.0.open_deferred(path, how) {
-            None => created()?.map(|spare| (spare, None)),
+            None => created()?.map(|open| (open, None)),
             opened => opened,
         };
         if done.is_none() && !how.create && self.0.memory.lacks(path) {
             return Err(Error::new(ErrorKind::NotFound, shown(path)));
         }
-        let (spare, opened) = match done {
+        let (open, opened) = match done {
             Some(opened) => opened,
             None => match self.0.call(Request::Open { path, how })? {
                 Reply::Opened { description, nonce, file } => {
-                    (Spare { file, description, nonce }, None)
+                    (OpenFile { file, description, nonce }, None)
                 }
                 Reply::Node(ino) => return Ok(Opened::Fifo(ino)),
                 _ => return Err(unexpected()),
             },
         };
         self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
-        let Spare { file, description, nonce } = spare;
+        let OpenFile { file, description, nonce } = open;
         Ok(Opened::File(File::new(self.0.clone(), description, nonce, file, opened)))
     }
 

@@ -10,14 +10,14 @@ use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, HAZARDS, PAGE_BYT
 use terral_format::local::lease::Until;
 use terral_format::local::size::{self, SizeWord};
 use terral_format::local::tables::{FileHeader, FileRecord};
-use terral_format::wire::message::{FileRef, Request};
+use terral_format::wire::message::{EXTENT_MAX, FileRef, Reply, Request};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::fault;
 
 use crate::borrowed::is_over;
 use crate::chunk::{Notes, PATIENCE, Piece, pause, thread_hint};
 use crate::map;
-use crate::session::Connection;
+use crate::session::{Connection, unexpected};
 
 /// Most chunks asked for ahead: 64 MiB.
 const AHEAD_MAX: u32 = 32;
@@ -110,7 +110,7 @@ impl Chunks {
             connection.memory.record(slot).filter(|record| own(record)).map(|_| slot)
         };
         let file = FileRef { ino, slot: FileSlot::RESTING };
-        let request = Request::Stage { file, first: 0, count: 1 };
+        let request = Request::Stage { file, first: 0, count: 1, within: 0, bytes: 0 };
         let asked = || connection.call(request).map(|_| find());
         // The server may be just changing the table again.
         let found = match find() {
@@ -473,12 +473,17 @@ impl Chunks {
             };
             let modified_ns = header.modified_ns.load(Ordering::SeqCst);
             let spilled = entry.place().is_some();
+            let evictions = record.evictions.load(Ordering::SeqCst);
+            let mut extents = false;
             let at_rest = if entry.is_here() {
                 let piece = Piece::new(memory, entry, within, into.len());
                 piece.try_get(into, &mut notes)?
             } else if spilled || index * CHUNK_BYTES < record.backed_bytes.load(Ordering::SeqCst) {
-                self.stage(connection, index)?;
-                continue;
+                extents = self.stage(connection, index, within, into)?;
+                if !extents {
+                    continue;
+                }
+                true
             } else {
                 fault::clear(into)?;
                 fence(Ordering::Acquire);
@@ -487,7 +492,9 @@ impl Chunks {
             let record = self.record(connection)?;
             let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
             let still = map::entry(memory, record, index).unrecalled() == entry;
-            if at_rest && still && written_ns < ROUND_NS {
+            // Who has written to an absent chunk had it brought; then it was evicted.
+            let unwritten = !extents || record.evictions.load(Ordering::SeqCst) == evictions;
+            if at_rest && still && unwritten && written_ns < ROUND_NS {
                 let used = (!absent).then_some(entry);
                 if !is_over(until) || self.counts(connection, index, used)? {
                     return Ok(());
@@ -539,11 +546,36 @@ impl Chunks {
         Ok(kept && (!late || self.counts(connection, index, Some(entry))?))
     }
 
-    fn stage(&self, connection: &Connection, first: u64) -> Result<()> {
-        let count = self.stage.load(Ordering::Relaxed);
-        connection.call(Request::Stage { file: self.file(connection)?, first, count })?;
-        self.stage.store((count * 2).min(STAGE_MAX), Ordering::Relaxed);
-        Ok(())
+    /// Has chunk `index` brought; where memory has no room for it, reads these bytes of it. Whether
+    /// it has read them.
+    #[cold]
+    fn stage(
+        &self,
+        connection: &Connection,
+        index: u64,
+        within: usize,
+        into: &mut [u8],
+    ) -> Result<bool> {
+        let file = self.file(connection)?;
+        let mut read = 0;
+        while read < into.len() {
+            let (count, rest) = (self.stage.load(Ordering::Relaxed), &mut into[read..]);
+            let bytes = rest.len().min(EXTENT_MAX as usize);
+            let (at, length) = ((within + read) as u32, bytes as u32);
+            let asked = Request::Stage { file, first: index, count, within: at, bytes: length };
+            match connection.call(asked)? {
+                Reply::Done => {
+                    self.stage.store((count * 2).min(STAGE_MAX), Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Reply::Extent(extent) if extent.len() == bytes => {
+                    fault::copy(&mut rest[..bytes], &extent)?;
+                }
+                _ => return Err(unexpected()),
+            }
+            read += bytes;
+        }
+        Ok(true)
     }
 }
 

@@ -13,13 +13,13 @@ use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{FileHeader, FileRecord, access};
 use terral_format::wire::capability::Operations;
-use terral_format::wire::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Spare};
+use terral_format::wire::message::{Change, FileRef, Kind, OpenFile, OpenHow, Reply, Request};
 use terral_format::{Result, frame};
 use terral_transport::permission::acting;
 use terral_transport::requests::{self, Begun};
 
 use crate::borrowed::is_over;
-use crate::in_hand::{SPARES, put_back, take_one};
+use crate::in_hand::{PREALLOCATED, put_back, take_one};
 use crate::pending::Known;
 use crate::session::{Connection, Own};
 
@@ -184,14 +184,14 @@ impl Connection {
         if self.receive(own) || own.in_hand.asking.swap(true, Ordering::Acquire) {
             return Ok(());
         }
-        self.received(own, self.call(Request::Spares { count, kernel }))
+        self.received(own, self.call(Request::Preallocate { count, kernel }))
     }
 
     /// What was asked for is in hand.
     fn received(&self, own: &Own, reply: Result<Reply>) -> Result<()> {
         let hand = &own.in_hand;
-        if let Ok(Reply::Spares(spares)) = &reply {
-            spares.iter().for_each(|spare| hand.put(spare));
+        if let Ok(Reply::Preallocated(files)) = &reply {
+            files.iter().for_each(|file| hand.put(file));
             hand.may_defer.store(true, Ordering::Release);
         }
         hand.asking.store(false, Ordering::Release);
@@ -224,24 +224,24 @@ impl Connection {
         if hand.asking.swap(true, Ordering::Acquire) {
             return;
         }
-        let request = Request::Spares { count: SPARES as u32 / 2, kernel };
+        let request = Request::Preallocate { count: PREALLOCATED as u32 / 2, kernel };
         match own.begin(self, request) {
             Some(Begun(index)) => hand.ahead.store(1 + index, Ordering::Release),
             None => hand.asking.store(false, Ordering::Release),
         }
     }
 
-    pub(crate) fn spare(&self, kernel: bool) -> Option<Spare> {
+    pub(crate) fn preallocated(&self, kernel: bool) -> Option<OpenFile> {
         let own = self.own().ok()?;
         if !own.in_hand.are(kernel) {
             return None;
         }
-        if let Some(spare) = own.in_hand.take() {
+        if let Some(file) = own.in_hand.take() {
             self.ask_ahead(own, kernel);
-            return Some(spare);
+            return Some(file);
         }
         let count = own.in_hand.next.load(Ordering::Relaxed);
-        own.in_hand.next.store((count * 2).min(SPARES as u32), Ordering::Relaxed);
+        own.in_hand.next.store((count * 2).min(PREALLOCATED as u32), Ordering::Relaxed);
         self.fetch(own, count, kernel).ok()?;
         own.in_hand.take()
     }
@@ -283,7 +283,7 @@ impl Connection {
         &self,
         path: &[u8],
         how: OpenHow,
-    ) -> Option<(Spare, Option<Recallable>)> {
+    ) -> Option<(OpenFile, Option<Recallable>)> {
         if how.unnamed || how.exclusive {
             return None;
         }
@@ -295,15 +295,16 @@ impl Connection {
         let hand = &self.own().ok()?.page().hand.descriptions;
         let (number, few) = take_one(hand.iter(), hand.len())?;
         let description = DescriptionSlot(number as u32);
-        let spare = Spare { file: file_of(&inode), description, nonce: (number >> 32) as u32 };
+        let nonce = (number >> 32) as u32;
+        let open = OpenFile { file: file_of(&inode), description, nonce };
         let opened = self.claim(Key::opening(index_of(inode.ino)), false);
         let opened = opened.and_then(|held| {
             let mut held = Held { soon: held.soon || few, ..held };
             held.uses([&directory, &inode]);
-            self.open_claimed(held, &directory, name, how, spare)
+            self.open_claimed(held, &directory, name, how, open)
         });
         match opened {
-            Some(Committed::Open(opened)) => Some((spare, opened)),
+            Some(Committed::Open(opened)) => Some((open, opened)),
             Some(Committed::Anew) => None,
             None => {
                 put_back(hand.iter(), number);
@@ -318,9 +319,9 @@ impl Connection {
         directory: &Inode,
         name: &[u8],
         how: OpenHow,
-        spare: Spare,
+        open: OpenFile,
     ) -> Option<Committed> {
-        let (ino, Spare { file, description, nonce }) = (spare.file.ino, spare);
+        let (ino, OpenFile { file, description, nonce }) = (open.file.ino, open);
         let closing = self.memory.superblock().closing.load(Ordering::SeqCst) == ino.0;
         let (now, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
         let still = !closing && held.is_open(Operations(rights), now);
@@ -399,7 +400,7 @@ impl Connection {
                 let rests = inode.slot.is_none() && !writes;
                 !how.directory && (rests || self.is_in_memory(&inode, how.truncate))
             }
-            Kind::Directory => !writes && !how.create && !inode.is(flag::SPARE),
+            Kind::Directory => !writes && !how.create && !inode.is(flag::PREALLOCATED),
             Kind::Symlink | Kind::Fifo | Kind::Socket => false,
         };
         (may && fits && !cuts && !runs).then_some(inode)

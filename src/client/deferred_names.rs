@@ -10,7 +10,7 @@ use terral_format::local::geometry::{HAND_INOS, HAND_MORE_INOS, NAME_MAX};
 use terral_format::local::names::{Inode, flag, hash, index_of};
 use terral_format::local::tables::{Description, FileHeader, access};
 use terral_format::wire::capability::Operations;
-use terral_format::wire::message::{Kind, OpenHow, RenameHow, Spare};
+use terral_format::wire::message::{Kind, OpenFile, OpenHow, RenameHow};
 use terral_format::{ErrorKind, Result};
 use terral_transport::permission::acting;
 
@@ -77,7 +77,8 @@ impl Connection {
     fn look_again(&self, (directory, name): &Place<'_>) -> Known {
         let found = self.memory.look(|table| {
             let there = table.find(directory.ino).is_some_and(|inode| inode.is_directory());
-            let there = there || (directory.is(flag::SPARE) && self.memory.is_to_come(directory));
+            let there =
+                there || (directory.is(flag::PREALLOCATED) && self.memory.is_to_come(directory));
             there.then(|| self.memory.child(table, directory, name))
         });
         found.unwrap_or(Known::Unknown)
@@ -98,7 +99,7 @@ impl Connection {
     }
 
     /// Creates a file of which nothing is known, for writing. `None`: ask.
-    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Result<Spare>> {
+    pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Result<OpenFile>> {
         let kernel = u64::from(how.access) & access::KERNEL != 0;
         let plain = how.create && !how.directory && !how.unnamed;
         if !plain || u64::from(how.access) & access::WRITE == 0 {
@@ -109,24 +110,24 @@ impl Connection {
         let (time_ns, rights) = (self.time_ns(), how.access & (access::READ | access::WRITE) as u8);
         let needs = Operations::CREATE.and(Operations(rights));
         let may = self.may_come(&held, &place, needs, time_ns) && self.may_defer(kernel);
-        let spare = may.then(|| self.spare(kernel)).flatten();
-        let words = spare.as_ref().and_then(|spare| self.words_of(spare));
-        let (Some(spare), Some((header, words))) = (spare, words) else {
+        let new = may.then(|| self.preallocated(kernel)).flatten();
+        let words = new.as_ref().and_then(|new| self.words_of(new));
+        let (Some(new), Some((header, words))) = (new, words) else {
             held.withdraw();
             return None;
         };
         header.modified_ns.store(time_ns, Ordering::Relaxed);
         header.accessed_ns.store(time_ns, Ordering::Relaxed);
         words.access.store(how.access.into(), Ordering::Relaxed);
-        let (ino, (directory, name), mode) = (spare.file.ino, place, how.mode);
+        let (ino, (directory, name), mode) = (new.file.ino, place, how.mode);
         let (parent, by) = (directory.ino, by());
         let done = held.commit(Deferred::Create { ino, parent, name, mode, by, time_ns });
-        done.map(|done| done.map(|()| spare))
+        done.map(|done| done.map(|()| new))
     }
 
     /// What others see of a file in hand, if there are such places.
-    fn words_of(&self, spare: &Spare) -> Option<(&FileHeader, &Description)> {
-        self.memory.header(spare.file.slot).zip(self.memory.description(spare.description.0))
+    fn words_of(&self, new: &OpenFile) -> Option<(&FileHeader, &Description)> {
+        self.memory.header(new.file.slot).zip(self.memory.description(new.description.0))
     }
 
     /// Makes a directory. `None`: ask.
@@ -181,7 +182,7 @@ impl Connection {
             _ => None,
         };
         let key = |inode: &Inode| Key::removal(index_of(inode.ino));
-        let goes = goes.filter(|inode| !inode.is(flag::SPARE) && !inode.is(flag::OVERLAY));
+        let goes = goes.filter(|inode| !inode.is(flag::PREALLOCATED) && !inode.is(flag::OVERLAY));
         let other = goes.as_ref().and_then(|inode| self.claim_too(&held, key(inode)));
         let (Some(inode), Some(other)) = (goes, other) else {
             held.withdraw();

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
-use terral_format::wire::message::{FileRef, Spare};
+use terral_format::wire::message::{FileRef, OpenFile};
 
 /// Takes one of the numbers that the server has put into the session page, from the first of `all`
 /// places on; and whether half of them are gone, so that the server shall look soon.
@@ -29,15 +29,15 @@ pub(crate) fn put_back<'p>(mut places: impl Iterator<Item = &'p AtomicU64>, numb
 }
 
 /// Files in hand at a time, at most.
-pub(crate) const SPARES: usize = 256;
+pub(crate) const PREALLOCATED: usize = 256;
 
 /// Files in hand, and whether there may be.
 pub(crate) struct InHand {
     /// The inode numbers; 0 for a free place.
-    inos: [AtomicU64; SPARES],
+    inos: [AtomicU64; PREALLOCATED],
     /// `description << 32 | slot` and `nonce` of each.
-    places: [AtomicU64; SPARES],
-    nonces: [AtomicU32; SPARES],
+    places: [AtomicU64; PREALLOCATED],
+    nonces: [AtomicU32; PREALLOCATED],
     /// 1 + whether their descriptions live as long as their kernel descriptors; 0: there were none.
     kind: AtomicU32,
     /// Where the next one is looked for first.
@@ -63,9 +63,9 @@ pub(crate) struct InHand {
 impl Default for InHand {
     fn default() -> Self {
         InHand {
-            inos: [const { AtomicU64::new(0) }; SPARES],
-            places: [const { AtomicU64::new(0) }; SPARES],
-            nonces: [const { AtomicU32::new(0) }; SPARES],
+            inos: [const { AtomicU64::new(0) }; PREALLOCATED],
+            places: [const { AtomicU64::new(0) }; PREALLOCATED],
+            nonces: [const { AtomicU32::new(0) }; PREALLOCATED],
             kind: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             asked: AtomicU32::new(0),
@@ -90,9 +90,9 @@ impl InHand {
     }
 
     /// One of them.
-    pub(crate) fn take(&self) -> Option<Spare> {
+    pub(crate) fn take(&self) -> Option<OpenFile> {
         let first = self.taken.load(Ordering::Relaxed) as usize;
-        for at in (0..SPARES).map(|at| (first + at) % SPARES) {
+        for at in (0..PREALLOCATED).map(|at| (first + at) % PREALLOCATED) {
             let ino = self.inos[at].load(Ordering::Acquire);
             if ino == 0 {
                 continue;
@@ -104,7 +104,7 @@ impl InHand {
             if self.inos[at].compare_exchange(ino, 0, order.0, order.1).is_ok() {
                 self.taken.store(at as u32 + 1, Ordering::Relaxed);
                 self.left.fetch_sub(1, Ordering::Relaxed);
-                return Some(Spare {
+                return Some(OpenFile {
                     file: FileRef { ino: Ino(ino), slot: FileSlot(place as u32) },
                     description: DescriptionSlot((place >> 32) as u32),
                     nonce,
@@ -116,18 +116,18 @@ impl InHand {
 
     /// Whether half of them are gone, where there were as many as there may be.
     pub(crate) fn are_few(&self) -> bool {
-        let half = SPARES as u32 / 2;
+        let half = PREALLOCATED as u32 / 2;
         self.left.load(Ordering::Relaxed) <= half && self.next.load(Ordering::Relaxed) > half
     }
 
     /// Only the thread that asks for more puts.
-    pub(crate) fn put(&self, spare: &Spare) {
-        let free = (0..SPARES).find(|at| self.inos[*at].load(Ordering::Acquire) == 0);
+    pub(crate) fn put(&self, file: &OpenFile) {
+        let free = (0..PREALLOCATED).find(|at| self.inos[*at].load(Ordering::Acquire) == 0);
         let Some(at) = free else { return };
-        let place = u64::from(spare.description.0) << 32 | u64::from(spare.file.slot.0);
+        let place = u64::from(file.description.0) << 32 | u64::from(file.file.slot.0);
         self.left.fetch_add(1, Ordering::Relaxed);
         self.places[at].store(place, Ordering::Relaxed);
-        self.nonces[at].store(spare.nonce, Ordering::Relaxed);
-        self.inos[at].store(spare.file.ino.0, Ordering::Release);
+        self.nonces[at].store(file.nonce, Ordering::Relaxed);
+        self.inos[at].store(file.file.ino.0, Ordering::Release);
     }
 }

@@ -72,7 +72,7 @@ impl Memory {
             }
         }
         // Of one that is to come, all is deferred that is in it.
-        if directory.is(flag::SPARE) && table.find(directory.ino).is_none() {
+        if directory.is(flag::PREALLOCATED) && table.find(directory.ino).is_none() {
             let comes = self.is_to_come(directory);
             return if comes { Known::Not(ErrorKind::NotFound) } else { Known::Unknown };
         }
@@ -155,7 +155,7 @@ impl Memory {
         if pending {
             return None;
         }
-        let found = find().filter(|inode| !inode.is(flag::SPARE));
+        let found = find().filter(|inode| !inode.is(flag::PREALLOCATED));
         found.and_then(|inode| self.attributes(&inode)).filter(|_| !is_over(until))
     }
 
@@ -177,7 +177,9 @@ impl Memory {
     /// Attributes of a name; `None`: ask the server.
     pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Attributes>> {
         match self.walk(path) {
-            Known::Here(made) if made.is(flag::SPARE) => self.attributes_to_come(&made).map(Ok),
+            Known::Here(made) if made.is(flag::PREALLOCATED) => {
+                self.attributes_to_come(&made).map(Ok)
+            }
             Known::Here(inode) => self.attributes_of(inode.ino).map(Ok),
             Known::Not(kind) => Some(Err(Error::new(kind, shown(path)))),
             Known::Unknown => None,

@@ -15,7 +15,7 @@ const SET_GROUP: u16 = 0o2000;
 
 /// What is known of a path.
 pub(crate) enum Known {
-    /// It is this. With [`flag::SPARE`]: the table may not have it yet.
+    /// It is this. With [`flag::PREALLOCATED`]: the table may not have it yet.
     Here(Inode),
     /// It is not, for this reason.
     Not(ErrorKind),
@@ -91,7 +91,7 @@ pub(crate) fn name_after(
         }
         Some(Deferred::Rename { to_parent, to_name, ino, .. }) if same(to_parent, to_name) => {
             // One that is to come itself has its mode elsewhere.
-            here(table.find(ino).filter(|inode| !inode.is(flag::SPARE)))
+            here(table.find(ino).filter(|inode| !inode.is(flag::PREALLOCATED)))
         }
         _ => Known::Unknown,
     }
@@ -100,7 +100,7 @@ pub(crate) fn name_after(
 /// A file in hand that got a name, as it will be.
 fn created(directory: &Inode, inode: &Inode, mode: u32, by: (u32, u32), time_ns: u64) -> Inode {
     let mut made = *inode;
-    made.flags |= flag::SPARE;
+    made.flags |= flag::PREALLOCATED;
     (made.links, made.mode) = (1, (mode & 0o7777) as u16);
     (made.uid, made.gid) = (by.0, group_in(directory, by.1));
     (made.accessed_ns, made.modified_ns, made.changed_ns) = (time_ns, time_ns, time_ns);
@@ -129,7 +129,7 @@ fn made(
         modified_ns: time_ns,
         changed_ns: time_ns,
     });
-    made.flags = flag::SPARE;
+    made.flags = flag::PREALLOCATED;
     made.hash = hash(index_of(directory.ino), name);
     made
 }

@@ -108,6 +108,11 @@ impl<'a> Record<'a> {
         &self.0[offset_of!(FileRecord, given) / 8]
     }
 
+    /// How often a chunk of it has left memory.
+    pub fn evictions(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, evictions) / 8]
+    }
+
     fn inline(&self, index: usize) -> &'a AtomicU64 {
         &self.0[offset_of!(FileRecord, inline) / 8 + index]
     }

@@ -370,10 +370,16 @@ impl Ram {
     /// The recalled chunk is the file's no more: its entry is cleared, and it becomes free, or is
     /// kept in quarantine while somebody may still store into it.
     pub fn release(&mut self, slot: FileSlot, index: u64, entry: MapEntry, quarantined: bool) {
+        self.clear_entry(slot, index);
+        self.lose(entry, quarantined);
+    }
+
+    /// From now on the chunk is absent.
+    fn clear_entry(&self, slot: FileSlot, index: u64) {
         if let Some(word) = self.memory.entry_word(slot, index) {
+            self.memory.record(slot).evictions().fetch_add(1, Ordering::SeqCst);
             MapEntry::ABSENT.store(word);
         }
-        self.lose(entry, quarantined);
     }
 
     /// Whether chunks become free once the drain does not take from them any more.
@@ -417,12 +423,7 @@ impl Ram {
     pub fn fill(&mut self, slot: FileSlot, index: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(bytes.len() as u64 <= CHUNK_BYTES);
         let count = (bytes.len().div_ceil(PAGE_BYTES) as u32).max(1);
-        let order = if bytes.len() as u64 > CHUNK_BYTES / 2 {
-            CHUNK_ORDER
-        } else {
-            count.next_power_of_two().trailing_zeros() as u8
-        };
-        let entry = self.take_chunk(order, None)?;
+        let entry = self.take_chunk(order_of(bytes.len()), None)?;
         let mut padded;
         let whole = if bytes.len().is_multiple_of(PAGE_BYTES) {
             bytes
@@ -472,6 +473,17 @@ pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
         }
     }
     found
+}
+
+/// log2 of the pages of a chunk that has room for so many bytes, at most [`CHUNK_BYTES`].
+pub fn order_of(bytes: usize) -> u8 {
+    let pages = (bytes.div_ceil(PAGE_BYTES) as u32).max(1);
+    // One that is more than half full gets no larger.
+    if bytes as u64 > CHUNK_BYTES / 2 {
+        CHUNK_ORDER
+    } else {
+        pages.next_power_of_two().trailing_zeros() as u8
+    }
 }
 
 #[cfg(test)]

@@ -176,6 +176,12 @@ fn reach(start: usize, length: usize, touch: impl Fn(usize)) -> usize {
     length
 }
 
+/// Fills `room`, which may be anywhere, with as many bytes.
+pub fn copy(room: &mut [u8], bytes: &[u8]) -> Result<()> {
+    // SAFETY: copying owns nothing.
+    unsafe { attempt(|| room.copy_from_slice(bytes)) }.map_err(Fault::error)
+}
+
 /// Fills `room`, which may be anywhere, with zeros.
 pub fn clear(room: &mut [u8]) -> Result<()> {
     // SAFETY: filling owns nothing.

@@ -91,7 +91,7 @@ pub enum Local {
         description: DescriptionSlot,
     },
     /// A client has a file in hand that it will create, open and without a name.
-    Spare {
+    Preallocated {
         /// Which.
         ino: Ino,
         /// Its record in shared memory.

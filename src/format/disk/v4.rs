@@ -322,7 +322,7 @@ pub fn migrate(record: Record, out: &mut Vec<Next>) {
                 out.push(Local::Packed { ino, place }.into());
             };
             Record::Spared { ino, slot, description, nonce, access, session } => {
-                out.push(Local::Spare { ino, slot }.into());
+                out.push(Local::Preallocated { ino, slot }.into());
                 out.push(Local::Opened { description, nonce, ino, access, session }.into());
             };
             Record::Inode(image) => migrate_image(image, out);
@@ -360,7 +360,7 @@ fn migrate_operation(operation: NameOperation) -> super::NameOperation {
 fn migrate_image(image: InodeImage, out: &mut Vec<Next>) {
     let ino = image.attributes.ino;
     if let (true, Some(slot)) = (image.spare, image.slot) {
-        out.push(Local::Spare { ino, slot }.into());
+        out.push(Local::Preallocated { ino, slot }.into());
         return;
     }
     let fact = facts::InodeImage {

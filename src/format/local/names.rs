@@ -44,7 +44,7 @@ pub mod flag {
     /// A small file whose bytes lie at `below` among the packed ones.
     pub const PACKED: u16 = 64;
     /// A client has it in hand for a file it will create; it has no name, or a deferred one.
-    pub const SPARE: u16 = 128;
+    pub const PREALLOCATED: u16 = 128;
     /// Somebody else changed the backing's copy: ours goes there whole, theirs is kept.
     pub const CONTESTED: u16 = 256;
     /// It was executed, and may still be: who opens it for writing asks the server.

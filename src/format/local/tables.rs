@@ -109,8 +109,12 @@ pub struct FileRecord {
     /// The [`crate::local::size::SizeWord`] that the server has set last: its epoch is that of the
     /// header, and the file is no shorter. 0: an older program made it.
     pub given: AtomicU64,
+    /// How often a chunk of it has left memory, counted before another request is carried out: who
+    /// finds a chunk absent twice, and this the same, knows that nobody has written to it in
+    /// between.
+    pub evictions: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 2],
+    pub reserved: AtomicU64,
 }
 const _: () = assert!(size_of::<FileRecord>() == 64);
 

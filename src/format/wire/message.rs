@@ -12,7 +12,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -21,6 +21,8 @@ pub const FRAMES: u16 = 4;
 pub const WAIT_REFRESH_MS: u64 = 1000;
 /// Longest value of an extended attribute: it must fit a message together with two paths.
 pub const XATTR_VALUE_MAX: usize = 8 << 10;
+/// Most bytes of a chunk in one answer ([`Reply::Extent`]).
+pub const EXTENT_MAX: u32 = 15 << 10;
 
 /// First words of a client.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -91,9 +93,9 @@ pub struct FileRef {
     pub slot: FileSlot,
 }
 
-/// A file in hand: open, and without a name.
+/// An open file, as descriptors of it are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spare {
+pub struct OpenFile {
     /// The file.
     pub file: FileRef,
     /// Its description.
@@ -320,7 +322,7 @@ pub enum Request<'a> {
         pages: u32,
     },
     /// Bring chunks from the backing for reading; a file at rest ([`FileSlot::RESTING`]) just gets
-    /// its record.
+    /// its record → [`Reply::Extent`] where memory has no room for the first.
     Stage {
         /// Which file.
         file: FileRef,
@@ -328,6 +330,10 @@ pub enum Request<'a> {
         first: u64,
         /// How many; the server may bring fewer, but at least the first.
         count: u32,
+        /// Who asks reads the first from this byte of it on,
+        within: u32,
+        /// so many, at most [`EXTENT_MAX`]; 0: he needs the chunk itself.
+        bytes: u32,
     },
     /// Somebody's page claim or append ticket has not moved for long: take it away if its holder is
     /// dead or stopped.
@@ -339,9 +345,9 @@ pub enum Request<'a> {
         /// Who is in the way.
         owner: u16,
     },
-    /// Have files in hand that can be created without waiting → [`Reply::Spares`]; from then on
-    /// the session may defer changes (see [`crate::local::changes::Deferred`]).
-    Spares {
+    /// Have files in hand, open and without a name, which can be created without waiting →
+    /// [`Reply::Preallocated`]; from then on the session may defer changes (see [`crate::local::changes::Deferred`]).
+    Preallocate {
         /// How many; the server may give fewer.
         count: u32,
         /// Their descriptions live as long as their kernel descriptors.
@@ -498,7 +504,7 @@ impl Request<'_> {
             | Request::Map { .. }
             | Request::Flush
             | Request::Sync(_) => Operations::WRITE,
-            Request::Spares { .. } => {
+            Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
             Request::Finish | Request::Leave => Operations::ADMIN,
@@ -533,7 +539,7 @@ impl Request<'_> {
                 | Request::LockBlocked { .. }
                 | Request::StopWaiting(_)
                 | Request::Present(_)
-                | Request::Spares { .. }
+                | Request::Preallocate { .. }
         )
     }
 
@@ -633,7 +639,7 @@ pub enum Reply {
         file: FileRef,
     },
     /// Files in hand.
-    Spares(Vec<Spare>),
+    Preallocated(Vec<OpenFile>),
     /// What a symbolic link says.
     LinkTarget(Vec<u8>),
     /// Names, and whether these were the last.
@@ -664,4 +670,6 @@ pub enum Reply {
     Node(Ino),
     /// It is to be done anew.
     Again,
+    /// Bytes that memory has no room for: as many as were asked for.
+    Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),
 }

@@ -13,4 +13,5 @@ pub mod status;
 
 pub mod message;
 
+mod bytes;
 mod permission;

@@ -7,7 +7,7 @@ pub enum Step {
     /// What was answered is remembered: who asks again, as the server died, gets the same.
     RememberAnswer,
     /// A chunk is looked at before it leaves memory: what is owed of it stays.
-    SpareDirty,
+    KeepDirty,
     /// What is about to get its name in the backing is announced: it is ours after a restart, too.
     Announce,
     /// A new version is copied anew when an append has lost its ticket: it may have bytes of that.

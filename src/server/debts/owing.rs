@@ -74,7 +74,7 @@ pub fn find_staged(state: &mut State) {
         let replaced = inode.is(flag::REWRITTEN) || inode.is(flag::CONTESTED);
         inode.kind != Kind::File || (inode.published.is_some() && !replaced)
     };
-    let files = state.names.inodes().filter(|inode| !inode.is(flag::SPARE) && !whole(inode));
+    let files = state.names.inodes().filter(|inode| !inode.is(flag::PREALLOCATED) && !whole(inode));
     let files: Vec<Ino> = files.map(|inode| inode.ino).collect();
     files.into_iter().for_each(|ino| state.debts.leaves_staged(ino));
 }

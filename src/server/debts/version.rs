@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::local::geometry::CHUNK_BYTES;
@@ -95,9 +95,17 @@ impl Version {
     /// # Errors
     /// [`ErrorKind::Busy`] if it is getting its name, and those of [`Staged::read`].
     pub fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>> {
-        let mut into = vec![0; bytes];
-        self.copied().staged()?.read(at, &mut into)?;
-        Ok(into)
+        self.copied().read(at, bytes)
+    }
+
+    /// The same. `None` if somebody is just writing or reading it.
+    pub fn try_read(&self, at: u64, bytes: usize) -> Option<Result<Vec<u8>>> {
+        let mut copied = match self.inner.try_lock() {
+            Ok(copied) => copied,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(copied.read(at, bytes))
     }
 }
 
@@ -131,6 +139,12 @@ impl Copied {
     pub fn staged(&mut self) -> Result<&mut Box<dyn Staged>> {
         let busy = || Error::new(ErrorKind::Busy, "a version that gets its name");
         self.staged.as_mut().ok_or_else(busy)
+    }
+
+    fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut into = vec![0; bytes];
+        self.staged()?.read(at, &mut into)?;
+        Ok(into)
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

@@ -23,8 +23,8 @@ use crate::files::closing;
 
 use crate::naming::making::New;
 use crate::naming::{attributes, making, permitting};
-use crate::needs::fetching::Fetched;
-use crate::storage::granting;
+use crate::needs::need::Fetched;
+use crate::storage::{bringing, granting};
 
 /// Applies what was deferred before now. True: there is more. What cannot be applied now, and
 /// what depends on it, is in [`State::waiting`] then.
@@ -145,7 +145,7 @@ fn apply_as(state: &mut State, caller: &Caller, change: Deferred<'_>) -> Result<
         }
         Deferred::Unlink { parent, name, ino, time_ns } => {
             if state.names.child_here(parent, name) == Some(ino) {
-                let kept = granting::keep_for_openers(state, ino);
+                let kept = bringing::keep_for_openers(state, ino);
                 state.keeping = None;
                 kept?;
                 state.record(Fact::Removed { parent, name: name.into(), time_ns });
@@ -175,7 +175,7 @@ fn apply_as(state: &mut State, caller: &Caller, change: Deferred<'_>) -> Result<
         Deferred::Rename { parent, name, to_parent, to_name, ino, over, time_ns } => {
             let there = state.names.child_here(to_parent, to_name).unwrap_or(Ino(0));
             if state.names.child_here(parent, name) == Some(ino) && there == over && ino != over {
-                let kept = granting::keep_for_openers(state, over);
+                let kept = bringing::keep_for_openers(state, over);
                 state.keeping = None;
                 kept?;
                 let (name, to_name) = (name.into(), to_name.into());
@@ -229,8 +229,8 @@ fn make_directory_deferred(
 
 fn create_deferred(state: &mut State, caller: &Caller, ino: Ino, new: &New<'_>, time_ns: u64) {
     // One that was created already is applied once more after a server died.
-    let spare = state.names.inode(ino).is_some_and(|inode| inode.is(flag::SPARE));
-    if spare && is_missing(state, new.place) {
+    let preallocated = state.names.inode(ino).is_some_and(|inode| inode.is(flag::PREALLOCATED));
+    if preallocated && is_missing(state, new.place) {
         making::make_as(state, caller, ino, new, time_ns);
         owing::owe(state, ino);
     }

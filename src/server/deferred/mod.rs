@@ -3,5 +3,5 @@
 
 pub mod applying;
 pub mod lending;
-pub mod spares;
+pub mod preallocating;
 pub mod waiting;

@@ -33,7 +33,7 @@ use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::naming::names::is_known;
 use crate::naming::orphans;
 use crate::shared::Shared;
-use crate::storage::{closed, granting, overflow};
+use crate::storage::{attaching, closed, overflow};
 
 /// What is done next, without the lock.
 enum Job {
@@ -357,7 +357,7 @@ fn file_job(state: &mut State, ino: Ino) -> std::result::Result<Option<FileJob>,
         state.debts.not_before(ino, owing::settles_at(state, now).unwrap_or(now).max(now));
         return Err(Later);
     }
-    let slot = match granting::attach(state, ino).and_then(|slot| state.commit().map(|()| slot)) {
+    let slot = match attaching::attach(state, ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
         Err(error) => {
             state.debts.failed(ino, error.to_string(), state.world.now());

@@ -28,7 +28,7 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     let words = state.storage.memory().description(description);
     let shared = words[0].load(Ordering::SeqCst) & SHARED != 0;
     // Whoever has it in hand may have created, shared and closed it already, and not be heard.
-    let in_hand = state.names.inode(open.ino).is_some_and(|inode| inode.is(flag::SPARE));
+    let in_hand = state.names.inode(open.ino).is_some_and(|inode| inode.is(flag::PREALLOCATED));
     let held = if kernel && shared && !in_hand {
         state.machine.is_held(description)?
     } else {

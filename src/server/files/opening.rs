@@ -14,7 +14,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::naming::making::New;
 use crate::naming::{attributes, executing, lookup, making, nodes, permitting};
-use crate::storage::granting;
+use crate::storage::{attaching, granting};
 
 /// Opens or creates.
 pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
@@ -70,7 +70,7 @@ pub fn open_ino(
         executing::permit_writing(state, ino)?;
     }
     let slot = match inode.kind {
-        Kind::File => granting::attach(state, ino)?,
+        Kind::File => attaching::attach(state, ino)?,
         _ => FileSlot::NONE,
     };
     let file = FileRef { ino, slot };

@@ -54,7 +54,7 @@ fn over(replaced: Option<&(Inode, Inode)>) -> Option<Object> {
 
 impl Names {
     pub(crate) fn made(&mut self, parent: Ino, name: &[u8], new: &Attributes, target: &[u8]) {
-        if self.inode(new.ino).is_some_and(|inode| inode.is(flag::SPARE)) {
+        if self.inode(new.ino).is_some_and(|inode| inode.is(flag::PREALLOCATED)) {
             self.created(new, (parent, name));
             return;
         }

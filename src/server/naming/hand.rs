@@ -8,8 +8,8 @@ use crate::naming::names::{Names, Place};
 
 impl Names {
     /// Files in hand now.
-    pub fn count_spares(&self) -> u64 {
-        self.spares
+    pub fn count_preallocated(&self) -> u64 {
+        self.preallocated
     }
 
     /// A number for a new inode, which nobody else gets.
@@ -29,7 +29,7 @@ impl Names {
         self.inodes.give_back(ino);
     }
 
-    pub(super) fn spared(&mut self, ino: Ino, slot: FileSlot) {
+    pub(super) fn preallocated(&mut self, ino: Ino, slot: FileSlot) {
         let mut inode = Inode::new(&Attributes {
             ino,
             kind: Kind::File,
@@ -43,16 +43,16 @@ impl Names {
             changed_ns: 0,
         });
         inode.slot = Some(slot);
-        inode.flags = flag::SPARE;
-        self.spares += 1;
+        inode.flags = flag::PREALLOCATED;
+        self.preallocated += 1;
         self.inodes.insert(inode, (ROOT, b""), b"");
     }
 
     /// A file in hand gets its name.
     pub(super) fn created(&mut self, new: &Attributes, to: Place<'_>) {
-        self.spares -= 1;
+        self.preallocated -= 1;
         self.inodes.name_it(index_of(new.ino), to, |inode| {
-            inode.flags &= !flag::SPARE;
+            inode.flags &= !flag::PREALLOCATED;
             inode.links = 1;
             (inode.mode, inode.uid, inode.gid) = (new.mode as u16, new.uid, new.gid);
             inode.accessed_ns = new.accessed_ns;

@@ -15,7 +15,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::naming::making::New;
 use crate::naming::{listing, lookup, making, permitting};
-use crate::storage::granting;
+use crate::storage::bringing;
 
 /// `r` and `w` of permission bits.
 const READ_WRITE: u32 = 6;
@@ -69,7 +69,7 @@ pub fn rename(
     }
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, ino, there, to)?;
-        granting::keep_for_openers(state, there)?;
+        bringing::keep_for_openers(state, there)?;
     }
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
     state.record(match how {

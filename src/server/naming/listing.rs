@@ -10,7 +10,7 @@ use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::naming::lookup;
 use crate::needs::asking;
-use crate::needs::fetching::{Fetched, Need};
+use crate::needs::need::{Fetched, Need};
 
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;

@@ -14,7 +14,7 @@ use crate::core::state::State;
 use crate::naming::names::Entry;
 use crate::naming::permitting;
 use crate::needs::asking;
-use crate::needs::fetching::{Fetched, Need};
+use crate::needs::need::{Fetched, Need};
 
 /// The inode at `path`.
 ///

@@ -9,7 +9,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::naming::{listing, lookup, permitting};
-use crate::storage::granting;
+use crate::storage::bringing;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
 pub const SET_GROUP: u16 = 0o2000;
@@ -88,7 +88,7 @@ pub fn unlink(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
     if state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
         return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
     }
-    granting::keep_for_openers(state, ino)?;
+    bringing::keep_for_openers(state, ino)?;
     state.record(Fact::Removed { parent, name: name.into(), time_ns: state.storage.time_ns() });
     Ok(())
 }

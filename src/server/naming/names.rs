@@ -68,7 +68,7 @@ pub struct Names {
     pub(super) resumed: bool,
     pub(super) bound: Ino,
     /// Files in hand.
-    pub(super) spares: u64,
+    pub(super) preallocated: u64,
     pub(super) has_backing: bool,
     /// Whose is what nobody has made yet: user and group.
     pub(super) own: (u32, u32),
@@ -95,7 +95,7 @@ impl Names {
             publishing: BTreeMap::new(),
             resumed: false,
             bound: Ino(0),
-            spares: 0,
+            preallocated: 0,
             has_backing,
             own,
         }
@@ -235,7 +235,7 @@ impl Names {
     pub fn forget(&mut self, ino: Ino) {
         self.replacements.retain(|_, replacement| *replacement != ino);
         if let Some(inode) = self.inode(ino).filter(|inode| !inode.is(flag::NAMED)) {
-            self.spares -= u64::from(inode.is(flag::SPARE));
+            self.preallocated -= u64::from(inode.is(flag::PREALLOCATED));
             self.inodes.free(index_of(ino));
         }
     }

@@ -55,8 +55,8 @@ impl Names {
                 };
                 let free = || name.is_empty() || self.child_here(*parent, name).is_none();
                 holds("a name that is made was free", free);
-                let spare = |inode: Inode| inode.is(flag::SPARE);
-                holds("a number is given once", || self.inode(*ino).is_none_or(spare));
+                let preallocated = |inode: Inode| inode.is(flag::PREALLOCATED);
+                holds("a number is given once", || self.inode(*ino).is_none_or(preallocated));
                 self.made(*parent, name, &new, target);
                 None
             }
@@ -169,7 +169,7 @@ impl Names {
     /// the drain is about to do.
     pub fn apply_local(&mut self, local: &Local) {
         match local {
-            Local::Spare { ino, slot } => self.spared(*ino, *slot),
+            Local::Preallocated { ino, slot } => self.preallocated(*ino, *slot),
             Local::Attached { ino, slot } => self.update(*ino, |inode| {
                 inode.slot = Some(*slot);
                 if inode.is(flag::PACKED) {

@@ -37,11 +37,11 @@ impl Names {
     /// What there is to say of one inode.
     pub(super) fn records_of(&self, inode: &Inode) -> impl Iterator<Item = Record> + use<> {
         let (ino, has) = (inode.ino, |flag| inode.is(flag));
-        let spare = inode.slot.filter(|_| has(flag::SPARE));
-        let image = spare.is_none().then(|| Fact::Inode(self.image(inode)));
+        let preallocated = inode.slot.filter(|_| has(flag::PREALLOCATED));
+        let image = preallocated.is_none().then(|| Fact::Inode(self.image(inode)));
         let contested = has(flag::CONTESTED).then_some(Fact::Contested { ino });
         let held = match inode.slot {
-            Some(slot) if has(flag::SPARE) => Some(Local::Spare { ino, slot }),
+            Some(slot) if has(flag::PREALLOCATED) => Some(Local::Preallocated { ino, slot }),
             Some(slot) => Some(Local::Attached { ino, slot }),
             None => has(flag::PACKED).then_some(Local::Packed { ino, place: inode.below }),
         };
@@ -85,7 +85,8 @@ impl Names {
     pub fn replayed(&mut self, lent: impl Iterator<Item = Ino>) {
         self.resumed = true;
         // Some went without a record, and others have their slots.
-        self.spares = self.inodes().filter(|inode| inode.is(flag::SPARE)).count() as u64;
+        self.preallocated =
+            self.inodes().filter(|inode| inode.is(flag::PREALLOCATED)).count() as u64;
         self.inodes.replayed(self.bound, lent);
     }
 }

@@ -14,7 +14,7 @@ use crate::core::state::State;
 use crate::naming::xattrs::Values;
 use crate::naming::{lookup, permitting};
 use crate::needs::asking;
-use crate::needs::fetching::{Fetched, Need};
+use crate::needs::need::{Fetched, Need};
 
 /// The one namespace of names that programs may use.
 const PREFIX: &[u8] = b"user.";

@@ -4,7 +4,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::debts::failures::Work;
-use crate::needs::fetching::{Fetched, Need};
+use crate::needs::need::{Fetched, Need};
 
 /// What the permanent store says.
 ///

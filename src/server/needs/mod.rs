@@ -2,3 +2,4 @@
 
 pub mod asking;
 pub mod fetching;
+pub mod need;

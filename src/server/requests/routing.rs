@@ -7,11 +7,11 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::deferred::spares;
+use crate::deferred::preallocating;
 use crate::files::{closing, opening};
 use crate::naming::{attributes, links, listing, lookup, making, nodes, xattr_requests};
 use crate::requests::{executing, late, locking, status};
-use crate::storage::{granting, mapping, reclaim};
+use crate::storage::{bringing, granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
 ///
@@ -37,9 +37,14 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
         }
         Request::Open { path, how } => opening::open(state, who, path, how),
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),
-        Request::Spares { count, kernel } => spares::spares(state, who.session, count, kernel),
+        Request::Preallocate { count, kernel } => {
+            preallocating::preallocate(state, who.session, count, kernel)
+        }
         Request::LockBlocks => state.locks.blocks_for(who.session),
         Request::Late { file, chunk } => late::answer(state, file, chunk),
+        Request::Stage { file, first, count, within, bytes } => {
+            bringing::for_reader(state, file, (first, count), (within, bytes))
+        }
         Request::MakeNode { path, kind, mode, address } => {
             nodes::make_node(state, who, path, (kind, mode), address)
         }
@@ -69,7 +74,6 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
         Request::Grant { file, first, count, pages } => {
             granting::grant(state, session, file, (first, count), pages)
         }
-        Request::Stage { file, first, count } => granting::stage(state, file, first, count),
         Request::Map { file, first, count, stores } => {
             mapping::map(state, session, file, first, count, stores)
         }

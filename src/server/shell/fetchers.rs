@@ -14,7 +14,7 @@ use terral_store::backing::Source;
 
 use crate::core::state::State;
 use crate::deferred::applying;
-use crate::needs::fetching::Need;
+use crate::needs::need::Need;
 use crate::shared::Shared;
 
 /// Most of them: a store that is far away answers so many at once.

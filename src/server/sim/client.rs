@@ -10,7 +10,7 @@ use terral_format::local::lock_table::Pool;
 use terral_format::local::pages::{self, PageState};
 use terral_format::local::size::SizeWord;
 use terral_format::wire::capability::Capability;
-use terral_format::wire::message::{Envelope, FileRef, OpenHow, Reply, Request, Spare};
+use terral_format::wire::message::{Envelope, FileRef, OpenFile, OpenHow, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
@@ -53,7 +53,7 @@ pub struct Client {
     /// Whether it may defer changes, how many it has begun, and the files that it has in hand.
     pub(super) defers: bool,
     pub(super) claims: u64,
-    pub(super) spares: Vec<Spare>,
+    pub(super) preallocated: Vec<OpenFile>,
     /// Where it writes lists of locks.
     pub(super) blocks: Pool,
     /// Numbers under which it appends now, one bit each.
@@ -71,8 +71,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    pub fn new(spare: Spare, recall: Option<Recallable>) -> Self {
-        let Spare { file, description, nonce } = spare;
+    pub fn new(preallocated: OpenFile, recall: Option<Recallable>) -> Self {
+        let OpenFile { file, description, nonce } = preallocated;
         Opened { file, description, nonce, recall }
     }
 }
@@ -115,7 +115,7 @@ impl Sim {
             sequence: 0,
             defers: false,
             claims: 0,
-            spares: vec![],
+            preallocated: vec![],
             blocks: Pool::default(),
             appending: 0,
         });
@@ -168,7 +168,7 @@ impl Sim {
     pub fn open(&mut self, client: usize, path: &[u8], how: OpenHow) -> Result<Opened> {
         match self.ask(client, Request::Open { path, how })? {
             Reply::Opened { description, nonce, file } => {
-                Ok(Opened::new(Spare { file, description, nonce }, None))
+                Ok(Opened::new(OpenFile { file, description, nonce }, None))
             }
             other => panic!("{other:?}"),
         }
@@ -201,8 +201,12 @@ impl Sim {
             let backed = self.backed_bytes(file);
             let elsewhere = entry.is_absent() && index * CHUNK_BYTES < backed;
             if (elsewhere || entry.place().is_some()) && length > 0 {
-                self.ask(client, Request::Stage { file, first: index, count: 1 })?;
-                continue;
+                let (within, bytes) = ((at % CHUNK_BYTES) as u32, length as u32);
+                let asked = Request::Stage { file, first: index, count: 1, within, bytes };
+                match self.ask(client, asked)? {
+                    Reply::Extent(extent) => return Ok(extent),
+                    _ => continue,
+                }
             }
             let mut into = vec![0; length];
             let within = at % CHUNK_BYTES;

@@ -9,7 +9,7 @@ use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::deferred::{Claim, Key};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::local::tables::access;
-use terral_format::wire::message::{Change, FileRef, Kind, Reply, Request, Spare};
+use terral_format::wire::message::{Change, FileRef, Kind, OpenFile, Reply, Request};
 use terral_format::{ErrorKind, Result};
 use terral_transport::requests;
 
@@ -19,7 +19,7 @@ use super::names::{Known, Place, key_of};
 use crate::core::world::World;
 
 /// Files in hand that are asked for at a time.
-const SPARES: u32 = 4;
+const PREALLOCATED: u32 = 4;
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub struct Begun {
     count: u64,
     /// Of the session's hand: a description or an inode number.
     number: Option<u64>,
-    spare: Option<Spare>,
+    preallocated: Option<OpenFile>,
     change: Vec<u8>,
     /// The names that it is about, and what it opens, as they were found before the claim.
     places: Vec<Place>,
@@ -104,9 +104,9 @@ fn put_back(places: &[AtomicU64], number: u64) {
 impl Sim {
     /// Asks for files in hand, and the right to defer.
     pub fn fetch(&mut self, client: usize) -> Result<()> {
-        match self.ask(client, Request::Spares { count: SPARES, kernel: false })? {
-            Reply::Spares(spares) => {
-                self.clients[client].spares.extend(spares);
+        match self.ask(client, Request::Preallocate { count: PREALLOCATED, kernel: false })? {
+            Reply::Preallocated(preallocated) => {
+                self.clients[client].preallocated.extend(preallocated);
                 self.clients[client].defers = true;
                 Ok(())
             }
@@ -160,7 +160,7 @@ impl Sim {
         let claim = if named { claim.within(within) } else { claim };
         self.clients[client].claims += 1;
         let next = if matches!(wish, Wish::Rename(..)) { Next::Second } else { Next::Gate };
-        let (other, spare, change, opened) = Default::default();
+        let (other, preallocated, change, opened) = Default::default();
         Some(Begun {
             client,
             wish,
@@ -169,7 +169,7 @@ impl Sim {
             other,
             count,
             number,
-            spare,
+            preallocated,
             change,
             places,
             file,
@@ -187,7 +187,7 @@ impl Sim {
                 begun.other.into_iter().for_each(|other| deferred.withdraw(other));
                 let hand = self.hand(begun.client, &begun.wish);
                 begun.number.into_iter().for_each(|number| put_back(hand, number));
-                self.clients[begun.client].spares.extend(begun.spare.take());
+                self.clients[begun.client].preallocated.extend(begun.preallocated.take());
                 Progress::Refused
             }
         }
@@ -250,7 +250,7 @@ impl Sim {
         } else {
             deferred.commit(begun.claim, &begun.change).then_some(())?;
         }
-        (begun.number, begun.spare, begun.next) = (None, None, Next::Cast);
+        (begun.number, begun.preallocated, begun.next) = (None, None, Next::Cast);
         Some(Progress::Happened)
     }
 
@@ -269,13 +269,13 @@ impl Sim {
             Wish::Create(_) => {
                 let place = begun.places.first()?.clone();
                 is_missing(&place).then_some(())?;
-                let spare = self.clients[begun.client].spares.pop()?;
-                begun.spare = Some(spare);
-                let header = self.memory.header(spare.file.slot);
+                let preallocated = self.clients[begun.client].preallocated.pop()?;
+                begun.preallocated = Some(preallocated);
+                let header = self.memory.header(preallocated.file.slot);
                 header.modified_ns().store(time_ns, Ordering::SeqCst);
                 header.accessed_ns().store(time_ns, Ordering::SeqCst);
-                begun.opened = Some(Opened::new(spare, None));
-                let (ino, parent, name) = (spare.file.ino, place.0.ino, &place.1[..]);
+                begun.opened = Some(Opened::new(preallocated, None));
+                let (ino, parent, name) = (preallocated.file.ino, place.0.ino, &place.1[..]);
                 let made = Deferred::Create { ino, parent, name, mode: 0o644, by, time_ns };
                 (self.encode(begun.client, made)?, Next::Commit)
             }
@@ -297,7 +297,7 @@ impl Sim {
             Wish::RemoveDirectory(_) => {
                 let place = begun.places.first()?.clone();
                 let Known::Here(inode) = self.look_again(&place) else { return None };
-                let whole = inode.is_directory() && !inode.is(flag::SPARE | flag::OVERLAY);
+                let whole = inode.is_directory() && !inode.is(flag::PREALLOCATED | flag::OVERLAY);
                 whole.then_some(())?;
                 let (parent, name, ino) = (place.0.ino, &place.1[..], inode.ino);
                 let gone = Deferred::RemoveDirectory { parent, name, ino, time_ns };
@@ -344,7 +344,7 @@ impl Sim {
         for (word, value) in [1, 2, 3, 4, 0].into_iter().zip(values) {
             words[word].store(value, Ordering::SeqCst);
         }
-        begun.opened = Some(Opened::new(Spare { file, description, nonce }, None));
+        begun.opened = Some(Opened::new(OpenFile { file, description, nonce }, None));
         let open = Deferred::Open { ino, description, nonce, access };
         Some((self.encode(begun.client, open)?, Next::Commit))
     }
@@ -410,7 +410,7 @@ impl Sim {
             if let Some(slot) = slot.filter(own) {
                 return Ok(FileRef { slot, ..file });
             }
-            self.ask(client, Request::Stage { file, first: 0, count: 1 })?;
+            self.ask(client, Request::Stage { file, first: 0, count: 1, within: 0, bytes: 0 })?;
         }
         panic!("file {} stays at rest", file.ino)
     }

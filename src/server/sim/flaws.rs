@@ -55,7 +55,7 @@ fn a_server_that_leaves_a_step_out_is_caught() {
     let kills = Weather { kills: true, ..Weather::default() };
     for (step, weather, seeds) in [
         (Step::RememberAnswer, Weather { defers: true, ..kills }, 60),
-        (Step::SpareDirty, Weather { cramped: true, ..kills }, 60),
+        (Step::KeepDirty, Weather { cramped: true, ..kills }, 60),
         (Step::Announce, Weather { defers: true, ..kills }, 400),
         (Step::CopyAnew, Weather { freezes: true, ..Weather::default() }, 400),
     ] {

@@ -70,7 +70,7 @@ fn to_come(above: &Inode, ino: Ino, name: &[u8], (mode, time_ns): (u32, u64)) ->
         modified_ns: time_ns,
         changed_ns: time_ns,
     });
-    (made.flags, made.hash) = (flag::SPARE, hash(index_of(above.ino), name));
+    (made.flags, made.hash) = (flag::PREALLOCATED, hash(index_of(above.ino), name));
     made
 }
 
@@ -81,7 +81,7 @@ fn name_after(table: Table<'_>, bytes: &[u8], directory: &Inode, looked_for: &[u
     match decode(bytes) {
         Some(Deferred::Create { ino, parent, name, mode, .. }) if same(parent, name) => {
             here(table.find(ino).map(|mut inode| {
-                inode.flags |= flag::SPARE;
+                inode.flags |= flag::PREALLOCATED;
                 (inode.links, inode.mode) = (1, mode as u16);
                 inode
             }))
@@ -97,7 +97,7 @@ fn name_after(table: Table<'_>, bytes: &[u8], directory: &Inode, looked_for: &[u
             | Deferred::Rename { parent, name, .. },
         ) if same(parent, name) => Known::Not(ErrorKind::NotFound),
         Some(Deferred::Rename { to_parent, to_name, ino, .. }) if same(to_parent, to_name) => {
-            here(table.find(ino).filter(|inode| !inode.is(flag::SPARE)))
+            here(table.find(ino).filter(|inode| !inode.is(flag::PREALLOCATED)))
         }
         _ => Known::Unknown,
     }
@@ -130,7 +130,7 @@ impl Sim {
             Err(()) => return Known::Unknown,
             Ok(None) => {}
         }
-        if directory.is(flag::SPARE) && table.find(directory.ino).is_none() {
+        if directory.is(flag::PREALLOCATED) && table.find(directory.ino).is_none() {
             let comes = self.is_to_come(directory);
             return if comes { Known::Not(ErrorKind::NotFound) } else { Known::Unknown };
         }
@@ -184,7 +184,7 @@ impl Sim {
     pub(super) fn look_again(&self, (directory, name): &Place) -> Known {
         let found = self.look(|table| {
             let there = table.find(directory.ino).is_some_and(|inode| inode.is_directory());
-            let there = there || (directory.is(flag::SPARE) && self.is_to_come(directory));
+            let there = there || (directory.is(flag::PREALLOCATED) && self.is_to_come(directory));
             there.then(|| self.child(table, directory, name))
         });
         found.unwrap_or(Known::Unknown)
@@ -223,13 +223,13 @@ impl Sim {
         };
         let pending = |key| self.memory.deferred().is_pending(key);
         let attributes = Key::attributes(index_of(inode.ino));
-        let inode = if inode.is(flag::SPARE) {
+        let inode = if inode.is(flag::PREALLOCATED) {
             Some(inode).filter(|_| !pending(attributes))
         } else {
             let unsure = inode.kind != Kind::Directory
                 && (pending(attributes) || pending(Key::name(inode.hash)));
             let found = if unsure { None } else { self.look(|table| table.find(inode.ino)) };
-            found.filter(|inode| !inode.is(flag::SPARE))
+            found.filter(|inode| !inode.is(flag::PREALLOCATED))
         }?;
         let size = match inode.slot {
             Some(slot) => {

@@ -7,7 +7,7 @@ use super::{PATIENCE, Sim, TEND};
 use crate::core::world::{Tick, World};
 use crate::deferred::applying;
 use crate::drain::turns::{self, Doing};
-use crate::needs::fetching::Need;
+use crate::needs::need::Need;
 use crate::requests::tending;
 
 /// Most steps of those who copy to the spill, before the drain has its turn again.

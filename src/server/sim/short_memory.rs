@@ -6,17 +6,20 @@ use std::time::Duration;
 use terral_format::ids::{Ino, ROOT, SessionSlot};
 use terral_format::local::changes::Deferred;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES};
+use terral_format::local::size::SizeWord;
 use terral_format::wire::message::{FileRef, Request};
 use terral_format::{Error, ErrorKind};
 
 use super::Sim;
 use super::between::{ANEW, write};
-use super::client::CREATE;
+use super::client::{CREATE, READ};
 use super::faults::Fault;
+use super::writing::{Writing, Wrote};
 use crate::deferred::waiting::Waiting;
 use crate::drain::turns::Doing;
 use crate::requests::handling::Outcome;
 use crate::requests::{handling, status};
+use crate::storage::reclaim;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -97,4 +100,55 @@ fn who_goes_on_waiting_for_memory_hastens_nothing() {
         assert!(matches!(handling::handle_again(&mut state, session, &taken), Outcome::Park));
         assert_eq!(state.debts.due(other.ino), Some(now + LONG));
     });
+}
+
+#[test]
+fn who_reads_what_memory_has_no_room_for_gets_the_bytes() {
+    let mut sim = Sim::new(1);
+    let whole: Vec<u8> = (0..CHUNK_BYTES + 5000).map(|at| (at % 251) as u8).collect();
+    sim.dir.put(b"model", &whole).expect("an empty store");
+    let one = sim.connect();
+    let large = sim.open(one, b"large", CREATE).expect("a free name").file;
+    let model = sim.open(one, b"model", READ).expect("it is there").file;
+    sim.faults.begin(Fault::Full, LONG);
+    fill(&mut sim, one, large);
+    // The last piece reaches beyond what the store has.
+    for at in [0, 4096, CHUNK_BYTES - 4096, CHUNK_BYTES, CHUNK_BYTES + 4096] {
+        let seen = sim.read(one, model, at, 4096).expect("it is there");
+        let end = whole.len().min(at as usize + 4096);
+        assert_eq!(seen, whole[at as usize..end], "from {at} on");
+    }
+    let brought = sim.memory.entry(model.slot, 0);
+    assert!(brought.is_absent() && sim.parked == 0, "{brought:?}, {} waited", sim.parked);
+    // The chunk itself waits for room.
+    sim.ask(one, grant(model, 0)).expect_err("for reading only");
+    let whole_chunk = Request::Stage { file: model, first: 0, count: 1, within: 0, bytes: 0 };
+    sim.ask(one, whole_chunk).expect("there is room once it is back");
+    assert!(sim.parked > 0 && sim.memory.entry(model.slot, 0).is_here());
+}
+
+#[test]
+fn a_cut_for_which_there_is_no_room_changes_nothing() {
+    let mut sim = Sim::new(1);
+    let (one, two) = (sim.connect(), sim.connect());
+    let file = sim.open(one, b"file", CREATE).expect("a free name").file;
+    sim.ask(one, grant(file, 0)).expect("there is room");
+    sim.write(one, file, 0, &[7; 200]).expect("it is granted");
+    // Who is stopped in it may store into it whenever he goes on.
+    let mut half = Writing::new(two, file, 0, &[8; 100]);
+    while sim.go_on_writing(&mut half).expect("it is granted") != Wrote::Holds {}
+    let large = sim.open(one, b"large", CREATE).expect("a free name").file;
+    sim.faults.begin(Fault::Full, LONG);
+    fill(&mut sim, one, large);
+    let cut = |sim: &mut Sim| {
+        let cut = sim.with(|server| reclaim::truncate(&mut server.lock(), file.ino, 100));
+        cut.expect("nobody kills it").map_err(|error| error.kind)
+    };
+    let size = |sim: &Sim| SizeWord::load(sim.memory.header(file.slot).size()).size();
+    assert_eq!((cut(&mut sim), size(&sim)), (Err(ErrorKind::NoSpace), 200));
+    assert!(!sim.memory.entry(file.slot, 0).is_recalled(), "nobody can use it");
+    sim.faults.heal();
+    sim.pass(LONG);
+    assert_eq!((cut(&mut sim), size(&sim)), (Ok(()), 100));
+    assert_eq!(sim.read(one, file, 50, 100).expect("it is there"), [7; 50]);
 }

@@ -8,6 +8,11 @@ use terral_format::local::geometry::SEGMENT_PAGES;
 use super::Storage;
 
 impl Storage {
+    /// A writer whose last chunk was in this segment is no more.
+    pub fn left_segment(&mut self, segment: u32) {
+        self.ram.allocator().writer(segment, false);
+    }
+
     /// A free chunk, near where its writer was before; gives its segment, too.
     ///
     /// # Errors

@@ -125,12 +125,13 @@ pub fn evict(state: &mut State, ino: Ino, slot: FileSlot, index: u64) -> u64 {
     // Look before asking writers out: most chunks that cannot go are being written.
     let entry = state.storage.memory().entry(slot, index).unrecalled();
     let free = |state: &mut State| state.storage.recall_unmapped(slot, index).is_some();
-    let settled = |state: &State| state.storage.is_settled(entry) || !does(Step::SpareDirty);
+    let settled = |state: &State| state.storage.is_settled(entry) || !does(Step::KeepDirty);
     if !entry.is_here() || !settled(state) || !free(state) {
         return 0;
     }
     let memory = state.storage.memory().clone();
-    if state.storage.wait_unpinned(&state.sessions, slot, entry) || !settled(state) {
+    // From now on nobody begins to write there. Who is at it has something that is owed soon.
+    if !state.storage.owners_in(&state.sessions, entry).is_empty() || !settled(state) {
         state.storage.unrecall(slot, index, entry);
         return 0;
     }

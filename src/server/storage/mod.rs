@@ -18,7 +18,9 @@ use terral_store::small::Small;
 use crate::core::machine::Machine;
 use crate::core::world::{Tick, World};
 
+pub mod attaching;
 pub mod barring;
+pub mod bringing;
 mod chunks;
 pub mod closed;
 mod counting;

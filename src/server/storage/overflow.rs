@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Ino, SpillPlace};
+use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::FileRef;
@@ -20,7 +21,7 @@ use terral_store::spill::Block;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::workers::{Next, Trade};
-use crate::needs::fetching::SpilledChunk;
+use crate::needs::need::SpilledChunk;
 use crate::storage::eviction;
 use crate::storage::eviction::has_arrived;
 use crate::storage::victims::{SOUGHT, Victim};
@@ -263,16 +264,30 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     if state.storage.memory().entry(file.slot, index).unrecalled() != entry {
         return Ok(());
     }
+    let mut block = read(state, file, index, (entry, place))?;
+    state.storage.unspill(file.slot, index, entry, &mut block)
+}
+
+/// Reads a spilled chunk, which its file's map has at this place.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the disk does not have it any more. If it is being read, as
+/// [`crate::needs::fetching::Fetches::get`].
+pub fn read(
+    state: &mut State,
+    file: FileRef,
+    index: u64,
+    (entry, place): (MapEntry, SpillPlace),
+) -> Result<Block> {
     let memory = state.storage.memory().clone();
     let chunk = SpilledChunk { memory, ino: file.ino, index, entry, place };
     let read = state.fetches.spilled(chunk, state.world.now(), state.leaving)?;
-    let mut block = read.map_err(|error| {
+    read.map_err(|error| {
         let path = shown(&state.names.path(file.ino).unwrap_or_default());
         let error = Error { context: format!("{path}: {}", error.context), ..error };
         state.warn(error.to_string());
         error
-    })?;
-    state.storage.unspill(file.slot, index, entry, &mut block)
+    })
 }
 
 /// Drops what is spilled of a file and the permanent store has.

@@ -16,7 +16,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::sessions::clients::session_of;
-use crate::storage::{barring, eviction, granting};
+use crate::storage::{attaching, barring, bringing, eviction};
 
 /// Takes the append ticket of a file from who has it. What he had appended may have been copied to
 /// where nothing of the file is: the new version gets all of it anew.
@@ -34,7 +34,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     if size > FILE_BYTES_MAX {
         return Err(Error::new(ErrorKind::TooLarge, "size"));
     }
-    let slot = granting::attach(state, ino)?;
+    let slot = attaching::attach(state, ino)?;
     let file = FileRef { ino, slot };
     state.storage.mend_size(slot);
     let memory = state.storage.memory().clone();
@@ -43,11 +43,15 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     let last = kept / CHUNK_BYTES;
     let absent = memory.entry(slot, last).is_absent();
     if absent && !kept.is_multiple_of(CHUNK_BYTES) && state.storage.is_backed(file, last) {
-        granting::stage(state, file, last, 1)?;
+        bringing::stage(state, file, last, 1)?;
     }
-    shorten_backed(state, file, kept)?;
-    state.commit()?;
-    let held = state.storage.recall_from(&state.sessions, slot, kept);
+    // Nothing is changed before there is memory for all of it.
+    let recall = |state: &mut State| state.storage.recall_to_cut(&state.sessions, slot, kept);
+    let held = eviction::with_room(state, recall)?;
+    if let Err(error) = shorten_backed(state, file, kept).and_then(|()| state.commit()) {
+        state.storage.let_go(slot, &held);
+        return Err(error);
+    }
     // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
     let before = memory.reset_size(slot, size);
     if size == 0 || size > before {

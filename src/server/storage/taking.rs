@@ -72,6 +72,33 @@ impl Storage {
         held
     }
 
+    /// The same, if there is room for what a cut there must move: a chunk in which a writer sleeps.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if there is none; nothing is recalled then.
+    pub fn recall_to_cut(
+        &mut self,
+        clients: &Sessions,
+        slot: FileSlot,
+        size: u64,
+    ) -> Result<Vec<Recalled>> {
+        let held = self.recall_from(clients, slot, size);
+        let moves = |(index, entry, quarantined): &&Recalled| {
+            *quarantined && entry.is_here() && index * CHUNK_BYTES < size
+        };
+        let room = held.iter().find(moves).map(|(_, entry, _)| self.find_room(entry.order()));
+        if let Some(Err(error)) = room {
+            self.let_go(slot, &held);
+            return Err(error);
+        }
+        Ok(held)
+    }
+
+    /// Recalled chunks stay as they are.
+    pub fn let_go(&mut self, slot: FileSlot, held: &[Recalled]) {
+        held.iter().for_each(|(index, entry, _)| self.unrecall(slot, *index, *entry));
+    }
+
     /// Releases recalled chunks beyond `size`; what is kept of the last page has zeros behind it.
     ///
     /// # Errors
@@ -199,9 +226,6 @@ impl Storage {
                 }
             }
             hazard::drop_dead(&slot.word);
-        }
-        if let Some(segment) = client.near {
-            self.ram.allocator().writer(segment, false);
         }
     }
 

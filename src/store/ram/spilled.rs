@@ -159,8 +159,8 @@ impl Ram {
     /// A spilled chunk is its file's no more.
     pub fn drop_spilled(&mut self, slot: FileSlot, index: u64) {
         let entry = self.memory.entry(slot, index).unrecalled();
-        if let (Some(_), Some(word)) = (entry.place(), self.memory.entry_word(slot, index)) {
-            MapEntry::ABSENT.store(word);
+        if entry.place().is_some() {
+            self.clear_entry(slot, index);
             self.leave_place(entry, (slot, index));
         }
     }

@@ -4,7 +4,7 @@ use terral_format::Result;
 use terral_format::disk::local::Local;
 use terral_format::ids::SessionSlot;
 use terral_format::local::tables::access;
-use terral_format::wire::message::{FileRef, Reply, Spare};
+use terral_format::wire::message::{FileRef, OpenFile, Reply};
 use terral_store::ram::Start;
 
 use crate::core::state::State;
@@ -13,10 +13,15 @@ use crate::files::opening;
 use crate::storage::granting;
 
 /// Most files in hand of one session.
-const SPARES_MAX: u32 = 256;
+const PREALLOCATED_MAX: u32 = 256;
 
 /// Gives a session files that it can create without waiting, and the right to defer.
-pub fn spares(state: &mut State, session: SessionSlot, count: u32, kernel: bool) -> Result<Reply> {
+pub fn preallocate(
+    state: &mut State,
+    session: SessionSlot,
+    count: u32,
+    kernel: bool,
+) -> Result<Reply> {
     state.log.reserve()?;
     state.names.reserve()?;
     if !state.sessions.may_defer(session) {
@@ -26,11 +31,11 @@ pub fn spares(state: &mut State, session: SessionSlot, count: u32, kernel: bool)
         state.commit()?;
         lending::hand_over(state, &refill);
     }
-    let spares = (0..count.min(SPARES_MAX)).map_while(|_| spare(state, session, kernel).ok());
-    Ok(Reply::Spares(spares.collect()))
+    let one = |_| preallocate_one(state, session, kernel).ok();
+    Ok(Reply::Preallocated((0..count.min(PREALLOCATED_MAX)).map_while(one).collect()))
 }
 
-pub fn spare(state: &mut State, session: SessionSlot, kernel: bool) -> Result<Spare> {
+fn preallocate_one(state: &mut State, session: SessionSlot, kernel: bool) -> Result<OpenFile> {
     state.names.reserve()?;
     let (ino, now) = (state.names.next_ino(), state.storage.time_ns());
     let memory = state.storage.memory();
@@ -47,11 +52,11 @@ pub fn spare(state: &mut State, session: SessionSlot, kernel: bool) -> Result<Sp
     let kernel = if kernel { access::KERNEL } else { 0 };
     let access = (access::READ | access::WRITE | kernel) as u8;
     opening::write_description(state, description, nonce, file, access);
-    state.record(Local::Spare { ino, slot });
+    state.record(Local::Preallocated { ino, slot });
     state.record(Local::Opened { description, nonce, ino, access, session });
     if state.sessions.client(session).is_some_and(|client| client.writes_small) {
         // Without it, the first write asks.
         let _ = granting::install_small(state, session, file);
     }
-    Ok(Spare { file, description, nonce })
+    Ok(OpenFile { file, description, nonce })
 }
