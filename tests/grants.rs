@@ -6,49 +6,14 @@
 
 #![cfg(loom)]
 
+mod exploring;
 mod flawed;
 
+use exploring::{explore, explore_to, run};
 use flawed::promise;
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering;
-use loom::thread::spawn;
-use terral_format::local::size::SizeWord;
 use terral_tests::model::{Flaw, Machine};
 use terral_tests::model_server::Patience;
-
-/// Explores `scenario` on a machine of `page_cells` cells a page and a file of `content`.
-fn explore(
-    flaw: Flaw,
-    page_cells: usize,
-    content: &'static [u64],
-    scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static,
-) {
-    explore_to(5, flaw, page_cells, content, scenario);
-}
-
-/// The same up to so many preemptions: with three threads at work, five take hours.
-fn explore_to(
-    preemptions: usize,
-    flaw: Flaw,
-    page_cells: usize,
-    content: &'static [u64],
-    scenario: impl Fn(Arc<Machine>) + Sync + Send + 'static,
-) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.max_branches = 50_000;
-    model.check(move || scenario(Arc::new(Machine::new(flaw, page_cells, content))));
-}
-
-/// A thread of the model. The first thread only sets up, joins and judges: loom explores what it
-/// does between spawn and join less than it does the spawned.
-fn run(
-    machine: &Arc<Machine>,
-    part: impl FnOnce(&Machine) + 'static,
-) -> loom::thread::JoinHandle<()> {
-    let machine = Arc::clone(machine);
-    spawn(move || part(&machine))
-}
 
 fn write_and_move(flaw: Flaw, patience: Patience) {
     explore(flaw, 2, &[1, 2], move |machine| {
@@ -559,53 +524,4 @@ fn stopped_overwriter(flaw: Flaw) {
 
 promise!(a_stopped_overwriter_is_overtaken, super::stopped_overwriter, broken by [
     the_overtaken_hear_of_it: ForgetsOvertaken,
-]);
-
-/// A write to a chunk that is just going to the spill.
-fn write_and_spill(flaw: Flaw) {
-    explore(flaw, 2, &[1, 2], move |machine| {
-        let spiller = run(&machine, Machine::spill);
-        let writer = run(&machine, |m| {
-            m.write(0, 0, 5);
-            assert_eq!(m.read(0), Some(5), "promise: a completed write is seen");
-        });
-        writer.join().expect("joins");
-        spiller.join().expect("joins");
-        assert_eq!(machine.content(), [5, 2], "promise: nothing is lost on the way");
-        assert!(machine.is_unharmed_if_left(0), "promise: a freed chunk is another file's alone");
-    });
-}
-
-promise!(what_is_written_while_its_chunk_is_spilled_is_kept, super::write_and_spill, broken by [
-    nobody_is_writing_to_it: SpillsUnderWriters,
-    it_is_as_it_was_copied: SpillsWhatChanged,
-]);
-
-/// A reader for whom memory has no room gets extents, one after the other, while the chunk comes,
-/// is written to, drained, and evicted.
-fn extents_and_eviction(flaw: Flaw) {
-    explore(flaw, 2, &[], move |machine| {
-        for (word, value) in machine.backing.iter().zip([1, 2]) {
-            word.store(value, Ordering::Relaxed);
-        }
-        machine.size.store(SizeWord::new(2, 0).0, Ordering::Relaxed);
-        let writer = run(&machine, |m| {
-            m.write_all(0, 0, &[5, 6]);
-            m.drain();
-            m.evict();
-        });
-        let reader = run(&machine, |m| {
-            let seen = m.read_extents(2);
-            let whole = seen.as_ref().is_none_or(|seen| *seen == [1, 2] || *seen == [5, 6]);
-            assert!(whole, "promise: {seen:?} is no state of the file");
-        });
-        writer.join().expect("joins");
-        reader.join().expect("joins");
-        assert_eq!(machine.read_extents(2), Some(vec![5, 6]), "promise: what was written is there");
-    });
-}
-
-promise!(extents_are_of_one_moment, super::extents_and_eviction, broken by [
-    evictions_are_counted: EvictsUncounted,
-    the_reader_looks_at_the_count: IgnoresEvictions,
 ]);

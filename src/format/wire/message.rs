@@ -346,7 +346,8 @@ pub enum Request<'a> {
         owner: u16,
     },
     /// Have files in hand, open and without a name, which can be created without waiting →
-    /// [`Reply::Preallocated`]; from then on the session may defer changes (see [`crate::local::changes::Deferred`]).
+    /// [`Reply::Preallocated`]; from then on the session may defer changes (see
+    /// [`crate::local::changes::Deferred`]).
     Preallocate {
         /// How many; the server may give fewer.
         count: u32,

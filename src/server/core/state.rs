@@ -273,6 +273,7 @@ impl State {
             }
             Local::SessionEnded { session, totals } => {
                 let process = self.sessions.process(*session);
+                self.storage.left_segment(self.sessions.near(*session));
                 self.sessions.ended(*session, totals);
                 // What it had in hand is free.
                 let (descriptions, inos) = self.hands.ended(*session);

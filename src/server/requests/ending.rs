@@ -41,10 +41,6 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
     let Some(client) = state.sessions.client(session) else { return Ok(()) };
     let counted = crate::sessions::clients::counted(&client.session.page().counters);
     state.storage.forget_client(session, client);
-    if let Some(segment) = state.sessions.client_mut(session).and_then(|client| client.near.take())
-    {
-        state.storage.left_segment(segment);
-    }
     let open: BTreeSet<Ino> = state.descriptions.iter().map(|(_, open)| open.ino).collect();
     for ino in open {
         let slot = state.names.inode(ino).and_then(|inode| inode.slot);

@@ -8,9 +8,9 @@ use terral_format::local::geometry::SEGMENT_PAGES;
 use super::Storage;
 
 impl Storage {
-    /// A writer whose last chunk was in this segment is no more.
-    pub fn left_segment(&mut self, segment: u32) {
-        self.ram.allocator().writer(segment, false);
+    /// A writer is no more, whose last chunk was in this segment if he had one.
+    pub fn left_segment(&mut self, near: Option<u32>) {
+        near.into_iter().for_each(|segment| self.ram.allocator().writer(segment, false));
     }
 
     /// A free chunk, near where its writer was before; gives its segment, too.
@@ -21,7 +21,7 @@ impl Storage {
         let entry = self.ram.take_chunk(order, near)?;
         let segment = entry.page().0 / SEGMENT_PAGES;
         if near != Some(segment) {
-            near.into_iter().for_each(|before| self.ram.allocator().writer(before, false));
+            self.left_segment(near);
             self.ram.allocator().writer(segment, true);
         }
         Ok((entry, segment))
