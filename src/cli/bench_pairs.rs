@@ -40,13 +40,13 @@ impl Interval {
         if ratios.len() < 2 || !ratios.iter().all(sound) {
             return None;
         }
-        let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let logs: Vec<f64> = ratios.iter().map(|ratio| libm::log(*ratio)).collect();
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
         let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();
         let half = T_95[(logs.len() - 2).min(T_95.len() - 1)] * error;
-        Some(Interval { mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
+        Some(Interval { mean: libm::exp(mean), low: libm::exp(mean - half), high: libm::exp(mean + half) })
     }
 
     fn shown(&self) -> String {
@@ -141,8 +141,8 @@ impl Rounds {
 
 /// 1 for none.
 fn geometric_mean(ratios: &[f64]) -> f64 {
-    let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-    (logs / ratios.len().max(1) as f64).exp()
+    let logs: f64 = ratios.iter().map(|ratio| libm::log(*ratio)).sum();
+    libm::exp(logs / ratios.len().max(1) as f64)
 }
 
 /// A figure of both builds.
