@@ -19,7 +19,7 @@ use terral_format::disk::migrate::Migrate;
 use terral_format::disk::{Record, Transaction, v4};
 use terral_format::frame;
 use terral_format::local::changes::Made;
-use terral_format::wire::message::{Envelope, FRAMES, Hello, Reply, Welcome};
+use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
 use terral_format::{Error, ErrorKind};
 
 fn stored(name: &str) -> PathBuf {
@@ -145,6 +145,36 @@ fn a_frame() {
 #[test]
 fn shared_memory() {
     hold("layout.txt", golden_layout::layout().as_bytes());
+}
+
+#[test]
+fn the_page_on_formats_says_what_is_so() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let page = std::fs::read_to_string(page).expect("docs/formats.md");
+    for version in [
+        format!("`message::PROTOCOL`, {PROTOCOL},"),
+        format!("`message::FRAMES`, {FRAMES} "),
+        format!("of the log, {} ", Transaction::VERSION),
+    ] {
+        assert!(page.contains(&version), "docs/formats.md does not say {version}");
+    }
+    let layout = golden_layout::layout();
+    for (row, structure) in [
+        ("superblock", "Superblock"),
+        ("file record", "FileRecord"),
+        ("file header", "FileHeader"),
+        ("description", "Description"),
+        ("doorbell", "Doorbell"),
+    ] {
+        let said = page.lines().find(|line| line.starts_with(&format!("| {row} |")));
+        let said = said.unwrap_or_else(|| panic!("docs/formats.md has no row for {row}"));
+        let said: Vec<&str> = said.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let fields = layout.lines().skip_while(|line| !line.starts_with(structure)).skip(1);
+        for field in fields.take_while(|line| line.starts_with(' ')) {
+            let at = field.split_whitespace().next().expect("an offset");
+            assert!(said.contains(&at), "docs/formats.md: {row}: nothing of {field}");
+        }
+    }
 }
 
 #[test]

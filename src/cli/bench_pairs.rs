@@ -46,7 +46,11 @@ impl Interval {
         let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();
         let half = T_95[(logs.len() - 2).min(T_95.len() - 1)] * error;
-        Some(Interval { mean: libm::exp(mean), low: libm::exp(mean - half), high: libm::exp(mean + half) })
+        Some(Interval {
+            mean: libm::exp(mean),
+            low: libm::exp(mean - half),
+            high: libm::exp(mean + half),
+        })
     }
 
     fn shown(&self) -> String {
