@@ -57,12 +57,21 @@ pub fn ended(mut child: Child) -> Output {
     child.wait_with_output().expect("ends")
 }
 
+/// Milliseconds after which a server has surely lived for a second, however long it took to start.
+const LIFE_MS: u64 = 4000;
+
 /// Kills the server of a run again and again while its command runs, when each has lived for what
-/// `life_ms` says. One in four must live for more than a second: `terral run` gives up on a server
-/// that five times in a row does not.
-pub fn kill_servers(run: u32, over: &AtomicBool, mut life_ms: impl FnMut(u32) -> u64) {
-    for kill in 1.. {
-        std::thread::sleep(Duration::from_millis(life_ms(kill)));
+/// `life_ms` says. But one in three lives for more than a second: `terral run` gives up on a server
+/// that five times in a row does not, or cannot be started.
+pub fn kill_servers(run: u32, over: &AtomicBool, mut life_ms: impl FnMut() -> u64) {
+    for kill in 0.. {
+        let lives = kill > 0 && kill % 3 == 0;
+        let mut left_ms = if lives { LIFE_MS } else { life_ms() };
+        while left_ms > 0 && !over.load(Ordering::SeqCst) {
+            let nap_ms = left_ms.min(100);
+            std::thread::sleep(Duration::from_millis(nap_ms));
+            left_ms -= nap_ms;
+        }
         if over.load(Ordering::SeqCst) {
             return;
         }

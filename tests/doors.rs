@@ -19,6 +19,7 @@ pub const DOORS: List = &[
     ("Fetches::are_awaited", &["shell"]),
     ("Fetches::are_served", &["shell"]),
     ("Fetches::begin", &["shell"]),
+    ("Fetches::brought", &["storage"]),
     ("Fetches::done", &["deferred"]),
     ("Fetches::failed", &["shell"]),
     ("Fetches::forget", &["shell"]),

@@ -29,7 +29,7 @@ fn again_though_servers_die(command: &str, name: &str, rounds: u32) {
     let mut random = Random::new(name);
     let once = format!("mkdir $round && cd $round && {command}");
     let script = format!("for round in $(seq {rounds}); do ({once}) || exit 1; done");
-    let mut life_ms = |kill| if kill % 4 == 0 { 1500 } else { 20 + random.below(300) };
+    let mut life_ms = || 20 + random.below(300);
     let beside = run_while(&script, |run, over| kill_servers(run, over, &mut life_ms));
     beside.assert_same();
     beside.assert_served(10);

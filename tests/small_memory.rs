@@ -194,10 +194,24 @@ fn who_only_reads_does_not_wait_for_room() {
     let Some(to) = mount::Mount::tmpfs(40) else { return };
     let model = lines(&[4_500_000]);
     std::fs::write(to.path().join("model"), &model).expect("writes");
-    let copy = tempfile::NamedTempFile::new().expect("file");
-    std::fs::write(copy.path(), &model).expect("writes");
+    let beside_it = tempfile::tempdir().expect("directory");
+    let copy = beside_it.path().join("copy");
+    std::fs::write(&copy, &model).expect("writes");
+    if !beside::on_path("python3") {
+        return;
+    }
+    // In a chunk that is mapped, and so stays in memory.
+    let writer = "
+import mmap, os, sys
+file = os.open('model', os.O_RDWR)
+held, same = mmap.mmap(file, 4096), os.pread(file, 4096, 0)
+open(sys.argv[1] + '.writes', 'w')
+while not os.path.exists(sys.argv[1] + '.stop'):
+    os.pwrite(file, same, 0)
+";
     let script = format!(
         "cd $TERRAL_DIR; copy={}
+         python3 -c \"{writer}\" $copy & until [ -e $copy.writes ]; do sleep 0.1; done
          size() {{ stat -c %s large 2> /dev/null || echo 0; }}
          head -c 200000000 /dev/zero > large &
          before=0; until [ $(size) -gt 100000000 ] && [ $(size) = $before ]; do
@@ -206,12 +220,13 @@ fn who_only_reads_does_not_wait_for_room() {
          timeout 30 cmp $copy model || exit 1
          timeout 30 dd if=model bs=1M skip=7 count=9 status=none > $copy.part || exit 2
          dd if=$copy bs=1M skip=7 count=9 status=none | cmp - $copy.part || exit 3
+         timeout 30 dd if=model bs=2M skip=2 count=9 status=none | cmp -i 4194304:0 -n 18874368 \\
+             $copy - || exit 5
          [ $(size) = $before ] || exit 4
-         mount -o remount,size=400m $TO; wait",
-        copy.path().display()
+         mount -o remount,size=400m $TO; touch $copy.stop; wait",
+        copy.display()
     );
     run_with_little_memory(to.path(), &script);
-    let _ = std::fs::remove_file(format!("{}.part", copy.path().display()));
     assert_holds(&to.path().join("model"), &model);
     assert_eq!(std::fs::metadata(to.path().join("large")).expect("arrived").len(), 200_000_000);
 }

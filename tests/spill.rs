@@ -193,8 +193,7 @@ fn nothing_is_lost_though_the_server_is_killed_again_and_again() {
     let output = std::thread::scope(|scope| {
         let over = &over;
         scope.spawn(move || {
-            let life_ms = |kill| if kill % 4 == 0 { 1500 } else { 20 + random.below(300) };
-            descendants::kill_servers(pid, over, life_ms);
+            descendants::kill_servers(pid, over, || 20 + random.below(300));
         });
         let output = ended(run);
         over.store(true, Ordering::SeqCst);

@@ -89,9 +89,12 @@ impl Chunks {
             let record = self.record(connection)?;
             let written_ns = header.modified_ns.load(Ordering::SeqCst).abs_diff(modified_ns);
             let still = map::entry(memory, record, index).unrecalled() == entry;
-            // Who has written to an absent chunk had it brought; then it was evicted.
-            let unwritten = !extents || record.evictions.load(Ordering::SeqCst) == evictions;
-            if at_rest && still && unwritten && written_ns < ROUND_NS {
+            let same = match extents {
+                // Who has written to an absent chunk had it brought; then it was evicted.
+                true => record.evictions.load(Ordering::SeqCst) == evictions,
+                false => written_ns < ROUND_NS,
+            };
+            if at_rest && still && same {
                 let used = (!absent).then_some(entry);
                 if !is_over(until) || self.counts(connection, index, used)? {
                     return Ok(());

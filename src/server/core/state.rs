@@ -111,6 +111,8 @@ pub struct State {
     pub spilling: Spilling,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Tick, Duration)>,
+    /// What is taken now drives nothing out of memory.
+    pub ahead: bool,
     pending: Vec<Record>,
     orphans: Vec<Ino>,
     log_base: u64,
@@ -186,6 +188,7 @@ impl State {
             starting: Starting::default(),
             spilling: Spilling::default(),
             sought: None,
+            ahead: false,
             pending: Vec::new(),
             orphans: Vec::new(),
             nonce: parts.seed,

@@ -7,11 +7,12 @@
 //! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
 //! know (names that were found, bytes that were brought). What was fetched counts only for exactly
 //! the need it was fetched for, once, and not if the drain has changed a name above, below or at
-//! its path meanwhile. Not here: who fetches (`fetchers`), and what becomes of it (`lookup`,
-//! `granting`).
+//! its path meanwhile, nor if its chunk was brought. Not here: who fetches (`fetchers`), and what
+//! becomes of it (`lookup`, `bringing`).
 
 use std::time::Duration;
 
+use terral_format::ids::Ino;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Source;
 use terral_store::spill::Block;
@@ -199,8 +200,13 @@ impl Fetches {
         self.all.iter_mut().filter(of).filter_map(new).collect()
     }
 
-    /// Something was fetched.
+    /// Something was fetched. What got its name meanwhile is to be had elsewhere: then it is as if
+    /// nobody had asked for it.
     pub fn done(&mut self, number: u64, fetched: Fetched, now: Tick) {
+        if fetched.is_elsewhere() {
+            self.all.retain(|fetch| fetch.number != number);
+            return;
+        }
         if let Some(fetch) = self.all.iter_mut().find(|fetch| fetch.number == number) {
             let (since, of_store) = (fetch.since, !matches!(fetch.need, Need::Spilled(_)));
             fetch.fetched = Some(fetched);
@@ -221,6 +227,11 @@ impl Fetches {
     pub fn spoil(&mut self, paths: &[&[u8]]) {
         let near = |at: &[u8]| paths.iter().any(|path| are_near(at, path));
         self.all.retain(|fetch| !fetch.need.path().is_some_and(near));
+    }
+
+    /// A chunk has come into memory, where it may change: what was fetched of it counts no more.
+    pub fn brought(&mut self, ino: Ino, index: u64) {
+        self.all.retain(|fetch| !fetch.need.is_of_chunk(ino, index));
     }
 
     /// No request waits any more: if nobody else does, nothing is needed.
@@ -278,6 +289,17 @@ mod tests {
         let number = fetches.begin(false)[0].0;
         fetches.failed(number, Error::new(ErrorKind::System, "no thread"));
         assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Err(_))))));
+        assert!(fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1);
+    }
+
+    #[test]
+    fn bytes_of_a_version_that_got_its_name_meanwhile_are_asked_for_anew() {
+        let (mut fetches, need) = list();
+        fetches.let_wait(true);
+        assert!(fetches.take(&need, NOW).is_err());
+        let number = fetches.begin(false)[0].0;
+        let named = Error::new(ErrorKind::Busy, "it gets its name");
+        fetches.done(number, Fetched::Bytes(Err(named)), NOW);
         assert!(fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1);
     }
 

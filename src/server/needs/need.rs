@@ -6,6 +6,7 @@ use std::sync::Arc;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId, SpillPlace};
 use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::message::{Kind, Name};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, Sink, Source, Xattrs};
@@ -94,6 +95,8 @@ impl Staging {
 pub struct Slice {
     /// Which.
     pub version: SharedVersion,
+    /// Of which file.
+    pub ino: Ino,
     /// From where on.
     pub at: u64,
     /// How many.
@@ -145,6 +148,13 @@ pub enum Fetched {
     Block(Result<Block>),
 }
 
+impl Fetched {
+    /// Whether these were bytes of a version that was just getting its name.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Fetched::Bytes(Err(error)) if error.kind == ErrorKind::Busy)
+    }
+}
+
 impl Need {
     /// Where that is there, if it has a name.
     pub fn path(&self) -> Option<&[u8]> {
@@ -153,6 +163,16 @@ impl Need {
             Need::Bytes(piece) => Some(&piece.path),
             Need::Version(_) | Need::Open(_) | Need::Spilled(_) => None,
         }
+    }
+
+    /// Whether these are bytes of this chunk as the store has them.
+    pub fn is_of_chunk(&self, ino: Ino, index: u64) -> bool {
+        let of = match self {
+            Need::Bytes(piece) => Some((piece.ino, piece.at)),
+            Need::Version(slice) => Some((slice.ino, slice.at)),
+            _ => None,
+        };
+        of.is_some_and(|(of, at)| (of, at / CHUNK_BYTES) == (ino, index))
     }
 
     /// Fetches it, however long that takes.
@@ -229,7 +249,13 @@ mod tests {
         let store = Scripted::new(|| 0);
         let (version, _) = Version::open(&store, Ino(1), InstanceId(1)).expect("it is staged");
         let version = Arc::new(version);
-        let need = Need::Version(Slice { version: version.clone(), at: 0, bytes: 4, epoch: 0 });
+        let need = Need::Version(Slice {
+            version: version.clone(),
+            ino: Ino(1),
+            at: 0,
+            bytes: 4,
+            epoch: 0,
+        });
         let writing = version.copied();
         assert!(need.fetch_now(None).is_none());
         drop(writing);

@@ -66,15 +66,23 @@ pub struct FullLog {
     pub faults: Arc<Faults>,
 }
 
+impl FullLog {
+    fn check(&self) -> Result<()> {
+        match self.faults.log_full.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::NoSpace, "a log that is full")),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Journal for FullLog {
     fn append(&mut self, records: &[Record]) -> Result<()> {
-        if self.faults.log_full.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::NoSpace, "a log that is full"));
-        }
+        self.check()?;
         self.log.append(records)
     }
 
     fn reserve(&mut self) -> Result<()> {
+        self.check()?;
         self.log.reserve()
     }
 

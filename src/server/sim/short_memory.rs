@@ -7,8 +7,8 @@ use terral_format::ids::{Ino, ROOT, SessionSlot};
 use terral_format::local::changes::Deferred;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES};
 use terral_format::local::size::SizeWord;
-use terral_format::wire::message::{FileRef, Request};
-use terral_format::{Error, ErrorKind};
+use terral_format::wire::message::{FileRef, Reply, Request};
+use terral_format::{Error, ErrorKind, frame};
 
 use super::Sim;
 use super::between::{ANEW, write};
@@ -17,8 +17,8 @@ use super::faults::Fault;
 use super::writing::{Writing, Wrote};
 use crate::deferred::waiting::Waiting;
 use crate::drain::turns::Doing;
+use crate::requests::handling;
 use crate::requests::handling::Outcome;
-use crate::requests::{handling, status};
 use crate::storage::reclaim;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -27,17 +27,45 @@ fn grant(file: FileRef, first: u64) -> Request<'static> {
     Request::Grant { file, first, count: 1, pages: CHUNK_PAGES }
 }
 
-/// Writes to a file's chunks until there is no room for another.
+/// What becomes of a request at first.
+fn asked(sim: &mut Sim, client: usize, request: Request<'_>) -> Outcome {
+    let session = sim.clients[client].session;
+    let taken = sim.asking(client, request).expect("it fits");
+    let handled = sim.with(|server| handling::handle(&mut server.lock(), session, &taken));
+    handled.expect("nobody kills it")
+}
+
+/// Writes to a file's chunks until somebody would have to wait for another.
 fn fill(sim: &mut Sim, client: usize, file: FileRef) -> u64 {
     for index in 0.. {
-        let free = sim.with(|server| status::space(&server.lock()).free_bytes);
-        if free.expect("nobody kills it") < CHUNK_BYTES {
-            return index;
+        match asked(sim, client, grant(file, index)) {
+            Outcome::Answer(reply) => {
+                assert_eq!(frame::decode::<Reply>(&reply), Ok(Reply::Done), "chunk {index}");
+            }
+            _ => return index,
         }
-        sim.ask(client, grant(file, index)).expect("there is room");
         sim.write(client, file, index * CHUNK_BYTES, b"bytes").expect("it is granted");
     }
     unreachable!("memory has an end")
+}
+
+/// A file that is open for writing, of two pages, that only a version without a name has.
+fn evicted(sim: &mut Sim, client: usize, byte: u8) -> FileRef {
+    let file = sim.open(client, b"file", CREATE).expect("a free name").file;
+    for at in [0, 4096] {
+        sim.write(client, file, at, &[byte; 4096]).expect("there is room");
+    }
+    evict(sim, client, file, b"large");
+    file
+}
+
+/// Has a file's first chunk, which is drained first, driven out by another file; then that arrives.
+fn evict(sim: &mut Sim, client: usize, file: FileRef, by: &[u8]) {
+    sim.pass(LONG);
+    let large = sim.open(client, by, CREATE).expect("a free name").file;
+    sim.faults.begin(Fault::Full, LONG);
+    fill(sim, client, large);
+    assert!(sim.memory.entry(file.slot, 0).is_absent(), "it is not evicted");
 }
 
 /// Whether deferred changes that wait for this are tried again as soon as a file was copied.
@@ -151,4 +179,44 @@ fn a_cut_for_which_there_is_no_room_changes_nothing() {
     sim.pass(LONG);
     assert_eq!((cut(&mut sim), size(&sim)), (Ok(()), 100));
     assert_eq!(sim.read(one, file, 50, 100).expect("it is there"), [7; 50]);
+}
+
+#[test]
+fn what_was_fetched_of_a_chunk_that_came_otherwise_is_not_read_after_a_write() {
+    let mut sim = Sim::new(2);
+    let (one, two) = (sim.connect(), sim.connect());
+    let file = evicted(&mut sim, one, 1);
+    // Others wait for what is fetched all the time.
+    sim.with(|server| server.lock().fetches.are_asked(true));
+    let wanted = Request::Stage { file, first: 0, count: 1, within: 0, bytes: 4096 };
+    assert!(matches!(asked(&mut sim, two, wanted), Outcome::Fetch), "the store is far");
+    sim.fetch_needed(Duration::ZERO);
+    // There is room before he is asked again, who has then no use for the bytes alone.
+    sim.faults.heal();
+    sim.pass(LONG);
+    assert_eq!(sim.ask(two, wanted), Ok(Reply::Done));
+    sim.write(one, file, 0, &[2; 4096]).expect("it is there");
+    evict(&mut sim, one, file, b"second");
+    assert_eq!(sim.read(two, file, 0, 8).expect("it is there"), [2; 8]);
+}
+
+#[test]
+fn a_cut_that_the_log_does_not_take_changes_nothing() {
+    let mut sim = Sim::new(1);
+    sim.dir.put(b"model", &[7; 5000]).expect("an empty store");
+    let one = sim.connect();
+    let model = sim.open(one, b"model", CREATE).expect("it is there").file;
+    let file = evicted(&mut sim, one, 1);
+    sim.faults.heal();
+    sim.pass(LONG);
+    for file in [model, file] {
+        sim.faults.fill_log(true);
+        let cut = sim.with(|server| reclaim::truncate(&mut server.lock(), file.ino, 0));
+        assert!(cut.expect("nobody kills it").is_err());
+        sim.faults.fill_log(false);
+    }
+    sim.write(one, file, 3 * CHUNK_BYTES, b"x").expect("there is room");
+    sim.pass(LONG);
+    assert_eq!(sim.read(one, model, 0, 8).expect("it is there"), [7; 8]);
+    assert_eq!(sim.read(one, file, 4096, 8).expect("it is there"), [1; 8]);
 }

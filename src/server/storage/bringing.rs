@@ -39,10 +39,11 @@ pub fn stage(state: &mut State, file: FileRef, first: u64, count: u32) -> Result
         return Err(Error::new(ErrorKind::TooLarge, "offset"));
     }
     let end = first.saturating_add(u64::from(count.clamp(1, GRANT_MAX)));
-    stage_all(state, file, first..end).or_else(|(index, error)| match index == first {
-        true => Err(error),
-        false => Ok(()),
-    })
+    let staged = stage_all(state, file, first..first + 1);
+    if staged.is_ok() || state.fetches.is_waiting() {
+        let _ = eviction::ahead(state, |state| stage_all(state, file, first + 1..end));
+    }
+    staged
 }
 
 /// What a reader of chunk `first` asks for: the chunks `first..first + count`, or, if memory has no
@@ -101,13 +102,9 @@ fn extent(
     Ok(Reply::Extent(there))
 }
 
-/// Brings those of these chunks that are only in the backing, or the spill. Fails with the
-/// first that cannot be brought; of those that must be fetched first, so many at a time.
-fn stage_all(
-    state: &mut State,
-    file: FileRef,
-    chunks: Range<u64>,
-) -> std::result::Result<(), (u64, Error)> {
+/// Brings those of these chunks that are only in the backing, or the spill. Fails as the first
+/// that cannot be brought does; of those that must be fetched first, so many at a time.
+fn stage_all(state: &mut State, file: FileRef, chunks: Range<u64>) -> Result<()> {
     let (mut fetched, mut late) = (0, None);
     for index in chunks {
         let entry = state.storage.memory().entry(file.slot, index);
@@ -120,12 +117,12 @@ fn stage_all(
             Ok(()) => {}
             Err(error) if state.fetches.is_waiting() => {
                 fetched += 1;
-                late = late.or(Some((index, error)));
+                late = late.or(Some(error));
                 if fetched == FETCHED_MAX {
                     break;
                 }
             }
-            Err(error) => return Err(late.unwrap_or((index, error))),
+            Err(error) => return Err(late.unwrap_or(error)),
         }
     }
     late.map_or(Ok(()), Err)
@@ -156,7 +153,7 @@ pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
     state.keeping = Some(ino);
     // If that fails, this file's own debts are no reason to wait.
     let chunks = 0..backed.div_ceil(CHUNK_BYTES);
-    stage_all(state, file, chunks).map_err(|(_, error)| error)?;
+    stage_all(state, file, chunks)?;
     state.keeping = None;
     Ok(())
 }
@@ -174,7 +171,9 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     // Room first: what there is none for is not read.
     eviction::with_room(state, |state| state.storage.find_room(ram::order_of(bytes)))?;
     let bytes = read_backing(state, file, at, bytes)?;
-    eviction::with_room(state, |state| state.storage.fill(file.slot, index, &bytes))
+    eviction::with_room(state, |state| state.storage.fill(file.slot, index, &bytes))?;
+    state.fetches.brought(file.ino, index);
+    Ok(())
 }
 
 /// Bytes of a file as the drain left them: in its new version, or under its name. A file that
@@ -188,7 +187,7 @@ fn read_backing(state: &mut State, file: FileRef, at: u64, bytes: usize) -> Resu
     if new {
         let version = version_to_read(state, ino)?;
         let epoch = state.storage.memory().size_epoch(file.slot);
-        let need = Need::Version(Slice { version, at, bytes, epoch });
+        let need = Need::Version(Slice { version, ino, at, bytes, epoch });
         return match asking::fetch(state, need)? {
             Fetched::Bytes(bytes) => bytes,
             _ => Err(gone()),

@@ -3,7 +3,7 @@
 //! Invariants: a chunk goes only if nothing of it is owed, nobody writes to it or has it mapped, no
 //! append is under way in it, and the backing has all of it that the file's size counts. Not here:
 //! taking chunks back for other reasons (`reclaim`), what the backing does not have (`overflow`),
-//! bringing them in again (`granting`), and who waits for room (`requests`).
+//! bringing them in again (`bringing`), and who waits for room (`requests`).
 
 use std::sync::atomic::Ordering;
 
@@ -38,12 +38,21 @@ pub(crate) fn has_arrived(inode: &Inode) -> bool {
 pub fn with_room<T>(state: &mut State, take: impl Fn(&mut State) -> Result<T>) -> Result<T> {
     state.storage.grow_again();
     match take(state) {
-        Err(error) if error.kind == ErrorKind::NoSpace => {
+        Err(error) if error.kind == ErrorKind::NoSpace && !state.ahead => {
             make_room(state)?;
             take(state)
         }
         taken => taken,
     }
+}
+
+/// Does what is only of use: it takes what room there is, and drives nothing out, as that might be
+/// what the same request has just got.
+pub fn ahead<T>(state: &mut State, act: impl FnOnce(&mut State) -> T) -> T {
+    state.ahead = true;
+    let done = act(state);
+    state.ahead = false;
+    done
 }
 
 /// Frees chunks whose bytes are safe in the backing, least recently used files first.

@@ -57,7 +57,8 @@ pub fn for_chunks(
     act: impl Fn(&mut State, u64) -> Result<()>,
 ) -> Result<()> {
     act(state, first)?;
-    if (first + 1..first + u64::from(count)).any(|index| act(state, index).is_err()) {
+    let mut rest = first + 1..first + u64::from(count);
+    if eviction::ahead(state, |state| rest.any(|index| act(state, index).is_err())) {
         state.fetches.need_not_wait();
     }
     Ok(())

@@ -280,14 +280,19 @@ pub fn read(
     (entry, place): (MapEntry, SpillPlace),
 ) -> Result<Block> {
     let memory = state.storage.memory().clone();
-    let chunk = SpilledChunk { memory, ino: file.ino, index, entry, place };
+    let chunk = SpilledChunk { memory: memory.clone(), ino: file.ino, index, entry, place };
     let read = state.fetches.spilled(chunk, state.world.now(), state.leaving)?;
-    read.map_err(|error| {
+    let mut block = read.map_err(|error| {
         let path = shown(&state.names.path(file.ino).unwrap_or_default());
         let error = Error { context: format!("{path}: {}", error.context), ..error };
         state.warn(error.to_string());
         error
-    })
+    })?;
+    if let Some(record) = memory.place(place) {
+        // It may have been cut since it was read.
+        block[record.kept_bytes() as usize..].fill(0);
+    }
+    Ok(block)
 }
 
 /// Drops what is spilled of a file and the permanent store has.

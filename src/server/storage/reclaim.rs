@@ -34,6 +34,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     if size > FILE_BYTES_MAX {
         return Err(Error::new(ErrorKind::TooLarge, "size"));
     }
+    state.log.reserve()?;
     let slot = attaching::attach(state, ino)?;
     let file = FileRef { ino, slot };
     state.storage.mend_size(slot);
@@ -48,10 +49,8 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     // Nothing is changed before there is memory for all of it.
     let recall = |state: &mut State| state.storage.recall_to_cut(&state.sessions, slot, kept);
     let held = eviction::with_room(state, recall)?;
-    if let Err(error) = shorten_backed(state, file, kept).and_then(|()| state.commit()) {
-        state.storage.let_go(slot, &held);
-        return Err(error);
-    }
+    // What is recorded cannot be taken back: it is cut, whatever the log says.
+    let recorded = shorten_backed(state, file, kept).and_then(|()| state.commit());
     // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
     let before = memory.reset_size(slot, size);
     if size == 0 || size > before {
@@ -61,7 +60,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
     header.wrote(state.storage.time_ns());
     owing::owe(state, ino);
-    state.storage.drop_beyond(slot, kept, held)
+    state.storage.drop_beyond(slot, kept, held).and(recorded)
 }
 
 /// What the backing has beyond `size` does not count any more.
