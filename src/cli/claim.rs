@@ -13,6 +13,8 @@ use anyhow::{Context, Result};
 
 /// How long a killed server may take to be gone.
 const DYING: Duration = Duration::from_secs(30);
+/// How long who takes charge may take to say so; longer, and he cannot be seen from here.
+const SAYING: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
 
 /// What an instance is held for.
@@ -75,8 +77,20 @@ pub enum Standing {
     Left,
 }
 
+/// Whether a process is there, as far as this one can see.
+fn is_there(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
 /// How an instance stands at this moment.
 pub fn standing(instance: &Path) -> Standing {
+    let begin = Instant::now();
+    // Who has just taken charge says so in a moment; until then the words are of one who is gone.
+    let says = || holder(instance).is_none_or(|(pid, _)| is_there(pid));
+    while terral_server::is_claimed(instance) && !says() && begin.elapsed() < SAYING {
+        std::thread::sleep(POLL);
+    }
     let purpose = holder(instance).map(|(_, purpose)| purpose);
     // Who is in charge is asked last: his server may have come up meanwhile.
     let served = terral_server::is_served(instance);
@@ -95,5 +109,31 @@ pub fn outwait_dying(instance: &Path) {
     let begin = Instant::now();
     while terral_server::is_dying(instance) && begin.elapsed() < DYING {
         std::thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::{Claim, Purpose, Standing, standing};
+
+    #[test]
+    fn what_one_who_is_gone_has_said_is_not_believed_of_who_has_just_taken_charge() {
+        let instance = tempfile::tempdir().expect("directory");
+        let mut gone = Command::new("true").spawn().expect("starts");
+        gone.wait().expect("ends");
+        let words = format!("{} run\n", gone.id());
+        std::fs::write(instance.path().join("lock"), words).expect("writes");
+        assert_eq!(standing(instance.path()), Standing::Left);
+        let taken = terral_server::claim(instance.path()).expect("claims");
+        let claim = Claim(taken.expect("nobody has it"));
+        std::thread::scope(|scope| {
+            let seen = scope.spawn(|| standing(instance.path()));
+            std::thread::sleep(Duration::from_millis(300));
+            claim.becomes(Purpose::Bring).expect("writes");
+            assert_eq!(seen.join().expect("looks"), Standing::Brought);
+        });
     }
 }
