@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("format", &[]),
     ("transport", &["format"]),
     ("store", &["format"]),
+    ("partition", &["format"]),
     ("server", &["transport", "store", "format"]),
     ("client", &["transport", "format"]),
     ("c", &["client"]),
@@ -44,8 +45,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The rooms whose work cannot be done without `unsafe`.
 const UNSAFE_ROOMS: &[&str] = &["transport", "preload", "c", "fuse", "python"];
 
-/// The files of the server that ask clocks, the kernel and files, and that wait.
-const SERVER_SHELL: &[&str] = &["shell/", "shared.rs", "sim/speed.rs"];
+/// The files of a server, and of tests of it, that ask clocks, the kernel and files, and that wait.
+const SERVER_SHELL: &[&str] = &["shell/", "shared.rs", "sim/speed.rs", "explore/search.rs"];
 
 const NAMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
@@ -173,10 +174,13 @@ pub fn way_to_the_kernel(source: &Source) -> Vec<Finding> {
     marks.map(|(at, _)| finding(&source.path, line_of(&source.code, at), what)).collect()
 }
 
-/// What a server decides depends on what it is told, and on time and chance as `world` has them:
-/// only its shell, which locks, waits and asks the kernel, is beside that.
+/// What a server decides, alone or with others, depends on what it is told, and on time and chance
+/// as `world` has them: only its shell, which locks, waits and asks the kernel, is beside that.
 pub fn server_in_its_shell(source: &Source) -> Vec<Finding> {
-    let Some(name) = source.path.strip_prefix("src/server/") else { return Vec::new() };
+    let deciding = ["src/server/", "src/partition/"];
+    let Some(name) = deciding.iter().find_map(|room| source.path.strip_prefix(room)) else {
+        return Vec::new();
+    };
     if SERVER_SHELL.iter().any(|shell| name.starts_with(shell)) {
         return Vec::new();
     }

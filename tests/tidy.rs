@@ -242,6 +242,7 @@ mod each_rule_can_fail {
             "use rustix::fs::fsync;",
         ] {
             assert!(!of("src/server/naming/names.rs", bad).is_empty(), "{bad}");
+            assert!(!of("src/partition/machine.rs", bad).is_empty(), "{bad}");
             assert!(of("src/server/shell/host.rs", bad).is_empty(), "{bad}");
             assert!(of("src/client/names.rs", bad).is_empty(), "{bad}");
         }

@@ -1,0 +1,91 @@
+//! What this server has after a member was removed, and after it was itself started again.
+
+use crate::effect::{Access, Context, Effect, Out};
+use crate::ids::{Member, Thing, Wish};
+use crate::left_out::{Rule, keeps};
+use crate::message::{Failure, Holding, Work};
+
+use super::{Borrower, Kind, Stage};
+
+impl Borrower {
+    /// A member was removed: what was its is the heir's to ask for. A copy whose lease lasts is as
+    /// good as the thing, as its decider had to wait before it changed that; it is kept, and not
+    /// looked at, as a decider that lives waits no longer than the lease. Gives what the heir is to
+    /// know. Changes that the member was asked for may have been made, and lost: they fail.
+    pub fn removed(
+        &mut self,
+        member: Member,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) -> Vec<(Thing, Holding)> {
+        let mut had = Vec::new();
+        let Some((heir, _)) = cx.table.successor(member) else { return had };
+        let copies = self.copies.remove(&member).unwrap_or_default();
+        for (thing, held) in self.held.iter_mut().filter(|(_, held)| held.from == member) {
+            held.from = heir;
+            held.asks.clear();
+            if held.kind == Kind::Copy {
+                held.kind = Kind::Kept;
+                if copies.marked.contains(thing) && !held.leaving {
+                    out.want(Effect::Publish { thing: *thing, access: Access::Nothing });
+                }
+            }
+            // The heir is not to know of what nobody can go by any more.
+            if held.over && keeps(Rule::KeepWhatIsGood) {
+                continue;
+            }
+            let whole = held.kind == Kind::Whole;
+            let holding = if whole { Holding::Whole } else { Holding::Kept };
+            had.push((*thing, holding(held.loan)));
+        }
+        let asked =
+            |stage: &Stage| matches!(stage, Stage::Asked { decider, .. } if *decider == member);
+        let asked: Vec<(Wish, bool)> = self
+            .wanted
+            .iter()
+            .filter(|(_, wanted)| asked(&wanted.stage))
+            .map(|(wish, wanted)| (*wish, matches!(wanted.work, Work::Look(_))))
+            .collect();
+        for (wish, looks) in asked {
+            if looks {
+                self.pursue(wish, cx, out);
+            } else {
+                self.conclude(wish, Err(Failure::Removed(member)), out);
+            }
+        }
+        had
+    }
+
+    /// Of which things there is an entry.
+    pub fn things(&self) -> impl Iterator<Item = Thing> + '_ {
+        self.held.keys().copied()
+    }
+
+    /// This server was removed: what its clients wait for fails.
+    pub fn all_fail(&mut self, me: Member) -> Vec<(Wish, Failure)> {
+        let wishes = std::mem::take(&mut self.wanted);
+        let open = wishes.into_iter().filter(|(_, wanted)| !matches!(wanted.stage, Stage::Over(_)));
+        open.map(|(wish, _)| (wish, Failure::Removed(me))).collect()
+    }
+
+    /// What this server has, as its process is another one: copies are given up, as nobody knows
+    /// how long they may be used; clients come again with what they want.
+    pub fn restart(&mut self, cx: &Context<'_>, out: &mut Out) {
+        self.wanted.retain(|_, wanted| wanted.stage != Stage::Ready);
+        self.copies.values_mut().for_each(|copies| copies.unmarked.append(&mut copies.marked));
+        let things: Vec<Thing> = self.held.keys().copied().collect();
+        for thing in things {
+            let Some(held) = self.held.get_mut(&thing) else { continue };
+            let is_leased = held.kind == Kind::Copy && held.from != cx.me;
+            held.recalled |= is_leased;
+            if std::mem::take(&mut held.leaving) && !is_leased {
+                held.leaving = true;
+                out.recalls.push(thing);
+            }
+            for (operation, look) in held.asks.clone() {
+                out.want(Effect::Serve { operation, thing, work: Work::Look(look) });
+            }
+            self.leave(thing, cx, out);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! One direction and the other between two servers, across sessions and restarts: what one says the
+//! other takes once, in order. A message is kept until it is known to be taken, so an answer is
+//! remembered exactly until both sides have moved past it.
+//!
+//! It is durable, and written down before any of it is sent or acted on. Not here: what has been
+//! put into the present session (`machine`).
+
+use std::collections::VecDeque;
+
+use crate::left_out::{Rule, keeps};
+use crate::message::Message;
+
+/// What is between this server and another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Channel {
+    /// How many of ours the other side has taken.
+    acknowledged: u64,
+    /// What it has not, as far as we know; in order.
+    kept: VecDeque<Message>,
+    /// How many of the other side's we have taken.
+    taken: u64,
+}
+
+impl Channel {
+    /// Says something.
+    pub fn say(&mut self, message: Message) {
+        self.kept.push_back(message);
+    }
+
+    /// How many were said.
+    pub fn said(&self) -> u64 {
+        self.acknowledged + self.kept.len() as u64
+    }
+
+    /// How many of ours were taken, as far as is known.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// How many of the other side's were taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// All that was said after the first `count`.
+    pub fn after(&self, count: u64) -> Vec<Message> {
+        let skip = count.saturating_sub(self.acknowledged);
+        self.kept.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).cloned().collect()
+    }
+
+    /// The other side has taken so many. More than were said is refused: no server says that.
+    pub fn acknowledge(&mut self, count: u64) {
+        if count > self.said() {
+            return;
+        }
+        while self.acknowledged < count {
+            self.kept.pop_front();
+            self.acknowledged += 1;
+        }
+    }
+
+    /// All that was said has been sent: without the rule, it is forgotten.
+    pub fn sent(&mut self) {
+        if !keeps(Rule::KeepUntilTaken) {
+            self.acknowledge(self.said());
+        }
+    }
+
+    /// Whether the message after the first `before` is to be taken now: it is the next.
+    pub fn take(&mut self, before: u64) -> bool {
+        if before == self.taken {
+            self.taken += 1;
+            return true;
+        }
+        before < self.taken && !keeps(Rule::TakeOnce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Channel;
+    use crate::ids::{Loan, Member, Number, Thing};
+    use crate::message::Message;
+
+    fn message(number: u64) -> Message {
+        let by = Member::new(1).expect("14 bits");
+        let thing = Thing::File(Number::new(by, 1).expect("50 bits"));
+        Message::Recall { thing, loan: Loan { by, number } }
+    }
+
+    #[test]
+    fn what_was_said_is_kept_until_it_is_taken() {
+        let mut channel = Channel::default();
+        (0..3).for_each(|number| channel.say(message(number)));
+        channel.acknowledge(1);
+        assert_eq!(channel.after(0), [message(1), message(2)]);
+        assert_eq!(channel.after(2), [message(2)]);
+        channel.acknowledge(9);
+        assert_eq!((channel.acknowledged(), channel.said()), (1, 3));
+        channel.acknowledge(3);
+        assert_eq!(channel.after(0), []);
+    }
+
+    #[test]
+    fn what_comes_again_or_too_early_is_not_taken() {
+        let mut channel = Channel::default();
+        assert!(!channel.take(1) && channel.take(0) && !channel.take(0) && channel.take(1));
+        assert_eq!(channel.taken(), 2);
+    }
+}

@@ -1,0 +1,295 @@
+//! Who has what of the things that this server decides, and who waits for them: it lends, shows,
+//! asks, or carries out what others want done.
+//!
+//! Invariants: a thing is lent to one member, or it is here; while somebody has a copy nobody
+//! changes it. An operation is answered once, after which it is gone from the queue. What this
+//! server itself has of its things it has like any other member, and is told in messages. A thing
+//! of which there is no entry is wholly this server's, if it was born here; a removed member's, and
+//! lost, if it is inherited.
+//!
+//! Not here: what this server has of things (`borrower`).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::effect::{Context, Effect, Out};
+use crate::ids::{Body, Loan, Member, Operation, Thing};
+use crate::left_out::{Rule, keeps};
+use crate::message::{Answer, Failure, Message, Work};
+use crate::terms::Moment;
+
+mod choosing;
+mod inheriting;
+
+/// An operation that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    from: Member,
+    operation: Operation,
+    work: Work,
+    since: Moment,
+}
+
+/// What the server around is doing with a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Busy {
+    Fetching,
+    Serving(Operation),
+}
+
+/// Who has a thing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Hold {
+    /// One member, to change it.
+    Lent { to: Member, loan: Loan, recalled: bool },
+    /// This server; copies of it are shown.
+    Here { shown: BTreeMap<Member, Loan>, recalled: bool, busy: Option<Busy> },
+    /// It is inherited; these have copies that are as good as the thing.
+    Kept { by: BTreeMap<Member, Loan>, recalled: bool },
+    /// Nobody.
+    Lost(Member),
+}
+
+impl Hold {
+    fn here() -> Self {
+        Hold::Here { shown: BTreeMap::new(), recalled: false, busy: None }
+    }
+}
+
+/// One thing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    hold: Hold,
+    queue: VecDeque<Request>,
+    /// Looks that who has it was asked for.
+    asked: Vec<Request>,
+    /// Who has changed it lately, and when.
+    changers: BTreeMap<Member, Moment>,
+}
+
+/// All that this server decides and others use. Durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Decider {
+    entries: BTreeMap<Thing, Entry>,
+    /// Copies that were recalled and are not dropped, by who has them.
+    awaited: BTreeMap<Member, BTreeSet<Thing>>,
+    /// By removed member whose heir this server is: who has not said yet what it has of that.
+    unheard: BTreeMap<Member, BTreeSet<Member>>,
+    loans: u64,
+}
+
+/// A copy is not waited for any more.
+fn arrived(awaited: &mut BTreeMap<Member, BTreeSet<Thing>>, from: Member, thing: Thing) {
+    if let Some(things) = awaited.get_mut(&from) {
+        things.remove(&thing);
+        if things.is_empty() {
+            awaited.remove(&from);
+        }
+    }
+}
+
+fn answer(out: &mut Out, request: &Request, answer: Answer) {
+    out.say(request.from, Message::Done { operation: request.operation, answer });
+}
+
+impl Decider {
+    fn entry(&mut self, thing: Thing, cx: &Context<'_>) -> &mut Entry {
+        self.entries.entry(thing).or_insert_with(|| {
+            let hold = match cx.table.successor(thing.number().born()) {
+                Some((_, Some(removed))) => Hold::Lost(removed),
+                _ => {
+                    let loan = Loan { by: cx.me, number: 0 };
+                    Hold::Lent { to: cx.me, loan, recalled: false }
+                }
+            };
+            let (queue, asked, changers) = Default::default();
+            Entry { hold, queue, asked, changers }
+        })
+    }
+
+    /// Somebody wants something done.
+    pub fn want(
+        &mut self,
+        (from, operation): (Member, Operation),
+        (thing, work): (Thing, Work),
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let request = Request { from, operation, work, since: cx.now };
+        self.entry(thing, cx).queue.push_back(request);
+        self.advance(thing, None, cx, out);
+    }
+
+    /// A loan is over. One's own may be over when nothing is written of it any more.
+    pub fn returned(
+        &mut self,
+        (from, thing, loan): (Member, Thing, Loan),
+        (body, in_use): (Body, bool),
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let is_own = from == cx.me && cx.is_born_here(thing);
+        if is_own {
+            self.entry(thing, cx);
+        }
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        match &mut entry.hold {
+            Hold::Lent { to, loan: lent, .. } if *to == from && (*lent == loan || is_own) => {
+                entry.hold = Hold::here();
+                entry.asked.drain(..).rev().for_each(|request| entry.queue.push_front(request));
+                if in_use {
+                    entry.changers.insert(from, cx.now);
+                }
+            }
+            Hold::Kept { by, .. } if by.get(&from) == Some(&loan) => {
+                by.remove(&from);
+                if by.is_empty() {
+                    entry.hold = Hold::here();
+                }
+            }
+            _ => return,
+        }
+        if from != cx.me {
+            out.want(Effect::Install { thing, body });
+        }
+        self.advance(thing, None, cx, out);
+    }
+
+    /// A copy is no more.
+    pub fn dropped(
+        &mut self,
+        (from, thing, loan): (Member, Thing, Loan),
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let Hold::Here { shown, recalled, .. } = &mut entry.hold else { return };
+        if shown.get(&from) == Some(&loan) {
+            shown.remove(&from);
+            *recalled &= !shown.is_empty();
+            arrived(&mut self.awaited, from, thing);
+            self.advance(thing, None, cx, out);
+        }
+    }
+
+    /// Who has it has answered for it.
+    pub fn looked(
+        &mut self,
+        (from, operation): (Member, Operation),
+        thing: Thing,
+        seen: Body,
+        out: &mut Out,
+    ) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        if !matches!(entry.hold, Hold::Lent { to, .. } if to == from) {
+            return;
+        }
+        if let Some(at) = entry.asked.iter().position(|request| request.operation == operation) {
+            answer(out, &entry.asked.remove(at), Ok(seen));
+        }
+    }
+
+    /// The server around has said what the thing is.
+    pub fn fetched(&mut self, thing: Thing, body: Body, cx: &Context<'_>, out: &mut Out) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let Hold::Here { busy, .. } = &mut entry.hold else { return };
+        if *busy == Some(Busy::Fetching) {
+            *busy = None;
+            self.advance(thing, Some(body), cx, out);
+        }
+    }
+
+    /// The server around has carried out an operation. False: not one of these.
+    pub fn served(
+        &mut self,
+        (operation, thing): (Operation, Thing),
+        seen: &Body,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&thing) else { return false };
+        let Hold::Here { busy, .. } = &mut entry.hold else { return false };
+        if *busy != Some(Busy::Serving(operation)) {
+            return false;
+        }
+        *busy = None;
+        if entry.queue.front().is_some_and(|front| front.operation == operation)
+            && let Some(request) = entry.queue.pop_front()
+        {
+            if matches!(request.work, Work::Change(_)) {
+                entry.changers.insert(request.from, cx.now);
+            }
+            answer(out, &request, Ok(seen.clone()));
+        }
+        self.advance(thing, None, cx, out);
+        true
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, cx: &Context<'_>, out: &mut Out) {
+        let things: Vec<Thing> = self.entries.keys().copied().collect();
+        for thing in things {
+            self.give_up_waiting(thing, cx, out);
+            self.advance(thing, None, cx, out);
+            let Some(entry) = self.entries.get_mut(&thing) else { continue };
+            entry.changers.retain(|_, since| !cx.is_past(*since, cx.terms.calm));
+            self.compact(thing, cx);
+        }
+    }
+
+    /// Forgets what is as it is without an entry.
+    fn compact(&mut self, thing: Thing, cx: &Context<'_>) {
+        let Some(entry) = self.entries.get(&thing) else { return };
+        let is_own = matches!(entry.hold, Hold::Lent { to, recalled: false, .. } if to == cx.me);
+        let idle = entry.queue.is_empty() && entry.asked.is_empty() && entry.changers.is_empty();
+        if is_own && idle && cx.is_born_here(thing) {
+            self.entries.remove(&thing);
+        }
+    }
+
+    /// Whom the first in the queue waits for, if it is another member.
+    fn waits_for(&self, thing: Thing, cx: &Context<'_>) -> Option<Member> {
+        if let Some(unheard) = self.unheard_of(thing, cx) {
+            return unheard.first().copied();
+        }
+        let member = match &self.entries.get(&thing)?.hold {
+            Hold::Lent { to, .. } => Some(*to),
+            Hold::Here { shown, recalled: true, .. } => shown.keys().next().copied(),
+            Hold::Kept { by, .. } => by.keys().next().copied(),
+            _ => None,
+        };
+        member.filter(|member| *member != cx.me)
+    }
+
+    /// What has waited too long for another member is not done.
+    fn give_up_waiting(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) {
+        let Some(member) = self.waits_for(thing, cx) else { return };
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let waits = |request: &Request| !cx.is_past(request.since, cx.terms.patience);
+        let over = |request: &Request| !waits(request);
+        for request in entry.queue.iter().chain(&entry.asked).filter(|request| over(request)) {
+            answer(out, request, Err(Failure::Silent(member)));
+        }
+        entry.queue.retain(waits);
+        entry.asked.retain(waits);
+    }
+
+    /// Whether a member is waited for, to drop a copy: then no lease of its is renewed.
+    pub fn awaits(&self, member: Member) -> bool {
+        keeps(Rule::WithholdRenewal) && self.awaited.contains_key(&member)
+    }
+
+    /// What the server around was doing when it died, again.
+    pub fn restart(&mut self, out: &mut Out) {
+        for (thing, entry) in &mut self.entries {
+            let Hold::Here { busy, .. } = &mut entry.hold else { continue };
+            match (*busy, entry.queue.front()) {
+                (Some(Busy::Fetching), _) => out.want(Effect::Fetch(*thing)),
+                (Some(Busy::Serving(operation)), Some(front)) if front.operation == operation => {
+                    let work = front.work.clone();
+                    out.want(Effect::Serve { operation, thing: *thing, work });
+                }
+                _ => *busy = None,
+            }
+        }
+    }
+}

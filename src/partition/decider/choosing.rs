@@ -1,0 +1,211 @@
+//! What is done about the first in a thing's queue: the choice between lending, showing, asking,
+//! and carrying it out here.
+//!
+//! First user: lent. Who looks while another changes: that one is asked. Who looks at what is at
+//! rest: shown. A second changer: carried out here, until it is calm.
+
+use crate::effect::{Context, Effect, Out};
+use crate::ids::{Body, Loan, Member, Thing};
+use crate::left_out::{Rule, keeps};
+use crate::message::{Failure, Message, Work};
+
+use super::{Busy, Decider, Entry, Hold, Request, answer, arrived};
+
+/// What came of looking at the first in the queue.
+enum Turn {
+    /// It is through; the next one.
+    Next,
+    /// Something must happen before.
+    Wait,
+}
+
+impl Decider {
+    /// Does what can be done about a thing's queue; `body` is what it is, if that is known.
+    pub(super) fn advance(
+        &mut self,
+        thing: Thing,
+        mut body: Option<Body>,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        if self.unheard_of(thing, cx).is_some() {
+            return;
+        }
+        while let Some(entry) = self.entries.get(&thing)
+            && let Some(request) = entry.queue.front().cloned()
+        {
+            let turn = match entry.hold {
+                Hold::Lost(member) => {
+                    answer(out, &request, Err(Failure::Removed(member)));
+                    Turn::Next
+                }
+                Hold::Lent { .. } => self.of_lent(thing, &request, cx, out),
+                Hold::Kept { .. } => self.of_kept(thing, out),
+                Hold::Here { .. } => self.of_here(thing, &request, &mut body, cx, out),
+            };
+            match (turn, self.entries.get_mut(&thing)) {
+                (Turn::Next, Some(entry)) => entry.queue.pop_front(),
+                _ => break,
+            };
+        }
+    }
+
+    fn of_lent(
+        &mut self,
+        thing: Thing,
+        request: &Request,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) -> Turn {
+        let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
+        let Hold::Lent { to, loan, recalled } = &mut entry.hold else { return Turn::Wait };
+        let (to, loan) = (*to, *loan);
+        if !keeps(Rule::LoansOutliveClocks)
+            && *recalled
+            && cx.leases.get(&to).is_some_and(|lease| !lease.binds(cx.now))
+        {
+            entry.hold = Hold::here();
+            entry.queue.push_front(request.clone());
+            return Turn::Next;
+        }
+        if *recalled {
+            return Turn::Wait;
+        }
+        let operation = request.operation;
+        if to == request.from {
+            out.say(to, Message::Lend { operation, thing, loan, body: None });
+            return Turn::Next;
+        }
+        if let Work::Look(look) = &request.work {
+            out.say(to, Message::Ask { operation, thing, loan, look: look.clone() });
+            entry.asked.push(request.clone());
+            return Turn::Next;
+        }
+        *recalled = true;
+        out.say(to, Message::Recall { thing, loan });
+        Turn::Wait
+    }
+
+    fn of_kept(&mut self, thing: Thing, out: &mut Out) -> Turn {
+        let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
+        if let Hold::Kept { by, recalled: recalled @ false } = &mut entry.hold {
+            *recalled = true;
+            by.iter().for_each(|(to, loan)| out.say(*to, Message::Recall { thing, loan: *loan }));
+        }
+        Turn::Wait
+    }
+
+    fn of_here(
+        &mut self,
+        thing: Thing,
+        request: &Request,
+        body: &mut Option<Body>,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) -> Turn {
+        let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
+        let Hold::Here { shown, recalled, busy } = &entry.hold else { return Turn::Wait };
+        let mine = shown.get(&request.from).copied();
+        match &request.work {
+            _ if busy.is_some() => Turn::Wait,
+            Work::Look(_) => match mine {
+                Some(_) if *recalled => Turn::Wait,
+                Some(loan) => {
+                    let operation = request.operation;
+                    out.say(request.from, Message::Show { operation, thing, loan, body: None });
+                    Turn::Next
+                }
+                None if *recalled || is_changed(entry, None, thing, cx) => {
+                    self.serve(thing, request, out)
+                }
+                None => self.give(thing, request, body, cx, out),
+            },
+            Work::Change(_) if !self.are_copies_gone(thing, cx, out) => Turn::Wait,
+            Work::Change(_) => {
+                let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
+                if is_changed(entry, Some(request.from), thing, cx) {
+                    return self.serve(thing, request, out);
+                }
+                self.give(thing, request, body, cx, out)
+            }
+        }
+    }
+
+    /// Recalls all copies at once, the first time; drops those whose lease is over.
+    fn are_copies_gone(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) -> bool {
+        let Some(entry) = self.entries.get_mut(&thing) else { return true };
+        let Hold::Here { shown, recalled, .. } = &mut entry.hold else { return true };
+        if !keeps(Rule::RecallCopies) {
+            shown.clear();
+        }
+        if shown.is_empty() {
+            *recalled = false;
+            return true;
+        }
+        if !*recalled {
+            *recalled = true;
+            for (to, loan) in &*shown {
+                out.say(*to, Message::Recall { thing, loan: *loan });
+                self.awaited.entry(*to).or_default().insert(thing);
+            }
+        }
+        let awaited = &mut self.awaited;
+        shown.retain(|member, _| {
+            let stays = *member == cx.me || cx.leases.get(member).is_some_and(|l| l.binds(cx.now));
+            if !stays {
+                arrived(awaited, *member, thing);
+            }
+            stays
+        });
+        *recalled = !shown.is_empty();
+        shown.is_empty()
+    }
+
+    fn serve(&mut self, thing: Thing, request: &Request, out: &mut Out) -> Turn {
+        let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
+        if let Hold::Here { busy, .. } = &mut entry.hold {
+            *busy = Some(Busy::Serving(request.operation));
+            let (operation, work) = (request.operation, request.work.clone());
+            out.want(Effect::Serve { operation, thing, work });
+        }
+        Turn::Wait
+    }
+
+    /// Shows it to who looks, lends it to who changes it; what goes to others needs to be fetched.
+    fn give(
+        &mut self,
+        thing: Thing,
+        request: &Request,
+        body: &mut Option<Body>,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) -> Turn {
+        let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
+        let Hold::Here { shown, busy, .. } = &mut entry.hold else { return Turn::Wait };
+        let body = body.take().filter(|_| request.from != cx.me);
+        if body.is_none() && request.from != cx.me {
+            *busy = Some(Busy::Fetching);
+            out.want(Effect::Fetch(thing));
+            return Turn::Wait;
+        }
+        self.loans += 1;
+        let loan = Loan { by: cx.me, number: self.loans };
+        let (to, operation) = (request.from, request.operation);
+        if matches!(request.work, Work::Look(_)) {
+            shown.insert(to, loan);
+            out.say(to, Message::Show { operation, thing, loan, body });
+        } else {
+            entry.hold = Hold::Lent { to, loan, recalled: false };
+            out.say(to, Message::Lend { operation, thing, loan, body });
+        }
+        Turn::Next
+    }
+}
+
+/// Whether somebody changes it now or has lately, other than `but`.
+fn is_changed(entry: &Entry, but: Option<Member>, thing: Thing, cx: &Context<'_>) -> bool {
+    let recent = |since| !cx.is_past(since, cx.terms.calm);
+    let mut changers = entry.changers.iter();
+    changers.any(|(member, since)| Some(*member) != but && recent(*since))
+        || (but != Some(cx.me) && cx.local.in_use(thing))
+}

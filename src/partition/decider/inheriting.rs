@@ -1,0 +1,110 @@
+//! What becomes of things when a member is removed: of what it had borrowed, and, in its heir, of
+//! what it decided.
+//!
+//! Not here: what the members have of its things, and say (`removal`).
+
+use std::collections::BTreeSet;
+
+use crate::effect::{Context, Out};
+use crate::ids::{Member, Thing};
+use crate::left_out::{Rule, keeps};
+use crate::message::{Failure, Holding, Message};
+
+use super::{Decider, Hold, answer};
+
+impl Decider {
+    /// A member was removed: what was lent to it is lost, its copies and wishes are gone.
+    pub fn removed(&mut self, member: Member, cx: &Context<'_>, out: &mut Out) {
+        for entry in self.entries.values_mut() {
+            entry.queue.retain(|request| request.from != member);
+            entry.asked.retain(|request| request.from != member);
+            match &mut entry.hold {
+                Hold::Lent { to, .. } if *to == member => {
+                    entry.hold = Hold::Lost(member);
+                    if !keeps(Rule::LostIsLost) {
+                        entry.hold = Hold::here();
+                    }
+                    for request in entry.asked.drain(..) {
+                        answer(out, &request, Err(Failure::Removed(member)));
+                    }
+                }
+                Hold::Here { shown, recalled, .. } => {
+                    shown.remove(&member);
+                    *recalled &= !shown.is_empty();
+                }
+                Hold::Kept { by, .. } => {
+                    by.remove(&member);
+                    if by.is_empty() {
+                        entry.hold = Hold::Lost(member);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.awaited.remove(&member);
+        self.unheard.values_mut().for_each(|unheard| _ = unheard.remove(&member));
+        if cx.table.successor(member) == Some((cx.me, Some(member))) {
+            let unheard: BTreeSet<Member> = cx.table.present().collect();
+            self.unheard.insert(member, unheard);
+        }
+        self.resume(cx, out);
+    }
+
+    /// A member has said what it has of a removed one's.
+    pub fn holds(
+        &mut self,
+        (from, removed): (Member, Member),
+        held: Vec<(Thing, Holding)>,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let Some(unheard) = self.unheard.get_mut(&removed) else { return };
+        if !unheard.remove(&from) {
+            return;
+        }
+        for (thing, holding) in held {
+            if cx.table.decider(thing.number()) == Some(cx.me) {
+                self.adopt(from, thing, holding, cx, out);
+            }
+        }
+        self.resume(cx, out);
+    }
+
+    fn adopt(
+        &mut self,
+        from: Member,
+        thing: Thing,
+        holding: Holding,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let entry = self.entry(thing, cx);
+        match (holding, &mut entry.hold) {
+            (Holding::Whole(loan), hold) => {
+                if let Hold::Kept { by, .. } = hold {
+                    for (to, loan) in std::mem::take(by) {
+                        out.say(to, Message::Recall { thing, loan });
+                    }
+                }
+                *hold = Hold::Lent { to: from, loan, recalled: false };
+            }
+            (Holding::Kept(loan), Hold::Kept { by, .. }) => _ = by.insert(from, loan),
+            (Holding::Kept(loan), hold @ Hold::Lost(_)) => {
+                *hold = Hold::Kept { by: [(from, loan)].into(), recalled: false };
+            }
+            (Holding::Kept(loan), _) => out.say(from, Message::Recall { thing, loan }),
+        }
+    }
+
+    /// Who must still be heard before this thing is decided.
+    pub(super) fn unheard_of(&self, thing: Thing, cx: &Context<'_>) -> Option<&BTreeSet<Member>> {
+        let (_, before) = cx.table.successor(thing.number().born())?;
+        let unheard = self.unheard.get(&before?)?;
+        (!unheard.is_empty() && keeps(Rule::GatherFirst)).then_some(unheard)
+    }
+
+    fn resume(&mut self, cx: &Context<'_>, out: &mut Out) {
+        let things: Vec<Thing> = self.entries.keys().copied().collect();
+        things.into_iter().for_each(|thing| self.advance(thing, None, cx, out));
+    }
+}

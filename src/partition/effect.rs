@@ -1,0 +1,193 @@
+//! What a machine is told, what it wants done, and what it asks of the server around it.
+//!
+//! What is durable of a step is written down before anything of what it wants is done; what is done
+//! is done in order. After a restart the machine says again what had not been done.
+
+use std::collections::VecDeque;
+
+use crate::ids::{Body, Epoch, Member, Operation, Thing, Wish};
+use crate::lease::Leases;
+use crate::members::Table;
+use crate::message::{Answer, Frame, Message, Work};
+use crate::terms::{Moment, Terms};
+
+/// What local clients may do with a thing without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Nothing.
+    Nothing,
+    /// Look, until the deadline word: it is marked.
+    Leased,
+    /// Look, until it is recalled.
+    Look,
+    /// Look and change, until it is recalled.
+    Change,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A frame has come.
+    Frame(Frame),
+    /// There is a new session with a member: what was under way in the last one may be lost.
+    Connected(Member),
+    /// Time has passed; several times in a term.
+    Tick,
+    /// A client's request needs a thing. The same again if it ran and could not, or after a
+    /// restart: an [`Effect::Go`] that was said before is void then.
+    Wish {
+        /// Whose.
+        wish: Wish,
+        /// What it needs.
+        thing: Thing,
+        /// What for.
+        work: Work,
+    },
+    /// A request that could go on has run.
+    Ran(Wish),
+    /// A client has its answer, and will not ask again.
+    Forget(Wish),
+    /// No client uses the thing any more, and none can; this is what it is.
+    Recalled {
+        /// What was recalled.
+        thing: Thing,
+        /// As it is.
+        body: Body,
+    },
+    /// What a thing is that only the server uses.
+    Fetched {
+        /// What was to be fetched.
+        thing: Thing,
+        /// As it is.
+        body: Body,
+    },
+    /// An operation was carried out, in the transaction that this input is part of.
+    Served {
+        /// Which.
+        operation: Operation,
+        /// On what.
+        thing: Thing,
+        /// What came of it.
+        answer: Body,
+    },
+    /// Nobody here changes it any more: the last who had it open for writing has closed it.
+    Rest(Thing),
+    /// It is to be given back: memory is short, or the server leaves.
+    GiveBack(Thing),
+    /// The control's table.
+    Table(Table),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send a frame; it may be lost.
+    Send {
+        /// To whom.
+        to: Member,
+        /// What.
+        frame: Frame,
+    },
+    /// The thing is this now. Part of the step's transaction.
+    Install {
+        /// What.
+        thing: Thing,
+        /// As it is.
+        body: Body,
+    },
+    /// Clients may do this now, and nobody is to leave it any more. Less than before only where
+    /// nobody has to be waited for: what is marked, and over.
+    Publish {
+        /// With what.
+        thing: Thing,
+        /// This.
+        access: Access,
+    },
+    /// Move the deadline word on.
+    Deadline(Moment),
+    /// Raise the flags of all of them, then wait once, then say [`Input::Recalled`] of each.
+    Recall(Vec<Thing>),
+    /// Say [`Input::Fetched`].
+    Fetch(Thing),
+    /// Carry it out, and say [`Input::Served`].
+    Serve {
+        /// For whom.
+        operation: Operation,
+        /// On what.
+        thing: Thing,
+        /// What.
+        work: Work,
+    },
+    /// The request can run now, and the thing stays until it has. Say [`Input::Ran`].
+    Go(Wish),
+    /// The request was carried out elsewhere, or cannot be. Say [`Input::Forget`] in the end.
+    Answer {
+        /// Whose.
+        wish: Wish,
+        /// What came of it.
+        answer: Answer,
+    },
+    /// Ask the control for its table: others have a later one.
+    NeedTable(Epoch),
+    /// This server was removed: what is dirty here is a conflict now, and nothing more is done, nor
+    /// are requests that could go on.
+    Expelled,
+}
+
+/// What the machine asks of the server around it.
+pub trait Local {
+    /// Whether somebody here is changing the thing, has it open for that, or changed it just now.
+    fn in_use(&self, thing: Thing) -> bool;
+}
+
+/// What is so while one input is handled.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// This server.
+    pub me: Member,
+    /// When it is.
+    pub now: Moment,
+    /// How long things last.
+    pub terms: &'a Terms,
+    /// Who is in.
+    pub table: &'a Table,
+    /// What is shown, and until when.
+    pub leases: &'a Leases,
+    /// The server around.
+    pub local: &'a dyn Local,
+}
+
+impl Context<'_> {
+    /// Whether the thing was born here: then it is this server's as long as nothing says otherwise.
+    pub fn is_born_here(&self, thing: Thing) -> bool {
+        thing.number().born() == self.me
+    }
+
+    /// Whether so much has passed since.
+    pub fn is_past(&self, since: Moment, after: std::time::Duration) -> bool {
+        since + after <= self.now
+    }
+}
+
+/// What comes of an input.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// To other members, and to oneself: who decides is told like anybody else.
+    pub messages: VecDeque<(Member, Message)>,
+    /// To the server around.
+    pub effects: Vec<Effect>,
+    /// What clients have to leave.
+    pub recalls: Vec<Thing>,
+}
+
+impl Out {
+    /// Says something to a member.
+    pub fn say(&mut self, to: Member, message: Message) {
+        self.messages.push_back((to, message));
+    }
+
+    /// Wants something done.
+    pub fn want(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+}

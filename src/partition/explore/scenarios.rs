@@ -1,0 +1,129 @@
+//! The searches: small ones in every build, all of them within 20 seconds; with `TERRAL_EXPLORE=1`
+//! larger ones beside them, which take many minutes.
+
+use super::bounds::{Bounds, UNIT_NS};
+use super::search::search;
+use super::server::show;
+use super::step::Step;
+
+/// States of one search, at most. The small ones have fewer.
+const MOST: usize = 2_000_000;
+
+fn is_large() -> bool {
+    std::env::var_os("TERRAL_EXPLORE").is_some()
+}
+
+/// Runs searches, the small one and the larger ones; says what they were.
+#[allow(clippy::print_stdout)] // How many states it was.
+fn explore(name: &str, before: &[Step], small: Bounds, larger: &[Bounds]) {
+    for bounds in [small].iter().chain(larger.iter().filter(|_| is_large())) {
+        let report = search(before, *bounds, MOST)
+            .unwrap_or_else(|broken| panic!("{name} ({bounds}): {broken}"));
+        let (states, steps, took) = (report.states, report.steps, report.took);
+        let all = if states < MOST { "all" } else { "the first" };
+        println!("{name}: {all} {states} states, {steps} steps, {took:.1?} ({bounds})");
+        assert!(states < MOST || *bounds != small, "{name}: not all states were looked at");
+    }
+}
+
+/// Nothing goes wrong: then nothing fails.
+const CALM: Bounds = Bounds { is_calm: true, ..Bounds::NONE };
+/// Two things, each of another server.
+const TWO: Bounds = Bounds { things: 2, ..Bounds::NONE };
+
+#[test]
+fn a_thing_has_one_changer_and_all_get_their_turn() {
+    explore("changes", &[], Bounds { changes: 3, ..CALM }, &[Bounds { changes: 4, ..CALM }]);
+}
+
+#[test]
+fn who_looks_sees_all_that_was_acknowledged() {
+    let small = Bounds { changes: 2, looks: 1, in_use: true, ..CALM };
+    let larger = [Bounds { things: 2, in_use: false, ..small }, Bounds { looks: 2, ..small }];
+    explore("looks", &[], small, &larger);
+}
+
+#[test]
+fn what_is_given_back_unasked_is_there_for_the_next() {
+    let small = Bounds { changes: 1, looks: 1, in_use: true, returns: 1, ..CALM };
+    let later = Bounds { time: 2, is_calm: false, ..small };
+    explore("returns", &[], small, &[Bounds { changes: 2, ..small }, later]);
+}
+
+#[test]
+fn who_stops_for_longer_than_any_term_finds_what_it_had_or_that_it_is_gone() {
+    let small = Bounds { changes: 1, looks: 1, time: 1, ..TWO };
+    let longer = Bounds { things: 1, changes: 2, looks: 0, time: 4, ..TWO };
+    explore("freezes", &[], small, &[Bounds { time: 2, ..small }, longer]);
+}
+
+#[test]
+fn what_is_shown_is_gone_before_it_is_changed_though_its_holder_has_stopped() {
+    let small = Bounds { changes: 1, time: 2, ..Bounds::NONE };
+    explore("copies", &show(0), small, &[Bounds { time: 3, ..small }]);
+}
+
+#[test]
+fn one_deadline_is_right_for_what_two_have_shown() {
+    let before = [show(0), show(1)].concat();
+    let small = Bounds { changes: 1, time: 1, ..TWO };
+    explore("deadline", &before, small, &[]);
+    if is_large() {
+        let later = [&before[..], &[Step::Pass { ns: UNIT_NS }]].concat();
+        explore("deadline, later", &later, small, &[]);
+    }
+}
+
+#[test]
+fn a_process_that_dies_anywhere_loses_nothing_and_does_nothing_twice() {
+    let small = Bounds { changes: 2, crashes: 1, halts: true, ..TWO };
+    let looks = Bounds { changes: 1, looks: 1, ..small };
+    let larger = [looks, Bounds { time: 1, ..looks }, Bounds { things: 1, looks: 1, ..small }];
+    explore("crashes", &[], small, &larger);
+}
+
+#[test]
+fn what_is_lost_doubled_or_overtaken_on_the_way_is_done_once() {
+    let small = Bounds { changes: 1, looks: 1, cuts: 1, doubles: 1, swaps: 1, ..CALM };
+    let two = Bounds { things: 2, changes: 2, looks: 0, ..small };
+    explore("sessions", &[], small, &[two, Bounds { changes: 2, ..small }]);
+}
+
+#[test]
+fn a_lost_machine_takes_only_what_nobody_else_has_and_it_is_said_by_name() {
+    let small = Bounds { changes: 1, looks: 1, deaths: 1, ..Bounds::NONE };
+    let two = Bounds { things: 2, ..small };
+    let larger = [two, Bounds { changes: 2, looks: 0, ..two }, Bounds { crashes: 1, ..small }];
+    explore("deaths", &[], small, &larger);
+}
+
+#[test]
+fn who_is_removed_alive_does_no_harm_to_the_others() {
+    let small = Bounds { changes: 2, fences: 1, ..Bounds::NONE };
+    let looks = Bounds { changes: 1, looks: 1, ..small };
+    explore("fences", &[], small, &[looks, Bounds { time: 1, ..small }]);
+}
+
+#[test]
+fn a_copy_outlives_its_decider_only_while_it_was_good() {
+    let small = Bounds { looks: 1, deaths: 1, time: 1, ..Bounds::NONE };
+    let changed = Bounds { changes: 1, looks: 0, ..small };
+    let fenced = Bounds { deaths: 0, fences: 1, ..small };
+    explore("inheriting", &show(0), small, &[changed, fenced, Bounds { time: 2, ..small }]);
+    let pass = Step::Pass { ns: UNIT_NS };
+    let later = [&show(0)[..], &[pass, pass]].concat();
+    let change = Step::Begin { server: 0, thing: 0, changes: true };
+    let changed = [&later[..], &[change, Step::Run { server: 0, request: 0 }]].concat();
+    let both = Bounds { changes: 1, time: 0, ..small };
+    explore("inheriting, changed", &changed, Bounds { changes: 0, ..both }, &[]);
+    if is_large() {
+        explore("inheriting, later", &later, both, &[Bounds { fences: 1, deaths: 0, ..both }]);
+    }
+}
+
+#[test]
+fn an_heir_is_inherited_from_in_its_turn() {
+    let small = Bounds { looks: 1, fences: 2, ..Bounds::NONE };
+    let larger = [Bounds { looks: 2, ..small }, Bounds { changes: 1, ..small }];
+    explore("heirs", &show(0), small, &larger);
+}

@@ -1,0 +1,102 @@
+//! Long walks through what can happen, by a seed: far more of everything than a search can bear,
+//! clocks that differ by the bound, time that passes in any portions. `TERRAL_SEED=N` walks one.
+
+use super::bounds::{Bounds, UNIT_NS};
+use super::search::{Taken, enabled};
+use super::settling::Settling;
+use super::step::Step;
+use super::world::World;
+
+/// Random numbers (xorshift64*, Marsaglia 2003).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) as usize % bound
+    }
+}
+
+/// So much of everything.
+const MUCH: Bounds = Bounds {
+    things: 2,
+    changes: 40,
+    looks: 40,
+    in_use: true,
+    time: 200,
+    crashes: 3,
+    halts: true,
+    deaths: 1,
+    fences: 1,
+    cuts: 5,
+    doubles: 10,
+    swaps: 10,
+    returns: 10,
+    is_calm: false,
+};
+
+/// Steps of a walk, at most.
+const STEPS: usize = 1500;
+
+fn is_failure((step, halts): &Taken) -> bool {
+    let rare = [Step::Crash { server: 0 }, Step::Die { server: 0 }, Step::Remove { server: 0 }];
+    let kind = std::mem::discriminant(step);
+    let cut = Step::Cut { one: 0, other: 0 };
+    let part = Step::Part { one: 0, other: 0 };
+    *halts || rare.iter().chain([&cut, &part]).any(|one| std::mem::discriminant(one) == kind)
+}
+
+/// What broke, if something did, and the steps that led there.
+fn walk(seed: u64) -> Result<usize, (String, Vec<Taken>)> {
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    (0..8).for_each(|_| _ = chance.below(2));
+    let in_use = chance.below(2) == 0;
+    let mut world = World::new(Bounds { in_use, ..MUCH });
+    world.rates = std::array::from_fn(|_: usize| 1000 + chance.below(11) as u64);
+    let mut path = Vec::new();
+    while path.len() < STEPS {
+        let steps = enabled(&world);
+        if steps.is_empty() {
+            break;
+        }
+        let (step, halts) = steps[chance.below(steps.len())];
+        if is_failure(&(step, halts)) && chance.below(60) != 0 {
+            continue;
+        }
+        let step = match step {
+            Step::Pass { .. } => Step::Pass { ns: chance.below(UNIT_NS as usize) as u64 },
+            other => other,
+        };
+        path.push((step, halts));
+        world = world.after(step, halts).map_err(|what| (what, path.clone()))?;
+    }
+    let settled = Settling::default().settle(&world);
+    settled.map_err(|(what, after)| {
+        let after = after.into_iter().map(|step| (step, false));
+        (what, path.iter().copied().chain(after).collect())
+    })?;
+    Ok(path.len())
+}
+
+#[test]
+#[allow(clippy::print_stdout)] // How far it went.
+fn long_walks_break_no_promise() {
+    let seed = std::env::var("TERRAL_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    let large = std::env::var_os("TERRAL_EXPLORE").is_some();
+    let seeds = seed.map_or(0..if large { 10_000 } else { 600 }, |seed| seed..seed + 1);
+    let (mut walks, mut steps) = (0, 0);
+    for seed in seeds {
+        match walk(seed) {
+            Ok(took) => steps += took,
+            Err((what, path)) => {
+                path.iter().for_each(|taken| println!("  {taken:?}"));
+                panic!("TERRAL_SEED={seed}: {what}");
+            }
+        }
+        walks += 1;
+    }
+    println!("{walks} walks, {steps} steps");
+    assert!(steps > walks * 200, "walks are short");
+}

@@ -1,0 +1,31 @@
+//! Who decides what among the servers of a partition, and who has borrowed it: one server's part of
+//! the protocol, as a state machine. It is told what happened ([`machine::Input`]) and says what is
+//! to be done ([`machine::Effect`]).
+//!
+//! Not here: I/O, threads, clocks, sockets, and what things are made of. A body is bytes that the
+//! server's roles have written and will read.
+
+#![deny(unsafe_code)]
+
+pub mod ids;
+mod left_out;
+pub mod members;
+pub mod terms;
+
+pub mod message;
+
+pub mod channel;
+pub mod lease;
+
+pub mod effect;
+
+pub mod borrower;
+pub mod decider;
+
+pub mod durable;
+pub mod machine;
+
+mod removal;
+
+#[cfg(test)]
+mod explore;

@@ -1,0 +1,92 @@
+//! The control's table: who is a member, who was removed, and who decides then. Everybody computes
+//! from it who decides a thing; nobody is asked.
+//!
+//! Not here: the control, and what proves that a member is dead.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{Epoch, Member, Number, ServerId};
+
+/// What the table says of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It is in, and this is its server.
+    In(ServerId),
+    /// It was removed; the heir decides what it decided, and may have been removed since.
+    Removed {
+        /// Another member that was in when this one was removed.
+        heir: Member,
+    },
+}
+
+/// Who is in, as the control says. Members are added and removed, never forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    /// Grows with every change.
+    pub epoch: Epoch,
+    /// By member.
+    pub members: BTreeMap<Member, Standing>,
+}
+
+impl Table {
+    /// The server of a member that is in.
+    pub fn server(&self, member: Member) -> Option<ServerId> {
+        match self.members.get(&member) {
+            Some(Standing::In(server)) => Some(*server),
+            _ => None,
+        }
+    }
+
+    /// Who was removed.
+    pub fn is_removed(&self, member: Member) -> bool {
+        matches!(self.members.get(&member), Some(Standing::Removed { .. }))
+    }
+
+    /// All who are in.
+    pub fn present(&self) -> impl Iterator<Item = Member> + '_ {
+        self.members.keys().copied().filter(|member| self.server(*member).is_some())
+    }
+
+    /// Who decides what `member` decided first, and the last of those that were removed since. None
+    /// if the table has no such member, or its heirs are a circle, which no control makes.
+    pub fn successor(&self, member: Member) -> Option<(Member, Option<Member>)> {
+        let (mut at, mut before) = (member, None);
+        for _ in 0..=self.members.len() {
+            match self.members.get(&at)? {
+                Standing::In(_) => return Some((at, before)),
+                Standing::Removed { heir } => (at, before) = (*heir, Some(at)),
+            }
+        }
+        None
+    }
+
+    /// Who decides the things of a number.
+    pub fn decider(&self, number: Number) -> Option<Member> {
+        self.successor(number.born()).map(|(member, _)| member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Standing, Table};
+    use crate::ids::{Epoch, Member, ServerId};
+
+    fn member(number: u16) -> Member {
+        Member::new(number).expect("14 bits")
+    }
+
+    #[test]
+    fn heirs_of_heirs_decide_and_a_circle_ends() {
+        let rows = [
+            (member(1), Standing::Removed { heir: member(2) }),
+            (member(2), Standing::Removed { heir: member(3) }),
+            (member(3), Standing::In(ServerId(3))),
+        ];
+        let mut table = Table { epoch: Epoch(3), members: rows.into() };
+        assert_eq!(table.successor(member(1)), Some((member(3), Some(member(2)))));
+        assert_eq!(table.successor(member(3)), Some((member(3), None)));
+        assert_eq!(table.successor(member(4)), None);
+        table.members.insert(member(3), Standing::Removed { heir: member(1) });
+        assert_eq!(table.successor(member(1)), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The control's verdicts: a new table comes, members are removed, and who is left says to each
+//! heir what it has of the removed one's.
+//!
+//! Not here: how the control comes to know.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::effect::{Access, Context, Effect, Local, Out};
+use crate::ids::{Member, Thing};
+use crate::machine::{Machine, context};
+use crate::members::Table;
+use crate::message::{Holding, Message};
+use crate::terms::Moment;
+
+impl Machine {
+    /// A table has come. One that is not later changes nothing.
+    pub(crate) fn table(&mut self, table: Table, now: Moment, local: &dyn Local, out: &mut Out) {
+        if table.epoch <= self.durable.table.epoch {
+            return;
+        }
+        let before = std::mem::replace(&mut self.durable.table, Arc::new(table));
+        if self.is_expelled() {
+            self.expelled(out);
+            return;
+        }
+        let removed: Vec<Member> =
+            before.present().filter(|member| self.durable.table.is_removed(*member)).collect();
+        // By heir, and by the last of those that were removed before it: only that one's heir asks.
+        let mut had = BTreeMap::<_, Vec<_>>::new();
+        for member in removed {
+            let held = self.removed(member, now, local, out);
+            if let Some(successor) = self.durable.table.successor(member) {
+                had.entry(successor).or_default().extend(held);
+            }
+        }
+        for ((heir, last), held) in had {
+            let holds = last.map(|removed| Message::Holds { removed, held });
+            holds.into_iter().for_each(|holds| out.say(heir, holds));
+        }
+        // All others are told that the table is known here: they may have spoken by it before.
+        for member in self.durable.table.present().filter(|member| *member != self.durable.me) {
+            self.durable.channels.entry(member).or_default();
+            self.sessions.entry(member).or_default().owes = true;
+        }
+    }
+
+    /// Gives what this server has of a removed member's.
+    fn removed(
+        &mut self,
+        member: Member,
+        now: Moment,
+        local: &dyn Local,
+        out: &mut Out,
+    ) -> Vec<(Thing, Holding)> {
+        self.durable.channels.remove(&member);
+        self.leases.remove(&member);
+        self.sessions.remove(&member);
+        out.messages.retain(|(to, _)| *to != member);
+        let cx = context!(self, now, local);
+        let held = self.durable.borrower.removed(member, &cx, out);
+        self.durable.decider.removed(member, &cx, out);
+        held
+    }
+
+    /// This server was removed. What others have decided since it does not know: nothing of what it
+    /// has counts any more, and what is dirty in it is kept beside theirs.
+    fn expelled(&mut self, out: &mut Out) {
+        out.messages.clear();
+        for thing in self.durable.borrower.things() {
+            out.want(Effect::Publish { thing, access: Access::Nothing });
+        }
+        for (wish, failure) in self.durable.borrower.all_fail(self.durable.me) {
+            out.want(Effect::Answer { wish, answer: Err(failure) });
+        }
+        (self.leases, self.sessions) = Default::default();
+        self.durable.channels.clear();
+        out.want(Effect::Expelled);
+    }
+}
