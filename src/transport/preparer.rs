@@ -190,6 +190,7 @@ unsafe fn populate(base: *mut libc::c_void, stream: RawFd) -> Option<u8> {
 mod tests {
     use super::Preparer;
     use std::fs::File;
+    use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
     use terral_format::local::geometry::SEGMENT_BYTES;
@@ -201,13 +202,14 @@ mod tests {
         let file = File::create(home.path().join("seg-3")).expect("file");
         file.set_len(SEGMENT_BYTES as u64).expect("length");
         let mut preparer = Preparer::start(home.path()).expect("starts");
-        let (stop, keep) = std::io::pipe().expect("pipe");
+        let (stop, mut say) = std::io::pipe().expect("pipe");
         let state = preparer.prepare(3, stop.as_fd()).expect("prepares");
         assert!(matches!(state, Some(segment::HUGE | segment::POPULATED)), "{state:?}");
         let blocks = file.metadata().expect("there").blocks();
         assert_eq!(blocks * 512, SEGMENT_BYTES as u64);
         assert!(preparer.prepare(4, stop.as_fd()).is_err(), "there is no such segment");
-        drop(keep);
+        // Not by closing it: what other tests have just forked may have it, too.
+        say.write_all(b"stop").expect("writes");
         assert_eq!(preparer.prepare(3, stop.as_fd()).expect("stops"), None);
     }
 }
