@@ -211,6 +211,7 @@ while not os.path.exists(sys.argv[1] + '.stop'):
 ";
     let script = format!(
         "cd $TERRAL_DIR; copy={}
+         trap 'mount -o remount,size=400m $TO; touch $copy.stop; wait' EXIT
          python3 -c \"{writer}\" $copy & until [ -e $copy.writes ]; do sleep 0.1; done
          size() {{ stat -c %s large 2> /dev/null || echo 0; }}
          head -c 200000000 /dev/zero > large &
@@ -222,8 +223,7 @@ while not os.path.exists(sys.argv[1] + '.stop'):
          dd if=$copy bs=1M skip=7 count=9 status=none | cmp - $copy.part || exit 3
          timeout 30 dd if=model bs=2M skip=2 count=9 status=none | cmp -i 4194304:0 -n 18874368 \\
              $copy - || exit 5
-         [ $(size) = $before ] || exit 4
-         mount -o remount,size=400m $TO; touch $copy.stop; wait",
+         [ $(size) = $before ] || exit 4",
         copy.display()
     );
     run_with_little_memory(to.path(), &script);

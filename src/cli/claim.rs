@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 /// How long a killed server may take to be gone.
 const DYING: Duration = Duration::from_secs(30);
 /// How long who takes charge may take to say so; longer, and he cannot be seen from here.
-const SAYING: Duration = Duration::from_secs(5);
+const SAYING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
 /// What an instance is held for.

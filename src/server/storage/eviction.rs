@@ -139,7 +139,8 @@ pub fn evict(state: &mut State, ino: Ino, slot: FileSlot, index: u64) -> u64 {
         return 0;
     }
     let memory = state.storage.memory().clone();
-    // From now on nobody begins to write there. Who is at it has something that is owed soon.
+    // From now on nobody begins to write there. Who is at it is not waited for: he may be stopped,
+    // and what he writes stays anyway.
     if !state.storage.owners_in(&state.sessions, entry).is_empty() || !settled(state) {
         state.storage.unrecall(slot, index, entry);
         return 0;

@@ -50,7 +50,8 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     let recall = |state: &mut State| state.storage.recall_to_cut(&state.sessions, slot, kept);
     let held = eviction::with_room(state, recall)?;
     // What is recorded cannot be taken back: it is cut, whatever the log says.
-    let recorded = shorten_backed(state, file, kept).and_then(|()| state.commit());
+    shorten_backed(state, file, kept);
+    let recorded = state.commit();
     // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
     let before = memory.reset_size(slot, size);
     if size == 0 || size > before {
@@ -64,7 +65,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
 }
 
 /// What the backing has beyond `size` does not count any more.
-fn shorten_backed(state: &mut State, file: FileRef, size: u64) -> Result<()> {
+fn shorten_backed(state: &mut State, file: FileRef, size: u64) {
     let FileRef { ino, slot } = file;
     // One with other names keeps them, and is truncated there.
     let alone = |inode: &Inode| inode.published.is_some() && inode.links < 2;
@@ -84,7 +85,6 @@ fn shorten_backed(state: &mut State, file: FileRef, size: u64) -> Result<()> {
     if state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst) > size {
         state.record(Fact::BackedTo { ino, size });
     }
-    Ok(())
 }
 
 /// A page being written or an append ticket has not moved for long: takes it from `in_the_way`

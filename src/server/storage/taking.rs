@@ -72,7 +72,8 @@ impl Storage {
         held
     }
 
-    /// The same, if there is room for what a cut there must move: a chunk in which a writer sleeps.
+    /// As [`Storage::recall_from`], if there is room for what a cut there must move: a chunk in
+    /// which a writer sleeps.
     ///
     /// # Errors
     /// [`terral_format::ErrorKind::NoSpace`] if there is none; nothing is recalled then.
@@ -95,7 +96,7 @@ impl Storage {
     }
 
     /// Recalled chunks stay as they are.
-    pub fn let_go(&mut self, slot: FileSlot, held: &[Recalled]) {
+    fn let_go(&mut self, slot: FileSlot, held: &[Recalled]) {
         held.iter().for_each(|(index, entry, _)| self.unrecall(slot, *index, *entry));
     }
 
