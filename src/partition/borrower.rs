@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::effect::{Access, Context, Effect, Out};
 use crate::ids::{Body, Loan, Member, Operation, Thing, Wish};
+use crate::lease;
 use crate::left_out::{Rule, keeps};
 use crate::message::{Answer, Failure, Message, Work};
 use crate::terms::Moment;
@@ -45,7 +46,8 @@ struct Held {
     recalled: bool,
     /// Clients are leaving it.
     leaving: bool,
-    /// Its lease was over once: it is here only for requests that began before.
+    /// It is good no more, as its lease was over once, or its decider was removed and may live: it
+    /// is here only for requests that began before.
     over: bool,
     /// Others who look, and are being answered.
     asks: Vec<(Operation, Body)>,
@@ -125,9 +127,12 @@ impl Borrower {
                 out.want(Effect::Answer { wish, answer: answer.clone() });
             }
             Some(Stage::Ready) | None => {
-                self.wanted.insert(wish, Wanted { thing, work, stage: Stage::Waiting });
+                let wanted = Wanted { thing, work, stage: Stage::Waiting };
+                let before = self.wanted.insert(wish, wanted).map(|before| before.thing);
                 self.pursue(wish, cx, out);
-                self.leave(thing, cx, out);
+                for thing in before.filter(|before| *before != thing).into_iter().chain([thing]) {
+                    self.leave(thing, cx, out);
+                }
             }
         }
     }
@@ -172,6 +177,11 @@ impl Borrower {
         self.wanted.iter().find(|(_, wanted)| is_it(wanted)).map(|(wish, _)| *wish)
     }
 
+    /// Whether a thing is here by that loan.
+    fn has(&self, thing: Thing, (from, loan): (Member, Loan)) -> bool {
+        self.held.get(&thing).is_some_and(|held| held.from == from && held.loan == loan)
+    }
+
     /// It is lent to this server.
     pub fn lent(
         &mut self,
@@ -180,9 +190,7 @@ impl Borrower {
         cx: &Context<'_>,
         out: &mut Out,
     ) {
-        let has = self.held.get(&thing);
-        let has_this = has.is_some_and(|held| held.from == from && held.loan == loan);
-        if !has_this && (body.is_some() || from == cx.me) {
+        if !self.has(thing, (from, loan)) && (body.is_some() || from == cx.me) {
             self.had(thing, Kind::Whole, (from, loan), cx);
             install(thing, body, out);
             out.want(Effect::Publish { thing, access: Access::Change });
@@ -203,9 +211,7 @@ impl Borrower {
         out: &mut Out,
     ) {
         let wish = self.waiting_for((from, operation));
-        let has = self.held.get(&thing);
-        let has_this = has.is_some_and(|held| held.from == from && held.loan == loan);
-        if has_this || (body.is_none() && from != cx.me) {
+        if self.has(thing, (from, loan)) || (body.is_none() && from != cx.me) {
             wish.into_iter().for_each(|wish| self.pursue(wish, cx, out));
             return;
         }
@@ -299,7 +305,7 @@ impl Held {
 
 /// Whether what a member has shown may be used.
 fn is_leased(from: Member, cx: &Context<'_>) -> bool {
-    cx.leases.get(&from).is_some_and(|lease| cx.now < lease.until())
+    cx.now < lease::until(cx.leases, from)
 }
 
 fn install(thing: Thing, body: Option<Body>, out: &mut Out) {

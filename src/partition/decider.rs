@@ -43,8 +43,9 @@ enum Hold {
     Lent { to: Member, loan: Loan, recalled: bool },
     /// This server; copies of it are shown.
     Here { shown: BTreeMap<Member, Loan>, recalled: bool, busy: Option<Busy> },
-    /// It is inherited; these have copies that are as good as the thing.
-    Kept { by: BTreeMap<Member, Loan>, recalled: bool },
+    /// It is inherited; these have copies that are as good as the thing, and so is what is here if
+    /// one has given his back.
+    Kept { by: BTreeMap<Member, Loan>, recalled: bool, here: bool },
     /// Nobody.
     Lost(Member),
 }
@@ -72,7 +73,8 @@ pub struct Decider {
     entries: BTreeMap<Thing, Entry>,
     /// Copies that were recalled and are not dropped, by who has them.
     awaited: BTreeMap<Member, BTreeSet<Thing>>,
-    /// By removed member whose heir this server is: who has not said yet what it has of that.
+    /// By removed member whose heir this server is: who has not said yet what it has of that. None
+    /// of these is empty.
     unheard: BTreeMap<Member, BTreeSet<Member>>,
     loans: u64,
 }
@@ -140,8 +142,9 @@ impl Decider {
                     entry.changers.insert(from, cx.now);
                 }
             }
-            Hold::Kept { by, .. } if by.get(&from) == Some(&loan) => {
+            Hold::Kept { by, here, .. } if by.get(&from) == Some(&loan) => {
                 by.remove(&from);
+                *here = true;
                 if by.is_empty() {
                     entry.hold = Hold::here();
                 }

@@ -33,9 +33,10 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// A member that has just joined, by the table it is in.
-    pub fn new(me: Member, server: ServerId, table: Table) -> Self {
-        let (decider, borrower, channels, word) = Default::default();
-        Durable { me, server, table: Arc::new(table), decider, borrower, channels, word }
+    /// A member that has just joined, and has not heard of any table: the first thing that its
+    /// machine is to be told is the one that it is in. Members may have been removed by then.
+    pub fn new(me: Member, server: ServerId) -> Self {
+        let (table, decider, borrower, channels, word) = Default::default();
+        Durable { me, server, table, decider, borrower, channels, word }
     }
 }

@@ -95,8 +95,9 @@ pub enum Effect {
         /// As it is.
         body: Body,
     },
-    /// Clients may do this now, and nobody is to leave it any more. Less than before only where
-    /// nobody has to be waited for: what is marked, and over.
+    /// Clients may do this now, and nobody is to leave it any more, unless a [`Effect::Recall`]
+    /// says so again. Less than before only of what is marked, where nobody is waited for: who is
+    /// looking just now is right if the deadline word says so afterwards.
     Publish {
         /// With what.
         thing: Thing,
@@ -129,8 +130,9 @@ pub enum Effect {
     },
     /// Ask the control for its table: others have a later one.
     NeedTable(Epoch),
-    /// This server was removed: what is dirty here is a conflict now, and nothing more is done, nor
-    /// are requests that could go on.
+    /// This server was removed. Clients may do nothing with anything any more, and nothing more is
+    /// done, nor are requests that could go on; what is dirty here is a conflict. Each process that
+    /// takes this memory over says it again.
     Expelled,
 }
 

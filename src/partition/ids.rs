@@ -30,7 +30,7 @@ impl std::fmt::Display for Member {
 }
 
 /// Counts the changes of who is a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 /// The number of a file or directory, the same on every machine: the member where it was born, and

@@ -49,11 +49,6 @@ impl Lease {
         self.until = self.until.max(sent.min(now) + terms.lease);
     }
 
-    /// Until when we may go by what it has shown us.
-    pub fn until(&self) -> Moment {
-        self.until
-    }
-
     /// Whether it may still go by what we have shown it.
     pub fn binds(&self, now: Moment) -> bool {
         now < self.promised
@@ -62,6 +57,11 @@ impl Lease {
 
 /// All leases of a server, by the other one.
 pub type Leases = std::collections::BTreeMap<Member, Lease>;
+
+/// Until when we may go by what a member has shown us.
+pub fn until(leases: &Leases, member: Member) -> Moment {
+    leases.get(&member).map_or_else(Moment::default, |lease| lease.until)
+}
 
 #[cfg(test)]
 mod tests {
@@ -78,7 +78,7 @@ mod tests {
             let said = lender.renew(&terms).expect("it has heard");
             holder.renewed(said, Moment(100 + 2 * way_ns), &terms);
             // By the lender's clock, which is one in a hundred faster.
-            let over = holder.until().0 + holder.until().0 / 100;
+            let over = holder.until.0 + holder.until.0 / 100;
             assert!(lender.binds(Moment(over - 100)), "{way_ns}");
             assert!(!lender.binds(Moment(over + way_ns + 200)), "{way_ns}");
         }
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(lease.renew(&terms), Some(Moment(9)));
         assert!(!lease.binds(Moment(10) + terms.promise()));
         lease.renewed(Moment(u64::MAX), Moment(7), &terms);
-        assert_eq!(lease.until(), Moment(7) + terms.lease);
+        assert_eq!(lease.until, Moment(7) + terms.lease);
     }
 }

@@ -22,6 +22,10 @@ pub enum Rule {
     LostIsLost,
     /// A copy is kept for the heir only if its lease lasts when the removal is heard of.
     KeepWhatIsGood,
+    /// A copy is kept for the heir only if who has shown it is proven to be dead.
+    KeepOfTheDead,
+    /// What was shown to a removed member that may live is not changed before its lease is over.
+    WaitForTheFenced,
     /// A loan that was fetched for a request stays until that has run once.
     RunOnce,
     /// Who waits for a copy to be dropped renews no lease of its holder: a client that is stopped

@@ -1,6 +1,6 @@
 //! Who decides what among the servers of a partition, and who has borrowed it: one server's part of
-//! the protocol, as a state machine. It is told what happened ([`machine::Input`]) and says what is
-//! to be done ([`machine::Effect`]).
+//! the protocol, as a state machine. It is told what happened ([`effect::Input`]) and says what is
+//! to be done ([`effect::Effect`]).
 //!
 //! Not here: I/O, threads, clocks, sockets, and what things are made of. A body is bytes that the
 //! server's roles have written and will read.

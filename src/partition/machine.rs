@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use crate::durable::Durable;
 use crate::effect::{Access, Context, Effect, Input, Local, Out};
 use crate::ids::{Epoch, Member, Thing};
-use crate::lease::{Lease, Leases};
+use crate::lease::{self, Lease, Leases};
 use crate::left_out::{Rule, keeps};
 use crate::message::{Answer, Failure, Frame, Message};
 use crate::terms::{Moment, Terms};
 
 /// What is so of the present session with a member.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
     /// How many of our messages were put into it, or taken before.
     pub(crate) sent: u64,
@@ -25,12 +25,6 @@ pub(crate) struct Session {
     pub(crate) renew: bool,
     /// The latest table by which it has spoken.
     pub(crate) epoch: Epoch,
-}
-
-impl Default for Session {
-    fn default() -> Self {
-        Session { sent: 0, owes: false, renew: false, epoch: Epoch(0) }
-    }
 }
 
 /// One server.
@@ -65,12 +59,13 @@ impl Machine {
         now: Moment,
         local: &dyn Local,
     ) -> (Self, Vec<Effect>) {
-        let others = durable.table.present().filter(|member| *member != durable.me);
-        let leases = others.map(|member| (member, Lease::after_restart(now, &terms))).collect();
+        let all = durable.table.members.keys().copied();
+        let bound = all.filter(|at| *at != durable.me && durable.table.may_live(*at));
+        let leases = bound.map(|member| (member, Lease::after_restart(now, &terms))).collect();
         let mut machine = Machine { durable, leases, sessions: BTreeMap::new(), terms };
         let mut out = Out::default();
         if machine.is_expelled() {
-            return (machine, out.effects);
+            return (machine, vec![Effect::Expelled]);
         }
         let cx = context!(machine, now, local);
         machine.durable.decider.restart(&mut out);
@@ -96,7 +91,7 @@ impl Machine {
     #[cfg(test)]
     pub(crate) fn is_renewed_by(&self, frame: &Frame) -> bool {
         let has = self.durable.borrower.lenders().any(|lender| lender == frame.from);
-        let until = self.leases.get(&frame.from).map_or_else(Moment::default, Lease::until);
+        let until = lease::until(&self.leases, frame.from);
         has && frame.renewed.is_some_and(|sent| sent + self.terms.lease > until)
     }
 
@@ -163,8 +158,7 @@ impl Machine {
         self.durable.decider.tick(&cx, out);
         self.durable.borrower.give_up_waiting(&cx, out);
         for lender in self.durable.borrower.lenders().collect::<Vec<_>>() {
-            let until = self.leases.get(&lender).map_or_else(Moment::default, Lease::until);
-            if until <= now + self.terms.lease / 2 {
+            if lease::until(&self.leases, lender) <= now + self.terms.lease / 2 {
                 let session = self.sessions.entry(lender).or_default();
                 (session.owes, session.renew) = (true, true);
             }
@@ -176,14 +170,11 @@ impl Machine {
     fn frame(&mut self, frame: Frame, now: Moment, local: &dyn Local, out: &mut Out) {
         let from = frame.from;
         let table = &self.durable.table;
-        if table.server(from) != Some(frame.server) || from == self.durable.me {
-            if frame.epoch > table.epoch {
-                out.want(Effect::NeedTable(frame.epoch));
-            }
-            return;
-        }
         if frame.epoch > table.epoch {
             out.want(Effect::NeedTable(frame.epoch));
+            return;
+        }
+        if table.server(from) != Some(frame.server) || from == self.durable.me {
             return;
         }
         let channel = self.durable.channels.entry(from).or_default();

@@ -7,6 +7,16 @@ use std::collections::BTreeMap;
 
 use crate::ids::{Epoch, Member, Number, ServerId};
 
+/// What is known of a member that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It had been dead before: its machine has another boot id, its launcher's step is gone.
+    Dead,
+    /// It may live, and go on until it hears of this: an administrator has said so, or the epoch
+    /// of DIR has moved on.
+    Fenced,
+}
+
 /// What the table says of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
@@ -16,11 +26,13 @@ pub enum Standing {
     Removed {
         /// Another member that was in when this one was removed.
         heir: Member,
+        /// Whether it may still do something.
+        verdict: Verdict,
     },
 }
 
 /// Who is in, as the control says. Members are added and removed, never forgotten.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Grows with every change.
     pub epoch: Epoch,
@@ -37,9 +49,20 @@ impl Table {
         }
     }
 
-    /// Who was removed.
+    /// Whether a member was removed.
     pub fn is_removed(&self, member: Member) -> bool {
         matches!(self.members.get(&member), Some(Standing::Removed { .. }))
+    }
+
+    /// Whether a member may still do something: it is in, or nobody has proven that it is dead.
+    pub fn may_live(&self, member: Member) -> bool {
+        let standing = self.members.get(&member);
+        !matches!(standing, None | Some(Standing::Removed { verdict: Verdict::Dead, .. }))
+    }
+
+    /// All who were removed.
+    pub fn removed(&self) -> impl Iterator<Item = Member> + '_ {
+        self.members.keys().copied().filter(|member| self.is_removed(*member))
     }
 
     /// All who are in.
@@ -54,7 +77,7 @@ impl Table {
         for _ in 0..=self.members.len() {
             match self.members.get(&at)? {
                 Standing::In(_) => return Some((at, before)),
-                Standing::Removed { heir } => (at, before) = (*heir, Some(at)),
+                Standing::Removed { heir, .. } => (at, before) = (*heir, Some(at)),
             }
         }
         None
@@ -68,7 +91,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Standing, Table};
+    use super::{Standing, Table, Verdict};
     use crate::ids::{Epoch, Member, ServerId};
 
     fn member(number: u16) -> Member {
@@ -77,16 +100,19 @@ mod tests {
 
     #[test]
     fn heirs_of_heirs_decide_and_a_circle_ends() {
+        let removed = |heir: u16, verdict| Standing::Removed { heir: member(heir), verdict };
         let rows = [
-            (member(1), Standing::Removed { heir: member(2) }),
-            (member(2), Standing::Removed { heir: member(3) }),
+            (member(1), removed(2, Verdict::Dead)),
+            (member(2), removed(3, Verdict::Fenced)),
             (member(3), Standing::In(ServerId(3))),
         ];
         let mut table = Table { epoch: Epoch(3), members: rows.into() };
         assert_eq!(table.successor(member(1)), Some((member(3), Some(member(2)))));
         assert_eq!(table.successor(member(3)), Some((member(3), None)));
         assert_eq!(table.successor(member(4)), None);
-        table.members.insert(member(3), Standing::Removed { heir: member(1) });
+        let may_live = |number| table.may_live(member(number));
+        assert_eq!([1, 2, 3, 4].map(may_live), [false, true, true, false]);
+        table.members.insert(member(3), removed(1, Verdict::Dead));
         assert_eq!(table.successor(member(1)), None);
     }
 }

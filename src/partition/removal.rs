@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::effect::{Access, Context, Effect, Local, Out};
+use crate::effect::{Context, Effect, Local, Out};
 use crate::ids::{Member, Thing};
 use crate::machine::{Machine, context};
 use crate::members::Table;
@@ -24,8 +24,9 @@ impl Machine {
             self.expelled(out);
             return;
         }
+        // Also who came and went in tables that were skipped: its heir waits for all members.
         let removed: Vec<Member> =
-            before.present().filter(|member| self.durable.table.is_removed(*member)).collect();
+            self.durable.table.removed().filter(|member| !before.is_removed(*member)).collect();
         // By heir, and by the last of those that were removed before it: only that one's heir asks.
         let mut had = BTreeMap::<_, Vec<_>>::new();
         for member in removed {
@@ -54,7 +55,9 @@ impl Machine {
         out: &mut Out,
     ) -> Vec<(Thing, Holding)> {
         self.durable.channels.remove(&member);
-        self.leases.remove(&member);
+        if !self.durable.table.may_live(member) {
+            self.leases.remove(&member);
+        }
         self.sessions.remove(&member);
         out.messages.retain(|(to, _)| *to != member);
         let cx = context!(self, now, local);
@@ -63,13 +66,10 @@ impl Machine {
         held
     }
 
-    /// This server was removed. What others have decided since it does not know: nothing of what it
-    /// has counts any more, and what is dirty in it is kept beside theirs.
+    /// This server was removed. Until now it was as one whose links are all cut: what it said to
+    /// its clients was true; what others have decided since it does not know.
     fn expelled(&mut self, out: &mut Out) {
         out.messages.clear();
-        for thing in self.durable.borrower.things() {
-            out.want(Effect::Publish { thing, access: Access::Nothing });
-        }
         for (wish, failure) in self.durable.borrower.all_fail(self.durable.me) {
             out.want(Effect::Answer { wish, answer: Err(failure) });
         }

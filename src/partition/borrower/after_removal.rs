@@ -9,9 +9,10 @@ use super::{Borrower, Kind, Stage};
 
 impl Borrower {
     /// A member was removed: what was its is the heir's to ask for. A copy whose lease lasts is as
-    /// good as the thing, as its decider had to wait before it changed that; it is kept, and not
-    /// looked at, as a decider that lives waits no longer than the lease. Gives what the heir is to
-    /// know. Changes that the member was asked for may have been made, and lost: they fail.
+    /// good as the thing if that member was dead by then, as it had to wait before it changed the
+    /// thing: it is kept, and not looked at. One that may live waits no longer than the lease: its
+    /// copies are given up. Gives what the heir is to know. Changes that the member was asked for
+    /// may have been made, and lost: they fail.
     pub fn removed(
         &mut self,
         member: Member,
@@ -21,13 +22,20 @@ impl Borrower {
         let mut had = Vec::new();
         let Some((heir, _)) = cx.table.successor(member) else { return had };
         let copies = self.copies.remove(&member).unwrap_or_default();
+        let may_live = cx.table.may_live(member) && keeps(Rule::KeepOfTheDead);
+        let mut given_up = Vec::new();
         for (thing, held) in self.held.iter_mut().filter(|(_, held)| held.from == member) {
             held.from = heir;
             held.asks.clear();
             if held.kind == Kind::Copy {
                 held.kind = Kind::Kept;
-                if copies.marked.contains(thing) && !held.leaving {
+                if copies.marked.contains(thing) {
                     out.want(Effect::Publish { thing: *thing, access: Access::Nothing });
+                    out.recalls.extend(held.leaving.then_some(*thing));
+                }
+                if may_live {
+                    (held.recalled, held.over) = (true, true);
+                    given_up.push(*thing);
                 }
             }
             // The heir is not to know of what nobody can go by any more.
@@ -38,6 +46,7 @@ impl Borrower {
             let holding = if whole { Holding::Whole } else { Holding::Kept };
             had.push((*thing, holding(held.loan)));
         }
+        given_up.into_iter().for_each(|thing| self.leave(thing, cx, out));
         let asked =
             |stage: &Stage| matches!(stage, Stage::Asked { decider, .. } if *decider == member);
         let asked: Vec<(Wish, bool)> = self
@@ -54,11 +63,6 @@ impl Borrower {
             }
         }
         had
-    }
-
-    /// Of which things there is an entry.
-    pub fn things(&self) -> impl Iterator<Item = Thing> + '_ {
-        self.held.keys().copied()
     }
 
     /// This server was removed: what its clients wait for fails.
@@ -78,10 +82,8 @@ impl Borrower {
             let Some(held) = self.held.get_mut(&thing) else { continue };
             let is_leased = held.kind == Kind::Copy && held.from != cx.me;
             held.recalled |= is_leased;
-            if std::mem::take(&mut held.leaving) && !is_leased {
-                held.leaving = true;
-                out.recalls.push(thing);
-            }
+            held.leaving &= !is_leased;
+            out.recalls.extend(held.leaving.then_some(thing));
             for (operation, look) in held.asks.clone() {
                 out.want(Effect::Serve { operation, thing, work: Work::Look(look) });
             }

@@ -78,7 +78,8 @@ impl Borrower {
         }
     }
 
-    /// It is given back without being recalled. What is this server's own stays.
+    /// It is given back without being recalled; not what is wholly this server's own, of which
+    /// nothing is written.
     pub fn give_back(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) {
         let Some(held) = self.held.get_mut(&thing).filter(|held| held.kind != Kind::Gone) else {
             return;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::effect::{Access, Context, Effect, Out};
 use crate::ids::{Member, Thing};
+use crate::lease;
 use crate::left_out::{Rule, keeps};
 use crate::terms::Moment;
 
@@ -71,7 +72,7 @@ impl Borrower {
     pub fn mark(&mut self, word: Moment, cx: &Context<'_>, out: &mut Out) -> Option<Moment> {
         let mut first: Option<Moment> = None;
         for (from, copies) in &mut self.copies {
-            let until = cx.leases.get(from).map_or_else(Moment::default, |lease| lease.until());
+            let until = lease::until(cx.leases, *from);
             if until > cx.now && until >= word {
                 let held = &self.held;
                 let may = |thing: &Thing| held.get(thing).is_some_and(|held| !held.recalled);

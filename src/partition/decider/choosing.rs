@@ -88,7 +88,7 @@ impl Decider {
 
     fn of_kept(&mut self, thing: Thing, out: &mut Out) -> Turn {
         let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
-        if let Hold::Kept { by, recalled: recalled @ false } = &mut entry.hold {
+        if let Hold::Kept { by, recalled: recalled @ false, .. } = &mut entry.hold {
             *recalled = true;
             by.iter().for_each(|(to, loan)| out.say(*to, Message::Recall { thing, loan: *loan }));
         }

@@ -13,8 +13,10 @@ use crate::message::{Failure, Holding, Message};
 use super::{Decider, Hold, answer};
 
 impl Decider {
-    /// A member was removed: what was lent to it is lost, its copies and wishes are gone.
+    /// A member was removed: what was lent to it is lost, its wishes are gone. So are its copies if
+    /// it is dead; if it may live, they are when their lease is over.
     pub fn removed(&mut self, member: Member, cx: &Context<'_>, out: &mut Out) {
+        let waits = cx.table.may_live(member) && keeps(Rule::WaitForTheFenced);
         for entry in self.entries.values_mut() {
             entry.queue.retain(|request| request.from != member);
             entry.asked.retain(|request| request.from != member);
@@ -28,21 +30,26 @@ impl Decider {
                         answer(out, &request, Err(Failure::Removed(member)));
                     }
                 }
-                Hold::Here { shown, recalled, .. } => {
+                Hold::Here { shown, recalled, .. } if !waits => {
                     shown.remove(&member);
                     *recalled &= !shown.is_empty();
                 }
-                Hold::Kept { by, .. } => {
+                Hold::Kept { by, here, .. } => {
                     by.remove(&member);
                     if by.is_empty() {
-                        entry.hold = Hold::Lost(member);
+                        entry.hold = if *here { Hold::here() } else { Hold::Lost(member) };
                     }
                 }
                 _ => {}
             }
         }
-        self.awaited.remove(&member);
-        self.unheard.values_mut().for_each(|unheard| _ = unheard.remove(&member));
+        if !waits {
+            self.awaited.remove(&member);
+        }
+        self.unheard.retain(|_, unheard| {
+            unheard.remove(&member);
+            !unheard.is_empty()
+        });
         if cx.table.successor(member) == Some((cx.me, Some(member))) {
             let unheard: BTreeSet<Member> = cx.table.present().collect();
             self.unheard.insert(member, unheard);
@@ -62,8 +69,11 @@ impl Decider {
         if !unheard.remove(&from) {
             return;
         }
+        if unheard.is_empty() {
+            self.unheard.remove(&removed);
+        }
         for (thing, holding) in held {
-            if cx.table.decider(thing.number()) == Some(cx.me) {
+            if cx.table.successor(thing.number().born()) == Some((cx.me, Some(removed))) {
                 self.adopt(from, thing, holding, cx, out);
             }
         }
@@ -90,7 +100,8 @@ impl Decider {
             }
             (Holding::Kept(loan), Hold::Kept { by, .. }) => _ = by.insert(from, loan),
             (Holding::Kept(loan), hold @ Hold::Lost(_)) => {
-                *hold = Hold::Kept { by: [(from, loan)].into(), recalled: false };
+                let by = [(from, loan)].into();
+                *hold = Hold::Kept { by, recalled: false, here: false };
             }
             (Holding::Kept(loan), _) => out.say(from, Message::Recall { thing, loan }),
         }
@@ -99,8 +110,7 @@ impl Decider {
     /// Who must still be heard before this thing is decided.
     pub(super) fn unheard_of(&self, thing: Thing, cx: &Context<'_>) -> Option<&BTreeSet<Member>> {
         let (_, before) = cx.table.successor(thing.number().born())?;
-        let unheard = self.unheard.get(&before?)?;
-        (!unheard.is_empty() && keeps(Rule::GatherFirst)).then_some(unheard)
+        self.unheard.get(&before?).filter(|_| keeps(Rule::GatherFirst))
     }
 
     fn resume(&mut self, cx: &Context<'_>, out: &mut Out) {

@@ -101,6 +101,22 @@ fn a_copy_kept_for_an_heir_though_its_lease_was_over_undoes_a_change() {
     says(&breaks_after(&shown, Rule::KeepWhatIsGood, bounds), "thing 0");
 }
 
+#[test]
+fn a_copy_kept_for_an_heir_though_its_decider_lives_undoes_a_change() {
+    let pass = Step::Pass { ns: UNIT_NS };
+    let heard = [Step::Remove { server: 0 }, Step::Tell { server: 2 }, pass, pass];
+    let removed = [&show(0)[..], &heard].concat();
+    let bounds = Bounds { changes: 1, looks: 1, returns: 1, ..Bounds::NONE };
+    says(&breaks_after(&removed, Rule::KeepOfTheDead, bounds), "thing 0");
+}
+
+#[test]
+fn a_copy_of_who_is_removed_alive_shows_what_was_before_if_it_is_not_waited_for() {
+    let bounds = Bounds { changes: 1, ..Bounds::NONE };
+    let removed = [&show(0)[..], &[Step::Remove { server: 2 }]].concat();
+    says(&breaks_after(&removed, Rule::WaitForTheFenced, bounds), "thing 0");
+}
+
 /// Server 2 is shown thing 0, and a client there stops while it is to leave it: what becomes of a
 /// change that server 0 waits to make.
 fn change_beside_a_stopped_client() -> Result<bool, String> {

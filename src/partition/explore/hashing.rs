@@ -1,7 +1,10 @@
-//! A quick hash of a state, 64 bits: of a million states, two that differ are taken for the same in
-//! one of thirty million searches.
+//! A quick hash of a state and of its parts, 64 bits: of a million states, two that differ are
+//! taken for the same in one of thirty million searches.
 
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::rc::Rc;
 
 /// Multiplies and folds, eight bytes at a time.
 #[derive(Default)]
@@ -53,4 +56,50 @@ pub(crate) fn of(what: &impl Hash) -> u64 {
     let mut folding = Folding::default();
     what.hash(&mut folding);
     folding.finish()
+}
+
+/// Parts of states, by their hash.
+pub(crate) type Pool<T> = HashMap<u64, Rc<T>>;
+
+/// A part of a state, with its hash.
+#[derive(Clone)]
+pub(crate) struct Hashed<T> {
+    inner: Rc<T>,
+    hash: u64,
+}
+
+impl<T: Clone + Hash> Hashed<T> {
+    pub(crate) fn new(inner: T) -> Self {
+        let hash = of(&inner);
+        Hashed { inner: Rc::new(inner), hash }
+    }
+
+    /// Once it is changed, its hash is not known.
+    pub(crate) fn change(&mut self) -> &mut T {
+        self.hash = 0;
+        Rc::make_mut(&mut self.inner)
+    }
+
+    pub(crate) fn hash_anew(&mut self) {
+        if self.hash == 0 {
+            self.hash = of(&*self.inner);
+        }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Has it in common with all that are the same.
+    pub(crate) fn share(&mut self, pool: &mut Pool<T>) {
+        self.inner = Rc::clone(pool.entry(self.hash).or_insert_with(|| Rc::clone(&self.inner)));
+    }
+}
+
+impl<T> Deref for Hashed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
 }

@@ -2,12 +2,13 @@
 
 use crate::effect::{Access, Effect, Input};
 use crate::ids::{Body, Epoch, Loan, Member, Operation, ServerId, Wish};
-use crate::message::{Frame, Message, Work};
+use crate::members::Verdict;
+use crate::message::{Frame, Holding, Message, Work};
 use crate::terms::Moment;
 
-use super::server::{Server, member, thing};
+use super::server::{Server, member, table, thing};
 
-fn frame(from: Member, server: u64, messages: Vec<Message>) -> Frame {
+pub(super) fn frame(from: Member, server: u64, messages: Vec<Message>) -> Frame {
     let (taken, before, sent) = (0, 0, Moment(1));
     let (epoch, server) = (Epoch(1), ServerId(server));
     Frame { from, server, epoch, taken, before, messages, sent, renewed: None, renew: false }
@@ -78,6 +79,22 @@ fn frames_of_strangers_and_absurd_counts_are_as_if_they_were_lost() {
         });
         assert_eq!(taken, Some(0), "{frame:?}");
     }
+}
+
+#[test]
+fn who_says_to_an_heir_that_it_has_the_heirs_own_things_is_not_believed() {
+    let mut server = Server::new(0);
+    server.handle(Moment(2), Input::Table(table(&[(2, Verdict::Dead)])));
+    let whole = Holding::Whole(Loan { by: member(2), number: 7 });
+    let holds = Message::Holds { removed: member(2), held: vec![(thing(0), whole)] };
+    let frame = Frame { epoch: Epoch(2), ..frame(member(1), 1, vec![holds]) };
+    server.handle(Moment(2), Input::Frame(frame));
+    let work = Work::Change(Body::default());
+    let operation = Operation { by: member(1), number: 1 };
+    let want = Message::Want { operation, thing: thing(0), work };
+    let frame = Frame { epoch: Epoch(2), before: 1, ..self::frame(member(1), 1, vec![want]) };
+    let effects = server.handle(Moment(2), Input::Frame(frame));
+    assert!(effects.contains(&Effect::Recall(vec![thing(0)])), "it is its own: {effects:?}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod scenarios;
 mod search;
 mod server;
 mod settling;
+mod skipped;
 mod step;
 mod walks;
+mod ways;
 mod world;

@@ -3,7 +3,9 @@
 //! * A change is made to what all changes before have left, and once.
 //! * A look gives nothing older than what was acknowledged, or seen, before it began.
 //!
-//! What a removed member does after the verdict does not count: it is a conflict.
+//! That holds on all servers. One that was removed alive and does not know it is as one whose links
+//! are cut: it breaks no promise, and nobody breaks one that it has made. What only it has is lost
+//! to the others: that is an error, and no promise.
 
 use std::collections::BTreeMap;
 

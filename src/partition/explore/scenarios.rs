@@ -1,4 +1,4 @@
-//! The searches: small ones in every build, all of them within 20 seconds; with `TERRAL_EXPLORE=1`
+//! The searches: small ones in every build, all of them within ten seconds; with `TERRAL_EXPLORE=1`
 //! larger ones beside them, which take many minutes.
 
 use super::bounds::{Bounds, UNIT_NS};
@@ -114,11 +114,28 @@ fn a_copy_outlives_its_decider_only_while_it_was_good() {
     let later = [&show(0)[..], &[pass, pass]].concat();
     let change = Step::Begin { server: 0, thing: 0, changes: true };
     let changed = [&later[..], &[change, Step::Run { server: 0, request: 0 }]].concat();
+    let recall = [Step::Run { server: 2, request: 160 }, change, Step::Deliver { from: 0, to: 2 }];
+    let recalled = [&show(0)[..], &recall].concat();
+    let died = Bounds { time: 0, ..small };
+    explore("inheriting, recalled", &recalled, died, &[Bounds { deaths: 0, fences: 1, ..died }]);
     let both = Bounds { changes: 1, time: 0, ..small };
     explore("inheriting, changed", &changed, Bounds { changes: 0, ..both }, &[]);
     if is_large() {
         explore("inheriting, later", &later, both, &[Bounds { fences: 1, deaths: 0, ..both }]);
     }
+}
+
+#[test]
+fn what_who_is_removed_alive_does_until_it_knows_is_not_undone() {
+    let pass = Step::Pass { ns: UNIT_NS };
+    let heard = [Step::Remove { server: 0 }, Step::Tell { server: 2 }, pass, pass];
+    let has_shown = [&show(0)[..], &heard].concat();
+    let small = Bounds { changes: 1, looks: 1, ..Bounds::NONE };
+    let larger = [Bounds { returns: 1, ..small }, Bounds { time: 1, ..small }];
+    explore("fenced, has shown", &has_shown, small, &larger);
+    let was_shown = [&show(0)[..], &[Step::Remove { server: 2 }]].concat();
+    let timed = Bounds { looks: 0, time: 1, ..small };
+    explore("fenced, was shown", &was_shown, timed, &[small]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::bounds::{Bounds, UNIT_NS};
 use super::server::SERVERS;
 use super::settling::Settling;
 use super::step::Step;
-use super::world::World;
+use super::world::{Pools, World};
 use crate::effect::Access;
 
 /// A step, and whether the process that takes it dies.
@@ -53,7 +53,9 @@ pub(crate) fn search(
     most: usize,
 ) -> Result<Report, Box<Broken>> {
     let began = Instant::now();
-    let mut first = World::new(Bounds { changes: 9, looks: 9, time: 9, ..bounds });
+    let before = Bounds { changes: 9, looks: 9, time: 9, deaths: 9, fences: 9, ..bounds };
+    let mut first = World::new(before);
+    let mut pools = Pools::default();
     for step in steps_before {
         let after = first.after(*step, false);
         first = after.unwrap_or_else(|what| panic!("{step:?}, before the search: {what}"));
@@ -79,10 +81,11 @@ pub(crate) fn search(
                 Err(what) => return Err(broken(what, Some((step, halts)), vec![], seen.len())),
             }
         }
-        for (next, taken) in found {
+        for (mut next, taken) in found {
             let hash = next.hash();
             if let Entry::Vacant(vacant) = seen.entry(hash) {
                 vacant.insert((from, taken));
+                next.share(&mut pools);
                 open.push_back(next);
             }
         }
@@ -118,7 +121,7 @@ pub(crate) fn enabled(world: &World) -> Vec<Taken> {
 
 fn on_server(world: &World, server: usize, steps: &mut Vec<Step>) {
     let (left, here) = (&world.left, world.server(server));
-    for thing in (0..left.things).filter(|_| world.counts(server)) {
+    for thing in (0..left.things).filter(|_| world.serves(server)) {
         if left.changes > 0 {
             steps.push(Step::Begin { server, thing, changes: true });
         }

@@ -7,7 +7,7 @@ use crate::durable::Durable;
 use crate::effect::{Access, Effect, Input, Local};
 use crate::ids::{Epoch, Member, Number, ServerId, Thing};
 use crate::machine::Machine;
-use crate::members::{Standing, Table};
+use crate::members::{Standing, Table, Verdict};
 use crate::terms::Moment;
 
 use super::bounds::TERMS;
@@ -35,13 +35,14 @@ pub(crate) fn index(thing: Thing) -> usize {
 
 /// The control's table, once it has removed these, in this order. The heir is the next member that
 /// is in then.
-pub(crate) fn table(removed: &[usize]) -> Table {
-    let standing = |at: usize| match removed.iter().position(|one| *one == at) {
+pub(crate) fn table(removed: &[(usize, Verdict)]) -> Table {
+    let standing = |at: usize| match removed.iter().position(|(one, _)| *one == at) {
         None => Standing::In(ServerId(at as u64)),
         Some(when) => {
-            let mut next = (1..SERVERS).map(|step| (at + step) % SERVERS);
-            let heir = next.find(|heir| !removed[..when].contains(heir));
-            Standing::Removed { heir: member(heir.expect("the last one stays")) }
+            let is_in = |heir: &usize| removed[..when].iter().all(|(one, _)| one != heir);
+            let heir = (1..SERVERS).map(|step| (at + step) % SERVERS).find(is_in);
+            let heir = member(heir.expect("the last one stays"));
+            Standing::Removed { heir, verdict: removed[when].1 }
         }
     };
     let members = (0..SERVERS).map(|at| (member(at), standing(at))).collect();
@@ -89,9 +90,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(at: usize) -> Self {
-        let durable = Durable::new(member(at), ServerId(at as u64), table(&[]));
+        let durable = Durable::new(member(at), ServerId(at as u64));
         let none = InUse::default();
-        let (machine, _) = Machine::start(durable, TERMS, Moment(0), &none);
+        let (mut machine, _) = Machine::start(durable, TERMS, Moment(0), &none);
+        machine.handle(Moment(0), &none, Input::Table(table(&[])));
         let mut access = [Access::Nothing; THINGS];
         if let Some(own) = access.get_mut(at) {
             *own = Access::Change;

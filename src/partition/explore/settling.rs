@@ -55,7 +55,7 @@ fn reconnect(world: &mut World, steps: &mut Vec<Step>) -> Result<(), String> {
 
 fn is_settled(world: &World) -> bool {
     let mut all = world.oracle.requests.values();
-    all.all(|request| request.state != State::Open || !world.counts(request.server))
+    all.all(|request| request.state != State::Open || world.is_lost(request.server))
 }
 
 /// All that can happen, each once; if nothing can, time passes.

@@ -4,16 +4,15 @@
 //! tried. A step that breaks a promise gives an error that says which.
 
 use std::collections::VecDeque;
-use std::hash::Hash;
-use std::rc::Rc;
 
 use crate::effect::{Access, Effect, Input};
 use crate::ids::{Body, Member, Wish};
+use crate::members::Verdict;
 use crate::message::{Answer, Failure, Frame, Work};
 use crate::terms::Moment;
 
 use super::bounds::{Bounds, UNIT_NS};
-use super::hashing;
+use super::hashing::{self, Hashed, Pool};
 use super::oracle::{Oracle, State};
 use super::server::{self, Process, SERVERS, Server, THINGS, index, member, thing};
 use super::step::Step;
@@ -21,31 +20,8 @@ use super::step::Step;
 /// What is on its way from one server to another, in order.
 type Wire = Hashed<VecDeque<Frame>>;
 
-/// Something with its hash.
-#[derive(Clone)]
-struct Hashed<T> {
-    inner: Rc<T>,
-    hash: u64,
-}
-
-impl<T: Clone + Hash> Hashed<T> {
-    fn new(inner: T) -> Self {
-        let hash = hashing::of(&inner);
-        Hashed { inner: Rc::new(inner), hash }
-    }
-
-    /// Once it is changed, its hash is not known.
-    fn change(&mut self) -> &mut T {
-        self.hash = 0;
-        Rc::make_mut(&mut self.inner)
-    }
-
-    fn hash_anew(&mut self) {
-        if self.hash == 0 {
-            self.hash = hashing::of(&self.inner);
-        }
-    }
-}
+/// What many states have in common.
+pub(crate) type Pools = (Pool<Server>, Pool<VecDeque<Frame>>);
 
 /// Everything.
 #[derive(Clone)]
@@ -59,16 +35,13 @@ pub(crate) struct World {
     servers: [Hashed<Server>; SERVERS],
     wires: [[Wire; SERVERS]; SERVERS],
     pub(crate) oracle: Oracle,
-    /// Whom the control has removed.
-    pub(crate) removed: Vec<usize>,
+    /// Whom the control has removed, and what it knew of them.
+    pub(crate) removed: Vec<(usize, Verdict)>,
     /// Of how many each server knows.
     told: [usize; SERVERS],
     /// A frame came too early, and was in vain.
     pub(crate) has_gaps: bool,
 }
-
-/// What is said of what a removed member does: it does not count.
-const NO_MATTER: u8 = u8::MAX;
 
 fn body(number: u8) -> Body {
     Body(Box::new([number]))
@@ -91,10 +64,16 @@ impl World {
 
     /// A number that no other state has, but for chance.
     pub(crate) fn hash(&self) -> u64 {
-        let servers: [u64; SERVERS] = std::array::from_fn(|at| self.servers[at].hash);
-        let wires = self.wires.each_ref().map(|wires| wires.each_ref().map(|wire| wire.hash));
+        let servers: [u64; SERVERS] = std::array::from_fn(|at| self.servers[at].hash());
+        let wires = self.wires.each_ref().map(|wires| wires.each_ref().map(|wire| wire.hash()));
         let rest = (wires, &self.oracle, &self.removed, self.told, self.has_gaps);
         hashing::of(&(self.left, self.time, self.rates, servers, rest))
+    }
+
+    /// What is in other states, too, is in memory once.
+    pub(crate) fn share(&mut self, (servers, wires): &mut Pools) {
+        self.servers.iter_mut().for_each(|server| server.share(servers));
+        self.wires.iter_mut().flatten().for_each(|wire| wire.share(wires));
     }
 
     /// What time it is by a server's clock.
@@ -103,11 +82,11 @@ impl World {
     }
 
     pub(crate) fn server(&self, at: usize) -> &Server {
-        &self.servers[at].inner
+        &self.servers[at]
     }
 
     pub(crate) fn wire(&self, from: usize, to: usize) -> &VecDeque<Frame> {
-        &self.wires[from][to].inner
+        &self.wires[from][to]
     }
 
     pub(crate) fn is_up(&self, at: usize) -> bool {
@@ -122,14 +101,23 @@ impl World {
         matches!(self.server(at).process, Process::Lost)
     }
 
-    /// Whether what a server does counts: it is there, and not removed.
-    pub(crate) fn counts(&self, at: usize) -> bool {
-        !self.removed.contains(&at) && !self.is_lost(at)
+    /// Whether a server's clients can do something: it is there, and does not know that it was
+    /// removed, if it was.
+    pub(crate) fn serves(&self, at: usize) -> bool {
+        match &self.server(at).process {
+            Process::Up(machine) => !machine.is_expelled(),
+            Process::Down(_) => true,
+            Process::Lost => false,
+        }
+    }
+
+    fn is_removed(&self, at: usize) -> bool {
+        self.removed.iter().any(|(removed, _)| *removed == at)
     }
 
     /// Whether the control may remove a member: not twice, and not the last one.
     pub(crate) fn may_remove(&self, at: usize) -> bool {
-        !self.removed.contains(&at) && self.removed.len() + 1 < SERVERS
+        !self.is_removed(at) && self.removed.len() + 1 < SERVERS
     }
 
     /// Whether a server does not know all that the control has decided.
@@ -242,10 +230,9 @@ impl World {
                 Ok(())
             }
             Step::Remove { server } => {
-                if !self.is_lost(server) {
-                    self.left.fences -= 1;
-                }
-                self.removed.push(server);
+                let verdict = if self.is_lost(server) { Verdict::Dead } else { Verdict::Fenced };
+                self.left.fences -= u8::from(verdict == Verdict::Fenced);
+                self.removed.push((server, verdict));
                 Ok(())
             }
             other => Err(format!("{other:?} is no failure")),
@@ -308,6 +295,7 @@ impl World {
                 }
                 Effect::Expelled => self.change(at, |server| {
                     (server.ready, server.recalling) = Default::default();
+                    server.access = [Access::Nothing; THINGS];
                 }),
                 Effect::NeedTable(_) => {}
             }
@@ -401,9 +389,6 @@ impl World {
     /// A client's request is carried out where the client is.
     fn carry_out_here(&mut self, at: usize, request: u8) -> Result<(), String> {
         let asked = *self.oracle.request(request);
-        if self.removed.contains(&at) {
-            return self.answer(request, Ok(body(NO_MATTER)));
-        }
         let mut content = self.server(at).content[asked.thing];
         if asked.changes {
             content = self.oracle.change(request, content)?;
@@ -419,9 +404,6 @@ impl World {
     /// A request is carried out where the thing is, for somebody else.
     fn serve(&mut self, at: usize, thing: usize, work: &Work) -> Result<u8, String> {
         let content = self.server(at).content[thing];
-        if self.removed.contains(&at) {
-            return Ok(NO_MATTER);
-        }
         let Work::Change(what) = work else { return Ok(content) };
         let content = self.oracle.change(what.0[0], content)?;
         self.change(at, |server| server.content[thing] = content);
@@ -430,14 +412,14 @@ impl World {
 
     fn answer(&mut self, request: u8, answer: Answer) -> Result<(), String> {
         match answer {
-            Ok(seen) if seen.0[0] != NO_MATTER => self.oracle.answer(request, seen.0[0]),
-            Ok(_) => self.oracle.conclude(request, State::Done),
+            Ok(seen) => self.oracle.answer(request, seen.0[0]),
             Err(failure) if self.left.is_calm => Err(format!("{failure:?} on a calm day")),
             Err(failure) => {
                 let asked = *self.oracle.request(request);
                 let has = |at: &usize| self.server(*at).access[asked.thing] == Access::Change;
-                let has = (0..SERVERS).filter(|at| self.counts(*at)).find(has);
-                let looks = !asked.changes && self.counts(asked.server);
+                let is_in = |at: &usize| !self.is_lost(*at) && !self.is_removed(*at);
+                let has = (0..SERVERS).filter(is_in).find(has);
+                let looks = !asked.changes && self.serves(asked.server);
                 if let (Failure::Removed(_), true, Some(has)) = (failure, looks, has) {
                     return Err(format!("thing {} is said to be lost: {has} has it", asked.thing));
                 }
@@ -446,14 +428,33 @@ impl World {
         }
     }
 
+    /// What clients may do is what they may if the process is followed by another one.
+    fn is_as_published(&self, at: usize) -> Result<(), String> {
+        let server = self.server(at);
+        let Some(machine) = server.machine() else { return Ok(()) };
+        for index in 0..self.oracle.things.len() {
+            let may = machine.access(thing(index), self.clock(at), &server.in_use);
+            let access = server.access[index];
+            if may != access {
+                return Err(format!(
+                    "server {at} has published {access:?} of {index}, not {may:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// What holds at any moment.
     fn check(&self) -> Result<(), String> {
-        let counting: Vec<usize> = (0..SERVERS).filter(|at| self.counts(*at)).collect();
+        for at in 0..SERVERS {
+            self.is_as_published(at)?;
+        }
+        let serving: Vec<usize> = (0..SERVERS).filter(|at| self.serves(*at)).collect();
         for thing in 0..self.oracle.things.len() {
             let may = |at: &usize, access| self.server(*at).access[thing] == access;
-            let changers = counting.iter().filter(|at| may(at, Access::Change)).count();
+            let changers = serving.iter().filter(|at| may(at, Access::Change)).count();
             let shows = |at: &usize| self.server(*at).shows(thing, self.clock(*at));
-            let lookers: Vec<usize> = counting.iter().copied().filter(shows).collect();
+            let lookers: Vec<usize> = serving.iter().copied().filter(shows).collect();
             if changers > 1 || changers == 1 && lookers.len() > 1 {
                 return Err(format!("thing {thing} is changed while {lookers:?} may use it"));
             }
