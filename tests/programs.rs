@@ -154,6 +154,31 @@ os.execv('/bin/sh', ['sh', '-c', waits])
 }
 
 #[test]
+fn a_program_with_threads_does_not_wait_for_a_larger_table_of_descriptors() {
+    if !on_path("python3") {
+        return;
+    }
+    let to = temporary();
+    let script = "
+import os, threading
+over = threading.Event()
+other = threading.Thread(target=over.wait, daemon=True)
+other.start()
+size = lambda: [line for line in open('/proc/self/status') if line.startswith('FDSize')]
+before = size()
+file = os.open(os.environ['TERRAL_DIR'] + '/file', os.O_CREAT | os.O_RDWR)
+os.write(file, b'x' * 100000)
+assert os.pread(file, 9, 99991) == b'x' * 9
+assert size() == before, (before, size())
+over.set()
+";
+    let command = &mut run_command(to.path(), &format!("exec python3 -c \"{script}\""));
+    let output = command.output().expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    assert!(number(&split(&output).1, "/totals/written_bytes") >= 100_000, "{output:?}");
+}
+
+#[test]
 fn the_exit_status_is_the_commands() {
     let to = temporary();
     let status = run_command(to.path(), "exit 7").output().expect("runs").status;

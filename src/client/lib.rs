@@ -59,6 +59,7 @@ pub use terral_format::wire::person::Person;
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;
+pub use terral_transport::high;
 pub use terral_transport::kept;
 pub use terral_transport::kernel;
 pub use terral_transport::limit;

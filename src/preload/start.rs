@@ -5,6 +5,8 @@
 
 use std::ffi::{c_char, c_int};
 
+use terral_client::high;
+
 use crate::{cwd, heap, itself, settings, sharing, state, streams};
 
 // SAFETY: an entry of .init_array, which ld.so calls with main's arguments.
@@ -20,6 +22,7 @@ unsafe extern "C" fn start(
     if environment.is_null() || !settings::read(environment) {
         return;
     }
+    high::prepare();
     itself::take_name();
     heap::watch_forks();
     sharing::watch_forks();

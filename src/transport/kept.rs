@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use crate::kernel;
+use crate::{high, kernel};
 
-/// Out of the way of programs that count on low numbers.
-const HIGH: c_int = 512;
 /// Longest name of a directory by its descriptor, its zero included.
 const NAME_BYTES: usize = 32;
 
@@ -47,12 +45,11 @@ fn open(instance: &Path) -> Option<c_int> {
         if low < 0 || bytes.len() == path.len() {
             return None;
         }
-        let high = kernel::enter()(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, HIGH);
-        if high < 0 {
+        let Some(high) = high::again(low as c_int) else {
             return Some(low as c_int);
-        }
+        };
         kernel::enter()(libc::SYS_close, low);
-        Some(high as c_int)
+        Some(high)
     }
 }
 

@@ -16,6 +16,7 @@ pub mod raw_calls;
 pub mod dispatch;
 
 pub mod fault;
+pub mod high;
 pub mod kept;
 pub mod limit;
 pub mod region;

@@ -16,11 +16,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use terral_format::ids::DescriptionSlot;
 
 use crate::descriptor::{self, PATH_BYTES};
-use crate::kernel;
 use crate::system::checked;
+use crate::{high, kernel};
 
-/// Out of the way of programs that count on low numbers.
-const HIGH: i32 = 512;
 /// A process that opens no more files than this does without.
 const FEW: u32 = 4;
 
@@ -72,10 +70,9 @@ fn open(instance: &Path) -> io::Result<RawFd> {
     // SAFETY: `path` is a string with its zero, and openat only reads it.
     let low = unsafe { kernel::enter()(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
     let low = checked(low)? as RawFd;
-    // SAFETY: no memory is passed.
-    let high = unsafe { kernel::enter()(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, HIGH) };
+    let high = high::again(low).ok_or_else(io::Error::last_os_error);
     close(low);
-    let high = checked(high)? as RawFd;
+    let high = high?;
     let new = (RandomState::new().hash_one(high) >> 2) | 1;
     let order = (Ordering::AcqRel, Ordering::Acquire);
     let mark = MARK.compare_exchange(0, new, order.0, order.1).map_or_else(|is| is, |_| new);

@@ -15,12 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::{Error, Result};
 
-use crate::{kept, kernel};
+use crate::{high, kept, kernel};
 
 /// Segment files that stay open, at most.
 const OPEN_FILES: usize = 32;
-/// Ours are moved out of the way of programs that count on low numbers.
-const HIGH: c_int = 512;
 
 /// The file of segment `index` in the instance's directory.
 pub fn segment_path(instance: &Path, index: u32) -> PathBuf {
@@ -111,7 +109,7 @@ impl Segments {
         let opened = kept::reach(&self.instance, |instance| {
             OpenOptions::new().read(true).write(true).open(segment_path(instance, index))
         });
-        let file = high(opened.map_err(|e| failed(&e))?);
+        let file = raised(opened.map_err(|e| failed(&e))?);
         match seek(file.as_raw_fd(), mark, libc::SEEK_SET) {
             -1 => Err(failed(&std::io::Error::last_os_error())),
             _ => Ok(file),
@@ -134,13 +132,10 @@ impl Drop for Segments {
 }
 
 /// The same file at a high number, if there is one.
-fn high(file: File) -> OwnedFd {
-    // SAFETY: no memory is passed.
-    let fd =
-        unsafe { kernel::enter()(libc::SYS_fcntl, file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
-    if fd < 0 {
-        return file.into();
+fn raised(file: File) -> OwnedFd {
+    match high::again(file.as_raw_fd()) {
+        // SAFETY: the kernel just made it for us.
+        Some(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
+        None => file.into(),
     }
-    // SAFETY: the kernel just made it for us.
-    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
