@@ -30,7 +30,8 @@ enum Kind {
     Whole,
     /// To look at it: others may have copies, too. By the lease, if it is another member's.
     Copy,
-    /// A copy of a removed member's thing, kept for the heir: nobody looks at it.
+    /// A copy of a removed member's thing, kept for the heir if it is not `over`: nobody begins to
+    /// look at it.
     Kept,
     /// Not at all, though it was born here.
     Gone,

@@ -54,6 +54,14 @@ impl Hold {
     fn here() -> Self {
         Hold::Here { shown: BTreeMap::new(), recalled: false, busy: None }
     }
+
+    /// It was kept, and is here now. The one that had it before may have shown it to members that
+    /// were removed and live, and do not say so.
+    fn inherited(cx: &Context<'_>) -> Self {
+        let fenced = cx.table.fenced().filter(|_| keeps(Rule::WaitForTheFenced));
+        let shown = fenced.map(|member| (member, Loan { by: cx.me, number: 0 })).collect();
+        Hold::Here { shown, recalled: false, busy: None }
+    }
 }
 
 /// One thing.
@@ -146,7 +154,7 @@ impl Decider {
                 by.remove(&from);
                 *here = true;
                 if by.is_empty() {
-                    entry.hold = Hold::here();
+                    entry.hold = Hold::inherited(cx);
                 }
             }
             _ => return,

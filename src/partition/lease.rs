@@ -44,6 +44,11 @@ impl Lease {
         Some(sent)
     }
 
+    /// Somebody else may have promised a term just before, and what that one promised counts here.
+    pub fn inherit(&mut self, now: Moment, terms: &Terms) {
+        self.promised = self.promised.max(now + terms.promise());
+    }
+
     /// The other server has renewed what it promised, when it knew of what we `sent` then.
     pub fn renewed(&mut self, sent: Moment, now: Moment, terms: &Terms) {
         self.until = self.until.max(sent.min(now) + terms.lease);

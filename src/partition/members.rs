@@ -65,6 +65,11 @@ impl Table {
         self.members.keys().copied().filter(|member| self.is_removed(*member))
     }
 
+    /// Who was removed and may live.
+    pub fn fenced(&self) -> impl Iterator<Item = Member> + '_ {
+        self.removed().filter(|member| self.may_live(*member))
+    }
+
     /// All who are in.
     pub fn present(&self) -> impl Iterator<Item = Member> + '_ {
         self.members.keys().copied().filter(|member| self.server(*member).is_some())

@@ -27,6 +27,10 @@ impl Machine {
         // Also who came and went in tables that were skipped: its heir waits for all members.
         let removed: Vec<Member> =
             self.durable.table.removed().filter(|member| !before.is_removed(*member)).collect();
+        // The dead ones among them may have shown something to who was removed and may live.
+        for member in self.durable.table.fenced() {
+            self.leases.entry(member).or_default().inherit(now, &self.terms);
+        }
         // By heir, and by the last of those that were removed before it: only that one's heir asks.
         let mut had = BTreeMap::<_, Vec<_>>::new();
         for member in removed {

@@ -37,7 +37,7 @@ impl Decider {
                 Hold::Kept { by, here, .. } => {
                     by.remove(&member);
                     if by.is_empty() {
-                        entry.hold = if *here { Hold::here() } else { Hold::Lost(member) };
+                        entry.hold = if *here { Hold::inherited(cx) } else { Hold::Lost(member) };
                     }
                 }
                 _ => {}

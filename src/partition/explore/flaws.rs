@@ -6,7 +6,7 @@ use crate::left_out::tests::without;
 
 use super::bounds::{Bounds, UNIT_NS};
 use super::search::search;
-use super::server::show;
+use super::server::{show, shown_and_removed};
 use super::step::Step;
 use super::world::World;
 
@@ -34,55 +34,58 @@ fn says(what: &str, part: &str) {
 #[test]
 fn a_loan_that_ends_by_a_clock_gives_a_thing_two_changers() {
     let bounds = Bounds { changes: 2, time: 3, ..Bounds::NONE };
-    says(&breaks(Rule::LoansOutliveClocks, bounds), "thing 0");
+    says(&breaks(Rule::LoansOutliveClocks, bounds), "thing 0 is changed while [0, 1] may use it");
 }
 
 #[test]
 fn a_deadline_moved_on_before_things_are_taken_away_shows_what_was_changed() {
     let bounds = Bounds { things: 2, changes: 1, looks: 1, time: 2, ..Bounds::NONE };
-    says(&breaks_after(&show(0), Rule::TakeAwayFirst, bounds), "thing 0");
+    says(
+        &breaks_after(&show(0), Rule::TakeAwayFirst, bounds),
+        "thing 0 is changed while [0, 2] may use it",
+    );
 }
 
 #[test]
 fn an_answer_that_is_forgotten_when_it_is_sent_is_lost_with_the_session() {
     let bounds = Bounds { changes: 2, cuts: 1, is_calm: true, ..Bounds::NONE };
-    says(&breaks(Rule::KeepUntilTaken, bounds), "");
+    says(&breaks(Rule::KeepUntilTaken, bounds), "Silent(Member(0)) on a calm day");
 }
 
 #[test]
 fn a_message_that_is_taken_again_is_done_again() {
     let bounds = Bounds { changes: 3, in_use: true, doubles: 1, ..Bounds::NONE };
-    says(&breaks(Rule::TakeOnce, bounds), "");
+    says(&breaks(Rule::TakeOnce, bounds), "is done twice");
 }
 
 #[test]
 fn copies_that_are_not_recalled_show_what_was_before() {
     let bounds = Bounds { changes: 1, looks: 1, ..Bounds::NONE };
-    says(&breaks(Rule::RecallCopies, bounds), "thing 0");
+    says(&breaks(Rule::RecallCopies, bounds), "thing 0 is changed while [1, 2] may use it");
 }
 
 #[test]
 fn what_a_lost_machine_had_is_not_answered_from_before() {
     let bounds = Bounds { changes: 2, deaths: 1, ..Bounds::NONE };
-    says(&breaks(Rule::LostIsLost, bounds), "thing 0");
+    says(&breaks(Rule::LostIsLost, bounds), "shows 0 of thing 0, not 1");
 }
 
 #[test]
 fn a_loan_given_back_before_its_request_has_run_is_changed_afterwards() {
     let bounds = Bounds { changes: 2, is_calm: true, ..Bounds::NONE };
-    says(&breaks(Rule::RunOnce, bounds), "");
+    says(&breaks(Rule::RunOnce, bounds), "shows 0 of thing 0, not 1");
 }
 
 #[test]
 fn a_server_that_forgets_its_promises_with_its_process_breaks_them() {
     let bounds = Bounds { changes: 1, looks: 1, crashes: 1, ..Bounds::NONE };
-    says(&breaks(Rule::PromiseAfterRestart, bounds), "thing 0");
+    says(&breaks(Rule::PromiseAfterRestart, bounds), "thing 0 is changed while [1, 2] may use it");
 }
 
 #[test]
 fn an_heir_that_does_not_ask_around_reports_as_lost_what_is_there() {
     let bounds = Bounds { changes: 1, looks: 1, deaths: 1, ..Bounds::NONE };
-    says(&breaks(Rule::GatherFirst, bounds), "lost");
+    says(&breaks(Rule::GatherFirst, bounds), "thing 0 is said to be lost: 2 has it");
 }
 
 #[test]
@@ -90,7 +93,10 @@ fn a_lease_renewed_ahead_of_a_recall_is_believed_too_long() {
     let pass = Step::Pass { ns: UNIT_NS };
     let shown_late = [&show(0)[..3], &[pass, pass]].concat();
     let bounds = Bounds { changes: 1, looks: 1, swaps: 2, ..Bounds::NONE };
-    says(&breaks_after(&shown_late, Rule::RenewInOrder, bounds), "thing 0");
+    says(
+        &breaks_after(&shown_late, Rule::RenewInOrder, bounds),
+        "thing 0 is changed while [0, 2] may use it",
+    );
 }
 
 #[test]
@@ -98,7 +104,7 @@ fn a_copy_kept_for_an_heir_though_its_lease_was_over_undoes_a_change() {
     let pass = Step::Pass { ns: UNIT_NS };
     let shown = [&show(0)[..], &[pass, pass]].concat();
     let bounds = Bounds { changes: 1, looks: 1, deaths: 1, ..Bounds::NONE };
-    says(&breaks_after(&shown, Rule::KeepWhatIsGood, bounds), "thing 0");
+    says(&breaks_after(&shown, Rule::KeepWhatIsGood, bounds), "shows 0 of thing 0, not 1");
 }
 
 #[test]
@@ -107,14 +113,26 @@ fn a_copy_kept_for_an_heir_though_its_decider_lives_undoes_a_change() {
     let heard = [Step::Remove { server: 0 }, Step::Tell { server: 2 }, pass, pass];
     let removed = [&show(0)[..], &heard].concat();
     let bounds = Bounds { changes: 1, looks: 1, returns: 1, ..Bounds::NONE };
-    says(&breaks_after(&removed, Rule::KeepOfTheDead, bounds), "thing 0");
+    says(&breaks_after(&removed, Rule::KeepOfTheDead, bounds), "of thing 0, not 1");
 }
 
 #[test]
 fn a_copy_of_who_is_removed_alive_shows_what_was_before_if_it_is_not_waited_for() {
     let bounds = Bounds { changes: 1, ..Bounds::NONE };
     let removed = [&show(0)[..], &[Step::Remove { server: 2 }]].concat();
-    says(&breaks_after(&removed, Rule::WaitForTheFenced, bounds), "thing 0");
+    says(
+        &breaks_after(&removed, Rule::WaitForTheFenced, bounds),
+        "thing 0 is changed while [0, 2] may use it",
+    );
+}
+
+#[test]
+fn a_copy_that_a_dead_member_has_shown_to_one_that_is_removed_alive_is_waited_for_by_the_heir() {
+    let bounds = Bounds { changes: 1, ..Bounds::NONE };
+    says(
+        &breaks_after(&shown_and_removed(), Rule::WaitForTheFenced, bounds),
+        "thing 0 is changed while [1, 2] may use it",
+    );
 }
 
 /// Server 2 is shown thing 0, and a client there stops while it is to leave it: what becomes of a

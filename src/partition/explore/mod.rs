@@ -1,8 +1,9 @@
 //! All that can happen to three real machines, within bounds: every order of what their clients,
 //! the network, time and the control do, with crashes anywhere. See `search` for what is sought.
 //!
-//! What is bounded is in `bounds`; what a step is, in `step`; what is not modelled (clients' words
-//! in shared memory, which `tests/leases.rs` has), not here.
+//! Some ways are given and not sought: `ways`, `skipped`, `hostile`. What is bounded is in
+//! `bounds`; what a step is, in `step`; what is not modelled (clients' words in shared memory,
+//! which `tests/leases.rs` has), not here.
 
 mod bounds;
 mod flaws;

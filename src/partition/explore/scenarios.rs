@@ -3,7 +3,7 @@
 
 use super::bounds::{Bounds, UNIT_NS};
 use super::search::search;
-use super::server::show;
+use super::server::{show, shown_and_removed};
 use super::step::Step;
 
 /// States of one search, at most. The small ones have fewer.
@@ -93,7 +93,8 @@ fn what_is_lost_doubled_or_overtaken_on_the_way_is_done_once() {
 fn a_lost_machine_takes_only_what_nobody_else_has_and_it_is_said_by_name() {
     let small = Bounds { changes: 1, looks: 1, deaths: 1, ..Bounds::NONE };
     let two = Bounds { things: 2, ..small };
-    let larger = [two, Bounds { changes: 2, looks: 0, ..two }, Bounds { crashes: 1, ..small }];
+    let (fenced, crashes) = (Bounds { fences: 1, ..small }, Bounds { crashes: 1, ..small });
+    let larger = [two, Bounds { changes: 2, looks: 0, ..two }, crashes, fenced];
     explore("deaths", &[], small, &larger);
 }
 
@@ -101,7 +102,8 @@ fn a_lost_machine_takes_only_what_nobody_else_has_and_it_is_said_by_name() {
 fn who_is_removed_alive_does_no_harm_to_the_others() {
     let small = Bounds { changes: 2, fences: 1, ..Bounds::NONE };
     let looks = Bounds { changes: 1, looks: 1, ..small };
-    explore("fences", &[], small, &[looks, Bounds { time: 1, ..small }]);
+    let larger = [looks, Bounds { time: 1, ..small }, Bounds { crashes: 1, ..looks }];
+    explore("fences", &[], small, &larger);
 }
 
 #[test]
@@ -143,4 +145,8 @@ fn an_heir_is_inherited_from_in_its_turn() {
     let small = Bounds { looks: 1, fences: 2, ..Bounds::NONE };
     let larger = [Bounds { looks: 2, ..small }, Bounds { changes: 1, ..small }];
     explore("heirs", &show(0), small, &larger);
+    let died = Bounds { deaths: 1, fences: 1, ..small };
+    explore("heirs of the dead", &show(0), died, &[Bounds { changes: 1, ..died }]);
+    let small = Bounds { changes: 1, looks: 1, time: 1, ..Bounds::NONE };
+    explore("heirs, shown to two", &shown_and_removed(), small, &[Bounds { time: 2, ..small }]);
 }

@@ -156,6 +156,17 @@ impl Server {
     }
 }
 
+/// Thing 0 is shown to servers 2 and 1; 1 is removed, and its decider dies.
+pub(crate) fn shown_and_removed() -> Vec<Step> {
+    let shown = [
+        Step::Begin { server: 1, thing: 0, changes: false },
+        Step::Deliver { from: 1, to: 0 },
+        Step::Deliver { from: 0, to: 1 },
+    ];
+    let removed = [Step::Remove { server: 1 }, Step::Die { server: 0 }, Step::Remove { server: 0 }];
+    [&show(0)[..], &shown, &removed].concat()
+}
+
 /// Server 2 looks at a thing, and is shown it; without the last step, that is still on its way.
 pub(crate) fn show(thing: usize) -> [Step; 4] {
     [

@@ -413,6 +413,9 @@ impl World {
     fn answer(&mut self, request: u8, answer: Answer) -> Result<(), String> {
         match answer {
             Ok(seen) => self.oracle.answer(request, seen.0[0]),
+            Err(Failure::Removed(of)) if self.removed.iter().all(|(at, _)| member(*at) != of) => {
+                Err(format!("{of} is said to be removed"))
+            }
             Err(failure) if self.left.is_calm => Err(format!("{failure:?} on a calm day")),
             Err(failure) => {
                 let asked = *self.oracle.request(request);
