@@ -138,6 +138,8 @@ fn what_who_is_removed_alive_does_until_it_knows_is_not_undone() {
     let was_shown = [&show(0)[..], &[Step::Remove { server: 2 }]].concat();
     let timed = Bounds { looks: 0, time: 1, ..small };
     explore("fenced, was shown", &was_shown, timed, &[small]);
+    let restarts = Bounds { changes: 1, crashes: 1, ..Bounds::NONE };
+    explore("fenced, restarted", &was_shown, restarts, &[Bounds { halts: true, ..restarts }]);
 }
 
 #[test]

@@ -12,12 +12,12 @@ use crate::terms::{Moment, Terms};
 use super::hostile::frame;
 use super::server::{member, thing};
 
-const NOW: Moment = Moment(2);
+pub(super) const NOW: Moment = Moment(2);
 /// Who was removed in all tables that say so here.
 const REMOVED: usize = 2;
 
 /// Nothing is in use.
-struct Idle;
+pub(super) struct Idle;
 
 impl Local for Idle {
     fn in_use(&self, _: Thing) -> bool {
@@ -34,7 +34,7 @@ fn table(epoch: u64, present: &[usize], heir: Option<usize>) -> Table {
 }
 
 /// A member that was told these tables; gives what it wanted at the last one.
-fn member_told(at: usize, tables: &[Table]) -> (Machine, Vec<Effect>) {
+pub(super) fn member_told(at: usize, tables: &[Table]) -> (Machine, Vec<Effect>) {
     let durable = Durable::new(member(at), ServerId(at as u64));
     let (mut machine, mut effects) = Machine::start(durable, Terms::USUAL, NOW, &Idle);
     for table in tables {

@@ -2,15 +2,16 @@
 //! told that no client sees.
 
 use crate::effect::{Effect, Input};
-use crate::ids::{Body, Operation, Wish};
-use crate::members::Verdict;
-use crate::message::{Message, Work};
-use crate::terms::Moment;
+use crate::ids::{Body, Epoch, Loan, Operation, ServerId, Wish};
+use crate::members::{Standing, Table, Verdict};
+use crate::message::{Frame, Holding, Message, Work};
+use crate::terms::{Moment, Terms};
 
 use super::bounds::Bounds;
 use super::hostile::frame;
 use super::oracle::State;
 use super::server::{Server, member, show, table, thing};
+use super::skipped::{Idle, NOW, member_told};
 use super::step::Step;
 use super::world::World;
 
@@ -41,6 +42,46 @@ fn what_one_has_given_back_to_the_heir_is_there_though_another_copy_is_gone() {
         world = world.after(step, false).unwrap_or_else(|what| panic!("{step:?}: {what}"));
     }
     assert_eq!(world.oracle.request(81).state, State::Done);
+}
+
+/// Members 0 to 3; these were removed, in an epoch for each, and their heir is member 1.
+fn table_of_four(removed: &[(usize, Verdict)]) -> Table {
+    let standing = |at: usize| match removed.iter().find(|(one, _)| *one == at) {
+        Some((_, verdict)) => Standing::Removed { heir: member(1), verdict: *verdict },
+        None => Standing::In(ServerId(at as u64)),
+    };
+    let members = (0..4).map(|at| (member(at), standing(at))).collect();
+    Table { epoch: Epoch(1 + removed.len() as u64), members }
+}
+
+#[test]
+fn an_heir_waits_for_who_may_have_a_copy_though_what_it_has_itself_is_all_there_is() {
+    let (mut heir, _) = member_told(1, &[table_of_four(&[])]);
+    let mut tell = |now, input| heir.handle(now, &Idle, input);
+    let wish = |wish, work| Input::Wish { wish: Wish(wish), thing: thing(0), work };
+    tell(NOW, wish(1, Work::Look(Body::default())));
+    let (operation, loan) =
+        (Operation { by: member(1), number: 1 }, Loan { by: member(0), number: 1 });
+    let body = Some(Body::default());
+    let show = frame(member(0), 0, vec![Message::Show { operation, thing: thing(0), loan, body }]);
+    let shown = tell(NOW, Input::Frame(Frame { renewed: Some(NOW), ..show }));
+    assert!(shown.contains(&Effect::Go(Wish(1))), "{shown:?}");
+    tell(NOW, Input::Ran(Wish(1)));
+    let dead_and_fenced = [(0, Verdict::Dead), (3, Verdict::Fenced)];
+    tell(NOW, Input::Table(table_of_four(&dead_and_fenced)));
+    let said = [0, 3].map(|removed| {
+        let kept = (removed == 0).then_some((thing(0), Holding::Kept(Loan { number: 2, ..loan })));
+        Message::Holds { removed: member(removed), held: kept.into_iter().collect() }
+    });
+    let holds = frame(member(2), 2, said.into());
+    tell(NOW, Input::Frame(Frame { epoch: Epoch(3), ..holds }));
+    let recall = tell(NOW, wish(2, Work::Change(Body::default())));
+    assert!(recall.contains(&Effect::Recall(vec![thing(0)])), "{recall:?}");
+    tell(NOW, Input::Recalled { thing: thing(0), body: Body::default() });
+    let gone = [&dead_and_fenced[..], &[(2, Verdict::Dead)]].concat();
+    let goes = Effect::Go(Wish(2));
+    assert!(!tell(NOW, Input::Table(table_of_four(&gone))).contains(&goes), "3 may look at it");
+    assert!(tell(NOW + Terms::USUAL.promise(), Input::Tick).contains(&goes));
 }
 
 #[test]
