@@ -39,7 +39,7 @@ use crate::sessions::descriptions::{Descriptions, Open};
 use crate::sessions::hands::Hands;
 use crate::storage::Storage;
 use crate::storage::lingering::Lingering;
-use crate::storage::victims::Spilling;
+use crate::storage::spill::under_way::Spilling;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
 const LOG_GROWTH_BYTES: u64 = 4 << 20;

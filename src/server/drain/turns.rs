@@ -33,7 +33,8 @@ use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::naming::names::is_known;
 use crate::naming::orphans;
 use crate::shared::Shared;
-use crate::storage::{attaching, closed, overflow};
+use crate::storage::spill::returning;
+use crate::storage::{attaching, closed};
 
 /// What is done next, without the lock.
 enum Job {
@@ -476,7 +477,7 @@ fn settle(state: &mut State, ino: Ino) {
                 return Ok(());
             }
         }
-        overflow::drop_arrived(state, ino);
+        returning::drop_arrived(state, ino);
         closed::settle_closed(state, ino)?;
         state.commit()
     });

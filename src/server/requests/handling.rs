@@ -19,7 +19,8 @@ use crate::deferred::applying;
 use crate::files::closing;
 use crate::requests::{presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::storage::{eviction, overflow, reclaim};
+use crate::storage::spill::jobs;
+use crate::storage::{eviction, reclaim};
 
 /// No session has this number.
 const NOBODY: SessionSlot = SessionSlot(u16::MAX);
@@ -81,7 +82,7 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
 /// Whether to let the caller wait: memory is full, but the spill or the drain will free some.
 fn must_park(state: &mut State, reply: &Reply, taken: &Taken) -> bool {
     let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
-    let owed = full && (overflow::can_spill(state) || eviction::can_drain(state));
+    let owed = full && (jobs::can_spill(state) || eviction::can_drain(state));
     let request = frame::decode::<Envelope<'_>>(&taken.message).map(|asked| asked.request);
     let chunks = request.is_ok_and(|request| request.needs_chunks());
     owed && chunks && !taken.told && !state.leaving

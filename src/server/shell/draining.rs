@@ -12,7 +12,7 @@ use crate::debts::owing;
 use crate::drain::turns;
 use crate::shared::Shared;
 use crate::shell::workers::{Worker, work};
-use crate::storage::overflow;
+use crate::storage::spill::jobs;
 
 /// Who does it.
 pub(crate) struct Drainer<'b> {
@@ -52,7 +52,7 @@ fn rouse_others(shared: &Shared, state: &State) {
     if state.debts.is_empty() && state.sleepers.sleeps(Trade::Preparing) {
         shared.rouse(Trade::Preparing);
     }
-    if overflow::must_wake_spillers(state) {
+    if jobs::must_wake_spillers(state) {
         shared.rouse(Trade::Spilling);
     }
 }

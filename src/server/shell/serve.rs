@@ -27,7 +27,7 @@ use crate::shell::options::Options;
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 use crate::shell::{draining, removal, spillers, workers};
-use crate::storage::overflow;
+use crate::storage::spill::jobs;
 
 /// How it ended.
 #[derive(Clone, Debug)]
@@ -222,7 +222,7 @@ fn oversleep(state: &State, ready: &Ready) -> [bool; Trade::ALL.len()] {
             && match trade {
                 Trade::Draining => owing::must_wake_drain(state),
                 Trade::Preparing => state.sleepers.oversleeps(trade, now()) && ready.is_due(state),
-                Trade::Spilling => overflow::must_wake_spillers(state),
+                Trade::Spilling => jobs::must_wake_spillers(state),
             }
     })
 }

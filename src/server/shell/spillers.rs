@@ -1,5 +1,5 @@
 //! Those who copy chunks from a full memory to the spill. Not here: what they copy, and when
-//! (`overflow`).
+//! (`storage::spill`).
 
 use std::sync::MutexGuard;
 
@@ -10,7 +10,8 @@ use crate::core::state::State;
 use crate::core::workers::{Next, Trade};
 use crate::shared::Shared;
 use crate::shell::workers::{Worker, work};
-use crate::storage::overflow::{self, Job};
+use crate::storage::spill::jobs::{self, Job};
+use crate::storage::spill::leaving;
 
 /// So many chunks are on their way at a time.
 pub const THREADS: usize = 3;
@@ -27,12 +28,12 @@ impl Worker for Spiller {
         shared: &'s Shared,
         mut state: MutexGuard<'s, State>,
     ) -> (MutexGuard<'s, State>, Next) {
-        match overflow::next_job(&mut state) {
+        match jobs::next_job(&mut state) {
             Job::Copy(victim, place) => {
                 drop(state);
-                let copied = overflow::copy(&shared.memory, &victim, place, &mut self.0);
+                let copied = leaving::copy(&shared.memory, &victim, place, &mut self.0);
                 state = shared.lock();
-                overflow::conclude(&mut state, &victim, place, copied);
+                leaving::conclude(&mut state, &victim, place, copied);
                 if state.debts.is_pressed() {
                     shared.nudge();
                 }

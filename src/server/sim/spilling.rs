@@ -19,8 +19,9 @@ use crate::core::workers::Next;
 use crate::core::world::World;
 use crate::shared::Shared;
 use crate::shell::spillers::THREADS;
-use crate::storage::overflow::{self, Job};
-use crate::storage::victims::Victim;
+use crate::storage::spill::jobs::{self, Job};
+use crate::storage::spill::leaving;
+use crate::storage::spill::under_way::Victim;
 
 /// What one of them is at.
 enum Spiller {
@@ -87,7 +88,7 @@ impl Spillers {
                     Next::Throttled(until) => until <= self.world.now(),
                     Next::Idle(until) => {
                         let over = until.is_some_and(|until| until <= self.world.now());
-                        over || overflow::is_due(&shared.lock())
+                        over || jobs::is_due(&shared.lock())
                     }
                 };
                 if !due {
@@ -97,18 +98,18 @@ impl Spillers {
             }
             Spiller::Idle => {
                 let mut state = shared.lock();
-                match overflow::next_job(&mut state) {
+                match jobs::next_job(&mut state) {
                     Job::Copy(victim, place) => Spiller::Copies(victim, place),
                     Job::Clear(places) => Spiller::Clears(places),
                     Job::Rest(next) => return (Spiller::Sleeps(next), false),
                 }
             }
             Spiller::Copies(victim, place) => {
-                let copied = overflow::copy(&shared.memory, &victim, place, &mut Block::default());
+                let copied = leaving::copy(&shared.memory, &victim, place, &mut Block::default());
                 Spiller::Copied(victim, place, Box::new(copied))
             }
             Spiller::Copied(victim, place, copied) => {
-                overflow::conclude(&mut shared.lock(), &victim, place, *copied);
+                leaving::conclude(&mut shared.lock(), &victim, place, *copied);
                 Spiller::Idle
             }
             Spiller::Clears(places) => {

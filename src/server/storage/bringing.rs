@@ -2,7 +2,7 @@
 //! whom memory has no room gets his bytes all the same, in the answer: nobody waits for what he
 //! only looks at.
 //!
-//! Not here: new chunks (`granting`), what the spill has (`overflow`), and who fetches what is far
+//! Not here: new chunks (`granting`), what the spill has (`spill`), and who fetches what is far
 //! (`needs`).
 
 use std::ops::Range;
@@ -23,7 +23,8 @@ use crate::debts::version::SharedVersion;
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need, Piece, Slice, Staging};
 use crate::storage::granting::GRANT_MAX;
-use crate::storage::{attaching, eviction, overflow};
+use crate::storage::spill::{jobs, returning};
+use crate::storage::{attaching, eviction};
 
 /// Chunks that are fetched from the backing for one request at a time: 16 MiB.
 const FETCHED_MAX: u32 = 8;
@@ -82,11 +83,11 @@ fn extent(
     let entry = state.storage.memory().entry(file.slot, index).unrecalled();
     let mut there = Vec::new();
     if let Some(place) = entry.place() {
-        if overflow::can_spill(state) || eviction::can_drain(state) {
+        if jobs::can_spill(state) || eviction::can_drain(state) {
             return Err(full);
         }
         let from = within as usize;
-        let block = overflow::read(state, file, index, (entry, place))?;
+        let block = returning::read(state, file, index, (entry, place))?;
         there.extend_from_slice(&block[from..from + bytes]);
     } else if entry.is_absent() {
         let at = index * CHUNK_BYTES + within;
@@ -164,7 +165,7 @@ pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
 /// [`ErrorKind::NoSpace`] if memory is full; else as the store, or the spill, says.
 pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     if state.storage.memory().entry(file.slot, index).place().is_some() {
-        return overflow::bring(state, file, index);
+        return returning::bring(state, file, index);
     }
     let at = index * CHUNK_BYTES;
     let bytes = (state.storage.backed_bytes(file.slot) - at).min(CHUNK_BYTES) as usize;

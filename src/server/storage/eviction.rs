@@ -2,7 +2,7 @@
 //!
 //! Invariants: a chunk goes only if nothing of it is owed, nobody writes to it or has it mapped, no
 //! append is under way in it, and the backing has all of it that the file's size counts. Not here:
-//! taking chunks back for other reasons (`reclaim`), what the backing does not have (`overflow`),
+//! taking chunks back for other reasons (`reclaim`), what the backing does not have (`spill`),
 //! bringing them in again (`bringing`), and who waits for room (`requests`).
 
 use std::sync::atomic::Ordering;

@@ -30,15 +30,13 @@ pub mod lingering;
 mod mapped;
 pub mod mapping;
 mod mending;
-pub mod overflow;
 mod packed;
 pub mod packing;
 mod preparing;
 pub mod reclaim;
 mod records;
-mod spilling;
+pub mod spill;
 mod taking;
-pub mod victims;
 mod writers;
 
 pub use mapped::Fit;

@@ -13,7 +13,8 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Name, Space};
 
 use super::{
-    Announce, Found, NameSink, Published, Sink, Source, Staged, Touched, Update, Xattrs, failed,
+    Announce, Found, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched, Update,
+    Xattrs, failed,
 };
 
 const EIO: i32 = 5;
@@ -113,13 +114,9 @@ impl<B> Faulty<B> {
     }
 }
 
-struct FaultyStaged {
-    inner: Box<dyn Staged>,
-    faults: Faults,
-}
-
-struct FaultyUpdate {
-    inner: Box<dyn Update>,
+/// What is written to, failing as the faults say.
+struct FaultyFile<T: ?Sized> {
+    inner: Box<T>,
     faults: Faults,
 }
 
@@ -167,7 +164,7 @@ impl<B: Sink> Sink for Faulty<B> {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
         self.faults.pass("injected: stage")?;
         let inner = self.inner.stage(ino, instance)?;
-        Ok(Box::new(FaultyStaged { inner, faults: self.faults.clone() }))
+        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone() }))
     }
 
     fn take_back(&self, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
@@ -178,13 +175,13 @@ impl<B: Sink> Sink for Faulty<B> {
     fn update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         self.faults.pass("injected: update")?;
         let inner = self.inner.update(path, expect)?;
-        Ok(Box::new(FaultyUpdate { inner, faults: self.faults.clone() }))
+        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone() }))
     }
 
     fn resume_update(&self, path: &[u8], expect: Fingerprint) -> Result<Box<dyn Update>> {
         self.faults.pass("injected: resume update")?;
         let inner = self.inner.resume_update(path, expect)?;
-        Ok(Box::new(FaultyUpdate { inner, faults: self.faults.clone() }))
+        Ok(Box::new(FaultyFile { inner, faults: self.faults.clone() }))
     }
 
     fn sync(&self) -> Result<()> {
@@ -260,13 +257,9 @@ impl<B: NameSink> NameSink for Faulty<B> {
     }
 }
 
-impl Staged for FaultyStaged {
-    fn resumed_bytes(&self) -> Option<u64> {
-        self.inner.resumed_bytes()
-    }
-
+impl<T: RandomAccess + ?Sized> RandomAccess for FaultyFile<T> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let FaultyStaged { inner, faults } = self;
+        let FaultyFile { inner, faults } = self;
         faults.write(bytes, |fits| inner.write(offset, fits))
     }
 
@@ -278,6 +271,12 @@ impl Staged for FaultyStaged {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.faults.pass("injected: read")?;
         self.inner.read(offset, buffer)
+    }
+}
+
+impl Staged for FaultyFile<dyn Staged> {
+    fn resumed_bytes(&self) -> Option<u64> {
+        self.inner.resumed_bytes()
     }
 
     fn publish(
@@ -300,22 +299,7 @@ impl Staged for FaultyStaged {
     }
 }
 
-impl Update for FaultyUpdate {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let FaultyUpdate { inner, faults } = self;
-        faults.write(bytes, |fits| inner.write(offset, fits))
-    }
-
-    fn truncate(&mut self, size: u64) -> Result<()> {
-        self.faults.pass("injected: truncate")?;
-        self.inner.truncate(size)
-    }
-
-    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.faults.pass("injected: read")?;
-        self.inner.read(offset, buffer)
-    }
-
+impl Update for FaultyFile<dyn Update> {
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
         self.faults.pass("injected: finish")?;
         self.inner.finish(attributes)

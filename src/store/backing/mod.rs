@@ -49,7 +49,7 @@ pub mod conformance;
 mod tests;
 
 pub use name_sink::{NameSink, Touched};
-pub use sink::{Announce, Published, Sink, Staged, Update};
+pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
 pub use source::{Found, Source, Xattrs};
 
 /// Name of the staging directory in the root; `.terral-UID` is another user's. No path may begin

@@ -23,7 +23,9 @@ use terral_format::wire::message::{Change, Name, Space};
 use terral_format::{Error, Result};
 
 use super::staged::{is_copy, label};
-use super::{Announce, Found, NameSink, Published, STAGING, Sink, Source, Staged, Touched};
+use super::{
+    Announce, Found, NameSink, Published, RandomAccess, STAGING, Sink, Source, Staged, Touched,
+};
 use super::{Update, Xattrs, failed, shown};
 
 mod call;

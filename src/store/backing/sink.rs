@@ -54,15 +54,8 @@ pub trait Sink: Send + Sync {
     fn clean(&self, instance: InstanceId) -> Result<()>;
 }
 
-/// A version of a file that nobody sees yet. Dropping it keeps what was written, for the next
-/// [`Sink::stage`] of the same file.
-pub trait Staged: Send {
-    /// Size of what was found from before, or `None` if this stage is new and empty. Where it is
-    /// `None`, nothing that was staged earlier for this file exists any more. Where it is not,
-    /// holes of the new version may have old bytes: truncate to 0 first, unless it is known which
-    /// were written.
-    fn resumed_bytes(&self) -> Option<u64>;
-
+/// A file of the store that is written to.
+pub trait RandomAccess: Send {
     /// Writes all of `bytes` at `offset`.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
 
@@ -71,6 +64,16 @@ pub trait Staged: Send {
 
     /// Reads back; fewer bytes than asked for only at the end.
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+}
+
+/// A version of a file that nobody sees yet. Dropping it keeps what was written, for the next
+/// [`Sink::stage`] of the same file.
+pub trait Staged: RandomAccess {
+    /// Size of what was found from before, or `None` if this stage is new and empty. Where it is
+    /// `None`, nothing that was staged earlier for this file exists any more. Where it is not,
+    /// holes of the new version may have old bytes: truncate to 0 first, unless it is known which
+    /// were written.
+    fn resumed_bytes(&self) -> Option<u64>;
 
     /// Gives the version its size, mode, owner and times, and puts it under `path` in one step.
     /// Owner and times are set as far as this process may; without the owner, set-id bits are
@@ -96,16 +99,7 @@ pub trait Staged: Send {
 }
 
 /// A file being changed in place.
-pub trait Update: Send {
-    /// Writes all of `bytes` at `offset`.
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
-
-    /// Sets the size; what is new reads as zeros.
-    fn truncate(&mut self, size: u64) -> Result<()>;
-
-    /// Reads back; fewer bytes than asked for only at the end.
-    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
-
+pub trait Update: RandomAccess {
     /// Sets mode, owner and times where they differ and this process may; says how the file looks.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use super::attributes::{fingerprint, found, read_full, same_file, set_attributes
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
 use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::links::{Purpose, read_link, temporary};
-use super::{Announce, Published, STAGING, Staged, check_path};
+use super::{Announce, Published, RandomAccess, STAGING, Staged, check_path};
 
 /// Times that something is tried which somebody else may undo meanwhile.
 pub(super) const TRIES: u32 = 8;
@@ -242,11 +242,7 @@ impl Place {
     }
 }
 
-impl Staged for DirStaged {
-    fn resumed_bytes(&self) -> Option<u64> {
-        self.resumed_bytes
-    }
-
+impl RandomAccess for DirStaged {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
@@ -261,6 +257,12 @@ impl Staged for DirStaged {
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         read_full(&self.file, offset, buffer).map_err(|error| self.failed("read", &error))
+    }
+}
+
+impl Staged for DirStaged {
+    fn resumed_bytes(&self) -> Option<u64> {
+        self.resumed_bytes
     }
 
     fn publish(

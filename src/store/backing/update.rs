@@ -9,10 +9,10 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::Update;
 use super::access::with_access;
 use super::attributes::{by_name, fingerprint, read_full, set_attributes, write_full};
 use super::beneath::Root;
+use super::{RandomAccess, Update};
 
 /// An open file of the directory.
 pub(super) struct DirUpdate {
@@ -61,7 +61,7 @@ fn writable(looked: &File) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).open(by_name(looked))
 }
 
-impl Update for DirUpdate {
+impl RandomAccess for DirUpdate {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
@@ -73,7 +73,9 @@ impl Update for DirUpdate {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         read_full(&self.file, offset, buffer).map_err(|error| self.failed("read", &error))
     }
+}
 
+impl Update for DirUpdate {
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
         let changed = set_attributes(&self.file, attributes).and_then(|()| self.file.metadata());
         let metadata = changed.map_err(|error| self.failed("set the attributes of", &error))?;

@@ -15,7 +15,7 @@ use super::handle::Handle;
 use super::node::Content;
 use super::pages::Pages;
 use super::store::{Place, StagingKey, Store};
-use super::{Announce, Found, Published, Staged, refused};
+use super::{Announce, Found, Published, RandomAccess, Staged, refused};
 
 /// Mode of what is not published.
 const PRIVATE: u32 = 0o600;
@@ -76,11 +76,7 @@ impl ScriptedStaged {
     }
 }
 
-impl Staged for ScriptedStaged {
-    fn resumed_bytes(&self) -> Option<u64> {
-        self.resumed_bytes
-    }
-
+impl RandomAccess for ScriptedStaged {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.handle.write(offset, bytes)
     }
@@ -91,6 +87,12 @@ impl Staged for ScriptedStaged {
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.handle.read(offset, buffer)
+    }
+}
+
+impl Staged for ScriptedStaged {
+    fn resumed_bytes(&self) -> Option<u64> {
+        self.resumed_bytes
     }
 
     fn publish(

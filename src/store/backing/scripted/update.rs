@@ -5,9 +5,9 @@ use terral_format::Result;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::wire::message::Attributes;
 
-use super::Update;
 use super::call::Operation;
 use super::handle::Handle;
+use super::{RandomAccess, Update};
 
 /// A file of the store, open to be changed.
 pub(super) struct ScriptedUpdate(Handle);
@@ -18,7 +18,7 @@ impl ScriptedUpdate {
     }
 }
 
-impl Update for ScriptedUpdate {
+impl RandomAccess for ScriptedUpdate {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.0.write(offset, bytes)
     }
@@ -30,7 +30,9 @@ impl Update for ScriptedUpdate {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.0.read(offset, buffer)
     }
+}
 
+impl Update for ScriptedUpdate {
     fn finish(self: Box<Self>, attributes: &Attributes) -> Result<Fingerprint> {
         let Handle { inode, path, .. } = &self.0;
         self.0.act(Operation::Finish, 0, |store| {

@@ -1,5 +1,5 @@
 //! Chunks that are on their way to the spill, and what has kept others from it. Not here: which go
-//! (`overflow`).
+//! (`choosing`).
 
 use std::collections::VecDeque;
 use std::time::Duration;

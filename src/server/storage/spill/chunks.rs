@@ -1,5 +1,5 @@
 //! Chunks that go to the spill, where memory is full, and come back from it. Not here: which, and
-//! when (`crate::storage::overflow`).
+//! when (`jobs`, `choosing`).
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use terral_format::local::spill;
 use terral_store::moving::Copied;
 use terral_store::spill::Block;
 
-use super::Storage;
 use crate::sessions::clients::Sessions;
+use crate::storage::Storage;
 
 impl Storage {
     /// A place of the spill that holds nothing.
