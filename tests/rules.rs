@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transport", &["format"]),
     ("store", &["format"]),
     ("partition", &["format"]),
+    ("network", &["partition"]),
     ("server", &["transport", "store", "format"]),
     ("client", &["transport", "format"]),
     ("c", &["client"]),
