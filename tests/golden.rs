@@ -2,15 +2,17 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p terral-tests --test golden` stores the new bytes; a change of
 //! bytes that an older program could meet also needs a new version (that of `record::Transaction`,
-//! `message::PROTOCOL`, `tables::MAGIC`). Integers differ from each other so that two fields cannot
-//! change places unseen.
+//! `message::PROTOCOL`, `peers::PEERS`, `tables::MAGIC`). Integers differ from each other so that
+//! two fields cannot change places unseen.
 
 #![cfg(not(loom))]
 
 mod golden_layout;
+mod golden_peers;
 mod golden_records;
 mod golden_values;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, proptest};
@@ -20,6 +22,7 @@ use terral_format::disk::{Record, Transaction, v4};
 use terral_format::frame;
 use terral_format::local::changes::Made;
 use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
+use terral_format::wire::peers::{self, PEERS};
 use terral_format::{Error, ErrorKind};
 
 fn stored(name: &str) -> PathBuf {
@@ -107,6 +110,21 @@ fn replies() {
 }
 
 #[test]
+fn what_servers_say_to_each_other() {
+    let said = golden_peers::messages();
+    let kinds: BTreeSet<usize> = said.iter().map(golden_peers::kind).collect();
+    assert_eq!(kinds, (0..golden_peers::KINDS).collect(), "a message is not in the golden file");
+    let (mut all, mut read) = (Vec::new(), Vec::new());
+    for frame in golden_peers::frames() {
+        let begin = all.len();
+        frame.write(&mut all).expect("encodes");
+        read.push(peers::Frame::read(&all[begin..]).expect("a frame"));
+    }
+    assert_eq!(read, golden_peers::frames());
+    hold("peers-1.bin", &all);
+}
+
+#[test]
 fn records() {
     hold("records-5.bin", &frames(&golden_records::records()));
     reads_back::<Record>("records-5.bin");
@@ -154,6 +172,7 @@ fn the_page_on_formats_says_what_is_so() {
     for version in [
         format!("`message::PROTOCOL`, {PROTOCOL},"),
         format!("`message::FRAMES`, {FRAMES} "),
+        format!("`peers::PEERS`, {PEERS} "),
         format!("of the log, {} ", Transaction::VERSION),
     ] {
         assert!(page.contains(&version), "docs/formats.md does not say {version}");
@@ -198,6 +217,7 @@ fn read_all(bytes: &[u8]) {
         let _ = frame::decode::<Welcome>(bytes).map(|welcome| format!("{welcome:?}"));
         let _ = frame::decode::<Envelope>(bytes).map(|e| (e.request.needs(), format!("{e:?}")));
         let _ = frame::decode::<Reply>(bytes).map(|reply| format!("{reply:?}"));
+        let _ = frame::decode::<peers::Frame>(bytes).map(|frame| format!("{frame:?}"));
         let _ = Transaction::read(4, bytes).map(|read| format!("{read:?}"));
         let _ = Transaction::read(5, bytes).map(|read| format!("{read:?}"));
         let _ = frame::decode::<Record>(bytes).map(|record| format!("{record:?}"));

@@ -90,6 +90,105 @@ impl FileSlot {
 /// where there are several, so that the two are a number that no other file has, without asking.
 pub const NUMBERS: u64 = 1 << 50;
 
+id!(
+    /// A server, for the life of its memory: random bits, so that a member's successor in the same
+    /// place is not taken for it.
+    ServerId(u64)
+);
+id!(
+    /// Counts the changes of who is a member of the partition.
+    Epoch(u64)
+);
+id!(
+    /// A request of a local client, by a number of which the client has no other until it has the
+    /// answer; presented again by whoever serves it after a restart.
+    Wish(u64)
+);
+
+/// A member of the partition: 14 bits, given by the control and never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16")]
+pub struct Member(u16);
+
+impl Member {
+    /// How many members there can be in the life of a partition.
+    pub const MAX: u16 = 1 << 14;
+
+    /// The member of that number, if it is below [`Member::MAX`].
+    pub fn new(number: u16) -> Option<Self> {
+        (number < Self::MAX).then_some(Member(number))
+    }
+}
+
+impl TryFrom<u16> for Member {
+    type Error = &'static str;
+
+    fn try_from(number: u16) -> Result<Self, &'static str> {
+        Member::new(number).ok_or("a member's number has 14 bits")
+    }
+}
+
+impl std::fmt::Display for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "member {}", self.0)
+    }
+}
+
+/// The number of a file or directory, the same on every machine: the member where it was born, and
+/// what that member counted. All 64 bits are used: each value is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Number(u64);
+
+impl Number {
+    /// The `counted`-th file of `born`; none if that is [`NUMBERS`] or more.
+    pub fn new(born: Member, counted: u64) -> Option<Self> {
+        (counted < NUMBERS).then(|| Number(u64::from(born.0) * NUMBERS + counted))
+    }
+
+    /// Where it was born.
+    pub fn born(self) -> Member {
+        Member((self.0 / NUMBERS) as u16)
+    }
+}
+
+/// What is decided by exactly one server at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Thing {
+    /// The names of a directory.
+    Directory(Number),
+    /// Attributes and size of a file, and who has which chunk of it.
+    File(Number),
+    /// A chunk of a file, by its index: who decides the file decides it.
+    Chunk(Number, u32),
+}
+
+impl Thing {
+    /// The number of the file or directory it is, or is of.
+    pub fn number(self) -> Number {
+        match self {
+            Thing::Directory(number) | Thing::File(number) | Thing::Chunk(number, _) => number,
+        }
+    }
+}
+
+/// One operation that a server wants done, across sessions and restarts: it is done once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Operation {
+    /// Who wants it.
+    pub by: Member,
+    /// Counted by that member, never used twice.
+    pub number: u64,
+}
+
+/// One loan, of one thing to one member, from when it is lent or shown until it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Loan {
+    /// Who lent it.
+    pub by: Member,
+    /// Counted by that member, never used twice.
+    pub number: u64,
+}
+
 /// The root directory.
 pub const ROOT: Ino = Ino(1);
 
@@ -105,5 +204,18 @@ pub struct InstanceId(pub u128);
 impl std::fmt::Display for InstanceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:08x}", (self.0 >> 96) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Member, NUMBERS, Number};
+
+    #[test]
+    fn a_number_says_where_it_was_born_up_to_the_last_of_the_last_member() {
+        let last = Member::new(Member::MAX - 1).expect("14 bits");
+        assert_eq!(Number::new(last, NUMBERS - 1).map(Number::born), Some(last));
+        assert_eq!(Number::new(last, NUMBERS), None);
+        assert_eq!(Member::new(Member::MAX), None);
     }
 }

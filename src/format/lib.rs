@@ -9,6 +9,7 @@
 
 pub mod error;
 pub mod ids;
+pub mod moment;
 
 pub mod fingerprint;
 

@@ -10,12 +10,14 @@
 
 use std::collections::BTreeMap;
 
+use terral_format::ids::{Loan, Member, Operation, Thing, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Failure, Message, Work};
+
 use crate::effect::{Access, Context, Effect, Out};
-use crate::ids::{Body, Loan, Member, Operation, Thing, Wish};
 use crate::lease;
 use crate::left_out::{Rule, keeps};
-use crate::message::{Answer, Failure, Message, Work};
-use crate::terms::Moment;
 
 mod after_removal;
 mod giving_back;

@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 
+use terral_format::wire::peers::Message;
+
 use crate::left_out::{Rule, keeps};
-use crate::message::Message;
 
 /// What is between this server and another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,8 +80,8 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::Channel;
-    use crate::ids::{Loan, Member, Number, Thing};
-    use crate::message::Message;
+    use terral_format::ids::{Loan, Member, Number, Thing};
+    use terral_format::wire::peers::Message;
 
     fn message(number: u64) -> Message {
         let by = Member::new(1).expect("14 bits");

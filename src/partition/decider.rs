@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use terral_format::ids::{Loan, Member, Operation, Thing};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Failure, Message, Work};
+
 use crate::effect::{Context, Effect, Out};
-use crate::ids::{Body, Loan, Member, Operation, Thing};
 use crate::left_out::{Rule, keeps};
-use crate::message::{Answer, Failure, Message, Work};
-use crate::terms::Moment;
 
 mod choosing;
 mod inheriting;

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use terral_format::ids::{Member, ServerId};
+use terral_format::moment::Moment;
+
 use crate::borrower::Borrower;
 use crate::channel::Channel;
 use crate::decider::Decider;
-use crate::ids::{Member, ServerId};
 use crate::members::Table;
-use crate::terms::Moment;
 
 /// A server's part of the protocol, in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,11 +5,14 @@
 
 use std::collections::VecDeque;
 
-use crate::ids::{Body, Epoch, Member, Operation, Thing, Wish};
+use terral_format::ids::{Epoch, Member, Operation, Thing, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Frame, Message, Work};
+
 use crate::lease::Leases;
 use crate::members::Table;
-use crate::message::{Answer, Frame, Message, Work};
-use crate::terms::{Moment, Terms};
+use crate::terms::Terms;
 
 /// What local clients may do with a thing without asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

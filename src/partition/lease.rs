@@ -6,9 +6,11 @@
 //! drift, before what the lender takes for it. The holder counts from when it sent what the lender
 //! repeats, the lender from when it got that, and longer. Not here: what is shown.
 
-use crate::ids::Member;
+use terral_format::ids::Member;
+use terral_format::moment::Moment;
+
 use crate::left_out::{Rule, keeps};
-use crate::terms::{Moment, Terms};
+use crate::terms::Terms;
 
 /// With one other server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +73,8 @@ pub fn until(leases: &Leases, member: Member) -> Moment {
 #[cfg(test)]
 mod tests {
     use super::Lease;
-    use crate::terms::{Moment, Terms};
+    use crate::terms::Terms;
+    use terral_format::moment::Moment;
 
     #[test]
     fn the_holder_is_through_before_the_lender_however_long_the_way_takes() {

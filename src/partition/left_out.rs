@@ -14,6 +14,8 @@ pub enum Rule {
     TakeOnce,
     /// A lease counts once all is taken that the lender said before it renewed it.
     RenewInOrder,
+    /// Of frames that are sent at once, the last renews the lease.
+    RenewWithTheLast,
     /// Copies are taken away, or their leases over, before somebody changes the thing.
     RecallCopies,
     /// The heir decides once all members have said what they have.

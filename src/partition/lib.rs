@@ -7,12 +7,12 @@
 
 #![deny(unsafe_code)]
 
-pub mod ids;
+pub use terral_format::ids;
+
+mod fitting;
 mod left_out;
 pub mod members;
 pub mod terms;
-
-pub mod message;
 
 pub mod channel;
 pub mod lease;

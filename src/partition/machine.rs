@@ -6,13 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use terral_format::ids::{Epoch, Member, Thing};
+use terral_format::moment::Moment;
+use terral_format::wire::peers::{Answer, Failure, Frame, Message};
+
 use crate::durable::Durable;
 use crate::effect::{Access, Context, Effect, Input, Local, Out};
-use crate::ids::{Epoch, Member, Thing};
+use crate::fitting::fitting;
 use crate::lease::{self, Lease, Leases};
 use crate::left_out::{Rule, keeps};
-use crate::message::{Answer, Failure, Frame, Message};
-use crate::terms::{Moment, Terms};
+use crate::terms::Terms;
 
 /// What is so of the present session with a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -228,7 +231,9 @@ impl Machine {
             Message::Looked { operation, thing, answer } => {
                 decider.looked((from, operation), thing, answer, out);
             }
-            Message::Holds { removed, held } => decider.holds((from, removed), held, &cx, out),
+            Message::Holds { removed, held, more } => {
+                decider.holds((from, removed), (held, more), &cx, out);
+            }
             Message::Lend { operation, thing, loan, body } => {
                 borrower.lent((from, operation), (thing, loan, body), &cx, out);
             }
@@ -276,21 +281,31 @@ impl Machine {
             }
             let lease = self.leases.entry(*to).or_default();
             let renewed = if decider.awaits(*to) { None } else { lease.renew(&self.terms) };
-            let frame = Frame {
-                from: *me,
-                server: *server,
-                epoch: table.epoch,
-                taken: channel.taken(),
-                before: session.sent,
-                messages: channel.after(session.sent),
-                sent: now,
-                renewed,
-                renew: session.renew,
-            };
-            session.sent = channel.said();
+            let mut rest = channel.after(session.sent).into_iter();
+            loop {
+                let fits = fitting(rest.as_slice());
+                let messages: Vec<_> = rest.by_ref().take(fits).collect();
+                // A lease counts once all is taken that was said before: it goes with the last.
+                let is_last = rest.len() == 0;
+                let frame = Frame {
+                    from: *me,
+                    server: *server,
+                    epoch: table.epoch,
+                    taken: channel.taken(),
+                    before: session.sent,
+                    messages,
+                    sent: now,
+                    renewed: renewed.filter(|_| is_last || !keeps(Rule::RenewWithTheLast)),
+                    renew: session.renew && is_last,
+                };
+                session.sent += frame.messages.len() as u64;
+                out.want(Effect::Send { to: *to, frame });
+                if is_last {
+                    break;
+                }
+            }
             (session.owes, session.renew) = (false, false);
             channel.sent();
-            out.want(Effect::Send { to: *to, frame });
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Epoch, Member, Number, ServerId};
+use terral_format::ids::{Epoch, Member, Number, ServerId};
 
 /// What is known of a member that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,7 +97,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::{Standing, Table, Verdict};
-    use crate::ids::{Epoch, Member, ServerId};
+    use terral_format::ids::{Epoch, Member, ServerId};
 
     fn member(number: u16) -> Member {
         Member::new(number).expect("14 bits")

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use terral_format::ids::{Member, Thing};
+use terral_format::moment::Moment;
+use terral_format::wire::peers::{HOLDS_MAX, Holding, Message};
+
 use crate::effect::{Context, Effect, Local, Out};
-use crate::ids::{Member, Thing};
 use crate::machine::{Machine, context};
 use crate::members::Table;
-use crate::message::{Holding, Message};
-use crate::terms::Moment;
 
 impl Machine {
     /// A table has come. One that is not later changes nothing.
@@ -40,8 +41,7 @@ impl Machine {
             }
         }
         for ((heir, last), held) in had {
-            let holds = last.map(|removed| Message::Holds { removed, held });
-            holds.into_iter().for_each(|holds| out.say(heir, holds));
+            last.into_iter().for_each(|removed| tell_heir(heir, removed, &held, out));
         }
         // All others are told that the table is known here: they may have spoken by it before.
         for member in self.durable.table.present().filter(|member| *member != self.durable.me) {
@@ -80,5 +80,14 @@ impl Machine {
         (self.leases, self.sessions) = Default::default();
         self.durable.channels.clear();
         out.want(Effect::Expelled);
+    }
+}
+
+/// Says to an heir what this server has of a removed one's, in as many messages as that takes.
+fn tell_heir(heir: Member, removed: Member, held: &[(Thing, Holding)], out: &mut Out) {
+    let parts = held.len().div_ceil(HOLDS_MAX).max(1);
+    for part in 1..=parts {
+        let held = held.iter().skip((part - 1) * HOLDS_MAX).take(HOLDS_MAX).copied().collect();
+        out.say(heir, Message::Holds { removed, held, more: part < parts });
     }
 }

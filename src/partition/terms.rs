@@ -1,23 +1,10 @@
-//! Moments, and how long things last: the lease, how long one waits, when it is calm.
+//! How long things last: the lease, how long one waits, when it is calm.
 //!
 //! Not here: a clock. Each input says when it is.
 
-use std::ops::Add;
 use std::time::Duration;
 
-/// A moment on the machine's `CLOCK_BOOTTIME`, in nanoseconds, as the deadline word is: it goes on
-/// while the machine sleeps, and is the same for a process and the one after it. Never compared
-/// with another machine's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(pub u64);
-
-impl Add<Duration> for Moment {
-    type Output = Moment;
-
-    fn add(self, later: Duration) -> Moment {
-        Moment(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
-    }
-}
+pub use terral_format::moment::Moment;
 
 /// How long things last. The same for all members of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +36,7 @@ impl Terms {
 
 #[cfg(test)]
 mod tests {
-    use super::{Moment, Terms};
-    use std::time::Duration;
+    use super::Terms;
 
     #[test]
     fn who_lent_waits_longer_than_the_slowest_clock_makes_a_term() {
@@ -58,6 +44,5 @@ mod tests {
         let by_a_slow_clock = lease.as_nanos() * 1000 / 991;
         assert!(Terms::USUAL.promise().as_nanos() > by_a_slow_clock);
         assert!(Terms::USUAL.promise() < lease * 102 / 100);
-        assert_eq!(Moment(u64::MAX) + Duration::from_secs(1), Moment(u64::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! What clients and servers say to each other, and by what right.
+//! What clients and servers, and servers among themselves, say to each other, and by what right.
 //!
 //! Not here: how it lies in memory that they share (`local`).
 
@@ -13,5 +13,9 @@ pub mod status;
 
 pub mod message;
 
+pub mod body;
+pub mod peers;
+
 mod bytes;
+mod list;
 mod permission;

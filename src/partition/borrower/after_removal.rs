@@ -1,9 +1,10 @@
 //! What this server has after a member was removed, and after it was itself started again.
 
+use terral_format::ids::{Member, Thing, Wish};
+use terral_format::wire::peers::{Failure, Holding, Work};
+
 use crate::effect::{Access, Context, Effect, Out};
-use crate::ids::{Member, Thing, Wish};
 use crate::left_out::{Rule, keeps};
-use crate::message::{Failure, Holding, Work};
 
 use super::{Borrower, Kind, Stage};
 

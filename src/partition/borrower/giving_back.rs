@@ -1,9 +1,11 @@
 //! How a thing goes back: it is asked for, clients leave, the decider is told. And how the looks of
 //! others at what this server changes are answered meanwhile.
 
+use terral_format::ids::{Loan, Member, Operation, Thing};
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Message, Work};
+
 use crate::effect::{Access, Context, Effect, Out};
-use crate::ids::{Body, Loan, Member, Operation, Thing};
-use crate::message::{Message, Work};
 
 use super::leased::Copies;
 use super::{Borrower, Held, Kind};

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use terral_format::ids::{Member, Thing};
+use terral_format::moment::Moment;
+
 use crate::effect::{Access, Context, Effect, Out};
-use crate::ids::{Member, Thing};
 use crate::lease;
 use crate::left_out::{Rule, keeps};
-use crate::terms::Moment;
 
 use super::{Borrower, Kind, is_leased};
 

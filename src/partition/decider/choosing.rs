@@ -4,10 +4,12 @@
 //! First user: lent. Who looks while another changes: that one is asked. Who looks at what is at
 //! rest: shown. A second changer: carried out here, until it is calm.
 
+use terral_format::ids::{Loan, Member, Thing};
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Failure, Message, Work};
+
 use crate::effect::{Context, Effect, Out};
-use crate::ids::{Body, Loan, Member, Thing};
 use crate::left_out::{Rule, keeps};
-use crate::message::{Failure, Message, Work};
 
 use super::{Busy, Decider, Entry, Hold, Request, answer, arrived};
 

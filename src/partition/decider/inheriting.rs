@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use terral_format::ids::{Member, Thing};
+use terral_format::wire::peers::{Failure, Holding, Message};
+
 use crate::effect::{Context, Out};
-use crate::ids::{Member, Thing};
 use crate::left_out::{Rule, keeps};
-use crate::message::{Failure, Holding, Message};
 
 use super::{Decider, Hold, answer};
 
@@ -57,17 +58,20 @@ impl Decider {
         self.resume(cx, out);
     }
 
-    /// A member has said what it has of a removed one's.
+    /// A member has said what it has of a removed one's, all of it or a part.
     pub fn holds(
         &mut self,
         (from, removed): (Member, Member),
-        held: Vec<(Thing, Holding)>,
+        (held, more): (Vec<(Thing, Holding)>, bool),
         cx: &Context<'_>,
         out: &mut Out,
     ) {
         let Some(unheard) = self.unheard.get_mut(&removed) else { return };
-        if !unheard.remove(&from) {
+        if !unheard.contains(&from) {
             return;
+        }
+        if !more {
+            unheard.remove(&from);
         }
         if unheard.is_empty() {
             self.unheard.remove(&removed);

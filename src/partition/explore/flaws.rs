@@ -1,6 +1,7 @@
 //! Rules that are left out, one at a time: the search finds what breaks, and says the shortest way
 //! to it.
 
+use crate::fitting::tests::with_at_most;
 use crate::left_out::Rule;
 use crate::left_out::tests::without;
 
@@ -97,6 +98,15 @@ fn a_lease_renewed_ahead_of_a_recall_is_believed_too_long() {
         &breaks_after(&shown_late, Rule::RenewInOrder, bounds),
         "thing 0 is changed while [0, 2] may use it",
     );
+}
+
+#[test]
+fn a_lease_renewed_with_the_first_part_of_what_is_said_is_believed_without_the_rest() {
+    let pass = Step::Pass { ns: UNIT_NS };
+    let shown_late = [&show(0)[..3], &[pass, pass]].concat();
+    let bounds = Bounds { changes: 1, looks: 1, cuts: 1, ..Bounds::NONE };
+    let broken = with_at_most(1, || breaks_after(&shown_late, Rule::RenewWithTheLast, bounds));
+    says(&broken, "thing 0 is changed while [0, 2] may use it");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Frames that no member sends: whoever sends them harms nobody but itself.
 
+use terral_format::ids::{Epoch, Loan, Member, Operation, ServerId, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Frame, Holding, Message, Work};
+
 use crate::effect::{Access, Effect, Input};
-use crate::ids::{Body, Epoch, Loan, Member, Operation, ServerId, Wish};
 use crate::members::Verdict;
-use crate::message::{Frame, Holding, Message, Work};
-use crate::terms::Moment;
 
 use super::server::{Server, member, table, thing};
 
@@ -29,7 +31,7 @@ fn nonsense() -> Vec<Message> {
             Message::Dropped { thing, loan },
             Message::Looked { operation, thing, answer: Body::default() },
             Message::Done { operation, answer: Ok(Body::default()) },
-            Message::Holds { removed: member(2), held: Vec::new() },
+            Message::Holds { removed: member(2), held: Vec::new(), more: false },
         ]);
         if thing == super::server::thing(0) {
             all.extend([
@@ -86,7 +88,7 @@ fn who_says_to_an_heir_that_it_has_the_heirs_own_things_is_not_believed() {
     let mut server = Server::new(0);
     server.handle(Moment(2), Input::Table(table(&[(2, Verdict::Dead)])));
     let whole = Holding::Whole(Loan { by: member(2), number: 7 });
-    let holds = Message::Holds { removed: member(2), held: vec![(thing(0), whole)] };
+    let holds = Message::Holds { removed: member(2), held: vec![(thing(0), whole)], more: false };
     let frame = Frame { epoch: Epoch(2), ..frame(member(1), 1, vec![holds]) };
     server.handle(Moment(2), Input::Frame(frame));
     let work = Work::Change(Body::default());

@@ -6,10 +6,12 @@
 //! which `tests/leases.rs` has), not here.
 
 mod bounds;
+mod bytes;
 mod flaws;
 mod hashing;
 mod hostile;
 mod oracle;
+mod parts;
 mod scenarios;
 mod search;
 mod server;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use terral_format::ids::{Epoch, Member, Number, ServerId, Thing};
+use terral_format::moment::Moment;
+
 use crate::durable::Durable;
 use crate::effect::{Access, Effect, Input, Local};
-use crate::ids::{Epoch, Member, Number, ServerId, Thing};
 use crate::machine::Machine;
 use crate::members::{Standing, Table, Verdict};
-use crate::terms::Moment;
 
 use super::bounds::TERMS;
 use super::step::Step;

@@ -1,13 +1,16 @@
 //! Tables that come late, so that a server has not heard of those between: who was removed in
 //! these, and who has joined since then.
 
+use terral_format::ids::{Epoch, ServerId, Thing, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Failure, Frame, Message, Work};
+
 use crate::durable::Durable;
 use crate::effect::{Effect, Input, Local};
-use crate::ids::{Body, Epoch, ServerId, Thing, Wish};
 use crate::machine::Machine;
 use crate::members::{Standing, Table, Verdict};
-use crate::message::{Failure, Frame, Message, Work};
-use crate::terms::{Moment, Terms};
+use crate::terms::Terms;
 
 use super::hostile::frame;
 use super::server::{member, thing};
@@ -26,7 +29,7 @@ impl Local for Idle {
 }
 
 /// The table of an epoch: these are in, and who was removed has this heir.
-fn table(epoch: u64, present: &[usize], heir: Option<usize>) -> Table {
+pub(super) fn table(epoch: u64, present: &[usize], heir: Option<usize>) -> Table {
     let in_it = |at: &usize| (member(*at), Standing::In(ServerId(*at as u64)));
     let removed = heir.map(|heir| Standing::Removed { heir: member(heir), verdict: Verdict::Dead });
     let gone = removed.map(|standing| (member(REMOVED), standing));
@@ -44,11 +47,11 @@ pub(super) fn member_told(at: usize, tables: &[Table]) -> (Machine, Vec<Effect>)
 }
 
 fn nothing_of_the_removed() -> Message {
-    Message::Holds { removed: member(REMOVED), held: Vec::new() }
+    Message::Holds { removed: member(REMOVED), held: Vec::new(), more: false }
 }
 
 /// What is sent to a member, of all effects.
-fn said_to(at: usize, effects: &[Effect]) -> Vec<Message> {
+pub(super) fn said_to(at: usize, effects: &[Effect]) -> Vec<Message> {
     let to_it = effects.iter().filter_map(|effect| match effect {
         Effect::Send { to, frame } if *to == member(at) => Some(frame.messages.clone()),
         _ => None,

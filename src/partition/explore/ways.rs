@@ -1,11 +1,14 @@
 //! Ways through what can happen, step by step: too long for a search, or about what a server is
 //! told that no client sees.
 
+use terral_format::ids::{Epoch, Loan, Operation, ServerId, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Frame, Holding, Message, Work};
+
 use crate::effect::{Effect, Input};
-use crate::ids::{Body, Epoch, Loan, Operation, ServerId, Wish};
 use crate::members::{Standing, Table, Verdict};
-use crate::message::{Frame, Holding, Message, Work};
-use crate::terms::{Moment, Terms};
+use crate::terms::Terms;
 
 use super::bounds::Bounds;
 use super::hostile::frame;
@@ -71,7 +74,7 @@ fn an_heir_waits_for_who_may_have_a_copy_though_what_it_has_itself_is_all_there_
     tell(NOW, Input::Table(table_of_four(&dead_and_fenced)));
     let said = [0, 3].map(|removed| {
         let kept = (removed == 0).then_some((thing(0), Holding::Kept(Loan { number: 2, ..loan })));
-        Message::Holds { removed: member(removed), held: kept.into_iter().collect() }
+        Message::Holds { removed: member(removed), held: kept.into_iter().collect(), more: false }
     });
     let holds = frame(member(2), 2, said.into());
     tell(NOW, Input::Frame(Frame { epoch: Epoch(3), ..holds }));

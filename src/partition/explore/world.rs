@@ -5,13 +5,16 @@
 
 use std::collections::VecDeque;
 
+use terral_format::ids::{Member, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Failure, Frame, Work};
+
 use crate::effect::{Access, Effect, Input};
-use crate::ids::{Body, Member, Wish};
 use crate::members::Verdict;
-use crate::message::{Answer, Failure, Frame, Work};
-use crate::terms::Moment;
 
 use super::bounds::{Bounds, UNIT_NS};
+use super::bytes;
 use super::hashing::{self, Hashed, Pool};
 use super::oracle::{Oracle, State};
 use super::server::{self, Process, SERVERS, Server, THINGS, index, member, thing};
@@ -44,7 +47,7 @@ pub(crate) struct World {
 }
 
 fn body(number: u8) -> Body {
-    Body(Box::new([number]))
+    Body::new([number]).expect("a byte")
 }
 
 impl World {
@@ -268,7 +271,7 @@ impl World {
             match effect {
                 Effect::Send { to, frame } => self.send(at, to, frame)?,
                 Effect::Install { thing, body } => {
-                    self.change(at, |server| server.content[index(thing)] = body.0[0]);
+                    self.change(at, |server| server.content[index(thing)] = body.bytes()[0]);
                 }
                 Effect::Publish { thing, access } => self.change(at, |server| {
                     server.access[index(thing)] = access;
@@ -308,6 +311,7 @@ impl World {
         if !self.is_up(to) {
             return Ok(());
         }
+        let frame = bytes::carried(&frame);
         // What renews nothing and says nothing might as well be there.
         let machine = self.server(to).machine();
         let renews = frame.renew || machine.is_some_and(|machine| machine.is_renewed_by(&frame));
@@ -405,14 +409,14 @@ impl World {
     fn serve(&mut self, at: usize, thing: usize, work: &Work) -> Result<u8, String> {
         let content = self.server(at).content[thing];
         let Work::Change(what) = work else { return Ok(content) };
-        let content = self.oracle.change(what.0[0], content)?;
+        let content = self.oracle.change(what.bytes()[0], content)?;
         self.change(at, |server| server.content[thing] = content);
         Ok(content)
     }
 
     fn answer(&mut self, request: u8, answer: Answer) -> Result<(), String> {
         match answer {
-            Ok(seen) => self.oracle.answer(request, seen.0[0]),
+            Ok(seen) => self.oracle.answer(request, seen.bytes()[0]),
             Err(Failure::Removed(of)) if self.removed.iter().all(|(at, _)| member(*at) != of) => {
                 Err(format!("{of} is said to be removed"))
             }
