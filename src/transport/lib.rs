@@ -17,6 +17,7 @@ pub mod dispatch;
 
 pub mod fault;
 pub mod high;
+mod idleness;
 pub mod kept;
 pub mod limit;
 pub mod region;

@@ -1,4 +1,4 @@
-//! A process that makes memory exist with time that nobody else wants.
+//! A process that makes memory exist with time that nobody else wants (`idleness`).
 //!
 //! A process, not a thread of the server: at `SCHED_IDLE` it may be stopped for long wherever it
 //! is, also inside the kernel with a lock of its address space, and the server's threads shall
@@ -17,6 +17,7 @@ use terral_format::local::geometry::{PAGE_BYTES, SEGMENT_BYTES};
 use terral_format::local::tables::segment;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::idleness::Idleness;
 use crate::kernel;
 use crate::system::{check, retry};
 
@@ -44,10 +45,11 @@ impl Preparer {
         let mut name = Vec::with_capacity(path.len() + NAME_BYTES);
         name.extend_from_slice(path);
         let (stream, theirs) = UnixStream::pair().map_err(|e| failed(&e))?;
+        let idleness = Idleness::new();
         // SAFETY: the child makes system calls only, on memory of its own, and never returns.
         let process = unsafe { libc::fork() };
         if process == 0 {
-            work(name, theirs.as_raw_fd());
+            work(name, theirs.as_raw_fd(), idleness);
         }
         check(process.into(), || "a process to prepare memory".into())?;
         Ok(Preparer { process, stream })
@@ -92,8 +94,8 @@ fn polled(fd: RawFd, events: i16) -> libc::pollfd {
 
 // The child.
 
-fn work(mut path: Vec<u8>, stream: RawFd) -> ! {
-    close_all_but(stream);
+fn work(mut path: Vec<u8>, stream: RawFd, mut idleness: Idleness) -> ! {
+    close_all_but(stream, idleness.needs());
     be_idle();
     let above = path.len();
     let mut index = [0u8; 4];
@@ -105,7 +107,7 @@ fn work(mut path: Vec<u8>, stream: RawFd) -> ! {
             let _ = write!(&mut path, "/seg-{}\0", u32::from_ne_bytes(index));
             let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW;
             let file = libc::open(path.as_ptr().cast(), flags);
-            let state = if file < 0 { None } else { make(file, stream) };
+            let state = if file < 0 { None } else { make(file, stream, &mut idleness) };
             libc::close(file);
             let answer = [state.unwrap_or(FAILED)];
             libc::send(stream, answer.as_ptr().cast(), 1, libc::MSG_NOSIGNAL);
@@ -126,25 +128,21 @@ fn be_idle() {
 }
 
 /// Nothing of the server's must live as long as this process.
-fn close_all_but(one: RawFd) {
-    let one = one as u32;
-    for (first, last) in [(0, one.checked_sub(1)), (one + 1, Some(u32::MAX))] {
-        if let Some(last) = last {
+fn close_all_but(one: RawFd, other: Option<RawFd>) {
+    let (one, other) = (one as u32, other.map_or(one as u32, |fd| fd as u32));
+    let (low, high) = (one.min(other), one.max(other));
+    for (first, last) in
+        [(0, low.checked_sub(1)), (low + 1, high.checked_sub(1)), (high + 1, Some(u32::MAX))]
+    {
+        if let Some(last) = last.filter(|last| *last >= first) {
             // SAFETY: no memory is passed; nobody here uses what is closed.
             unsafe { kernel::enter()(libc::SYS_close_range, first, last, 0) };
         }
     }
 }
 
-/// Whether the server is gone, or wants no more.
-fn is_over(stream: RawFd) -> bool {
-    let mut one = polled(stream, libc::POLLRDHUP);
-    // SAFETY: one structure that lives through the call.
-    unsafe { libc::poll(&raw mut one, 1, 0) != 0 }
-}
-
 /// Makes all pages of a segment exist, huge if possible. `None`: no memory, or over.
-fn make(file: RawFd, stream: RawFd) -> Option<u8> {
+fn make(file: RawFd, stream: RawFd, idleness: &mut Idleness) -> Option<u8> {
     let bytes = SEGMENT_BYTES + HUGE_BYTES;
     // SAFETY: a reservation of our own; the aligned segment lies inside, and it is unmapped whole.
     unsafe {
@@ -157,7 +155,7 @@ fn make(file: RawFd, stream: RawFd) -> Option<u8> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let mapped = libc::mmap(base, SEGMENT_BYTES, access, flags, file, 0) != libc::MAP_FAILED;
-        let state = if mapped { populate(base, stream) } else { None };
+        let state = if mapped { populate(base, stream, idleness) } else { None };
         libc::munmap(start, bytes);
         state
     }
@@ -165,7 +163,7 @@ fn make(file: RawFd, stream: RawFd) -> Option<u8> {
 
 /// # Safety
 /// A segment is mapped at `base`, writable.
-unsafe fn populate(base: *mut libc::c_void, stream: RawFd) -> Option<u8> {
+unsafe fn populate(base: *mut libc::c_void, stream: RawFd, idleness: &mut Idleness) -> Option<u8> {
     // SAFETY: advice on the segment only, which the caller has mapped.
     let advise = |at: usize, bytes: usize, advice: i32| unsafe {
         libc::madvise(base.byte_add(at), bytes, advice) == 0
@@ -173,7 +171,8 @@ unsafe fn populate(base: *mut libc::c_void, stream: RawFd) -> Option<u8> {
     advise(0, SEGMENT_BYTES, libc::MADV_HUGEPAGE);
     let mut huge = true;
     for at in (0..SEGMENT_BYTES).step_by(HUGE_BYTES) {
-        if is_over(stream) {
+        // The server may be gone, or want no more.
+        if !idleness.give_way(stream) {
             return None;
         }
         // One page of 512 has the others added as they are put together.
@@ -193,6 +192,8 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
     use terral_format::local::geometry::SEGMENT_BYTES;
     use terral_format::local::tables::segment;
 
@@ -211,5 +212,38 @@ mod tests {
         // Not by closing it: what other tests have just forked may have it, too.
         say.write_all(b"stop").expect("writes");
         assert_eq!(preparer.prepare(3, stop.as_fd()).expect("stops"), None);
+    }
+
+    #[test]
+    fn who_gives_his_core_away_without_sleeping_has_it_back_soon() {
+        let home = tempfile::tempdir_in("/dev/shm").expect("directory");
+        let file = File::create(home.path().join("seg-0")).expect("file");
+        file.set_len(SEGMENT_BYTES as u64).expect("length");
+        let mut preparer = Preparer::start(home.path()).expect("starts");
+        let (stop, mut say) = std::io::pipe().expect("pipe");
+        let over = AtomicBool::new(false);
+        // SAFETY: no memory is passed.
+        let cores = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1);
+        let begin = Instant::now();
+        let state = std::thread::scope(|scope| {
+            for _ in 0..cores {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(400));
+                say.write_all(b"stop").expect("writes");
+                over.store(true, Ordering::Relaxed);
+            });
+            preparer.prepare(0, stop.as_fd())
+        });
+        assert_eq!(state.expect("stops"), None);
+        // It has rested 2, 4, 8 … 128, 128 … ms between its steps.
+        let steps = 7 + begin.elapsed().as_millis() as u64 / 128;
+        let made = file.metadata().expect("there").blocks() * 512;
+        assert!(made <= steps * super::HUGE_BYTES as u64, "{made} bytes, {steps} steps");
     }
 }
