@@ -50,6 +50,9 @@ enum Hold {
     Kept { by: BTreeMap<Member, Loan>, recalled: bool, here: bool },
     /// Nobody.
     Lost(Member),
+    /// It is inherited, and two say that they have it to change it. One of them does not keep to
+    /// the protocol, and nobody knows which: neither is believed, the others have nothing of it.
+    Disputed(Member),
 }
 
 impl Hold {

@@ -33,6 +33,8 @@ pub enum Rule {
     /// Who waits for a copy to be dropped renews no lease of its holder: a client that is stopped
     /// there is waited for no longer than that.
     WithholdRenewal,
+    /// A member is heard only on what it decides, has borrowed, or wants.
+    OnlyItsBusiness,
     /// A process takes it that the one before has just renewed all leases.
     PromiseAfterRestart,
 }

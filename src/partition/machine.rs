@@ -215,7 +215,7 @@ impl Machine {
         out: &mut Out,
     ) {
         let cx = context!(self, now, local);
-        if !is_sensible(from, &message, &cx) {
+        if !is_sensible(from, &message, &cx) && keeps(Rule::OnlyItsBusiness) {
             return;
         }
         let decider = &mut self.durable.decider;

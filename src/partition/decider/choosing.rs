@@ -37,7 +37,7 @@ impl Decider {
             && let Some(request) = entry.queue.front().cloned()
         {
             let turn = match entry.hold {
-                Hold::Lost(member) => {
+                Hold::Lost(member) | Hold::Disputed(member) => {
                     answer(out, &request, Err(Failure::Removed(member)));
                     Turn::Next
                 }

@@ -78,7 +78,7 @@ impl Decider {
         }
         for (thing, holding) in held {
             if cx.table.successor(thing.number().born()) == Some((cx.me, Some(removed))) {
-                self.adopt(from, thing, holding, cx, out);
+                self.adopt((from, removed), thing, holding, cx, out);
             }
         }
         self.resume(cx, out);
@@ -86,7 +86,7 @@ impl Decider {
 
     fn adopt(
         &mut self,
-        from: Member,
+        (from, removed): (Member, Member),
         thing: Thing,
         holding: Holding,
         cx: &Context<'_>,
@@ -94,6 +94,8 @@ impl Decider {
     ) {
         let entry = self.entry(thing, cx);
         match (holding, &mut entry.hold) {
+            (_, Hold::Disputed(_)) => {}
+            (Holding::Whole(_), hold @ Hold::Lent { .. }) => *hold = Hold::Disputed(removed),
             (Holding::Whole(loan), hold) => {
                 if let Hold::Kept { by, .. } = hold {
                     for (to, loan) in std::mem::take(by) {

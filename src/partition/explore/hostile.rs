@@ -3,12 +3,13 @@
 use terral_format::ids::{Epoch, Loan, Member, Operation, ServerId, Wish};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
-use terral_format::wire::peers::{Frame, Holding, Message, Work};
+use terral_format::wire::peers::{Answer, Failure, Frame, Holding, Message, Work};
 
 use crate::effect::{Access, Effect, Input};
 use crate::members::Verdict;
 
 use super::server::{Server, member, table, thing};
+use super::skipped;
 
 pub(super) fn frame(from: Member, server: u64, messages: Vec<Message>) -> Frame {
     let (taken, before, sent) = (0, 0, Moment(1));
@@ -97,6 +98,37 @@ fn who_says_to_an_heir_that_it_has_the_heirs_own_things_is_not_believed() {
     let frame = Frame { epoch: Epoch(2), before: 1, ..self::frame(member(1), 1, vec![want]) };
     let effects = server.handle(Moment(2), Input::Frame(frame));
     assert!(effects.contains(&Effect::Recall(vec![thing(0)])), "it is its own: {effects:?}");
+}
+
+/// What a look at member 2's thing comes to, once 0, its heir, has heard both members of this.
+fn seen_of_a_dead_ones(claims: [Option<Holding>; 2]) -> Option<Answer> {
+    let removed = skipped::table(2, &[0, 1, 3], Some(0));
+    let (mut heir, _) = skipped::member_told(0, &[skipped::table(1, &[0, 1, 2, 3], None), removed]);
+    let of_it = thing(2);
+    let mut effects = Vec::new();
+    for (from, claim) in [1, 3].into_iter().zip(claims) {
+        let held = claim.map(|holding| (of_it, holding)).into_iter().collect();
+        let holds = Message::Holds { removed: member(2), held, more: false };
+        let frame = Frame { epoch: Epoch(2), ..frame(member(from), from as u64, vec![holds]) };
+        heir.handle(skipped::NOW, &skipped::Idle, Input::Frame(frame));
+        let work = Work::Look(Body::default());
+        let wish = Input::Wish { wish: Wish(1), thing: of_it, work };
+        effects.extend(heir.handle(skipped::NOW, &skipped::Idle, wish));
+    }
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Answer { answer, .. } => Some(answer),
+        _ => None,
+    })
+}
+
+#[test]
+fn of_two_who_say_that_they_alone_may_change_a_dead_ones_thing_neither_is_believed() {
+    let whole = |by| Some(Holding::Whole(Loan { by: member(2), number: by }));
+    let kept = Some(Holding::Kept(Loan { by: member(2), number: 9 }));
+    let lost = Some(Err(Failure::Removed(member(2))));
+    assert_eq!(seen_of_a_dead_ones([whole(1), whole(2)]), lost);
+    assert_eq!(seen_of_a_dead_ones([whole(1), kept]), None, "who has it is asked");
+    assert_eq!(seen_of_a_dead_ones([None, None]), lost);
 }
 
 #[test]

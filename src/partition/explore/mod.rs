@@ -7,9 +7,12 @@
 
 mod bounds;
 mod bytes;
+mod chance;
 mod flaws;
+mod garbage;
 mod hashing;
 mod hostile;
+mod malice;
 mod oracle;
 mod parts;
 mod scenarios;

@@ -34,6 +34,11 @@ pub(crate) fn index(thing: Thing) -> usize {
     (0..THINGS).find(|at| self::thing(*at) == thing).expect("there are no other things")
 }
 
+/// Whether it is a thing of the world: who does harm speaks of others, too.
+pub(crate) fn is_one(thing: Thing) -> bool {
+    (0..THINGS).any(|at| self::thing(at) == thing)
+}
+
 /// The control's table, once it has removed these, in this order. The heir is the next member that
 /// is in then.
 pub(crate) fn table(removed: &[(usize, Verdict)]) -> Table {
@@ -66,7 +71,7 @@ pub(crate) struct InUse(pub(crate) [bool; THINGS]);
 
 impl Local for InUse {
     fn in_use(&self, thing: Thing) -> bool {
-        self.0[index(thing)]
+        is_one(thing) && self.0[index(thing)]
     }
 }
 

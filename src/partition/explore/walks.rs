@@ -4,25 +4,14 @@
 use crate::fitting::tests::with_at_most;
 
 use super::bounds::{Bounds, UNIT_NS};
+use super::chance::Chance;
 use super::search::{Taken, enabled};
 use super::settling::Settling;
 use super::step::Step;
 use super::world::World;
 
-/// Random numbers (xorshift64*, Marsaglia 2003).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) as usize % bound
-    }
-}
-
 /// So much of everything.
-const MUCH: Bounds = Bounds {
+pub(super) const MUCH: Bounds = Bounds {
     things: 2,
     changes: 40,
     looks: 40,
@@ -53,27 +42,36 @@ fn is_failure((step, halts): &Taken) -> bool {
     *halts || rare.iter().chain([&cut, &part]).any(|one| std::mem::discriminant(one) == kind)
 }
 
+/// One of the steps that can be taken, most often none in which something goes wrong.
+pub(super) fn likely(world: &World, chance: &mut Chance) -> Option<Taken> {
+    let steps = enabled(world);
+    if steps.is_empty() {
+        return None;
+    }
+    loop {
+        let (step, halts) = steps[chance.below(steps.len())];
+        if is_failure(&(step, halts)) && chance.below(60) != 0 {
+            continue;
+        }
+        let pass = |ns| (Step::Pass { ns }, halts);
+        let passes = matches!(step, Step::Pass { .. });
+        return Some(if passes {
+            pass(chance.below(UNIT_NS as usize) as u64)
+        } else {
+            (step, halts)
+        });
+    }
+}
+
 /// What broke, if something did, and the steps that led there.
 fn walk(seed: u64) -> Result<usize, (String, Vec<Taken>)> {
-    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..8).for_each(|_| _ = chance.below(2));
+    let mut chance = Chance::new(seed);
     let in_use = chance.below(2) == 0;
     let mut world = World::new(Bounds { in_use, ..MUCH });
     world.rates = std::array::from_fn(|_: usize| 1000 + chance.below(11) as u64);
     let mut path = Vec::new();
     while path.len() < STEPS {
-        let steps = enabled(&world);
-        if steps.is_empty() {
-            break;
-        }
-        let (step, halts) = steps[chance.below(steps.len())];
-        if is_failure(&(step, halts)) && chance.below(60) != 0 {
-            continue;
-        }
-        let step = match step {
-            Step::Pass { .. } => Step::Pass { ns: chance.below(UNIT_NS as usize) as u64 },
-            other => other,
-        };
+        let Some((step, halts)) = likely(&world, &mut chance) else { break };
         path.push((step, halts));
         world = world.after(step, halts).map_err(|what| (what, path.clone()))?;
     }

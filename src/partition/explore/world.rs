@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use terral_format::ids::{Member, Wish};
+use terral_format::ids::{Member, Thing, Wish};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Failure, Frame, Work};
@@ -150,6 +150,16 @@ impl World {
         Ok(world)
     }
 
+    /// What it comes to if a server hears something that nobody of these has said.
+    pub(crate) fn hearing(&self, to: usize, frame: Frame) -> Result<World, String> {
+        let mut world = self.clone();
+        world.deliver(to, Some(bytes::carried(&frame)), false)?;
+        world.servers.iter_mut().for_each(Hashed::hash_anew);
+        world.wires.iter_mut().flatten().for_each(Hashed::hash_anew);
+        world.check()?;
+        Ok(world)
+    }
+
     fn take(&mut self, step: Step, halts: bool) -> Result<(), String> {
         match step {
             Step::Begin { server, thing, changes } => self.begin(server, thing, changes, halts),
@@ -268,6 +278,7 @@ impl World {
     fn carry_out(&mut self, at: usize, effects: Vec<Effect>) -> Result<(), String> {
         let mut then = Vec::new();
         for effect in effects {
+            let Some(effect) = of_other_things(effect, &mut then) else { continue };
             match effect {
                 Effect::Send { to, frame } => self.send(at, to, frame)?,
                 Effect::Install { thing, body } => {
@@ -477,4 +488,26 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Does what is wanted with things that no client here uses: who does harm speaks of them.
+fn of_other_things(effect: Effect, then: &mut Vec<Input>) -> Option<Effect> {
+    let is_one = |thing: &Thing| server::is_one(*thing);
+    let body = || body(0);
+    match effect {
+        Effect::Recall(things) => {
+            let (these, others): (Vec<Thing>, _) = things.into_iter().partition(is_one);
+            then.extend(others.into_iter().map(|thing| Input::Recalled { thing, body: body() }));
+            return Some(Effect::Recall(these));
+        }
+        Effect::Fetch(thing) if !is_one(&thing) => {
+            then.push(Input::Fetched { thing, body: body() })
+        }
+        Effect::Serve { operation, thing, .. } if !is_one(&thing) => {
+            then.push(Input::Served { operation, thing, answer: body() });
+        }
+        Effect::Install { thing, .. } | Effect::Publish { thing, .. } if !is_one(&thing) => {}
+        other => return Some(other),
+    }
+    None
 }
