@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transport", &["format"]),
     ("store", &["format"]),
     ("partition", &["format"]),
-    ("network", &["partition"]),
+    ("network", &["format"]),
     ("server", &["transport", "store", "format"]),
     ("client", &["transport", "format"]),
     ("c", &["client"]),

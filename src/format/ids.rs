@@ -118,6 +118,11 @@ impl Member {
     pub fn new(number: u16) -> Option<Self> {
         (number < Self::MAX).then_some(Member(number))
     }
+
+    /// Its number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
 }
 
 impl TryFrom<u16> for Member {

@@ -10,8 +10,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use terral_partition::ids::{Member, ServerId};
-use terral_partition::terms::Moment;
+use terral_format::ids::{Member, ServerId};
+use terral_format::moment::Moment;
 
 /// Longest frame.
 pub const FRAME_BYTES: usize = 1 << 20;

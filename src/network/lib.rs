@@ -8,7 +8,7 @@
 
 pub mod endpoint;
 
-#[cfg(any(test, feature = "conformance"))]
+mod chance;
 mod turns;
 
 #[cfg(any(test, feature = "conformance"))]
@@ -16,3 +16,5 @@ pub mod conformance;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod sim;
+
+pub mod tcp;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use terral_partition::ids::Member;
+use terral_format::ids::Member;
 
 use crate::endpoint::{Event, Session};
 
@@ -37,6 +37,10 @@ impl Turns {
         event
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// How many wait of a member.
     pub(crate) fn count(&self, member: Member) -> usize {
         self.waiting.get(&member).map_or(0, VecDeque::len)
@@ -58,7 +62,7 @@ impl Turns {
 mod tests {
     use super::Turns;
     use crate::endpoint::{Event, Session};
-    use terral_partition::ids::Member;
+    use terral_format::ids::Member;
 
     #[test]
     fn each_has_a_turn_in_order() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terral_partition::ids::{Member, ServerId};
+use terral_format::ids::{Member, ServerId};
 
 use crate::endpoint::{Endpoint, Event, Loss, Refused, Session};
 

@@ -1,6 +1,6 @@
 //! Members: who may have a session, and who may not.
 
-use terral_partition::ids::ServerId;
+use terral_format::ids::ServerId;
 
 use crate::endpoint::{Endpoint, Loss};
 

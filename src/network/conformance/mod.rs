@@ -12,7 +12,7 @@ pub mod sessions;
 
 use std::time::Duration;
 
-use terral_partition::ids::{Member, ServerId};
+use terral_format::ids::{Member, ServerId};
 
 use crate::endpoint::{Endpoint, Peer, Timing};
 

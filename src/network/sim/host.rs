@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use terral_partition::ids::{Member, ServerId};
-use terral_partition::terms::Moment;
+use terral_format::ids::{Member, ServerId};
+use terral_format::moment::Moment;
 
 use crate::endpoint::{Event, IN_FLIGHT_BYTES, Loss, Session};
 use crate::turns::Turns;
@@ -124,7 +124,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::Drift;
-    use terral_partition::terms::Moment;
+    use terral_format::moment::Moment;
 
     #[test]
     fn a_clock_shows_a_moment_when_its_time_has_come() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use terral_partition::ids::ServerId;
+use terral_format::ids::ServerId;
 
 /// What one endpoint says to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,6 @@
 //!
 //! The same seed and the same calls give the same [`Net::trace`]. Not here: what members decide.
 
-mod chance;
 mod link;
 
 mod host;
@@ -23,8 +22,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use terral_partition::ids::{Member, ServerId};
-use terral_partition::terms::Moment;
+use terral_format::ids::{Member, ServerId};
+use terral_format::moment::Moment;
 
 use crate::endpoint::{
     Endpoint, Event, FRAME_BYTES, IN_FLIGHT_BYTES, Loss, Peer, Refused, Session, Timing, weight,
@@ -199,11 +198,9 @@ impl Endpoint for Sim {
     }
 
     fn cut(&mut self, session: Session) {
-        let is_there = self.host(|host| {
-            host.turns.drop_frames(session);
-            host.end(session.with, session.number).is_some()
-        });
+        let is_there = self.host(|host| host.end(session.with, session.number).is_some());
         if is_there == Some(true) {
+            self.host(|host| host.turns.drop_frames(session));
             self.alive(|world| world.end(self.member, session.with, Loss::Cut));
         }
     }

@@ -3,7 +3,7 @@
 //! The lesser member of two says that there is a session, so that there is one if both want it at
 //! once. Not here: what becomes of what is said (`world`).
 
-use terral_partition::ids::Member;
+use terral_format::ids::Member;
 
 use crate::endpoint::{Event, Loss, Session};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use terral_partition::ids::{Member, ServerId};
+use terral_format::ids::{Member, ServerId};
 
 use super::{Drift, Faults, Net, Sim};
 use crate::conformance::Stage;

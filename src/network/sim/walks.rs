@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::chance::Chance;
 use super::tests::{DOUBLED, Simulated};
 use super::{Faults, Net};
+use crate::chance::Chance;
 use crate::conformance::crowd::{Crowd, member, server};
 use crate::endpoint::{Endpoint, Timing};
 

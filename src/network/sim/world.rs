@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use terral_partition::ids::{Member, ServerId};
+use terral_format::ids::{Member, ServerId};
 
+use crate::chance::Chance;
 use crate::endpoint::Timing;
 
 use super::Faults;
-use super::chance::Chance;
 use super::host::{Drift, Host};
 use super::link::{Link, Packet, State, Word};
 

@@ -24,6 +24,7 @@ impl Chance {
     }
 
     /// So many times in a million.
+    #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.draw() % 1_000_000 < u64::from(per_million)
     }

@@ -1,0 +1,199 @@
+//! The listener and the connections of an endpoint, by tokens that are not used twice.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use terral_format::ids::Member;
+use terral_format::moment::Moment;
+
+use super::greeting::Said;
+use super::ready::{Ready, Token};
+use super::shake::Shake;
+use super::stream::{Came, Stream};
+
+/// Connections at most that were accepted and have proven nothing. One more, and the oldest is
+/// closed: a member is through in one round trip, so that one would have to be flooded within it.
+pub const STRANGERS: usize = 64;
+/// Connections that are accepted at once.
+const ACCEPTED_AT_ONCE: usize = 16;
+
+/// The listener's.
+pub(super) const LISTENER: Token = 0;
+
+/// How far a connection is.
+pub(super) enum Phase {
+    /// It is not a session yet.
+    Shaking(Box<Shake>),
+    /// It is the session with this member.
+    Open(Member),
+}
+
+/// One of them.
+pub(super) struct Connection {
+    stream: Stream,
+    pub(super) phase: Phase,
+    pub(super) begun: Moment,
+    /// Who was dialled, and where.
+    pub(super) dialled: Option<(Member, SocketAddr)>,
+    /// Whether it is looked at for room to write.
+    writes: bool,
+}
+
+/// All of them.
+pub(super) struct Connections {
+    ready: Ready,
+    listener: TcpListener,
+    /// The system has no descriptor left, or no memory: nobody is accepted for a while.
+    pub(super) is_paused: bool,
+    list: BTreeMap<Token, Connection>,
+    next: Token,
+}
+
+impl Connections {
+    pub(super) fn new(listener: TcpListener) -> std::io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let ready = Ready::new()?;
+        ready.add(&listener, LISTENER, false)?;
+        let list = BTreeMap::new();
+        Ok(Connections { ready, listener, is_paused: false, list, next: LISTENER + 1 })
+    }
+
+    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<Token> {
+        self.ready.wait(time)
+    }
+
+    fn add(
+        &mut self,
+        stream: Stream,
+        shake: Shake,
+        dialled: Option<(Member, SocketAddr)>,
+        begun: Moment,
+    ) -> std::io::Result<()> {
+        let (token, writes) = (self.next, stream.unsent() > 0);
+        self.ready.add(stream.socket(), token, writes)?;
+        self.next += 1;
+        let phase = Phase::Shaking(Box::new(shake));
+        self.list.insert(token, Connection { stream, phase, begun, dialled, writes });
+        Ok(())
+    }
+
+    /// Takes one who has dialled; whether there may be another.
+    fn accept_one(&mut self, shake: &mut impl FnMut() -> Option<Shake>, now: Moment) -> bool {
+        match self.listener.accept() {
+            Ok((socket, _)) => {
+                if let (Ok(stream), Some(shake)) = (Stream::accepted(socket), shake()) {
+                    // Without room in the set it is closed.
+                    _ = self.add(stream, shake, None, now);
+                }
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => true,
+            Err(_) => {
+                self.is_paused = self.ready.pause(&self.listener, LISTENER).is_ok();
+                false
+            }
+        }
+    }
+
+    /// Takes who has dialled; how many strangers were closed for that.
+    pub(super) fn accept(
+        &mut self,
+        mut shake: impl FnMut() -> Option<Shake>,
+        now: Moment,
+    ) -> usize {
+        (0..ACCEPTED_AT_ONCE).take_while(|_| self.accept_one(&mut shake, now)).count();
+        let is_stranger =
+            |one: &Connection| matches!(one.phase, Phase::Shaking(_)) && one.dialled.is_none();
+        let strangers = self.list.iter().filter(|(_, one)| is_stranger(one));
+        let strangers: Vec<Token> = strangers.map(|(token, _)| *token).collect();
+        let over = strangers.len().saturating_sub(STRANGERS);
+        strangers[..over].iter().for_each(|token| self.close(*token));
+        over
+    }
+
+    /// The listener is looked at again.
+    pub(super) fn resume(&mut self) {
+        self.is_paused = self.ready.set(&self.listener, LISTENER, false).is_err();
+    }
+
+    /// Dials a member at an address, unless that is being done.
+    pub(super) fn dial(
+        &mut self,
+        to: (Member, SocketAddr),
+        (shake, said): (Shake, Said),
+        now: Moment,
+    ) -> std::io::Result<()> {
+        if self.list.values().any(|one| one.dialled == Some(to) && !one.is_open()) {
+            return Ok(());
+        }
+        let mut stream = Stream::dial(to.1)?;
+        stream.write([&said, &[]])?;
+        self.add(stream, shake, Some(to), now)
+    }
+
+    pub(super) fn get(&mut self, token: Token) -> Option<&mut Connection> {
+        self.list.get_mut(&token)
+    }
+
+    /// Those that are not sessions yet.
+    pub(super) fn shaking(&self) -> impl Iterator<Item = (Token, &Connection)> {
+        let all = self.list.iter().map(|(token, one)| (*token, one));
+        all.filter(|(_, one)| !one.is_open())
+    }
+
+    /// No attempt to dial a member is gone on with.
+    pub(super) fn close_dials(&mut self, member: Member) {
+        let is_dial = |one: &Connection| one.dialled.is_some_and(|(to, _)| to == member);
+        let dials = self.shaking().filter(|(_, one)| is_dial(one));
+        let dials: Vec<Token> = dials.map(|(token, _)| token).collect();
+        dials.into_iter().for_each(|token| self.close(token));
+    }
+
+    pub(super) fn close(&mut self, token: Token) {
+        self.list.remove(&token);
+    }
+
+    pub(super) fn unsent(&self, token: Token) -> usize {
+        self.list.get(&token).map_or(0, |one| one.stream.unsent())
+    }
+
+    /// Says something. A connection that has failed says so when it is read.
+    pub(super) fn write(&mut self, token: Token, parts: [&[u8]; 2]) {
+        if let Some(one) = self.list.get_mut(&token) {
+            _ = one.stream.write(parts);
+        }
+        self.look_for_room(token);
+    }
+
+    /// Lets go what can go; how much that was.
+    pub(super) fn flush(&mut self, token: Token) -> usize {
+        let Some(one) = self.list.get_mut(&token) else { return 0 };
+        let went = one.stream.flush().unwrap_or_default();
+        self.look_for_room(token);
+        went
+    }
+
+    fn look_for_room(&mut self, token: Token) {
+        let Some(one) = self.list.get_mut(&token) else { return };
+        let writes = one.stream.unsent() > 0;
+        if writes != one.writes && self.ready.set(one.stream.socket(), token, writes).is_ok() {
+            one.writes = writes;
+        }
+    }
+
+    pub(super) fn read(&mut self, token: Token, into: &mut [u8]) -> Came {
+        self.list.get_mut(&token).map_or(Came::Nothing, |one| one.stream.read(into))
+    }
+}
+
+impl Connection {
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(_))
+    }
+}

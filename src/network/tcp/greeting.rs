@@ -1,0 +1,186 @@
+//! What two endpoints say before there is a session, and how each proves that it has the ticket
+//! without sending it: HMAC-SHA-256 (RFC 2104) over both greetings, whose nonces are new, so that
+//! nothing that was said before proves anything.
+//!
+//! All numbers are little-endian. Not here: who may have a session (`admission`).
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use terral_format::ids::{Member, ServerId};
+
+/// What a greeting begins with: it names the protocol and its version.
+const MAGIC: [u8; 8] = *b"terral\x00\x01";
+/// Bytes of a greeting.
+pub(super) const GREETING_BYTES: usize = 92;
+/// Bytes of a proof.
+pub(super) const PROOF_BYTES: usize = 32;
+/// Bytes of what begins a session: its number.
+pub(super) const GO_BYTES: usize = 8;
+
+/// What all members of a partition share, and nobody else has.
+#[derive(Clone)]
+pub struct Ticket(pub [u8; 32]);
+
+/// Which partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionId(pub u128);
+
+/// What an endpoint says of itself and of whom it wants to talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) partition: PartitionId,
+    pub(super) from: Member,
+    pub(super) to: Member,
+    /// The memory of who says it.
+    pub(super) server: ServerId,
+    /// The memory of whom it wants.
+    pub(super) wanted: ServerId,
+    /// Which life of its process: random.
+    pub(super) life: u64,
+    /// The latest session between the two that it knows of.
+    pub(super) after: u64,
+    pub(super) nonce: [u8; 32],
+}
+
+/// A greeting as it is sent.
+pub(super) type Said = [u8; GREETING_BYTES];
+
+/// The bytes from `at` on, as many as the array has.
+fn part<const BYTES: usize>(said: &[u8], at: usize) -> [u8; BYTES] {
+    let mut part = [0; BYTES];
+    part.copy_from_slice(&said[at..at + BYTES]);
+    part
+}
+
+impl Greeting {
+    pub(super) fn write(&self) -> Said {
+        let parts: [&[u8]; 9] = [
+            &MAGIC,
+            &self.partition.0.to_le_bytes(),
+            &self.from.number().to_le_bytes(),
+            &self.to.number().to_le_bytes(),
+            &self.server.0.to_le_bytes(),
+            &self.wanted.0.to_le_bytes(),
+            &self.life.to_le_bytes(),
+            &self.after.to_le_bytes(),
+            &self.nonce,
+        ];
+        part(&parts.concat(), 0)
+    }
+
+    /// What a greeting says; why it is none.
+    pub(super) fn read(said: &Said) -> Result<Greeting, &'static str> {
+        if part(said, 0) != MAGIC {
+            return Err("no greeting, or of another version");
+        }
+        let member = |at| Member::new(u16::from_le_bytes(part(said, at)));
+        let number = |at| u64::from_le_bytes(part(said, at));
+        Ok(Greeting {
+            partition: PartitionId(u128::from_le_bytes(part(said, 8))),
+            from: member(24).ok_or("a greeting of no member")?,
+            to: member(26).ok_or("a greeting to no member")?,
+            server: ServerId(number(28)),
+            wanted: ServerId(number(36)),
+            life: number(44),
+            after: number(52),
+            nonce: part(said, 60),
+        })
+    }
+}
+
+/// Who proves it: neither side can be made to prove what the other has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Who has dialled.
+    Dialler,
+    /// Who was.
+    Acceptor,
+}
+
+impl Side {
+    pub(super) fn other(self) -> Side {
+        match self {
+            Side::Dialler => Side::Acceptor,
+            Side::Acceptor => Side::Dialler,
+        }
+    }
+}
+
+fn code(ticket: &Ticket, side: Side, dialler: &Said, acceptor: &Said) -> Hmac<Sha256> {
+    let mut code =
+        Hmac::<Sha256>::new_from_slice(&ticket.0).expect("HMAC takes keys of any length");
+    code.update(match side {
+        Side::Dialler => b"terral dialler",
+        Side::Acceptor => b"terral acceptor",
+    });
+    code.update(dialler);
+    code.update(acceptor);
+    code
+}
+
+/// The proof of one side, for these two greetings and no others.
+pub(super) fn prove(
+    ticket: &Ticket,
+    side: Side,
+    dialler: &Said,
+    acceptor: &Said,
+) -> [u8; PROOF_BYTES] {
+    code(ticket, side, dialler, acceptor).finalize().into_bytes().into()
+}
+
+/// Whether it is that; takes the same time whatever it is.
+pub(super) fn is_proven(
+    ticket: &Ticket,
+    side: Side,
+    (dialler, acceptor): (&Said, &Said),
+    proof: &[u8],
+) -> bool {
+    code(ticket, side, dialler, acceptor).verify_slice(proof).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Greeting, PartitionId, Side, Ticket, is_proven, prove};
+    use terral_format::ids::{Member, ServerId};
+
+    fn greeting(from: u16, nonce: u8) -> Greeting {
+        let member = |number| Member::new(number).expect("14 bits");
+        Greeting {
+            partition: PartitionId(u128::MAX / 3),
+            from: member(from),
+            to: member(16_383 - from),
+            server: ServerId(u64::MAX - 5),
+            wanted: ServerId(77),
+            life: 1 << 60,
+            after: 12,
+            nonce: [nonce; 32],
+        }
+    }
+
+    #[test]
+    fn a_greeting_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let said = greeting(7, 1).write();
+        assert_eq!(Greeting::read(&said), Ok(greeting(7, 1)));
+        for at in (0..8).chain([25, 27]) {
+            let mut bad = said;
+            bad[at] ^= 0x80;
+            assert!(Greeting::read(&bad).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_proof_is_of_one_ticket_one_side_and_two_greetings() {
+        let [one, other, again] =
+            [greeting(7, 1), greeting(8, 2), greeting(7, 3)].map(|g| g.write());
+        let ticket = Ticket([9; 32]);
+        let proof = prove(&ticket, Side::Dialler, &one, &other);
+        let holds =
+            |ticket: &Ticket, side, both, proof: &[u8]| is_proven(ticket, side, both, proof);
+        assert!(holds(&ticket, Side::Dialler, (&one, &other), &proof));
+        assert!(!holds(&Ticket([8; 32]), Side::Dialler, (&one, &other), &proof));
+        assert!(!holds(&ticket, Side::Acceptor, (&one, &other), &proof));
+        assert!(!holds(&ticket, Side::Dialler, (&again, &other), &proof));
+        assert!(!holds(&ticket, Side::Dialler, (&other, &one), &proof));
+        assert!(!holds(&ticket, Side::Dialler, (&one, &other), &proof[..31]));
+    }
+}

@@ -1,0 +1,186 @@
+//! Strangers, and members who do what no member does: they are cut, that is said, and two members
+//! who talk to each other beside them notice nothing.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+use terral_format::ids::ServerId;
+
+use super::STRANGERS;
+use super::beside::{PATIENCE, Two, known, listen, peer};
+use super::framing::{beat, frame_header};
+use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
+use super::shake::{Identity, Next, Shake};
+use super::tests::{TIMING, identity, loopback};
+use crate::conformance::crowd::{member, server};
+use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss};
+
+#[test]
+fn who_says_garbage_is_turned_away() {
+    let mut two = Two::new();
+    let mut stream = two.dialled();
+    let garbage: Vec<u8> = (0..1 << 20).map(|at: u32| ((at * at) >> 3) as u8).collect();
+    assert!(stream.write(&garbage).expect("some of it goes") > GREETING_BYTES);
+    two.is_turned_away(stream, "no greeting, or of another version");
+}
+
+#[test]
+fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away() {
+    let mut two = Two::new();
+    let greeting = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1)).1;
+    let silent = two.dialled();
+    let mut half = two.dialled();
+    half.write_all(&greeting[..GREETING_BYTES / 2]).expect("half of it");
+    two.is_turned_away(silent, "too slow");
+    two.is_turned_away(half, "too slow");
+    let mut slow = two.dialled();
+    for byte in greeting {
+        if slow.write_all(&[byte]).is_err() {
+            break;
+        }
+        two.pass(TIMING.handshake / 40);
+    }
+    two.is_turned_away(slow, "too slow");
+}
+
+#[test]
+fn strangers_without_end_keep_no_member_out() {
+    let mut two = Two::new();
+    let strangers: Vec<TcpStream> = (0..3 * STRANGERS)
+        .map(|_| {
+            two.turn();
+            two.dialled()
+        })
+        .collect();
+    two.until("the oldest go", |two| {
+        two.one.turned_away().get("too many strangers").is_some_and(|count| *count > 0)
+    });
+    let count = two.one.connections.shaking().count();
+    assert!(count <= STRANGERS, "{count} strangers");
+    two.third();
+    two.still_talk();
+    drop(strangers);
+}
+
+#[test]
+fn who_is_not_who_he_says_gets_no_session() {
+    let mut two = Two::new();
+    let third = identity(member(3), server(3));
+    let with = |change: fn(&mut Identity)| {
+        let mut who = third.clone();
+        change(&mut who);
+        who
+    };
+    let bad = [
+        with(|who| who.ticket = Ticket([6; 32])),
+        with(|who| who.partition = PartitionId(1)),
+        with(|who| who.server = ServerId(3)),
+        with(|who| who.member = member(2)),
+        with(|who| who.member = member(1)),
+        with(|who| who.member = member(4)),
+    ];
+    for (at, who) in bad.iter().enumerate() {
+        assert!(two.shaken(who, 1).is_none(), "{at}");
+    }
+    assert!(two.shaken(&third, 2).is_none(), "it is not who was dialled");
+    two.still_talk();
+    assert!(two.others.is_empty());
+    two.third();
+}
+
+/// All that one side has said to 1 until there was a session is said again.
+#[test]
+fn a_hand_shake_that_is_said_again_gets_no_session() {
+    let mut two = Two::new();
+    let mut first = two.dialled();
+    let (mut shake, said) = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1));
+    first.write_all(&said).expect("a greeting");
+    let answer = two.read(&mut first, shake.wants()).expect("an answer");
+    let Ok(Next::Proven(proof)) = shake.take(&answer, |_| Some(known(1).1)) else {
+        panic!("a member is known")
+    };
+    first.write_all(&proof).expect("a proof");
+    two.until("a session", |two| two.others.len() == 1);
+    let mut again = two.dialled();
+    again.write_all(&[&said[..], &proof].concat()).expect("all of it");
+    assert!(two.read(&mut again, answer.len()).is_some());
+    assert_eq!(two.read(&mut again, 1), None);
+    let why = "a proof that is not by our ticket, or not for this greeting";
+    assert_eq!(two.one.turned_away().get(why), Some(&1));
+    two.still_talk();
+    assert_eq!(two.others.len(), 1, "the session is still there");
+}
+
+#[test]
+fn absurd_lengths_kinds_and_sums_end_the_session() {
+    for (at, value, what) in [
+        (3, 0xff, "an absurd length"),
+        (2, 0x11, "an absurd length"),
+        (5, 1, "a kind of frame that there is not"),
+        (9, 1, "a checksum that does not fit"),
+        (18, 1, "a checksum that does not fit"),
+    ] {
+        let mut said = [&frame_header(b"right")[..], b"right"].concat();
+        let mut wrong = said.clone();
+        wrong[at] ^= value;
+        said.extend_from_slice(&wrong);
+        let (heard, why) = Two::new().loses_third(&said);
+        assert_eq!(why, Loss::Garbage(what), "byte {at}");
+        assert!(matches!(&heard[..], [Event::Frame(_, frame)] if &frame[..] == b"right"));
+    }
+}
+
+#[test]
+fn of_a_frame_that_ends_early_nothing_comes() {
+    let mut two = Two::new();
+    let mut third = two.third();
+    let frame = vec![1; FRAME_BYTES];
+    third.write_all(&frame_header(&frame)).expect("it is read");
+    third.write_all(&frame[..1000]).expect("it is read");
+    third.shutdown(Shutdown::Write).expect("a socket");
+    two.until("it is lost", |two| two.others.len() == 2);
+    assert!(matches!(two.others[1], Event::Lost(_, Loss::Closed)));
+    two.still_talk();
+}
+
+/// It says all the time that it is there.
+#[test]
+fn who_never_reads_is_lost_and_holds_a_bounded_amount() {
+    let mut two = Two::new();
+    let mut third = two.third();
+    let Event::Connected(session) = two.others[0] else { panic!("just now") };
+    let sent = (0..1000).take_while(|_| two.one.send(session, &[3; FRAME_BYTES / 8]).is_ok());
+    assert!(sent.count() < 500);
+    let end = two.one.now() + PATIENCE;
+    while two.others.len() == 1 {
+        assert!(two.one.now() < end, "it is never lost");
+        two.turn();
+        _ = third.write(&beat());
+    }
+    assert_eq!(two.others[1], Event::Lost(session, Loss::Silent));
+    two.still_talk();
+}
+
+/// At one address nobody answers, at another one nobody is, at the third one it is.
+#[test]
+fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
+    let mut two = Two::new();
+    let silent = TcpListener::bind(loopback()).expect("the loopback device");
+    let silent = (silent.local_addr().expect("it listens"), silent);
+    let nobody = TcpListener::bind(loopback()).and_then(|it| it.local_addr()).expect("a port");
+    two.one.admit(peer(3, vec![silent.0, nobody, two.two.address().expect("it listens")]));
+    two.one.reach(member(3));
+    two.pass(TIMING.handshake * 2);
+    assert!(two.others.is_empty() && two.one.turned_away().contains_key("too slow"));
+    let mut third = listen(3);
+    third.admit(peer(1, Vec::new()));
+    let all = vec![silent.0, nobody, third.address().expect("it listens")];
+    two.one.admit(peer(3, all));
+    let end = two.one.now() + PATIENCE;
+    while third.next(third.now()).is_none() {
+        assert!(two.one.now() < end, "it is never reached");
+        two.turn();
+    }
+    two.until("both know", |two| two.others.len() == 1);
+    two.still_talk();
+}

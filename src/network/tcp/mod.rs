@@ -1,0 +1,243 @@
+//! Sessions over TCP. A connection begins with a hand-shake (`shake`) in which both sides prove
+//! that they have the partition's ticket; then the lesser member says whether there is a session
+//! in it, and which number it has. All I/O is done in [`Endpoint::next`] and [`Endpoint::send`], by
+//! sockets that never wait: there is no thread.
+//!
+//! Who connects and proves nothing costs a socket, a hundred bytes and a time-out; there are at
+//! most [`STRANGERS`] of them. Not here: encryption; what goes over the wire can be read and
+//! changed by who sits on it.
+
+mod framing;
+mod greeting;
+mod ready;
+mod stream;
+
+mod shake;
+
+mod peer;
+
+mod connections;
+
+mod opening;
+
+mod talking;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod beside;
+
+#[cfg(test)]
+mod hostile;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use terral_format::ids::Member;
+use terral_format::moment::Moment;
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::chance::Chance;
+use crate::endpoint::{
+    Endpoint, Event, FRAME_BYTES, IN_FLIGHT_BYTES, Loss, Peer, Refused, Session, Timing, weight,
+};
+use crate::turns::Turns;
+
+pub use connections::STRANGERS;
+pub use greeting::{PartitionId, Ticket};
+pub use shake::Identity;
+
+use connections::Connections;
+use peer::Admitted;
+
+/// Bytes that are read of one member at once.
+const READ_BYTES: usize = 256 << 10;
+/// After so many events one looks whether somebody else has something to say.
+const TAKEN_AT_MOST: u32 = 16;
+
+/// After so long one looks at everything, if nothing is to be done before.
+const LONGEST_IDLE: Duration = Duration::from_secs(3600);
+/// So long nobody is accepted where the system has no descriptors or memory for it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The clock that an endpoint goes by; it never goes back.
+pub type Clock = Box<dyn Fn() -> Moment + Send>;
+
+/// A member's way to the others, over TCP.
+pub struct Tcp {
+    identity: Identity,
+    timing: Timing,
+    clock: Clock,
+    /// Which life of the process.
+    life: u64,
+    chance: Chance,
+    connections: Connections,
+    members: BTreeMap<Member, Admitted>,
+    /// The latest session with each that was expelled.
+    past: BTreeMap<Member, u64>,
+    turns: Turns,
+    scratch: Box<[u8]>,
+    /// When this was last looked at.
+    looked: Moment,
+    /// When something is to be done that nobody else begins.
+    due: Moment,
+    /// How many events were taken since sockets were looked at.
+    taken: u32,
+    turned_away: BTreeMap<&'static str, u64>,
+}
+
+fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::new(ErrorKind::System, format!("random bytes: {error}")))?;
+    Ok(bytes)
+}
+
+impl Tcp {
+    /// A member that listens at an address; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// As the system has them: the address is in use, or not this machine's.
+    pub fn listen(
+        at: SocketAddr,
+        identity: Identity,
+        timing: Timing,
+        clock: Clock,
+    ) -> Result<Self> {
+        let failed = |error: &std::io::Error| Error::system(error, format!("listen at {at}"));
+        let listener = TcpListener::bind(at).map_err(|error| failed(&error))?;
+        let connections = Connections::new(listener).map_err(|error| failed(&error))?;
+        let (life, chance) =
+            (u64::from_le_bytes(random()?), Chance::new(u64::from_le_bytes(random()?)));
+        let now = clock();
+        Ok(Tcp {
+            identity,
+            timing,
+            clock,
+            life,
+            chance,
+            connections,
+            members: BTreeMap::new(),
+            past: BTreeMap::new(),
+            turns: Turns::default(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            looked: now,
+            due: now,
+            taken: 0,
+            turned_away: BTreeMap::new(),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// As the system has them.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.connections.address().map_err(|error| Error::system(&error, "the listener's address"))
+    }
+
+    /// How many connections were turned away before they were a session, by what was wrong.
+    pub fn turned_away(&self) -> &BTreeMap<&'static str, u64> {
+        &self.turned_away
+    }
+
+    /// Does what can be done now, or waits for that until then. What has come is read before
+    /// anybody is called silent, and who has not looked himself for long gives the others time.
+    fn look(&mut self, until: Moment) {
+        let now = self.now();
+        let was_away = now > self.looked + self.timing.beat();
+        let wait = until.min(self.due).0.saturating_sub(now.0);
+        let ready = self.connections.wait(Duration::from_nanos(wait));
+        self.taken = 0;
+        let now = self.now();
+        for token in ready {
+            self.serve(token, now);
+        }
+        if was_away {
+            self.forgive(now);
+        }
+        if now >= self.due {
+            self.tend(now);
+        }
+        self.looked = now;
+    }
+}
+
+impl Endpoint for Tcp {
+    fn now(&self) -> Moment {
+        (self.clock)()
+    }
+
+    fn admit(&mut self, peer: Peer) {
+        if self.members.get(&peer.member).is_some_and(|known| known.server != peer.server) {
+            self.expel(peer.member);
+        }
+        let latest = self.past.get(&peer.member).copied().unwrap_or_default();
+        let known = self.members.entry(peer.member);
+        let known = known.or_insert_with(|| Admitted::new(peer.server, latest, &self.timing));
+        known.addresses = peer.addresses;
+    }
+
+    fn expel(&mut self, member: Member) {
+        self.lose(member, Loss::Expelled);
+        self.connections.close_dials(member);
+        if let Some(known) = self.members.remove(&member) {
+            self.past.insert(member, known.latest);
+        }
+    }
+
+    fn reach(&mut self, member: Member) {
+        let now = self.now();
+        let Some(known) = self.members.get_mut(&member) else { return };
+        if known.open.is_none() && known.next.is_none() {
+            known.next = Some(now);
+            self.due = now;
+        }
+    }
+
+    fn cut(&mut self, session: Session) {
+        if self.open(session).is_some() {
+            self.turns.drop_frames(session);
+            self.lose(session.with, Loss::Cut);
+        }
+    }
+
+    fn send(&mut self, session: Session, frame: &[u8]) -> std::result::Result<(), Refused> {
+        if frame.len() > FRAME_BYTES {
+            return Err(Refused::TooLong);
+        }
+        let now = self.now();
+        let open = self.open(session).ok_or(Refused::Over)?;
+        let token = open.token;
+        let unsent = self.connections.unsent(token);
+        let open = self.open(session).ok_or(Refused::Over)?;
+        if unsent + weight(frame.len()) > IN_FLIGHT_BYTES {
+            open.was_full = true;
+            return Err(Refused::Full);
+        }
+        open.said = now;
+        if unsent == 0 {
+            open.moved = now;
+        }
+        self.connections.write(token, [&framing::frame_header(frame), frame]);
+        Ok(())
+    }
+
+    fn next(&mut self, until: Moment) -> Option<Event> {
+        loop {
+            let something_waits = !self.turns.is_empty();
+            if self.taken >= TAKEN_AT_MOST || !something_waits {
+                self.look(if something_waits { Moment(0) } else { until });
+            }
+            if let Some(event) = self.turns.pop() {
+                self.taken += 1;
+                return Some(event);
+            }
+            if self.now() >= until {
+                return None;
+            }
+        }
+    }
+}

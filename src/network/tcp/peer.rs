@@ -1,0 +1,80 @@
+//! What is known of a member: whether there is a session with it, and when one is tried for next.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use terral_format::ids::ServerId;
+use terral_format::moment::Moment;
+
+use crate::chance::Chance;
+use crate::endpoint::Timing;
+
+use super::framing::Assembler;
+use super::ready::Token;
+use super::shake::Known;
+
+/// A session.
+pub(super) struct Open {
+    pub(super) number: u64,
+    /// In which connection.
+    pub(super) token: Token,
+    /// In which life of the other side's process.
+    pub(super) life: u64,
+    pub(super) begun: Moment,
+    /// When something came last.
+    pub(super) heard: Moment,
+    /// When something that waits to go went last, or began to wait.
+    pub(super) moved: Moment,
+    /// When something was said last.
+    pub(super) said: Moment,
+    /// A frame was refused.
+    pub(super) was_full: bool,
+    pub(super) assembler: Assembler,
+}
+
+impl Open {
+    pub(super) fn new(number: u64, token: Token, life: u64, now: Moment) -> Self {
+        let [begun, heard, moved, said] = [now; 4];
+        let assembler = Assembler::default();
+        Open { number, token, life, begun, heard, moved, said, was_full: false, assembler }
+    }
+}
+
+/// A member that was admitted.
+pub(super) struct Admitted {
+    pub(super) server: ServerId,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// The greatest number of a session with it.
+    pub(super) latest: u64,
+    /// When a session is tried for next, if one is wanted.
+    pub(super) next: Option<Moment>,
+    /// How long is waited after that.
+    wait: Duration,
+    pub(super) open: Option<Open>,
+}
+
+impl Admitted {
+    pub(super) fn new(server: ServerId, latest: u64, timing: &Timing) -> Self {
+        let (wait, addresses) = (timing.retry_first, Vec::new());
+        Admitted { server, addresses, latest, next: None, wait, open: None }
+    }
+
+    pub(super) fn known(&self) -> Known {
+        Known { server: self.server, latest: self.latest }
+    }
+
+    /// A session is tried for now; then again, after a wait that grows. A part of it is by chance,
+    /// so that those who lose one at the same time do not all come at the same time.
+    pub(super) fn tried(&mut self, now: Moment, chance: &mut Chance, timing: &Timing) {
+        let part = chance.between(0, 255) as u32;
+        self.next = Some(now + self.wait * (256 + part) / 512);
+        self.wait = (self.wait * 2).min(timing.retry_most);
+    }
+
+    /// A session that has lasted is over: the next one is tried for at once.
+    pub(super) fn ended(&mut self, open: &Open, now: Moment, timing: &Timing) {
+        if now >= open.begun + timing.silence {
+            self.wait = timing.retry_first;
+        }
+    }
+}

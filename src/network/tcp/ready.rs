@@ -1,0 +1,61 @@
+//! Which sockets have something to read or room to write: an epoll set (level-triggered).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+/// A socket of the set.
+pub(super) type Token = u64;
+
+/// Sockets that are looked at in one go.
+const AT_ONCE: usize = 128;
+/// The longest wait; then one looks at the clock again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The set.
+pub(super) struct Ready {
+    set: OwnedFd,
+    found: Vec<Event>,
+}
+
+fn interest(writes: bool) -> EventFlags {
+    if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+}
+
+impl Ready {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let set = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Ready { set, found: Vec::with_capacity(AT_ONCE) })
+    }
+
+    pub(super) fn add(&self, of: impl AsFd, token: Token, writes: bool) -> std::io::Result<()> {
+        Ok(epoll::add(&self.set, of, EventData::new_u64(token), interest(writes))?)
+    }
+
+    /// From now on it counts as ready when it can be written, too, or no more.
+    pub(super) fn set(&self, of: impl AsFd, token: Token, writes: bool) -> std::io::Result<()> {
+        Ok(epoll::modify(&self.set, of, EventData::new_u64(token), interest(writes))?)
+    }
+
+    /// It is not looked at until [`Ready::set`].
+    pub(super) fn pause(&self, of: impl AsFd, token: Token) -> std::io::Result<()> {
+        Ok(epoll::modify(&self.set, of, EventData::new_u64(token), EventFlags::empty())?)
+    }
+
+    /// Waits until one is ready, or for so long.
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<Token> {
+        self.found.clear();
+        let time = time.min(LONGEST);
+        let time =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        match epoll::wait(&self.set, spare_capacity(&mut self.found), Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => panic!("an epoll set of our own: {error}"),
+        }
+        self.found.iter().map(|event| event.data.u64()).collect()
+    }
+}

@@ -1,0 +1,300 @@
+//! The hand-shake of one connection, without its socket: what is to come next, what is to be said
+//! to that, and when both sides have proven that they have the ticket.
+//!
+//! A stranger costs the bytes of a greeting and a proof. Who does not prove anything hears nothing
+//! but the greeting and the proof of a member that was asked for by its number and server.
+
+use terral_format::ids::{Member, ServerId};
+
+use super::greeting::{
+    GO_BYTES, GREETING_BYTES, Greeting, PROOF_BYTES, PartitionId, Said, Side, Ticket, is_proven,
+    prove,
+};
+
+/// Who an endpoint is.
+#[derive(Clone)]
+pub struct Identity {
+    /// Of which partition.
+    pub partition: PartitionId,
+    /// Which member.
+    pub member: Member,
+    /// Of which memory.
+    pub server: ServerId,
+    /// What it proves to have, and wants proven.
+    pub ticket: Ticket,
+}
+
+/// What an endpoint knows of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) server: ServerId,
+    /// The latest session with it.
+    pub(super) latest: u64,
+}
+
+/// What comes of what has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// More is to come.
+    More,
+    /// This is to be said.
+    Say(Vec<u8>),
+    /// It is proven who the other side is; this is to be said.
+    Proven(Vec<u8>),
+    /// The other side says that there is a session of this number.
+    Go(u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaits {
+    Greeting,
+    GreetingAndProof,
+    Proof,
+    Go,
+}
+
+/// A hand-shake.
+pub(super) struct Shake {
+    identity: Identity,
+    life: u64,
+    nonce: [u8; 32],
+    side: Side,
+    awaits: Awaits,
+    /// What has come of what is awaited.
+    have: Vec<u8>,
+    ours: Option<Said>,
+    theirs: Option<(Greeting, Said)>,
+}
+
+impl Shake {
+    /// With who has dialled.
+    pub(super) fn accept(identity: &Identity, life: u64, nonce: [u8; 32]) -> Self {
+        Shake {
+            identity: identity.clone(),
+            life,
+            nonce,
+            side: Side::Acceptor,
+            awaits: Awaits::Greeting,
+            have: Vec::with_capacity(GREETING_BYTES),
+            ours: None,
+            theirs: None,
+        }
+    }
+
+    /// With a member that is dialled; gives what is to be said.
+    pub(super) fn dial(
+        identity: &Identity,
+        life: u64,
+        nonce: [u8; 32],
+        (to, known): (Member, Known),
+    ) -> (Self, Said) {
+        let mut shake = Shake::accept(identity, life, nonce);
+        (shake.side, shake.awaits) = (Side::Dialler, Awaits::GreetingAndProof);
+        let said = shake.greeting(to, known).write();
+        shake.ours = Some(said);
+        (shake, said)
+    }
+
+    fn greeting(&self, to: Member, known: Known) -> Greeting {
+        Greeting {
+            partition: self.identity.partition,
+            from: self.identity.member,
+            to,
+            server: self.identity.server,
+            wanted: known.server,
+            life: self.life,
+            after: known.latest,
+            nonce: self.nonce,
+        }
+    }
+
+    /// How many bytes are to come before anything else is to be done.
+    pub(super) fn wants(&self) -> usize {
+        let all = match self.awaits {
+            Awaits::Greeting => GREETING_BYTES,
+            Awaits::GreetingAndProof => GREETING_BYTES + PROOF_BYTES,
+            Awaits::Proof => PROOF_BYTES,
+            Awaits::Go => GO_BYTES,
+        };
+        all - self.have.len()
+    }
+
+    /// The other side's greeting; it is proven once [`Next::Proven`] was said.
+    pub(super) fn theirs(&self) -> Option<&Greeting> {
+        self.theirs.as_ref().map(|(greeting, _)| greeting)
+    }
+
+    /// Some of what is wanted has come; why the other side is to be turned away, if it is.
+    pub(super) fn take(
+        &mut self,
+        bytes: &[u8],
+        known: impl Fn(Member) -> Option<Known>,
+    ) -> Result<Next, &'static str> {
+        self.have.extend_from_slice(bytes);
+        if self.wants() > 0 {
+            return Ok(Next::More);
+        }
+        let have = std::mem::take(&mut self.have);
+        match self.awaits {
+            Awaits::Greeting => self.greeted(&have, known),
+            Awaits::GreetingAndProof => self.answered(&have, known),
+            Awaits::Proof => {
+                self.awaits = Awaits::Go;
+                self.check(&have).map(|()| Next::Proven(Vec::new()))
+            }
+            Awaits::Go => have
+                .try_into()
+                .map(|number| Next::Go(u64::from_le_bytes(number)))
+                .map_err(|_| "no session's number"),
+        }
+    }
+
+    /// Looks at who says that, before anything is answered.
+    fn meet(
+        &mut self,
+        bytes: &[u8],
+        known: impl Fn(Member) -> Option<Known>,
+    ) -> Result<(Greeting, Known), &'static str> {
+        let said: Said = bytes.try_into().map_err(|_| "no greeting")?;
+        let theirs = Greeting::read(&said)?;
+        let Identity { partition, member, server, .. } = &self.identity;
+        if theirs.partition != *partition {
+            return Err("a greeting of another partition");
+        }
+        if theirs.to != *member || theirs.wanted != *server {
+            return Err("a greeting to another server");
+        }
+        let known = known(theirs.from).ok_or("a greeting of who is no member")?;
+        if theirs.server != known.server {
+            return Err("a greeting of another server than the member's");
+        }
+        self.theirs = Some((theirs, said));
+        Ok((theirs, known))
+    }
+
+    fn greeted(
+        &mut self,
+        bytes: &[u8],
+        known: impl Fn(Member) -> Option<Known>,
+    ) -> Result<Next, &'static str> {
+        let (theirs, known) = self.meet(bytes, known)?;
+        let said = self.greeting(theirs.from, known).write();
+        self.ours = Some(said);
+        self.awaits = Awaits::Proof;
+        Ok(Next::Say([&said[..], &self.proof()].concat()))
+    }
+
+    fn answered(
+        &mut self,
+        bytes: &[u8],
+        known: impl Fn(Member) -> Option<Known>,
+    ) -> Result<Next, &'static str> {
+        let dialled = self.ours.map(|ours| Greeting::read(&ours)).transpose()?;
+        let (greeting, proof) = bytes.split_at(GREETING_BYTES);
+        let (theirs, _) = self.meet(greeting, known)?;
+        if dialled.is_none_or(|dialled| dialled.to != theirs.from) {
+            return Err("another member than the one that was dialled");
+        }
+        self.check(proof)?;
+        self.awaits = Awaits::Go;
+        Ok(Next::Proven(self.proof().to_vec()))
+    }
+
+    /// Both greetings, the dialler's first.
+    fn both(&self) -> Option<(&Said, &Said)> {
+        let (ours, (_, theirs)) = (self.ours.as_ref()?, self.theirs.as_ref()?);
+        Some(match self.side {
+            Side::Dialler => (ours, theirs),
+            Side::Acceptor => (theirs, ours),
+        })
+    }
+
+    fn proof(&self) -> [u8; PROOF_BYTES] {
+        let (dialler, acceptor) = self.both().expect("both have greeted");
+        prove(&self.identity.ticket, self.side, dialler, acceptor)
+    }
+
+    fn check(&self, proof: &[u8]) -> Result<(), &'static str> {
+        let both = self.both().ok_or("a proof without a greeting")?;
+        if is_proven(&self.identity.ticket, self.side.other(), both, proof) {
+            return Ok(());
+        }
+        Err("a proof that is not by our ticket, or not for this greeting")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Identity, Known, Next, Shake};
+    use crate::tcp::greeting::{PartitionId, Ticket};
+    use terral_format::ids::{Member, ServerId};
+
+    fn member(number: u16) -> Member {
+        Member::new(number).expect("14 bits")
+    }
+
+    fn identity(number: u16) -> Identity {
+        Identity {
+            partition: PartitionId(5),
+            member: member(number),
+            server: ServerId(number.into()),
+            ticket: Ticket([3; 32]),
+        }
+    }
+
+    fn known(of: Member) -> Option<Known> {
+        let all = [member(1), member(2), member(3)];
+        let server = all.iter().position(|one| *one == of)? as u64 + 1;
+        Some(Known { server: ServerId(server), latest: 0 })
+    }
+
+    /// Member 1 dials `to`, and `who` answers.
+    fn shaken(who: &Identity, to: u16) -> Result<Next, &'static str> {
+        let to = (member(to), known(member(to)).expect("a member"));
+        let (mut dialler, said) = Shake::dial(&identity(1), 8, [1; 32], to);
+        let mut acceptor = Shake::accept(who, 9, [2; 32]);
+        let Next::Say(answer) = acceptor.take(&said, known)? else { panic!("no answer") };
+        let Next::Proven(proof) = dialler.take(&answer, known)? else { panic!("no proof") };
+        acceptor.take(&proof, known)
+    }
+
+    #[test]
+    fn both_prove_it_byte_by_byte() {
+        assert_eq!(shaken(&identity(2), 2), Ok(Next::Proven(Vec::new())));
+        let to = (member(2), known(member(2)).expect("a member"));
+        let (_, said) = Shake::dial(&identity(1), 8, [1; 32], to);
+        let mut acceptor = Shake::accept(&identity(2), 9, [2; 32]);
+        for (at, byte) in said[..91].iter().enumerate() {
+            assert_eq!(acceptor.wants(), 92 - at);
+            assert_eq!(acceptor.take(&[*byte], known), Ok(Next::More));
+        }
+        assert!(matches!(acceptor.take(&said[91..], known), Ok(Next::Say(_))));
+    }
+
+    #[test]
+    fn whoever_is_not_who_he_says_is_turned_away() {
+        let other = |change: fn(&mut Identity)| {
+            let mut other = identity(2);
+            change(&mut other);
+            shaken(&other, 2)
+        };
+        assert!(other(|_| ()).is_ok());
+        assert!(other(|of| of.ticket = Ticket([4; 32])).is_err());
+        assert!(other(|of| of.partition = PartitionId(6)).is_err());
+        assert!(other(|of| of.member = member(3)).is_err());
+        assert!(other(|of| of.server = ServerId(99)).is_err());
+        assert!(shaken(&identity(2), 3).is_err(), "it is another one than was dialled");
+    }
+
+    #[test]
+    fn an_old_proof_proves_nothing() {
+        let to = (member(2), known(member(2)).expect("a member"));
+        let (mut dialler, said) = Shake::dial(&identity(1), 8, [1; 32], to);
+        let mut acceptor = Shake::accept(&identity(2), 9, [2; 32]);
+        let Ok(Next::Say(answer)) = acceptor.take(&said, known) else { panic!("no answer") };
+        let Ok(Next::Proven(proof)) = dialler.take(&answer, known) else { panic!("no proof") };
+        let mut again = Shake::accept(&identity(2), 9, [7; 32]);
+        assert!(matches!(again.take(&said, known), Ok(Next::Say(_))));
+        assert!(again.take(&proof, known).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! Sessions that there are: what comes is put together, what waits goes, who is silent is lost.
+
+use terral_format::ids::Member;
+use terral_format::moment::Moment;
+
+use crate::endpoint::{Event, IN_FLIGHT_BYTES, Loss, Session};
+
+use super::framing;
+use super::peer::Open;
+use super::ready::Token;
+use super::stream::Came;
+use super::{LONGEST_IDLE, PAUSE, Tcp};
+
+impl Tcp {
+    /// The session, if it is the one that there is.
+    pub(super) fn open(&mut self, session: Session) -> Option<&mut Open> {
+        let open = self.members.get_mut(&session.with)?.open.as_mut()?;
+        (open.number == session.number).then_some(open)
+    }
+
+    /// A session's socket has something to read, or room. Who has said something that was not taken
+    /// is read later: the rest waits on his side.
+    pub(super) fn talk(&mut self, token: Token, member: Member, now: Moment) {
+        if self.turns.count(member) == 0 {
+            match self.connections.read(token, &mut self.scratch) {
+                Came::Bytes(count) => self.heard(member, count, now),
+                Came::Nothing => {}
+                Came::End => self.lose(member, Loss::Closed),
+            }
+        }
+        let went = self.connections.flush(token);
+        let unsent = self.connections.unsent(token);
+        let Some(open) = self.members.get_mut(&member).and_then(|known| known.open.as_mut()) else {
+            return;
+        };
+        if went > 0 {
+            (open.moved, open.said) = (now, now);
+        }
+        if open.was_full && unsent <= IN_FLIGHT_BYTES / 2 {
+            open.was_full = false;
+            self.turns.push(Event::Room(Session { with: member, number: open.number }));
+        }
+    }
+
+    /// So much of the scratch has come of a member.
+    fn heard(&mut self, member: Member, count: usize, now: Moment) {
+        let Some(open) = self.members.get_mut(&member).and_then(|known| known.open.as_mut()) else {
+            return;
+        };
+        open.heard = now;
+        let session = Session { with: member, number: open.number };
+        let turns = &mut self.turns;
+        let hand = |frame| turns.push(Event::Frame(session, frame));
+        if let Err(what) = open.assembler.take(&self.scratch[..count], hand) {
+            self.lose(member, Loss::Garbage(what));
+        }
+    }
+
+    /// Who was away himself cannot say that others were silent.
+    pub(super) fn forgive(&mut self, now: Moment) {
+        for open in self.members.values_mut().filter_map(|known| known.open.as_mut()) {
+            (open.heard, open.moved) = (now, now);
+        }
+    }
+
+    /// Does what nobody else begins, and says when that is to be done next.
+    pub(super) fn tend(&mut self, now: Moment) {
+        self.due = now + LONGEST_IDLE;
+        if self.connections.is_paused {
+            self.connections.resume();
+            self.due = now + PAUSE;
+        }
+        self.end_shaking(now);
+        for member in self.members.keys().copied().collect::<Vec<_>>() {
+            self.tend_to(member, now);
+        }
+    }
+
+    fn end_shaking(&mut self, now: Moment) {
+        let begun: Vec<_> = self.connections.shaking().map(|(at, one)| (at, one.begun)).collect();
+        for (token, begun) in begun {
+            let end = begun + self.timing.handshake;
+            if end <= now {
+                self.refuse(token, "too slow");
+            } else {
+                self.due = self.due.min(end);
+            }
+        }
+    }
+
+    fn tend_to(&mut self, member: Member, now: Moment) {
+        let Some(known) = self.members.get_mut(&member) else { return };
+        let Some(open) = known.open.as_mut() else {
+            if known.next.is_some_and(|next| next <= now) {
+                self.dial(member, now);
+            }
+            let next = self.members.get(&member).and_then(|known| known.next);
+            self.due = next.map_or(self.due, |next| self.due.min(next));
+            return;
+        };
+        let unsent = self.connections.unsent(open.token);
+        if self.turns.count(member) > 0 {
+            open.heard = now;
+        }
+        let stuck = if unsent > 0 { open.moved } else { now };
+        let end = open.heard.min(stuck) + self.timing.silence;
+        if end <= now {
+            return self.lose(member, Loss::Silent);
+        }
+        if open.said + self.timing.beat() <= now {
+            open.said = now;
+            let token = open.token;
+            if unsent == 0 {
+                open.moved = now;
+                self.connections.write(token, [&framing::beat(), &[]]);
+            }
+        }
+        let Some(open) = self.members.get(&member).and_then(|known| known.open.as_ref()) else {
+            return;
+        };
+        self.due = self.due.min(end).min(open.said + self.timing.beat());
+    }
+}

@@ -1,0 +1,70 @@
+//! The suite over the loopback device, and strangers who do what no member does.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use terral_format::ids::{Member, ServerId};
+use terral_format::moment::Moment;
+
+use super::{Clock, Identity, PartitionId, Tcp, Ticket};
+use crate::conformance::Stage;
+use crate::endpoint::{Peer, Timing};
+
+/// Long enough that a loaded machine is not taken for a silent one, as who has not looked for a
+/// quarter of it gives the others time.
+pub(super) const TIMING: Timing = Timing {
+    silence: Duration::from_millis(1600),
+    handshake: Duration::from_secs(1),
+    retry_first: Duration::from_millis(10),
+    retry_most: Duration::from_millis(100),
+};
+
+pub(super) fn clock() -> Clock {
+    let begin = Instant::now();
+    Box::new(move || Moment(1 + begin.elapsed().as_nanos() as u64))
+}
+
+pub(super) fn identity(member: Member, server: ServerId) -> Identity {
+    Identity { partition: PartitionId(0xabc), member, server, ticket: Ticket([5; 32]) }
+}
+
+pub(super) fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// The loopback device is a stage.
+#[derive(Default)]
+struct Loopback {
+    addresses: BTreeMap<Member, SocketAddr>,
+}
+
+impl Stage for Loopback {
+    type Endpoint = Tcp;
+
+    fn start(&mut self, member: Member, server: ServerId) -> Tcp {
+        let tcp = Tcp::listen(loopback(), identity(member, server), TIMING, clock());
+        let tcp = tcp.expect("the loopback device");
+        self.addresses.insert(member, tcp.address().expect("it listens"));
+        tcp
+    }
+
+    fn peer(&self, member: Member, server: ServerId) -> Peer {
+        Peer {
+            member,
+            server,
+            addresses: self.addresses.get(&member).into_iter().copied().collect(),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        TIMING
+    }
+
+    /// Nobody calls it, which is what a frozen process does.
+    fn freeze(&mut self, _member: Member, _time: Duration) {}
+}
+
+mod conforms {
+    crate::endpoint_conforms!([super::Loopback::default()]);
+}
