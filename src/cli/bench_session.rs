@@ -49,6 +49,11 @@ impl<'a> Session<'a> {
         Ok(Session { host, bed: Bed::start(host, None)? })
     }
 
+    /// Starts a server with that much memory.
+    pub fn with_memory(host: &'a Host, memory_bytes: u64) -> Result<Self> {
+        Ok(Session { host, bed: Bed::with_memory(host, None, memory_bytes, None)? })
+    }
+
     /// A path in the place of a face.
     pub fn path(&self, face: Face, name: &str) -> PathBuf {
         self.host.root(face).join(name)
