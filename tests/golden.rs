@@ -8,6 +8,7 @@
 #![cfg(not(loom))]
 
 mod golden_layout;
+mod golden_partition;
 mod golden_peers;
 mod golden_records;
 mod golden_values;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::{any, prop, proptest};
 use serde::{Serialize, de::DeserializeOwned};
 use terral_format::disk::migrate::Migrate;
-use terral_format::disk::{Record, Transaction, v4};
+use terral_format::disk::{Record, Transaction, partition, v4};
 use terral_format::frame;
 use terral_format::local::changes::Made;
 use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
@@ -125,6 +126,15 @@ fn what_servers_say_to_each_other() {
 }
 
 #[test]
+fn what_a_server_writes_down_of_its_part() {
+    let records = golden_partition::records();
+    let kinds: BTreeSet<usize> = records.iter().map(golden_partition::kind).collect();
+    assert_eq!(kinds, (0..golden_partition::KINDS).collect(), "one is not in the golden file");
+    hold("partition-1.bin", &frames(&records));
+    reads_back::<partition::Record>("partition-1.bin");
+}
+
+#[test]
 fn records() {
     hold("records-5.bin", &frames(&golden_records::records()));
     reads_back::<Record>("records-5.bin");
@@ -221,6 +231,7 @@ fn read_all(bytes: &[u8]) {
         let _ = Transaction::read(4, bytes).map(|read| format!("{read:?}"));
         let _ = Transaction::read(5, bytes).map(|read| format!("{read:?}"));
         let _ = frame::decode::<Record>(bytes).map(|record| format!("{record:?}"));
+        let _ = frame::decode::<partition::Record>(bytes).map(|record| format!("{record:?}"));
     }
 }
 

@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use terral_format::disk::partition::{Held, Kind, Stage, Wanted};
 use terral_format::ids::{Loan, Member, Operation, Thing, Wish};
-use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Failure, Message, Work};
 
@@ -22,62 +22,9 @@ use crate::left_out::{Rule, keeps};
 mod after_removal;
 mod giving_back;
 mod leased;
+mod records;
 
 use leased::Copies;
-
-/// How a thing is had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    /// To change it.
-    Whole,
-    /// To look at it: others may have copies, too. By the lease, if it is another member's.
-    Copy,
-    /// A copy of a removed member's thing, kept for the heir if it is not `over`: nobody begins to
-    /// look at it.
-    Kept,
-    /// Not at all, though it was born here.
-    Gone,
-}
-
-/// One thing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Held {
-    from: Member,
-    loan: Loan,
-    kind: Kind,
-    /// It is to be given back.
-    recalled: bool,
-    /// Clients are leaving it.
-    leaving: bool,
-    /// It is good no more, as its lease was over once, or its decider was removed and may live: it
-    /// is here only for requests that began before.
-    over: bool,
-    /// Others who look, and are being answered.
-    asks: Vec<(Operation, Body)>,
-    /// Others have looked.
-    looked: bool,
-}
-
-/// How far a request is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stage {
-    /// The thing is being given back.
-    Waiting,
-    /// The decider was asked.
-    Asked { operation: Operation, decider: Member, since: Moment },
-    /// It can run.
-    Ready,
-    /// It has its answer.
-    Over(Answer),
-}
-
-/// A request that needs a thing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Wanted {
-    thing: Thing,
-    work: Work,
-    stage: Stage,
-}
 
 /// What this server has, and wants. Durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -296,13 +243,6 @@ impl Borrower {
         for (wish, member) in over {
             self.conclude(wish, Err(Failure::Silent(member)), out);
         }
-    }
-}
-
-impl Held {
-    fn new(from: Member, loan: Loan, kind: Kind) -> Self {
-        let (recalled, leaving, over, looked) = (false, false, false, false);
-        Held { from, loan, kind, recalled, leaving, over, asks: Vec::new(), looked }
     }
 }
 

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use terral_format::disk::partition::Record;
+use terral_format::ids::Member;
 use terral_format::wire::peers::Message;
 
 use crate::left_out::{Rule, keeps};
@@ -74,6 +76,49 @@ impl Channel {
             return true;
         }
         before < self.taken && !keeps(Rule::TakeOnce)
+    }
+}
+
+impl Channel {
+    /// What has changed since `before`, of what is between this server and `with`.
+    pub(crate) fn changes(
+        &self,
+        before: Option<&Channel>,
+        with: Member,
+        records: &mut Vec<Record>,
+    ) {
+        let goes_on = |before: &&Channel| {
+            before.acknowledged <= self.acknowledged && before.said() <= self.said()
+        };
+        let none = Channel::default();
+        let goes_on = before.filter(goes_on);
+        if goes_on.is_none() && before.is_some() {
+            records.push(Record::Parted(with));
+        }
+        let before = goes_on.unwrap_or(&none);
+        if before.taken != self.taken || goes_on.is_none() {
+            records.push(Record::Taken(with, self.taken));
+        }
+        if before.acknowledged != self.acknowledged {
+            records.push(Record::Acknowledged(with, self.acknowledged));
+        }
+        let said = self.after(before.said()).into_iter();
+        records.extend(said.map(|message| Record::Said(with, message)));
+    }
+
+    /// Makes a change, if the record is one of these.
+    pub(crate) fn apply(&mut self, record: Record) {
+        match record {
+            Record::Taken(_, count) => self.taken = count,
+            Record::Said(_, message) => self.say(message),
+            Record::Acknowledged(_, count) => {
+                let gone =
+                    usize::try_from(count.saturating_sub(self.acknowledged)).unwrap_or(usize::MAX);
+                self.kept.drain(..gone.min(self.kept.len()));
+                self.acknowledged = count;
+            }
+            _ => {}
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use terral_format::disk::partition::{Busy, Hold, Request};
 use terral_format::ids::{Loan, Member, Operation, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
@@ -21,52 +22,19 @@ use crate::left_out::{Rule, keeps};
 
 mod choosing;
 mod inheriting;
+mod records;
 
-/// An operation that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    from: Member,
-    operation: Operation,
-    work: Work,
-    since: Moment,
+/// It is here, and nobody else has a copy.
+fn here() -> Hold {
+    Hold::Here { shown: BTreeMap::new(), recalled: false, busy: None }
 }
 
-/// What the server around is doing with a thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Busy {
-    Fetching,
-    Serving(Operation),
-}
-
-/// Who has a thing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Hold {
-    /// One member, to change it.
-    Lent { to: Member, loan: Loan, recalled: bool },
-    /// This server; copies of it are shown.
-    Here { shown: BTreeMap<Member, Loan>, recalled: bool, busy: Option<Busy> },
-    /// It is inherited; these have copies that are as good as the thing, and so is what is here if
-    /// one has given his back.
-    Kept { by: BTreeMap<Member, Loan>, recalled: bool, here: bool },
-    /// Nobody.
-    Lost(Member),
-    /// It is inherited, and two say that they have it to change it. One of them does not keep to
-    /// the protocol, and nobody knows which: neither is believed, the others have nothing of it.
-    Disputed(Member),
-}
-
-impl Hold {
-    fn here() -> Self {
-        Hold::Here { shown: BTreeMap::new(), recalled: false, busy: None }
-    }
-
-    /// It was kept, and is here now. The one that had it before may have shown it to members that
-    /// were removed and live, and do not say so.
-    fn inherited(cx: &Context<'_>) -> Self {
-        let fenced = cx.table.fenced().filter(|_| keeps(Rule::WaitForTheFenced));
-        let shown = fenced.map(|member| (member, Loan { by: cx.me, number: 0 })).collect();
-        Hold::Here { shown, recalled: false, busy: None }
-    }
+/// It was kept, and is here now. The one that had it before may have shown it to members that were
+/// removed and live, and do not say so.
+fn inherited(cx: &Context<'_>) -> Hold {
+    let fenced = cx.table.fenced().filter(|_| keeps(Rule::WaitForTheFenced));
+    let shown = fenced.map(|member| (member, Loan { by: cx.me, number: 0 })).collect();
+    Hold::Here { shown, recalled: false, busy: None }
 }
 
 /// One thing.
@@ -78,6 +46,13 @@ struct Entry {
     asked: Vec<Request>,
     /// Who has changed it lately, and when.
     changers: BTreeMap<Member, Moment>,
+}
+
+impl Entry {
+    fn new(hold: Hold) -> Self {
+        let (queue, asked, changers) = Default::default();
+        Entry { hold, queue, asked, changers }
+    }
 }
 
 /// All that this server decides and others use. Durable.
@@ -116,8 +91,7 @@ impl Decider {
                     Hold::Lent { to: cx.me, loan, recalled: false }
                 }
             };
-            let (queue, asked, changers) = Default::default();
-            Entry { hold, queue, asked, changers }
+            Entry::new(hold)
         })
     }
 
@@ -149,7 +123,7 @@ impl Decider {
         let Some(entry) = self.entries.get_mut(&thing) else { return };
         match &mut entry.hold {
             Hold::Lent { to, loan: lent, .. } if *to == from && (*lent == loan || is_own) => {
-                entry.hold = Hold::here();
+                entry.hold = here();
                 entry.asked.drain(..).rev().for_each(|request| entry.queue.push_front(request));
                 if in_use {
                     entry.changers.insert(from, cx.now);
@@ -159,7 +133,7 @@ impl Decider {
                 by.remove(&from);
                 *here = true;
                 if by.is_empty() {
-                    entry.hold = Hold::inherited(cx);
+                    entry.hold = inherited(cx);
                 }
             }
             _ => return,

@@ -9,6 +9,7 @@
 
 pub use terral_format::ids;
 
+mod changes;
 mod fitting;
 mod left_out;
 pub mod members;

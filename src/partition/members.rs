@@ -5,31 +5,8 @@
 
 use std::collections::BTreeMap;
 
+pub use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, Number, ServerId};
-
-/// What is known of a member that was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
-    /// It had been dead before: its machine has another boot id, its launcher's step is gone.
-    Dead,
-    /// It may live, and go on until it hears of this: an administrator has said so, or the epoch
-    /// of DIR has moved on.
-    Fenced,
-}
-
-/// What the table says of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// It is in, and this is its server.
-    In(ServerId),
-    /// It was removed; the heir decides what it decided, and may have been removed since.
-    Removed {
-        /// Another member that was in when this one was removed.
-        heir: Member,
-        /// Whether it may still do something.
-        verdict: Verdict,
-    },
-}
 
 /// Who is in, as the control says. Members are added and removed, never forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@
 pub mod facts;
 pub mod local;
 pub mod migrate;
+pub mod partition;
 pub mod v4;
 
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,7 @@ use terral_format::wire::peers::{Failure, Message, Work};
 use crate::effect::{Context, Effect, Out};
 use crate::left_out::{Rule, keeps};
 
-use super::{Busy, Decider, Entry, Hold, Request, answer, arrived};
+use super::{Busy, Decider, Entry, Hold, Request, answer, arrived, here};
 
 /// What came of looking at the first in the queue.
 enum Turn {
@@ -66,7 +66,7 @@ impl Decider {
             && *recalled
             && cx.leases.get(&to).is_some_and(|lease| !lease.binds(cx.now))
         {
-            entry.hold = Hold::here();
+            entry.hold = here();
             entry.queue.push_front(request.clone());
             return Turn::Next;
         }

@@ -11,7 +11,7 @@ use terral_format::wire::peers::{Failure, Holding, Message};
 use crate::effect::{Context, Out};
 use crate::left_out::{Rule, keeps};
 
-use super::{Decider, Hold, answer};
+use super::{Decider, Hold, answer, here, inherited};
 
 impl Decider {
     /// A member was removed: what was lent to it is lost, its wishes are gone. So are its copies if
@@ -25,7 +25,7 @@ impl Decider {
                 Hold::Lent { to, .. } if *to == member => {
                     entry.hold = Hold::Lost(member);
                     if !keeps(Rule::LostIsLost) {
-                        entry.hold = Hold::here();
+                        entry.hold = here();
                     }
                     for request in entry.asked.drain(..) {
                         answer(out, &request, Err(Failure::Removed(member)));
@@ -38,7 +38,7 @@ impl Decider {
                 Hold::Kept { by, here, .. } => {
                     by.remove(&member);
                     if by.is_empty() {
-                        entry.hold = if *here { Hold::inherited(cx) } else { Hold::Lost(member) };
+                        entry.hold = if *here { inherited(cx) } else { Hold::Lost(member) };
                     }
                 }
                 _ => {}

@@ -1,7 +1,12 @@
-//! What is on its way between two servers is bytes: a machine knows of another one nothing but what
-//! these say.
+//! What is on its way between two servers, and what outlives a process, is bytes: a machine knows
+//! of another one, and of the one before it, nothing but what these say.
 
+use terral_format::disk::partition::Record;
+use terral_format::frame;
+use terral_format::wire::body::Body;
 use terral_format::wire::peers::Frame;
+
+use crate::durable::Durable;
 
 /// The bytes of a frame.
 pub(super) fn written(frame: &Frame) -> Vec<u8> {
@@ -13,4 +18,24 @@ pub(super) fn written(frame: &Frame) -> Vec<u8> {
 /// A frame as it arrives.
 pub(super) fn carried(frame: &Frame) -> Frame {
     Frame::read(&written(frame)).expect("what a machine sends can be read")
+}
+
+/// A record as it is read.
+fn written_down(record: &Record) -> Record {
+    let bytes = frame::encode(record).expect("a record can be written");
+    assert!(bytes.len() < Body::MAX + 1024, "records are short: {record:?}");
+    frame::decode(&bytes).expect("a record can be read")
+}
+
+/// A step leaves what its records say.
+pub(super) fn follows(before: &Durable, now: &Durable) {
+    let (records, mut after) = (now.changes(before), before.clone());
+    records.iter().map(written_down).for_each(|record| after.apply(record));
+    assert!(after == *now, "{records:?} lead to {after:?} and not to {now:?}");
+}
+
+/// What a process leaves to the one after it: records.
+pub(super) fn kept(durable: &Durable) -> Durable {
+    let records = durable.snapshot();
+    Durable::replay(durable.me, durable.server, records.iter().map(written_down))
 }

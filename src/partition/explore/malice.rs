@@ -120,7 +120,9 @@ fn walk(seed: u64) -> Result<usize, String> {
         if chance.below(3) == 0 {
             let to = chance.below(HOSTILE);
             if let Some(frame) = Guess(&mut chance).frame(&world, to) {
-                world = world.hearing(to, frame)?;
+                let next = world.hearing(to, frame)?;
+                world.records_lead_to(&next);
+                world = next;
             }
             continue;
         }

@@ -85,6 +85,7 @@ pub(crate) fn search(
             let hash = next.hash();
             if let Entry::Vacant(vacant) = seen.entry(hash) {
                 vacant.insert((from, taken));
+                world.records_lead_to(&next);
                 next.share(&mut pools);
                 open.push_back(next);
             }

@@ -12,6 +12,7 @@ use crate::machine::Machine;
 use crate::members::{Standing, Table, Verdict};
 
 use super::bounds::TERMS;
+use super::bytes;
 use super::step::Step;
 
 /// How many servers there are.
@@ -123,6 +124,15 @@ impl Server {
         }
     }
 
+    /// What outlives the process.
+    pub(crate) fn durable(&self) -> Option<&Durable> {
+        match &self.process {
+            Process::Up(machine) => Some(machine.durable()),
+            Process::Down(durable) => Some(durable),
+            Process::Lost => None,
+        }
+    }
+
     /// The machine takes a step; what it wants is to be done.
     pub(crate) fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
         match &mut self.process {
@@ -134,7 +144,7 @@ impl Server {
     /// The process dies.
     pub(crate) fn crash(&mut self) {
         if let Process::Up(machine) = &self.process {
-            self.process = Process::Down(machine.durable().clone());
+            self.process = Process::Down(bytes::kept(machine.durable()));
         }
         self.ready.clear();
         self.recalling = [false; THINGS];

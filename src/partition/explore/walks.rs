@@ -73,7 +73,9 @@ fn walk(seed: u64) -> Result<usize, (String, Vec<Taken>)> {
     while path.len() < STEPS {
         let Some((step, halts)) = likely(&world, &mut chance) else { break };
         path.push((step, halts));
-        world = world.after(step, halts).map_err(|what| (what, path.clone()))?;
+        let next = world.after(step, halts).map_err(|what| (what, path.clone()))?;
+        world.records_lead_to(&next);
+        world = next;
     }
     let settled = Settling::default().settle(&world);
     settled.map_err(|(what, after)| {

@@ -150,6 +150,17 @@ impl World {
         Ok(world)
     }
 
+    /// The records of what has changed lead from here to there, for each server that has changed.
+    pub(crate) fn records_lead_to(&self, next: &World) {
+        for at in (0..SERVERS).filter(|at| self.servers[*at].hash() != next.servers[*at].hash()) {
+            if let (Some(before), Some(now)) =
+                (self.server(at).durable(), next.server(at).durable())
+            {
+                bytes::follows(before, now);
+            }
+        }
+    }
+
     /// What it comes to if a server hears something that nobody of these has said.
     pub(crate) fn hearing(&self, to: usize, frame: Frame) -> Result<World, String> {
         let mut world = self.clone();
