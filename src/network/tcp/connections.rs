@@ -63,7 +63,7 @@ impl Connections {
         self.listener.local_addr()
     }
 
-    pub(super) fn wait(&mut self, time: Duration) -> Vec<Token> {
+    pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
         self.ready.wait(time)
     }
 

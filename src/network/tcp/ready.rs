@@ -1,9 +1,9 @@
 //! Which sockets have something to read or room to write: an epoll set (level-triggered).
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -19,7 +19,6 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The set.
 pub(super) struct Ready {
     set: OwnedFd,
-    found: Vec<Event>,
 }
 
 fn interest(writes: bool) -> EventFlags {
@@ -28,8 +27,7 @@ fn interest(writes: bool) -> EventFlags {
 
 impl Ready {
     pub(super) fn new() -> std::io::Result<Self> {
-        let set = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Ready { set, found: Vec::with_capacity(AT_ONCE) })
+        Ok(Ready { set: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
     pub(super) fn add(&self, of: impl AsFd, token: Token, writes: bool) -> std::io::Result<()> {
@@ -47,15 +45,15 @@ impl Ready {
     }
 
     /// Waits until one is ready, or for so long.
-    pub(super) fn wait(&mut self, time: Duration) -> Vec<Token> {
-        self.found.clear();
+    pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
+        let mut found = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
         let time = time.min(LONGEST);
         let time =
             Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        match epoll::wait(&self.set, spare_capacity(&mut self.found), Some(&time)) {
-            Ok(_) | Err(Errno::INTR) => {}
+        match epoll::wait(&self.set, &mut found, Some(&time)) {
+            Ok((found, _)) => found.iter().map(|event| event.data.u64()).collect(),
+            Err(Errno::INTR) => Vec::new(),
             Err(error) => panic!("an epoll set of our own: {error}"),
         }
-        self.found.iter().map(|event| event.data.u64()).collect()
     }
 }

@@ -9,7 +9,7 @@ use terral_format::moment::Moment;
 
 use super::{Clock, Identity, PartitionId, Tcp, Ticket};
 use crate::conformance::Stage;
-use crate::endpoint::{Peer, Timing};
+use crate::endpoint::{Endpoint, Peer, Timing};
 
 /// Long enough that a loaded machine is not taken for a silent one, as who has not looked for a
 /// quarter of it gives the others time.
@@ -63,6 +63,16 @@ impl Stage for Loopback {
 
     /// Nobody calls it, which is what a frozen process does.
     fn freeze(&mut self, _member: Member, _time: Duration) {}
+}
+
+/// The thread that makes it need not be the one that asks it.
+#[test]
+fn an_endpoint_goes_to_another_thread() {
+    let mut stage = Loopback::default();
+    let one = Member::new(1).expect("14 bits");
+    let mut tcp = stage.start(one, ServerId(1));
+    let now = std::thread::spawn(move || (tcp.next(tcp.now()), tcp.now()));
+    assert_eq!(now.join().expect("it ends").0, None);
 }
 
 mod conforms {
