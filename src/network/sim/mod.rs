@@ -18,6 +18,9 @@ mod tests;
 #[cfg(test)]
 mod walks;
 
+#[cfg(test)]
+mod servers;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -6,12 +6,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 
 use terral_format::ids::ServerId;
 
-use super::STRANGERS;
 use super::beside::{PATIENCE, Two, known, listen, peer};
 use super::framing::{beat, frame_header};
 use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
-use super::shake::{Identity, Next, Shake};
+use super::shake::{Identity, Known, Next, Shake};
 use super::tests::{TIMING, identity, loopback};
+use super::{READ_BYTES, STRANGERS};
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss};
 
@@ -183,4 +183,52 @@ fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
     }
     two.until("both know", |two| two.others.len() == 1);
     two.still_talk();
+}
+
+/// Both sides have dialled: what is there stays. Who says that he knew of it has lost it.
+#[test]
+fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of() {
+    let mut two = Two::new();
+    let third = identity(member(3), server(3));
+    let mut shakes = [0, 0, 1].map(|latest| {
+        let mut stream = two.dialled();
+        let to = (member(1), Known { server: server(1), latest });
+        let (mut shake, said) = Shake::dial(&third, 7, [1; 32], to);
+        stream.write_all(&said).expect("a greeting");
+        let answer = two.read(&mut stream, shake.wants()).expect("an answer");
+        let Ok(Next::Proven(proof)) = shake.take(&answer, |_| Some(to.1)) else {
+            panic!("a member is known")
+        };
+        (stream, proof)
+    });
+    let mut says = |two: &mut Two, at: usize| {
+        let (stream, proof) = &mut shakes[at];
+        stream.write_all(proof).expect("a proof");
+        two.read(stream, 8)
+    };
+    assert_eq!(says(&mut two, 0), Some(1u64.to_le_bytes().to_vec()));
+    assert_eq!(says(&mut two, 1), None);
+    two.still_talk();
+    assert_eq!(two.others.len(), 1, "the first one stays");
+    assert_eq!(says(&mut two, 2), Some(2u64.to_le_bytes().to_vec()));
+    two.until("the next one", |two| two.others.len() == 3);
+    assert!(matches!(two.others[1..], [Event::Lost(_, Loss::Replaced), Event::Connected(_)]));
+    two.still_talk();
+}
+
+/// However slowly it is taken: the rest waits on the other side.
+#[test]
+fn who_says_more_than_is_taken_holds_a_bounded_amount() {
+    let mut two = Two::new();
+    let mut third = two.third();
+    let frame = [&frame_header(&[3; 100])[..], &[3; 100]].concat();
+    let much = frame.repeat(10_000);
+    let (mut at, most) = (0, READ_BYTES / frame.len() + 2);
+    for _ in 0..2000 {
+        at = (at + third.write(&much[at..]).unwrap_or(0)) % much.len();
+        _ = two.one.next(two.one.now());
+        let waits = two.one.turns.count(member(3));
+        assert!(waits <= most, "{waits} frames");
+    }
+    assert!(two.one.turns.count(member(3)) > 16, "it says more than is taken");
 }
