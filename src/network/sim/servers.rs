@@ -22,11 +22,12 @@ const SERVERS: u16 = 3;
 /// As few changes fail in as little time, everybody waits for as long as it takes.
 const TERMS: Terms = Terms { patience: Duration::from_secs(3600), ..Terms::USUAL };
 
-struct Idle;
+/// Who has a thing goes on changing it: others' changes are shipped.
+struct InUse;
 
-impl Local for Idle {
+impl Local for InUse {
     fn in_use(&self, _: Thing) -> bool {
-        false
+        true
     }
 }
 
@@ -72,7 +73,7 @@ impl Server {
     fn new(net: &Net, at: u16) -> Self {
         let me = member(at);
         let (end, machine) = start(net, at, |end| {
-            Machine::start(Durable::new(me, ServerId(server(at).0)), TERMS, end.now(), &Idle).0
+            Machine::start(Durable::new(me, ServerId(server(at).0)), TERMS, end.now(), &InUse).0
         });
         let access = things().map(|thing| (thing, Access::Nothing)).collect();
         let content = things().map(|thing| (thing, 0)).collect();
@@ -89,7 +90,7 @@ impl Server {
     fn look_at_access(&mut self) {
         let now = self.end.now();
         for (thing, access) in &mut self.access {
-            *access = self.machine.access(*thing, now, &Idle);
+            *access = self.machine.access(*thing, now, &InUse);
         }
     }
 
@@ -98,7 +99,7 @@ impl Server {
         let durable = self.machine.durable().clone();
         let mut wanted = Vec::new();
         let (end, machine) = start(net, self.me.number(), |end| {
-            let (machine, effects) = Machine::start(durable, TERMS, end.now(), &Idle);
+            let (machine, effects) = Machine::start(durable, TERMS, end.now(), &InUse);
             wanted = effects;
             machine
         });
@@ -111,7 +112,7 @@ impl Server {
     }
 
     fn tell(&mut self, input: Input) {
-        let effects = self.machine.handle(self.end.now(), &Idle, input);
+        let effects = self.machine.handle(self.end.now(), &InUse, input);
         self.carry_out(effects);
     }
 
