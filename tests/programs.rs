@@ -179,6 +179,19 @@ over.set()
 }
 
 #[test]
+fn a_program_whose_name_is_cut_within_a_character_is_served() {
+    let (to, home) = (temporary(), temporary());
+    // The kernel keeps 15 bytes of the 20.
+    let program = home.path().join("ä".repeat(10));
+    std::fs::copy("/bin/cat", &program).expect("copies");
+    let script = format!("echo x > $TERRAL_DIR/file; {} $TERRAL_DIR/file", program.display());
+    let output = run_command(to.path(), &script).output().expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    let (text, summary) = split(&output);
+    assert_eq!((text.as_str(), number(&summary, "/totals/reads") >= 1), ("x\n", true));
+}
+
+#[test]
 fn the_exit_status_is_the_commands() {
     let to = temporary();
     let status = run_command(to.path(), "exit 7").output().expect("runs").status;

@@ -56,7 +56,9 @@ fn located(instance: &OsStr) -> PathBuf {
 
 /// The umask, as the kernel tells it without changing it.
 fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    // The name in it is what the program made it.
+    let status = std::fs::read("/proc/thread-self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     let mask = digits.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok());
     mask.unwrap_or(0o022) & 0o777

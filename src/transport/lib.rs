@@ -5,6 +5,7 @@
 //! `unsafe`; everything it offers is safe to call.
 
 pub mod kernel;
+mod proc_file;
 mod system;
 
 pub mod boottime;

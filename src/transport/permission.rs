@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use terral_format::wire::person::Person;
 
-use crate::kernel;
+use crate::{kernel, proc_file};
 
 /// Somebody that threads of this process act as, or did. There is one of each.
 pub struct Acting {
@@ -158,7 +158,7 @@ impl Reach {
     /// Of process `pid`, from its real, effective, saved and file-system ids; `None` if it cannot
     /// be told.
     pub fn of(pid: u32) -> Option<Self> {
-        Reach::read(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+        Reach::read(&proc_file::read(&format!("/proc/{pid}/status")).ok()?)
     }
 
     fn read(status: &str) -> Option<Self> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::kernel;
 use crate::system::{check, retry};
+use crate::{kernel, proc_file};
 
 /// A process that was alive when this was made; readable once it is dead.
 pub struct Process {
@@ -88,7 +88,7 @@ pub fn with_environment(entry: &[u8]) -> Option<Process> {
 /// When `pid` started, in clock ticks since boot (proc(5), field 22 of `stat`).
 pub fn started_ticks(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).map_err(|e| Error::system(&e, path))?;
+    let stat = proc_file::read(&path).map_err(|e| Error::system(&e, path))?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
     field.ok_or_else(|| Error::new(ErrorKind::Malformed, format!("/proc/{pid}/stat")))
@@ -97,7 +97,7 @@ pub fn started_ticks(pid: u32) -> Result<u64> {
 /// Whether `pid` runs: it is there, and neither ended, nor being taken apart, nor killed and only
 /// not aware of it yet (proc(5), `ShdPnd` and `SigPnd` of `status`).
 pub fn is_running(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc_file::read(&format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let pends = |name: &str| {
         let signals = field(name).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
@@ -111,7 +111,7 @@ pub fn is_running(pid: u32) -> bool {
 
 /// `4711 (python3)`: a process as people know it.
 pub fn shown(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = proc_file::read(&format!("/proc/{pid}/comm")).unwrap_or_default();
     // Whatever the process calls itself, it is one line.
     let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
     if name.is_empty() { pid.to_string() } else { format!("{pid} ({name})") }
@@ -120,7 +120,7 @@ pub fn shown(pid: u32) -> String {
 /// Whether `pid` has the file at `path` mapped, as far as can be told: a program that was replaced
 /// by another (execve(2)) has nothing mapped any more.
 pub fn has_mapped(pid: u32, path: &Path) -> bool {
-    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return true };
+    let Ok(maps) = proc_file::read(&format!("/proc/{pid}/maps")) else { return true };
     let Ok(file) = fs::metadata(path) else { return false };
     // proc(5): address, permissions, offset, device, inode, path.
     let inode = |line: &str| line.split_ascii_whitespace().nth(4).and_then(|at| at.parse().ok());
