@@ -131,7 +131,7 @@ mod tests {
         let claim = Claim(taken.expect("nobody has it"));
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| standing(instance.path()));
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(50));
             claim.becomes(Purpose::Bring).expect("writes");
             assert_eq!(seen.join().expect("looks"), Standing::Brought);
         });

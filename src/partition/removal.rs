@@ -29,7 +29,7 @@ impl Machine {
         let removed: Vec<Member> =
             self.durable.table.removed().filter(|member| !before.is_removed(*member)).collect();
         // The dead ones among them may have shown something to who was removed and may live.
-        for member in self.durable.table.fenced() {
+        for member in self.durable.table.fenced().filter(|_| !removed.is_empty()) {
             self.leases.entry(member).or_default().inherit(now, &self.terms);
         }
         // By heir, and by the last of those that were removed before it: only that one's heir asks.

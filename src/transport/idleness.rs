@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::kernel;
+use crate::process::cores;
 
 /// Longest rest. Then it goes on for a step, whoever else wants to run: 0.3 % of a core, as much as
 /// `SCHED_IDLE` has beside a loop.
@@ -34,9 +35,11 @@ impl Idleness {
     /// Nothing yet.
     pub fn new() -> Self {
         // SAFETY: no memory is passed.
-        let cores = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        let load = File::open("/proc/loadavg").ok();
-        Idleness { load, cores: cores.max(1) as u32, rest_ms: 0 }
+        let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        let (all, cores) = (u32::try_from(all).unwrap_or(0), cores());
+        // Who may use some of the cores cannot tell from all who run which of them those want.
+        let load = (cores >= all).then(|| File::open("/proc/loadavg").ok()).flatten();
+        Idleness { load, cores, rest_ms: 0 }
     }
 
     /// The descriptor it needs.
@@ -54,7 +57,7 @@ impl Idleness {
         self.rest_ms = next_rest(self.rest_ms, wanted);
         let mut end = libc::pollfd { fd: stream, events: libc::POLLRDHUP, revents: 0 };
         // SAFETY: one structure that lives through the call.
-        unsafe { libc::poll(&raw mut end, 1, self.rest_ms) == 0 }
+        unsafe { libc::poll(&raw mut end, 1, self.rest_ms) < 1 }
     }
 
     /// How many want to run just now, beside this process; 0 where that is not told.

@@ -8,6 +8,8 @@ pub mod kernel;
 mod proc_file;
 mod system;
 
+pub mod process;
+
 pub mod boottime;
 
 pub mod decoder;
@@ -40,7 +42,6 @@ pub mod maps;
 pub mod nodes;
 pub mod permission;
 pub mod plain;
-pub mod process;
 pub mod program;
 pub mod requests;
 pub mod socket;

@@ -155,7 +155,8 @@ pub enum Message {
     Holds {
         /// The removed one.
         removed: Member,
-        /// By thing; at most [`HOLDS_MAX`].
+        /// By thing. A machine says at most [`HOLDS_MAX`]; others are bound by the frame's length
+        /// only.
         #[serde(deserialize_with = "list::deserialize")]
         held: Vec<(Thing, Holding)>,
         /// It has more of it, of which the next message is.
