@@ -133,7 +133,7 @@ pub trait Endpoint {
     fn now(&self) -> Moment;
 
     /// From now on there may be sessions with a member, whoever of the two wants one. One that is
-    /// admitted already as another server is expelled first.
+    /// admitted already as another server is expelled first. Without effect for this one itself.
     fn admit(&mut self, peer: Peer);
 
     /// From now on there are none; one that there is, is over.

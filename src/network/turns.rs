@@ -46,6 +46,12 @@ impl Turns {
         self.waiting.get(&member).map_or(0, VecDeque::len)
     }
 
+    /// How many sessions with a member are over of which nobody has heard that.
+    pub(crate) fn losses(&self, member: Member) -> usize {
+        let is_loss = |event: &&Event| matches!(event, Event::Lost(..));
+        self.waiting.get(&member).map_or(0, |events| events.iter().filter(is_loss).count())
+    }
+
     /// Forgets what has come in a session, but for that there was one.
     pub(crate) fn drop_frames(&mut self, session: Session) {
         if let Some(events) = self.waiting.get_mut(&session.with) {

@@ -23,6 +23,16 @@ pub fn who_was_not_admitted_gets_no_session<S: Stage>(stage: S) {
     crowd.until_connected(3, 2);
 }
 
+/// Whoever tells it that it is one of its others.
+pub fn nobody_has_a_session_with_itself<S: Stage>(stage: S) {
+    let mut crowd = Crowd::of(stage, 2);
+    crowd.admit(1, 1, server(1));
+    crowd.endpoint(1).reach(member(1));
+    crowd.connect(1, 2);
+    crowd.pass(crowd.stage.timing().silence);
+    assert!(crowd.heard(1).open.len() == 1 && crowd.heard(1).losses.is_empty());
+}
+
 /// It says that it is the member, and knows all that members know, but for that one's memory.
 pub fn another_server_in_a_members_place_gets_no_session<S: Stage>(stage: S) {
     let mut crowd = Crowd::of(stage, 3);

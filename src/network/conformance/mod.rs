@@ -48,6 +48,7 @@ macro_rules! endpoint_conforms {
             sessions: who_is_frozen_is_lost_and_comes_again;
             sessions: next_ends_at_its_time;
             members: who_was_not_admitted_gets_no_session;
+            members: nobody_has_a_session_with_itself;
             members: another_server_in_a_members_place_gets_no_session;
             members: who_is_expelled_is_lost_and_stays_out;
             members: a_members_new_server_takes_the_place_of_the_old;

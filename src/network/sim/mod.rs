@@ -184,6 +184,9 @@ impl Endpoint for Sim {
     }
 
     fn admit(&mut self, peer: Peer) {
+        if peer.member == self.member {
+            return;
+        }
         let before = self.host(|host| host.admitted.get(&peer.member).copied()).flatten();
         if before.is_some_and(|server| server != peer.server) {
             self.expel(peer.member);

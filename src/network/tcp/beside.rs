@@ -2,15 +2,18 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use terral_format::ids::Member;
+use terral_format::moment::Moment;
 
-use super::Tcp;
 use super::shake::{Identity, Known, Next, Shake};
 use super::tests::{TIMING, clock, identity, loopback};
+use super::{Clock, Tcp};
 use crate::conformance::crowd::{member, server};
-use crate::endpoint::{Endpoint, Event, Loss, Peer, Refused, Session};
+use crate::endpoint::{Endpoint, Event, Loss, Peer, Refused, Session, Timing};
 
 pub(super) fn known(of: u16) -> (Member, Known) {
     (member(of), Known { server: server(of), latest: 0 })
@@ -28,6 +31,8 @@ pub(super) struct Two {
     heard: usize,
     /// What 1 has heard of others.
     pub(super) others: Vec<Event>,
+    /// How far 1's clock has jumped ahead.
+    pub(super) ahead: Arc<AtomicU64>,
 }
 
 pub(super) fn peer(number: u16, addresses: Vec<SocketAddr>) -> Peer {
@@ -35,19 +40,68 @@ pub(super) fn peer(number: u16, addresses: Vec<SocketAddr>) -> Peer {
 }
 
 pub(super) fn listen(number: u16) -> Tcp {
+    listen_by(number, TIMING, clock())
+}
+
+pub(super) fn listen_by(number: u16, timing: Timing, clock: Clock) -> Tcp {
     let who = identity(member(number), server(number));
-    Tcp::listen(loopback(), who, TIMING, clock()).expect("the loopback device")
+    Tcp::listen(loopback(), who, timing, clock).expect("the loopback device")
+}
+
+/// What `from` says, so many bytes of it; none if it closes the connection.
+pub(super) fn read(from: &mut TcpStream, count: usize, mut turn: impl FnMut()) -> Option<Vec<u8>> {
+    let (mut bytes, begin) = (Vec::new(), Instant::now());
+    while bytes.len() < count {
+        assert!(begin.elapsed() < PATIENCE, "neither said nor closed");
+        let mut more = vec![0; count - bytes.len()];
+        match from.read(&mut more) {
+            Ok(0) => return None,
+            Ok(some) => bytes.extend_from_slice(&more[..some]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => turn(),
+            Err(_) => return None,
+        }
+    }
+    Some(bytes)
+}
+
+/// Who dials says who he is and proves it; how long the word is that he then waits for.
+pub(super) fn prove(
+    stream: &mut TcpStream,
+    who: &Identity,
+    (life, to): (u64, (Member, Known)),
+    turn: impl FnMut(),
+) -> Option<usize> {
+    let (mut shake, said) = Shake::dial(who, life, [9; 32], to);
+    stream.write_all(&said).expect("a greeting");
+    let answer = read(stream, shake.wants(), turn)?;
+    let known = |_: Member| Some(to.1);
+    let Ok(Next::Proven(proof)) = shake.take(&answer, known) else { return None };
+    stream.write_all(&proof).expect("a proof");
+    Some(shake.wants())
+}
+
+pub(super) fn dialled(to: &Tcp) -> TcpStream {
+    let stream = TcpStream::connect(to.address().expect("it listens")).expect("connect");
+    stream.set_nonblocking(true).expect("a socket");
+    stream
 }
 
 impl Two {
     pub(super) fn new() -> Self {
-        let (mut one, mut two) = (listen(1), listen(2));
+        Two::with(TIMING)
+    }
+
+    pub(super) fn with(timing: Timing) -> Self {
+        let (ahead, time) = (Arc::new(AtomicU64::new(0)), clock());
+        let jumps = ahead.clone();
+        let jumping = Box::new(move || Moment(time().0 + jumps.load(Ordering::SeqCst)));
+        let (mut one, mut two) = (listen_by(1, timing, jumping), listen_by(2, timing, clock()));
         one.admit(peer(2, Vec::new()));
         one.admit(peer(3, Vec::new()));
         two.admit(peer(1, vec![one.address().expect("it listens")]));
         two.reach(member(1));
         let talk = Session { with: member(1), number: 1 };
-        let mut two = Two { one, two, talk, heard: 0, others: Vec::new() };
+        let mut two = Two { one, two, talk, heard: 0, others: Vec::new(), ahead };
         two.until("they talk", |two| two.heard > 0);
         two
     }
@@ -97,25 +151,12 @@ impl Two {
     }
 
     pub(super) fn dialled(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.one.address().expect("it listens")).expect("connect");
-        stream.set_nonblocking(true).expect("a socket");
-        stream
+        dialled(&self.one)
     }
 
     /// What 1 says, so many bytes of it; none if it closes the connection.
     pub(super) fn read(&mut self, from: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
-        let (mut bytes, end) = (Vec::new(), self.one.now() + PATIENCE);
-        while bytes.len() < count {
-            assert!(self.one.now() < end, "neither said nor closed");
-            let mut more = vec![0; count - bytes.len()];
-            match from.read(&mut more) {
-                Ok(0) => return None,
-                Ok(some) => bytes.extend_from_slice(&more[..some]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.turn(),
-                Err(_) => return None,
-            }
-        }
-        Some(bytes)
+        read(from, count, || self.turn())
     }
 
     /// 1 closes it without having said anything, and why.
@@ -130,13 +171,8 @@ impl Two {
     pub(super) fn shaken(&mut self, who: &Identity, to: u16) -> Option<TcpStream> {
         let mut stream = self.dialled();
         let to = (member(to), Known { server: server(to), latest: 0 });
-        let (mut shake, said) = Shake::dial(who, 77, [9; 32], to);
-        stream.write_all(&said).expect("a greeting");
-        let answer = self.read(&mut stream, shake.wants())?;
-        let known = |_: Member| Some(to.1);
-        let Ok(Next::Proven(proof)) = shake.take(&answer, known) else { return None };
-        stream.write_all(&proof).expect("a proof");
-        self.read(&mut stream, shake.wants())?;
+        let wants = prove(&mut stream, who, (77, to), || self.turn())?;
+        self.read(&mut stream, wants)?;
         Some(stream)
     }
 

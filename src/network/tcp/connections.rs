@@ -31,7 +31,7 @@ pub(super) enum Phase {
 
 /// One of them.
 pub(super) struct Connection {
-    stream: Stream,
+    pub(super) stream: Stream,
     pub(super) phase: Phase,
     pub(super) begun: Moment,
     /// Who was dialled, and where.
@@ -163,10 +163,12 @@ impl Connections {
         self.list.get(&token).map_or(0, |one| one.stream.unsent())
     }
 
-    /// Says something. A connection that has failed says so when it is read.
+    /// Says something. A connection into which it cannot go is over, and says so when it is read.
     pub(super) fn write(&mut self, token: Token, parts: [&[u8]; 2]) {
-        if let Some(one) = self.list.get_mut(&token) {
-            _ = one.stream.write(parts);
+        if let Some(one) = self.list.get_mut(&token)
+            && one.stream.write(parts).is_err()
+        {
+            one.stream.end();
         }
         self.look_for_room(token);
     }

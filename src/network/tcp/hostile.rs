@@ -3,17 +3,24 @@
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
 
 use terral_format::ids::ServerId;
 
-use super::beside::{PATIENCE, Two, known, listen, peer};
+use super::beside::{PATIENCE, Two, dialled, known, listen, peer, prove, read};
 use super::framing::{beat, frame_header};
 use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
+use super::opening::UNHEARD_LOSSES;
 use super::shake::{Identity, Known, Next, Shake};
 use super::tests::{TIMING, identity, loopback};
-use super::{READ_BYTES, STRANGERS};
+use super::{READ_BYTES, STRANGERS, Tcp};
 use crate::conformance::crowd::{member, server};
-use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss};
+use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss, Session, Timing};
+
+/// For those who wait until a hand-shake is too slow.
+const IMPATIENT: Timing = Timing { handshake: Duration::from_secs(1), ..TIMING };
+/// For those who say nothing in a session that is to stay.
+const PATIENT: Timing = Timing { silence: Duration::from_secs(30), ..TIMING };
 
 #[test]
 fn who_says_garbage_is_turned_away() {
@@ -26,7 +33,7 @@ fn who_says_garbage_is_turned_away() {
 
 #[test]
 fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away() {
-    let mut two = Two::new();
+    let mut two = Two::with(IMPATIENT);
     let greeting = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1)).1;
     let silent = two.dialled();
     let mut half = two.dialled();
@@ -38,7 +45,7 @@ fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away() {
         if slow.write_all(&[byte]).is_err() {
             break;
         }
-        two.pass(TIMING.handshake / 40);
+        two.pass(IMPATIENT.handshake / 40);
     }
     two.is_turned_away(slow, "too slow");
 }
@@ -91,7 +98,7 @@ fn who_is_not_who_he_says_gets_no_session() {
 /// All that one side has said to 1 until there was a session is said again.
 #[test]
 fn a_hand_shake_that_is_said_again_gets_no_session() {
-    let mut two = Two::new();
+    let mut two = Two::with(PATIENT);
     let mut first = two.dialled();
     let (mut shake, said) = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1));
     first.write_all(&said).expect("a greeting");
@@ -164,13 +171,13 @@ fn who_never_reads_is_lost_and_holds_a_bounded_amount() {
 /// At one address nobody answers, at another one nobody is, at the third one it is.
 #[test]
 fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
-    let mut two = Two::new();
+    let mut two = Two::with(IMPATIENT);
     let silent = TcpListener::bind(loopback()).expect("the loopback device");
     let silent = (silent.local_addr().expect("it listens"), silent);
     let nobody = TcpListener::bind(loopback()).and_then(|it| it.local_addr()).expect("a port");
     two.one.admit(peer(3, vec![silent.0, nobody, two.two.address().expect("it listens")]));
     two.one.reach(member(3));
-    two.pass(TIMING.handshake * 2);
+    two.pass(IMPATIENT.handshake * 2);
     assert!(two.others.is_empty() && two.one.turned_away().contains_key("too slow"));
     let mut third = listen(3);
     third.admit(peer(1, Vec::new()));
@@ -188,7 +195,7 @@ fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
 /// Both sides have dialled: what is there stays. Who says that he knew of it has lost it.
 #[test]
 fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of() {
-    let mut two = Two::new();
+    let mut two = Two::with(PATIENT);
     let third = identity(member(3), server(3));
     let mut shakes = [0, 0, 1].map(|latest| {
         let mut stream = two.dialled();
@@ -231,4 +238,51 @@ fn who_says_more_than_is_taken_holds_a_bounded_amount() {
         assert!(waits <= most, "{waits} frames");
     }
     assert!(two.one.turns.count(member(3)) > 16, "it says more than is taken");
+}
+
+/// Who sits on the wire can change that number, and none that follows would be greater.
+#[test]
+fn an_absurd_number_of_a_session_locks_nobody_out() {
+    let mut tcp = listen(9);
+    tcp.admit(peer(3, Vec::new()));
+    let third = identity(member(3), server(3));
+    let says = |number: u64, tcp: &mut Tcp| {
+        let mut stream = dialled(tcp);
+        let until = |tcp: &Tcp| tcp.now() + Duration::from_millis(1);
+        let proven =
+            prove(&mut stream, &third, (7, known(9)), || assert_eq!(tcp.next(until(tcp)), None));
+        assert!(proven.is_some(), "a member is known");
+        stream.write_all(&number.to_le_bytes()).expect("a number");
+        let (end, before) = (tcp.now() + PATIENCE, tcp.turned_away().len());
+        loop {
+            assert!(tcp.now() < end, "neither a session nor none");
+            let event = tcp.next(until(tcp));
+            if event.is_some() || tcp.turned_away().len() > before {
+                return event;
+            }
+        }
+    };
+    assert_eq!(says(u64::MAX, &mut tcp), None);
+    let session = Session { with: member(3), number: 1 };
+    assert_eq!(says(1, &mut tcp), Some(Event::Connected(session)));
+}
+
+/// It begins one session after the other while 1 hears nothing of it.
+#[test]
+fn who_begins_sessions_without_end_holds_a_bounded_amount() {
+    let mut two = Two::with(PATIENT);
+    let third = identity(member(3), server(3));
+    for life in 0..4 * UNHEARD_LOSSES as u64 {
+        let mut stream = two.dialled();
+        let mut look = || two.one.look(two.one.now() + Duration::from_millis(1));
+        if let Some(wants) = prove(&mut stream, &third, (life, known(1)), &mut look) {
+            read(&mut stream, wants, &mut look);
+        }
+    }
+    let waits = two.one.turns.count(member(3));
+    assert!(waits <= 2 * UNHEARD_LOSSES + 1, "{waits} events");
+    assert!(two.one.turned_away().contains_key("more sessions than are heard of"));
+    two.until("it is heard of", |two| two.one.turns.losses(member(3)) == 0);
+    assert!(two.shaken(&third, 1).is_some());
+    two.still_talk();
 }

@@ -31,6 +31,9 @@ mod beside;
 #[cfg(test)]
 mod hostile;
 
+#[cfg(test)]
+mod away;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -146,12 +149,16 @@ impl Tcp {
     /// Does what can be done now, or waits for that until then. What has come is read before
     /// anybody is called silent, and who has not looked himself for long gives the others time.
     fn look(&mut self, until: Moment) {
-        let now = self.now();
-        let was_away = now > self.looked + self.timing.beat();
-        let wait = until.min(self.due).0.saturating_sub(now.0);
-        let ready = self.connections.wait(Duration::from_nanos(wait));
+        let before = self.now();
+        let wait = Duration::from_nanos(until.min(self.due).0.saturating_sub(before.0));
+        let mut ready = self.connections.wait(wait);
         self.taken = 0;
-        let now = self.now();
+        let (now, beat) = (self.now(), self.timing.beat());
+        let was_away = before > self.looked + beat || now > before + wait + beat;
+        if was_away {
+            // A wait that was broken off has found nothing, whatever has come.
+            ready = self.connections.wait(Duration::ZERO);
+        }
         for token in ready {
             self.serve(token, now);
         }
@@ -171,6 +178,9 @@ impl Endpoint for Tcp {
     }
 
     fn admit(&mut self, peer: Peer) {
+        if peer.member == self.identity.member {
+            return;
+        }
         if self.members.get(&peer.member).is_some_and(|known| known.server != peer.server) {
             self.expel(peer.member);
         }
@@ -192,8 +202,9 @@ impl Endpoint for Tcp {
         let now = self.now();
         let Some(known) = self.members.get_mut(&member) else { return };
         if known.open.is_none() && known.next.is_none() {
-            known.next = Some(now);
-            self.due = now;
+            let next = now.max(known.earliest);
+            known.next = Some(next);
+            self.due = self.due.min(next);
         }
     }
 
@@ -228,7 +239,8 @@ impl Endpoint for Tcp {
     fn next(&mut self, until: Moment) -> Option<Event> {
         loop {
             let something_waits = !self.turns.is_empty();
-            if self.taken >= TAKEN_AT_MOST || !something_waits {
+            let is_due = self.taken >= TAKEN_AT_MOST || self.now() >= self.due;
+            if is_due || !something_waits {
                 self.look(if something_waits { Moment(0) } else { until });
             }
             if let Some(event) = self.turns.pop() {

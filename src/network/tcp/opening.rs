@@ -15,10 +15,15 @@ use super::peer::Open;
 use super::ready::Token;
 use super::shake::{Known, Next, Shake};
 use super::stream::Came;
-use super::{Tcp, random};
+use super::{PAUSE, Tcp, random};
 
 /// More than a hand-shake ever waits for.
 const LONGEST: usize = 256;
+/// How much greater the number of a session may be than what was known. Who sits on the wire can
+/// change it, and no later one would be greater than the greatest.
+const LONGEST_STEP: u64 = 1 << 32;
+/// Of a member of whom so many sessions have ended and nobody has heard it yet, no more begin.
+pub(super) const UNHEARD_LOSSES: usize = 32;
 
 impl Tcp {
     /// A socket has something to say.
@@ -43,6 +48,9 @@ impl Tcp {
             self.turn_away("too many strangers");
         }
         self.due = self.due.min(now + self.timing.handshake);
+        if self.connections.is_paused {
+            self.due = self.due.min(now + PAUSE);
+        }
     }
 
     fn turn_away(&mut self, why: &'static str) {
@@ -106,6 +114,9 @@ impl Tcp {
         let Some(theirs) = self.partner(token) else {
             return self.refuse(token, "no member any more");
         };
+        if self.turns.losses(theirs.from) >= UNHEARD_LOSSES {
+            return self.refuse(token, "more sessions than are heard of");
+        }
         if self.identity.member > theirs.from {
             return true;
         }
@@ -125,9 +136,12 @@ impl Tcp {
         let Some(theirs) = self.partner(token) else {
             return self.refuse(token, "no member any more");
         };
-        let is_new = self.members.get(&theirs.from).is_some_and(|known| number > known.latest);
-        if !is_new || theirs.from > self.identity.member {
+        let latest = self.members.get(&theirs.from).map_or(u64::MAX, |known| known.latest);
+        if number <= latest || theirs.from > self.identity.member {
             return self.refuse(token, "a session that was before");
+        }
+        if number - latest.max(theirs.after).min(number) > LONGEST_STEP {
+            return self.refuse(token, "an absurd number of sessions");
         }
         self.begin(token, &theirs, number, now)
     }
@@ -140,8 +154,7 @@ impl Tcp {
         }
         self.connections.close_dials(member);
         let Some(known) = self.members.get_mut(&member) else { return false };
-        (known.latest, known.next) = (number, None);
-        known.open = Some(Open::new(number, token, theirs.life, now));
+        known.begun(Open::new(number, token, theirs.life, now));
         self.turns.push(Event::Connected(Session { with: member, number }));
         self.due = self.due.min(now + self.timing.beat());
         false

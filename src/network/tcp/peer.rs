@@ -48,6 +48,9 @@ pub(super) struct Admitted {
     pub(super) latest: u64,
     /// When a session is tried for next, if one is wanted.
     pub(super) next: Option<Moment>,
+    /// Before that none is tried for, so that sessions that end at once do not follow each other
+    /// without a pause.
+    pub(super) earliest: Moment,
     /// How long is waited after that.
     wait: Duration,
     pub(super) open: Option<Open>,
@@ -56,7 +59,8 @@ pub(super) struct Admitted {
 impl Admitted {
     pub(super) fn new(server: ServerId, latest: u64, timing: &Timing) -> Self {
         let (wait, addresses) = (timing.retry_first, Vec::new());
-        Admitted { server, addresses, latest, next: None, wait, open: None }
+        let earliest = Moment(0);
+        Admitted { server, addresses, latest, next: None, earliest, wait, open: None }
     }
 
     pub(super) fn known(&self) -> Known {
@@ -71,10 +75,17 @@ impl Admitted {
         self.wait = (self.wait * 2).min(timing.retry_most);
     }
 
+    /// There is a session. The next one is tried for no earlier than if there were none.
+    pub(super) fn begun(&mut self, open: Open) {
+        self.latest = open.number;
+        self.earliest = self.next.take().unwrap_or(self.earliest);
+        self.open = Some(open);
+    }
+
     /// A session that has lasted is over: the next one is tried for at once.
     pub(super) fn ended(&mut self, open: &Open, now: Moment, timing: &Timing) {
         if now >= open.begun + timing.silence {
-            self.wait = timing.retry_first;
+            (self.wait, self.earliest) = (timing.retry_first, now);
         }
     }
 }

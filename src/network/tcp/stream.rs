@@ -2,7 +2,7 @@
 //! its place here: what is above hands over and gets plain bytes.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -107,6 +107,14 @@ impl Stream {
             self.gone = 0;
         }
         Ok(went)
+    }
+
+    /// Nothing goes any more, whatever was written, and when all that has come is read it is over.
+    pub(super) fn end(&mut self) {
+        self.unsent.clear();
+        self.gone = 0;
+        // Without a connection it is over already.
+        _ = self.socket.shutdown(Shutdown::Both);
     }
 
     /// Reads once.

@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Peer, Timing};
 /// quarter of it gives the others time.
 pub(super) const TIMING: Timing = Timing {
     silence: Duration::from_millis(1600),
-    handshake: Duration::from_secs(1),
+    handshake: Duration::from_secs(10),
     retry_first: Duration::from_millis(10),
     retry_most: Duration::from_millis(100),
 };
