@@ -197,12 +197,18 @@ mod tests {
     use terral_format::local::geometry::SEGMENT_BYTES;
     use terral_format::local::tables::segment;
 
+    /// An instance with segment `index`, of which nothing exists yet.
+    fn with_segment(index: u32) -> (tempfile::TempDir, File, Preparer) {
+        let home = tempfile::tempdir_in("/dev/shm").expect("directory");
+        let file = File::create(home.path().join(format!("seg-{index}"))).expect("file");
+        file.set_len(SEGMENT_BYTES as u64).expect("length");
+        let preparer = Preparer::start(home.path()).expect("starts");
+        (home, file, preparer)
+    }
+
     #[test]
     fn a_segment_is_made_whole_and_a_missing_one_is_an_error() {
-        let home = tempfile::tempdir_in("/dev/shm").expect("directory");
-        let file = File::create(home.path().join("seg-3")).expect("file");
-        file.set_len(SEGMENT_BYTES as u64).expect("length");
-        let mut preparer = Preparer::start(home.path()).expect("starts");
+        let (_home, file, mut preparer) = with_segment(3);
         let (stop, mut say) = std::io::pipe().expect("pipe");
         let state = preparer.prepare(3, stop.as_fd()).expect("prepares");
         assert!(matches!(state, Some(segment::HUGE | segment::POPULATED)), "{state:?}");
@@ -216,10 +222,7 @@ mod tests {
 
     #[test]
     fn who_gives_his_core_away_without_sleeping_has_it_back_soon() {
-        let home = tempfile::tempdir_in("/dev/shm").expect("directory");
-        let file = File::create(home.path().join("seg-0")).expect("file");
-        file.set_len(SEGMENT_BYTES as u64).expect("length");
-        let mut preparer = Preparer::start(home.path()).expect("starts");
+        let (_home, file, mut preparer) = with_segment(0);
         let (stop, mut say) = std::io::pipe().expect("pipe");
         let over = AtomicBool::new(false);
         // SAFETY: no memory is passed.
