@@ -47,8 +47,18 @@ impl Channel {
 
     /// All that was said after the first `count`.
     pub fn after(&self, count: u64) -> Vec<Message> {
-        let skip = count.saturating_sub(self.acknowledged);
-        self.kept.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).cloned().collect()
+        self.kept.iter().skip(self.index(count)).cloned().collect()
+    }
+
+    /// What is kept: what was said after the first [`Self::acknowledged`].
+    pub fn kept(&mut self) -> &[Message] {
+        self.kept.make_contiguous()
+    }
+
+    /// Where in what is kept that is which was said after the first `count`.
+    pub fn index(&self, count: u64) -> usize {
+        let index = usize::try_from(count.saturating_sub(self.acknowledged)).unwrap_or(usize::MAX);
+        index.min(self.kept.len())
     }
 
     /// The other side has taken so many. More than were said is refused: no server says that.
@@ -112,9 +122,7 @@ impl Channel {
             Record::Taken(_, count) => self.taken = count,
             Record::Said(_, message) => self.say(message),
             Record::Acknowledged(_, count) => {
-                let gone =
-                    usize::try_from(count.saturating_sub(self.acknowledged)).unwrap_or(usize::MAX);
-                self.kept.drain(..gone.min(self.kept.len()));
+                self.kept.drain(..self.index(count));
                 self.acknowledged = count;
             }
             _ => {}

@@ -276,38 +276,58 @@ impl Machine {
         for (to, channel) in channels.iter_mut().filter(|(to, _)| table.server(**to).is_some()) {
             let session = self.sessions.entry(*to).or_default();
             session.sent = session.sent.max(channel.acknowledged());
-            if session.sent == channel.said() && !session.owes {
+            let (said, taken) = (channel.said(), channel.taken());
+            let (mut sent, kept) = (channel.index(session.sent), channel.kept());
+            let mut window = WINDOW.saturating_sub(frames_of(&kept[..sent]));
+            if (session.sent == said || window == 0) && !session.owes {
                 continue;
             }
             let lease = self.leases.entry(*to).or_default();
             let renewed = if decider.awaits(*to) { None } else { lease.renew(&self.terms) };
-            let mut rest = channel.after(session.sent).into_iter();
             loop {
-                let fits = fitting(rest.as_slice());
-                let messages: Vec<_> = rest.by_ref().take(fits).collect();
+                // Who has sent all that may be under way says at least what it has taken.
+                let fits = if window > 0 { fitting(&kept[sent..]) } else { 0 };
+                let messages = kept[sent..sent + fits].to_vec();
+                (sent, window) = (sent + fits, window.saturating_sub(1));
                 // A lease counts once all is taken that was said before: it goes with the last.
-                let is_last = rest.len() == 0;
+                let is_last = sent == kept.len();
                 let frame = Frame {
                     from: *me,
                     server: *server,
                     epoch: table.epoch,
-                    taken: channel.taken(),
+                    taken,
                     before: session.sent,
                     messages,
                     sent: now,
                     renewed: renewed.filter(|_| is_last || !keeps(Rule::RenewWithTheLast)),
                     renew: session.renew && is_last,
                 };
-                session.sent += frame.messages.len() as u64;
+                session.sent += fits as u64;
+                session.renew &= !is_last;
                 out.want(Effect::Send { to: *to, frame });
-                if is_last {
+                if is_last || window == 0 {
                     break;
                 }
             }
-            (session.owes, session.renew) = (false, false);
+            session.owes = false;
             channel.sent();
         }
     }
+}
+
+/// How many frames with messages, of 128 KiB at most each, are under way to a member that has not
+/// said to have taken them: less than any network refuses. Who has more to say goes on as they are
+/// taken.
+pub const WINDOW: usize = 8;
+
+/// How many frames these are.
+fn frames_of(mut messages: &[Message]) -> usize {
+    let mut count = 0;
+    while !messages.is_empty() {
+        messages = &messages[fitting(messages)..];
+        count += 1;
+    }
+    count
 }
 
 /// Whether a member says what it may say: of what it decides, to who borrows; of what this server

@@ -16,7 +16,7 @@ use terral_partition::terms::Terms;
 use super::{Drift, Faults, Net, Sim};
 use crate::chance::Chance;
 use crate::conformance::crowd::{member, server};
-use crate::endpoint::{Endpoint, Event, Peer, Session, Timing};
+use crate::endpoint::{Endpoint, Event, IN_FLIGHT_BYTES, Peer, Session, Timing};
 
 const SERVERS: u16 = 3;
 /// As few changes fail in as little time, everybody waits for as long as it takes.
@@ -275,4 +275,27 @@ fn each_change_is_made_once_and_all_see_it_whatever_breaks_on_the_way() {
         let walked = std::panic::catch_unwind(|| walk(seed));
         assert!(walked.is_ok(), "seed {seed}");
     }
+}
+
+#[test]
+fn what_waits_for_a_member_arrives_also_if_it_is_more_than_a_network_takes_at_once() {
+    let net = Net::new(7, Timing::USUAL, Faults::NONE);
+    let mut servers: Vec<Server> = (1..=SERVERS).map(|at| Server::new(&net, at)).collect();
+    net.pass(Duration::from_secs(1));
+    servers.iter_mut().for_each(Server::turn);
+    net.cut_link(member(1), member(2));
+    net.cut_link(member(2), member(1));
+    let number = |at: u64| Number::new(member(2), 100 + at).expect("50 bits");
+    let long = Body::new(vec![1; 40 << 10]).expect("not too long");
+    for at in 0..IN_FLIGHT_BYTES as u64 * 3 / (40 << 10) {
+        let work = Work::Change(long.clone());
+        let thing = Thing::File(number(at));
+        servers.iter_mut().for_each(|server| _ = server.content.insert(thing, 0));
+        servers[0].open.insert(Wish(at), (thing, true));
+        servers[0].tell(Input::Wish { wish: Wish(at), thing, work });
+    }
+    assert!(!servers[0].open.is_empty());
+    net.heal_link(member(1), member(2));
+    net.heal_link(member(2), member(1));
+    settle(&net, &mut servers);
 }

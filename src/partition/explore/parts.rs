@@ -5,7 +5,7 @@ use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Frame, HOLDS_MAX, Holding, Message, Work};
 
 use crate::effect::{Effect, Input};
-use crate::machine::Machine;
+use crate::machine::{Machine, WINDOW};
 
 use super::bytes::{carried, written};
 use super::hostile::frame;
@@ -68,6 +68,8 @@ fn an_heir_waits_for_the_last_part_of_what_a_member_has() {
 
 /// Wishes for things of member 0 whose messages take several frames.
 const LONG: u64 = 40;
+/// Such whose messages are more than a network takes at once: 10 MiB.
+const TOO_LONG: u64 = 1024;
 
 fn frames(effects: Vec<Effect>) -> Vec<Frame> {
     let sent = effects.into_iter().filter_map(|effect| match effect {
@@ -78,9 +80,9 @@ fn frames(effects: Vec<Effect>) -> Vec<Frame> {
 }
 
 /// Member 1 wants much, and nothing of it arrives.
-fn who_wants_much() -> Machine {
+fn who_wants(count: u64) -> Machine {
     let (mut machine, _) = member_told(1, &[table(1, &[0, 1], None)]);
-    for number in 1..=LONG {
+    for number in 1..=count {
         let thing = Thing::File(Number::new(member(0), number).expect("50 bits"));
         let work = Work::Change(Body::new(vec![number as u8; 10_000]).expect("not too long"));
         machine.handle(NOW, &Idle, Input::Wish { wish: Wish(number), thing, work });
@@ -90,7 +92,7 @@ fn who_wants_much() -> Machine {
 
 #[test]
 fn what_was_kept_for_long_goes_in_frames_that_can_be_written_and_are_taken_in_order() {
-    let mut machine = who_wants_much();
+    let mut machine = who_wants(LONG);
     let sent = frames(machine.handle(NOW, &Idle, Input::Connected(member(0))));
     assert!(sent.len() > 2, "{} frames", sent.len());
     let (mut decider, _) = member_told(0, &[table(1, &[0, 1], None)]);
@@ -101,4 +103,37 @@ fn what_was_kept_for_long_goes_in_frames_that_can_be_written_and_are_taken_in_or
     let answer = frames(decider.handle(NOW, &Idle, Input::Connected(member(1))));
     assert_eq!(answer.first().map(|frame| frame.taken), Some(LONG));
     assert!(frames(machine.handle(NOW, &Idle, Input::Tick)).is_empty(), "all has been sent");
+}
+
+#[test]
+fn who_has_more_to_say_than_a_network_takes_says_it_as_it_is_taken() {
+    let mut machine = who_wants(TOO_LONG);
+    let (mut decider, _) = member_told(0, &[table(1, &[0, 1], None)]);
+    decider.handle(NOW, &Idle, Input::Connected(member(1)));
+    let mut under_way = frames(machine.handle(NOW, &Idle, Input::Connected(member(0))));
+    assert_eq!(under_way.len(), WINDOW, "no more until something is taken");
+    assert!(frames(machine.handle(NOW, &Idle, Input::Tick)).is_empty());
+    for _ in 0..1000 {
+        let Some(next) = under_way.first().cloned() else { break };
+        under_way.remove(0);
+        for answer in frames(decider.handle(NOW, &Idle, Input::Frame(carried(&next)))) {
+            under_way.extend(frames(machine.handle(NOW, &Idle, Input::Frame(carried(&answer)))));
+        }
+        // What went before it was heard by which table the other one goes goes once more.
+        assert!(under_way.len() <= 2 * WINDOW, "{} frames", under_way.len());
+    }
+    let answer = frames(decider.handle(NOW, &Idle, Input::Connected(member(1))));
+    assert_eq!(answer.first().map(|frame| frame.taken), Some(TOO_LONG));
+}
+
+#[test]
+fn who_may_send_no_more_still_says_what_it_has_taken() {
+    let mut machine = who_wants(TOO_LONG);
+    machine.handle(NOW, &Idle, Input::Connected(member(0)));
+    machine.handle(NOW, &Idle, Input::Frame(frame(member(0), 0, Vec::new())));
+    let (thing, loan) = things().next().expect("one at least");
+    let recall = frame(member(0), 0, vec![Message::Recall { thing, loan }]);
+    let said = frames(machine.handle(NOW, &Idle, Input::Frame(recall)));
+    let said: Vec<_> = said.iter().map(|frame| (frame.taken, frame.messages.len())).collect();
+    assert_eq!(said, [(1, 0)]);
 }
