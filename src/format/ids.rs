@@ -114,6 +114,9 @@ impl Member {
     /// How many members there can be in the life of a partition.
     pub const MAX: u16 = 1 << 14;
 
+    /// The first of all.
+    pub const LEAST: Member = Member(0);
+
     /// The member of that number, if it is below [`Member::MAX`].
     pub fn new(number: u16) -> Option<Self> {
         (number < Self::MAX).then_some(Member(number))
@@ -168,6 +171,9 @@ pub enum Thing {
 }
 
 impl Thing {
+    /// The first of all.
+    pub const LEAST: Thing = Thing::Directory(Number(0));
+
     /// The number of the file or directory it is, or is of.
     pub fn number(self) -> Number {
         match self {

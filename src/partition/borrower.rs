@@ -15,6 +15,7 @@ use terral_format::ids::{Loan, Member, Operation, Thing, Wish};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Failure, Message, Work};
 
+use crate::changes::{Aside, Tracked};
 use crate::effect::{Access, Context, Effect, Out};
 use crate::lease;
 use crate::left_out::{Rule, keeps};
@@ -29,11 +30,14 @@ use leased::Copies;
 /// What this server has, and wants. Durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Borrower {
-    held: BTreeMap<Thing, Held>,
-    /// What is held as a copy by a lease, by who has shown it.
+    held: Tracked<Thing, Held>,
+    /// What is held as a copy by a lease, by who has shown it. Which of these clients know of is so
+    /// of this process only.
     copies: BTreeMap<Member, Copies>,
-    wanted: BTreeMap<Wish, Wanted>,
+    wanted: Tracked<Wish, Wanted>,
     operations: u64,
+    /// How many of these were written down.
+    written: Aside<u64>,
 }
 
 impl Borrower {
@@ -188,15 +192,14 @@ impl Borrower {
     }
 
     fn had(&mut self, thing: Thing, kind: Kind, (from, loan): (Member, Loan), cx: &Context<'_>) {
-        self.forget_copy(thing, cx);
+        self.forget_copy(thing, cx.me);
         if kind == Kind::Whole && from == cx.me && cx.is_born_here(thing) {
             self.held.remove(&thing);
             return;
         }
-        self.held.insert(thing, Held::new(from, loan, kind));
-        if kind == Kind::Copy && from != cx.me {
-            self.copies.entry(from).or_default().unmarked.insert(thing);
-        }
+        let held = Held::new(from, loan, kind);
+        self.is_copy(thing, &held, cx.me);
+        self.held.insert(thing, held);
     }
 
     /// An operation is through.

@@ -11,6 +11,7 @@ use terral_format::disk::partition::Record;
 use terral_format::ids::Member;
 use terral_format::wire::peers::Message;
 
+use crate::changes::Aside;
 use crate::left_out::{Rule, keeps};
 
 /// What is between this server and another.
@@ -21,6 +22,16 @@ pub struct Channel {
     /// What it has not, as far as we know; in order.
     kept: VecDeque<Message>,
     /// How many of the other side's we have taken.
+    taken: u64,
+    /// What was written down of it; `None`: nothing was.
+    written: Aside<Option<Written>>,
+}
+
+/// How many were acknowledged, said, and taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Written {
+    acknowledged: u64,
+    said: u64,
     taken: u64,
 }
 
@@ -90,30 +101,29 @@ impl Channel {
 }
 
 impl Channel {
-    /// What has changed since `before`, of what is between this server and `with`.
-    pub(crate) fn changes(
-        &self,
-        before: Option<&Channel>,
-        with: Member,
-        records: &mut Vec<Record>,
-    ) {
-        let goes_on = |before: &&Channel| {
-            before.acknowledged <= self.acknowledged && before.said() <= self.said()
-        };
-        let none = Channel::default();
-        let goes_on = before.filter(goes_on);
-        if goes_on.is_none() && before.is_some() {
-            records.push(Record::Parted(with));
+    /// What has changed since this was last asked, of what is between this server and `with`.
+    pub(crate) fn take_changes(&mut self, with: Member, records: &mut Vec<Record>) {
+        let (acknowledged, said, taken) = (self.acknowledged, self.said(), self.taken);
+        let before = self.written.0.replace(Written { acknowledged, said, taken });
+        if before.is_none_or(|before| before.taken != taken) {
+            records.push(Record::Taken(with, taken));
         }
-        let before = goes_on.unwrap_or(&none);
-        if before.taken != self.taken || goes_on.is_none() {
-            records.push(Record::Taken(with, self.taken));
+        if before.map_or(0, |before| before.acknowledged) != acknowledged {
+            records.push(Record::Acknowledged(with, acknowledged));
         }
-        if before.acknowledged != self.acknowledged {
-            records.push(Record::Acknowledged(with, self.acknowledged));
-        }
-        let said = self.after(before.said()).into_iter();
-        records.extend(said.map(|message| Record::Said(with, message)));
+        let new = self.after(before.map_or(0, |before| before.said)).into_iter();
+        records.extend(new.map(|message| Record::Said(with, message)));
+    }
+
+    /// Nothing of it was written down.
+    pub(crate) fn all_is_new(&mut self) {
+        self.written.0 = None;
+    }
+
+    /// Whether all of it was written down.
+    pub(crate) fn is_written(&self) -> bool {
+        let Channel { acknowledged, taken, .. } = *self;
+        self.written.0 == Some(Written { acknowledged, said: self.said(), taken })
     }
 
     /// Makes a change, if the record is one of these.

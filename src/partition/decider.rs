@@ -9,7 +9,7 @@
 //!
 //! Not here: what this server has of things (`borrower`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use terral_format::disk::partition::{Busy, Hold, Request};
 use terral_format::ids::{Loan, Member, Operation, Thing};
@@ -17,6 +17,7 @@ use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Failure, Message, Work};
 
+use crate::changes::{Aside, Tracked, TrackedSet};
 use crate::effect::{Context, Effect, Out};
 use crate::left_out::{Rule, keeps};
 
@@ -58,23 +59,14 @@ impl Entry {
 /// All that this server decides and others use. Durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Decider {
-    entries: BTreeMap<Thing, Entry>,
+    entries: Tracked<Thing, Entry>,
     /// Copies that were recalled and are not dropped, by who has them.
-    awaited: BTreeMap<Member, BTreeSet<Thing>>,
-    /// By removed member whose heir this server is: who has not said yet what it has of that. None
-    /// of these is empty.
-    unheard: BTreeMap<Member, BTreeSet<Member>>,
+    awaited: TrackedSet<(Member, Thing)>,
+    /// By removed member whose heir this server is: who has not said yet what it has of that.
+    unheard: TrackedSet<(Member, Member)>,
     loans: u64,
-}
-
-/// A copy is not waited for any more.
-fn arrived(awaited: &mut BTreeMap<Member, BTreeSet<Thing>>, from: Member, thing: Thing) {
-    if let Some(things) = awaited.get_mut(&from) {
-        things.remove(&thing);
-        if things.is_empty() {
-            awaited.remove(&from);
-        }
-    }
+    /// How many of these were written down.
+    written: Aside<u64>,
 }
 
 fn answer(out: &mut Out, request: &Request, answer: Answer) {
@@ -83,7 +75,7 @@ fn answer(out: &mut Out, request: &Request, answer: Answer) {
 
 impl Decider {
     fn entry(&mut self, thing: Thing, cx: &Context<'_>) -> &mut Entry {
-        self.entries.entry(thing).or_insert_with(|| {
+        self.entries.or_insert_with(thing, || {
             let hold = match cx.table.successor(thing.number().born()) {
                 Some((_, Some(removed))) => Hold::Lost(removed),
                 _ => {
@@ -156,7 +148,7 @@ impl Decider {
         if shown.get(&from) == Some(&loan) {
             shown.remove(&from);
             *recalled &= !shown.is_empty();
-            arrived(&mut self.awaited, from, thing);
+            self.awaited.remove(&(from, thing));
             self.advance(thing, None, cx, out);
         }
     }
@@ -220,8 +212,12 @@ impl Decider {
         for thing in things {
             self.give_up_waiting(thing, cx, out);
             self.advance(thing, None, cx, out);
-            let Some(entry) = self.entries.get_mut(&thing) else { continue };
-            entry.changers.retain(|_, since| !cx.is_past(*since, cx.terms.calm));
+            let Some(entry) = self.entries.get(&thing) else { continue };
+            if entry.changers.values().any(|since| cx.is_past(*since, cx.terms.calm))
+                && let Some(entry) = self.entries.get_mut(&thing)
+            {
+                entry.changers.retain(|_, since| !cx.is_past(*since, cx.terms.calm));
+            }
             self.compact(thing, cx);
         }
     }
@@ -239,7 +235,7 @@ impl Decider {
     /// Whom the first in the queue waits for, if it is another member.
     fn waits_for(&self, thing: Thing, cx: &Context<'_>) -> Option<Member> {
         if let Some(unheard) = self.unheard_of(thing, cx) {
-            return unheard.first().copied();
+            return Some(unheard);
         }
         let member = match &self.entries.get(&thing)?.hold {
             Hold::Lent { to, .. } => Some(*to),
@@ -253,9 +249,13 @@ impl Decider {
     /// What has waited too long for another member is not done.
     fn give_up_waiting(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) {
         let Some(member) = self.waits_for(thing, cx) else { return };
-        let Some(entry) = self.entries.get_mut(&thing) else { return };
         let waits = |request: &Request| !cx.is_past(request.since, cx.terms.patience);
         let over = |request: &Request| !waits(request);
+        let Some(entry) = self.entries.get(&thing) else { return };
+        if !entry.queue.iter().chain(&entry.asked).any(over) {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
         for request in entry.queue.iter().chain(&entry.asked).filter(|request| over(request)) {
             answer(out, request, Err(Failure::Silent(member)));
         }
@@ -265,21 +265,30 @@ impl Decider {
 
     /// Whether a member is waited for, to drop a copy: then no lease of its is renewed.
     pub fn awaits(&self, member: Member) -> bool {
-        keeps(Rule::WithholdRenewal) && self.awaited.contains_key(&member)
+        keeps(Rule::WithholdRenewal) && self.awaited.of(member).next().is_some()
     }
 
     /// What the server around was doing when it died, again.
     pub fn restart(&mut self, out: &mut Out) {
-        for (thing, entry) in &mut self.entries {
-            let Hold::Here { busy, .. } = &mut entry.hold else { continue };
+        let things: Vec<Thing> = self.entries.keys().copied().collect();
+        for thing in things {
+            let Some(entry) = self.entries.get(&thing) else { continue };
+            let Hold::Here { busy: Some(busy), .. } = &entry.hold else { continue };
             match (*busy, entry.queue.front()) {
-                (Some(Busy::Fetching), _) => out.want(Effect::Fetch(*thing)),
-                (Some(Busy::Serving(operation)), Some(front)) if front.operation == operation => {
+                (Busy::Fetching, _) => out.want(Effect::Fetch(thing)),
+                (Busy::Serving(operation), Some(front)) if front.operation == operation => {
                     let work = front.work.clone();
-                    out.want(Effect::Serve { operation, thing: *thing, work });
+                    out.want(Effect::Serve { operation, thing, work });
                 }
-                _ => *busy = None,
+                _ => self.is_not_busy(thing),
             }
+        }
+    }
+
+    fn is_not_busy(&mut self, thing: Thing) {
+        let entry = self.entries.get_mut(&thing);
+        if let Some(Hold::Here { busy, .. }) = entry.map(|entry| &mut entry.hold) {
+            *busy = None;
         }
     }
 }

@@ -11,10 +11,10 @@ use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 
 use crate::borrower::Borrower;
-use crate::changes::of_map;
+use crate::changes::Aside;
 use crate::channel::Channel;
 use crate::decider::Decider;
-use crate::members::Table;
+use crate::members::{Standing, Table};
 
 /// A server's part of the protocol, in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,51 +33,78 @@ pub struct Durable {
     pub(crate) channels: BTreeMap<Member, Channel>,
     /// The deadline word, or what it is about to be.
     pub(crate) word: Moment,
+    /// The table and the word that were written down, and with whom nothing is any more.
+    pub(crate) written: Aside<Written>,
+}
+
+/// See [`Durable`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    table: Arc<Table>,
+    word: Moment,
+    parted: Vec<Member>,
 }
 
 impl Durable {
     /// A member that has just joined, and has not heard of any table: the first thing that its
     /// machine is to be told is the one that it is in. Members may have been removed by then.
     pub fn new(me: Member, server: ServerId) -> Self {
-        let (table, decider, borrower, channels, word) = Default::default();
-        Durable { me, server, table, decider, borrower, channels, word }
+        let (table, decider, borrower, channels, word, written) = Default::default();
+        Durable { me, server, table, decider, borrower, channels, word, written }
     }
 
     /// The same server, as these records leave it: all that were written.
     pub fn replay(me: Member, server: ServerId, records: impl IntoIterator<Item = Record>) -> Self {
         let mut durable = Durable::new(me, server);
         records.into_iter().for_each(|record| durable.apply(record));
+        durable.take_changes();
         durable
     }
 
     /// The records that lead here from nothing.
     pub fn snapshot(&self) -> Vec<Record> {
-        self.changes(&Durable::new(self.me, self.server))
+        let mut all = self.clone();
+        all.written = Aside::default();
+        all.decider.all_is_new();
+        all.borrower.all_is_new();
+        all.channels.values_mut().for_each(Channel::all_is_new);
+        all.take_changes()
     }
 
-    /// What has changed since `before`, an earlier state of the same server: applied to that, these
-    /// records give this one.
-    pub fn changes(&self, before: &Durable) -> Vec<Record> {
+    /// What has changed since this was last asked, or since it was made of records: applied to what
+    /// was then, these give what is now. Takes as long as the changes did.
+    pub fn take_changes(&mut self) -> Vec<Record> {
         let mut records = Vec::new();
-        let Durable { me: _, server: _, table, decider, borrower, channels, word } = self;
-        if table.epoch != before.table.epoch {
+        let Durable { me: _, server: _, table, decider, borrower, channels, word, written } = self;
+        let Written { table: known, word: before, parted } = &mut written.0;
+        if table.epoch != known.epoch {
             records.push(Record::Epoch(table.epoch));
         }
-        for (member, _, now) in of_map(&before.table.members, &table.members) {
-            records.push(Record::Stands(member, now.copied()));
+        if !Arc::ptr_eq(table, known) {
+            let gone = known.members.keys().filter(|member| !table.members.contains_key(member));
+            records.extend(gone.map(|member| Record::Stands(*member, None)));
+            let new = |(member, at): &(&Member, &Standing)| known.members.get(member) != Some(at);
+            let new = table.members.iter().filter(new);
+            records.extend(new.map(|(member, at)| Record::Stands(*member, Some(*at))));
+            *known = Arc::clone(table);
         }
-        if *word != before.word {
+        if *word != std::mem::replace(before, *word) {
             records.push(Record::Word(*word));
         }
-        for (with, before, now) in of_map(&before.channels, channels) {
-            match now {
-                Some(now) => now.changes(before, with, &mut records),
-                None => records.push(Record::Parted(with)),
-            }
+        records.extend(std::mem::take(parted).into_iter().map(Record::Parted));
+        for (with, channel) in channels.iter_mut().filter(|(_, channel)| !channel.is_written()) {
+            channel.take_changes(*with, &mut records);
         }
-        decider.changes(&before.decider, &mut records);
-        borrower.changes(&before.borrower, &mut records);
+        decider.take_changes(&mut records);
+        borrower.take_changes(&mut records);
         records
+    }
+
+    /// Nothing more is to be said to a member, nor heard from it.
+    pub(crate) fn part(&mut self, member: Member) {
+        if self.channels.remove(&member).is_some() {
+            self.written.0.parted.push(member);
+        }
     }
 
     /// Makes a change.
@@ -90,7 +117,7 @@ impl Durable {
                 members.extend(standing.map(|standing| (member, standing)));
             }
             Record::Word(word) => self.word = word,
-            Record::Parted(with) => _ = self.channels.remove(&with),
+            Record::Parted(with) => self.part(with),
             Record::Said(with, _) | Record::Acknowledged(with, _) | Record::Taken(with, _) => {
                 self.channels.entry(with).or_default().apply(record);
             }
@@ -105,8 +132,7 @@ impl Durable {
             | Record::Held(..)
             | Record::Asks(..)
             | Record::Answered(..)
-            | Record::Marked(..)
-            | Record::Wanted(..) => self.borrower.apply(record),
+            | Record::Wanted(..) => self.borrower.apply(self.me, record),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use terral_format::disk::partition::Record;
 use terral_format::ids::{Epoch, Member, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::peers::{Answer, Failure, Frame, Message};
@@ -80,6 +81,11 @@ impl Machine {
     /// What is to be written down before the effects of a step are carried out.
     pub fn durable(&self) -> &Durable {
         &self.durable
+    }
+
+    /// What is to be written down of what has happened since this was last asked.
+    pub fn take_changes(&mut self) -> Vec<Record> {
+        self.durable.take_changes()
     }
 
     /// What clients may do with a thing without asking.

@@ -58,7 +58,7 @@ impl Machine {
         local: &dyn Local,
         out: &mut Out,
     ) -> Vec<(Thing, Holding)> {
-        self.durable.channels.remove(&member);
+        self.durable.part(member);
         if !self.durable.table.may_live(member) {
             self.leases.remove(&member);
         }
@@ -78,7 +78,8 @@ impl Machine {
             out.want(Effect::Answer { wish, answer: Err(failure) });
         }
         (self.leases, self.sessions) = Default::default();
-        self.durable.channels.clear();
+        let all: Vec<Member> = self.durable.channels.keys().copied().collect();
+        all.into_iter().for_each(|member| self.durable.part(member));
         out.want(Effect::Expelled);
     }
 }

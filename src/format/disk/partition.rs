@@ -222,8 +222,6 @@ pub enum Record {
     Asks(Thing, u32, Operation, Body),
     /// The look in this place was answered.
     Answered(Thing, u32),
-    /// Whether clients know of a copy that a member has shown.
-    Marked(Member, Thing, Option<bool>),
     /// A request of a client.
     Wanted(Wish, Option<Wanted>),
 }

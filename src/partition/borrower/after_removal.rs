@@ -25,18 +25,21 @@ impl Borrower {
         let copies = self.copies.remove(&member).unwrap_or_default();
         let may_live = cx.table.may_live(member) && keeps(Rule::KeepOfTheDead);
         let mut given_up = Vec::new();
-        for (thing, held) in self.held.iter_mut().filter(|(_, held)| held.from == member) {
+        let theirs = self.held.iter().filter(|(_, held)| held.from == member);
+        let theirs: Vec<Thing> = theirs.map(|(thing, _)| *thing).collect();
+        for thing in theirs {
+            let Some(held) = self.held.get_mut(&thing) else { continue };
             held.from = heir;
             held.asks.clear();
             if held.kind == Kind::Copy {
                 held.kind = Kind::Kept;
-                if copies.marked.contains(thing) {
-                    out.want(Effect::Publish { thing: *thing, access: Access::Nothing });
-                    out.recalls.extend(held.leaving.then_some(*thing));
+                if copies.marked.contains(&thing) {
+                    out.want(Effect::Publish { thing, access: Access::Nothing });
+                    out.recalls.extend(held.leaving.then_some(thing));
                 }
                 if may_live {
                     (held.recalled, held.over) = (true, true);
-                    given_up.push(*thing);
+                    given_up.push(thing);
                 }
             }
             // The heir is not to know of what nobody can go by any more.
@@ -45,7 +48,7 @@ impl Borrower {
             }
             let whole = held.kind == Kind::Whole;
             let holding = if whole { Holding::Whole } else { Holding::Kept };
-            had.push((*thing, holding(held.loan)));
+            had.push((thing, holding(held.loan)));
         }
         given_up.into_iter().for_each(|thing| self.leave(thing, cx, out));
         let asked =
@@ -68,7 +71,7 @@ impl Borrower {
 
     /// This server was removed: what its clients wait for fails.
     pub fn all_fail(&mut self, me: Member) -> Vec<(Wish, Failure)> {
-        let wishes = std::mem::take(&mut self.wanted);
+        let wishes = self.wanted.take_unless(|_, _| false);
         let open = wishes.into_iter().filter(|(_, wanted)| !matches!(wanted.stage, Stage::Over(_)));
         open.map(|(wish, _)| (wish, Failure::Removed(me))).collect()
     }
@@ -76,8 +79,8 @@ impl Borrower {
     /// What this server has, as its process is another one: copies are given up, as nobody knows
     /// how long they may be used; clients come again with what they want.
     pub fn restart(&mut self, cx: &Context<'_>, out: &mut Out) {
-        self.wanted.retain(|_, wanted| wanted.stage != Stage::Ready);
-        self.copies.values_mut().for_each(|copies| copies.unmarked.append(&mut copies.marked));
+        self.wanted.take_unless(|_, wanted| wanted.stage != Stage::Ready);
+        self.clients_know_nothing();
         let things: Vec<Thing> = self.held.keys().copied().collect();
         for thing in things {
             let Some(held) = self.held.get_mut(&thing) else { continue };

@@ -22,7 +22,7 @@ impl Borrower {
     ) -> Option<&mut Held> {
         if from == cx.me && cx.is_born_here(thing) {
             let held = || Held::new(from, loan, Kind::Whole);
-            self.held.entry(thing).or_insert_with(held).loan = loan;
+            self.held.or_insert_with(thing, held).loan = loan;
         }
         let held = self.held.get_mut(&thing)?;
         (held.kind != Kind::Gone && held.from == from && held.loan == loan).then_some(held)
@@ -130,7 +130,7 @@ impl Borrower {
 
     /// It is not this server's any more; who waited for that wants it anew.
     fn gone(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) {
-        self.forget_copy(thing, cx);
+        self.forget_copy(thing, cx.me);
         if cx.is_born_here(thing) {
             if let Some(held) = self.held.get_mut(&thing) {
                 *held = Held::new(held.from, held.loan, Kind::Gone);

@@ -10,7 +10,7 @@ use crate::effect::{Access, Context, Effect, Out};
 use crate::lease;
 use crate::left_out::{Rule, keeps};
 
-use super::{Borrower, Kind, is_leased};
+use super::{Borrower, Held, Kind, is_leased};
 
 /// What one member has shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,9 +27,9 @@ impl Borrower {
     }
 
     /// It is a copy no more, if it was.
-    pub(super) fn forget_copy(&mut self, thing: Thing, cx: &Context<'_>) {
+    pub(super) fn forget_copy(&mut self, thing: Thing, me: Member) {
         let Some(held) = self.held.get(&thing) else { return };
-        if held.kind != Kind::Copy || held.from == cx.me {
+        if held.kind != Kind::Copy || held.from == me {
             return;
         }
         if let Some(copies) = self.copies.get_mut(&held.from) {
@@ -39,6 +39,18 @@ impl Borrower {
                 self.copies.remove(&held.from);
             }
         }
+    }
+
+    /// It is one, if it is another member's; clients do not know of it yet.
+    pub(super) fn is_copy(&mut self, thing: Thing, held: &Held, me: Member) {
+        if held.kind == Kind::Copy && held.from != me {
+            self.copies.entry(held.from).or_default().unmarked.insert(thing);
+        }
+    }
+
+    /// Nobody has told clients of any copy yet.
+    pub(crate) fn clients_know_nothing(&mut self) {
+        self.copies.values_mut().for_each(|copies| copies.unmarked.append(&mut copies.marked));
     }
 
     /// Who has shown something that is still here: their leases are renewed.

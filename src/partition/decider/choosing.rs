@@ -11,7 +11,7 @@ use terral_format::wire::peers::{Failure, Message, Work};
 use crate::effect::{Context, Effect, Out};
 use crate::left_out::{Rule, keeps};
 
-use super::{Busy, Decider, Entry, Hold, Request, answer, arrived, here};
+use super::{Busy, Decider, Entry, Hold, Request, answer, here};
 
 /// What came of looking at the first in the queue.
 enum Turn {
@@ -148,14 +148,14 @@ impl Decider {
             *recalled = true;
             for (to, loan) in &*shown {
                 out.say(*to, Message::Recall { thing, loan: *loan });
-                self.awaited.entry(*to).or_default().insert(thing);
+                self.awaited.insert((*to, thing), ());
             }
         }
         let awaited = &mut self.awaited;
         shown.retain(|member, _| {
             let stays = *member == cx.me || cx.leases.get(member).is_some_and(|l| l.binds(cx.now));
             if !stays {
-                arrived(awaited, *member, thing);
+                awaited.remove(&(*member, thing));
             }
             stays
         });

@@ -3,8 +3,6 @@
 //!
 //! Not here: what the members have of its things, and say (`removal`).
 
-use std::collections::BTreeSet;
-
 use terral_format::ids::{Member, Thing};
 use terral_format::wire::peers::{Failure, Holding, Message};
 
@@ -18,7 +16,9 @@ impl Decider {
     /// it is dead; if it may live, they are when their lease is over.
     pub fn removed(&mut self, member: Member, cx: &Context<'_>, out: &mut Out) {
         let waits = cx.table.may_live(member) && keeps(Rule::WaitForTheFenced);
-        for entry in self.entries.values_mut() {
+        let things: Vec<Thing> = self.entries.keys().copied().collect();
+        for thing in things {
+            let Some(entry) = self.entries.get_mut(&thing) else { continue };
             entry.queue.retain(|request| request.from != member);
             entry.asked.retain(|request| request.from != member);
             match &mut entry.hold {
@@ -45,15 +45,11 @@ impl Decider {
             }
         }
         if !waits {
-            self.awaited.remove(&member);
+            self.awaited.take_unless(|(from, _), ()| *from != member);
         }
-        self.unheard.retain(|_, unheard| {
-            unheard.remove(&member);
-            !unheard.is_empty()
-        });
+        self.unheard.take_unless(|(_, from), ()| *from != member);
         if cx.table.successor(member) == Some((cx.me, Some(member))) {
-            let unheard: BTreeSet<Member> = cx.table.present().collect();
-            self.unheard.insert(member, unheard);
+            cx.table.present().for_each(|from| _ = self.unheard.insert((member, from), ()));
         }
         self.resume(cx, out);
     }
@@ -66,15 +62,11 @@ impl Decider {
         cx: &Context<'_>,
         out: &mut Out,
     ) {
-        let Some(unheard) = self.unheard.get_mut(&removed) else { return };
-        if !unheard.contains(&from) {
+        if !self.unheard.contains_key(&(removed, from)) {
             return;
         }
         if !more {
-            unheard.remove(&from);
-        }
-        if unheard.is_empty() {
-            self.unheard.remove(&removed);
+            self.unheard.remove(&(removed, from));
         }
         for (thing, holding) in held {
             if cx.table.successor(thing.number().born()) == Some((cx.me, Some(removed))) {
@@ -113,10 +105,10 @@ impl Decider {
         }
     }
 
-    /// Who must still be heard before this thing is decided.
-    pub(super) fn unheard_of(&self, thing: Thing, cx: &Context<'_>) -> Option<&BTreeSet<Member>> {
+    /// Somebody who must still be heard before this thing is decided.
+    pub(super) fn unheard_of(&self, thing: Thing, cx: &Context<'_>) -> Option<Member> {
         let (_, before) = cx.table.successor(thing.number().born())?;
-        self.unheard.get(&before?).filter(|_| keeps(Rule::GatherFirst))
+        self.unheard.of(before?).next().filter(|_| keeps(Rule::GatherFirst))
     }
 
     fn resume(&mut self, cx: &Context<'_>, out: &mut Out) {

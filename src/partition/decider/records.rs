@@ -3,7 +3,7 @@
 use terral_format::disk::partition::{Line, Record, Request};
 use terral_format::ids::Thing;
 
-use crate::changes::{of_list, of_map, of_sets, put};
+use crate::changes::of_list;
 
 use super::{Decider, Entry};
 
@@ -17,9 +17,11 @@ impl Entry {
             let came = came.map(|at| Record::Came(thing, line, at as u32, now[at].clone()));
             records.extend(came);
         }
-        for (member, _, since) in of_map(&before.changers, &self.changers) {
-            records.push(Record::Changer(thing, member, since.copied()));
-        }
+        let gone = before.changers.keys().filter(|member| !self.changers.contains_key(member));
+        records.extend(gone.map(|member| Record::Changer(thing, *member, None)));
+        let came =
+            self.changers.iter().filter(|(member, at)| before.changers.get(member) != Some(at));
+        records.extend(came.map(|(member, at)| Record::Changer(thing, *member, Some(*at))));
     }
 
     fn came(&mut self, line: Line, at: usize, request: Request) {
@@ -39,27 +41,39 @@ impl Entry {
 }
 
 impl Decider {
-    /// What has changed since `before`.
-    pub(crate) fn changes(&self, before: &Decider, records: &mut Vec<Record>) {
-        let Decider { entries, awaited, unheard, loans } = self;
-        if *loans != before.loans {
+    /// What has changed since this was last asked.
+    pub(crate) fn take_changes(&mut self, records: &mut Vec<Record>) {
+        let Decider { entries, awaited, unheard, loans, written } = self;
+        if *loans != std::mem::replace(&mut written.0, *loans) {
             records.push(Record::Loans(*loans));
         }
-        for (thing, before, now) in of_map(&before.entries, entries) {
+        for (thing, before, now) in entries.changed() {
             let Some(now) = now else {
                 records.push(Record::Hold(thing, None));
                 continue;
             };
-            if before.is_none_or(|before| before.hold != now.hold) {
+            if before.as_ref().is_none_or(|before| before.hold != now.hold) {
                 records.push(Record::Hold(thing, Some(now.hold.clone())));
             }
-            let none = Entry::new(now.hold.clone());
-            now.changes(before.unwrap_or(&none), thing, records);
+            let none = || Entry::new(now.hold.clone());
+            now.changes(&before.unwrap_or_else(none), thing, records);
         }
-        let awaited = of_sets(&before.awaited, awaited).into_iter();
-        records.extend(awaited.map(|(member, thing, is)| Record::Awaited(member, thing, is)));
-        let unheard = of_sets(&before.unheard, unheard).into_iter();
-        records.extend(unheard.map(|(removed, by, is)| Record::Unheard(removed, by, is)));
+        let awaited = awaited.changed();
+        records.extend(
+            awaited.map(|((member, thing), _, is)| Record::Awaited(member, thing, is.is_some())),
+        );
+        let unheard = unheard.changed();
+        records.extend(
+            unheard.map(|((removed, by), _, is)| Record::Unheard(removed, by, is.is_some())),
+        );
+    }
+
+    /// Nothing of it was written down.
+    pub(crate) fn all_is_new(&mut self) {
+        self.written.0 = 0;
+        self.entries.all_is_new();
+        self.awaited.all_is_new();
+        self.unheard.all_is_new();
     }
 
     /// Makes a change, if the record is one of these.
@@ -68,13 +82,14 @@ impl Decider {
             Record::Loans(count) => self.loans = count,
             Record::Hold(thing, None) => _ = self.entries.remove(&thing),
             Record::Hold(thing, Some(hold)) => {
-                let entry = self.entries.entry(thing).or_insert_with(|| Entry::new(hold.clone()));
-                entry.hold = hold;
+                let new = Entry::new(hold.clone());
+                self.entries.or_insert_with(thing, || new).hold = hold;
             }
-            Record::Awaited(member, thing, is) => put(&mut self.awaited, (member, thing, is)),
-            Record::Unheard(removed, by, is) => put(&mut self.unheard, (removed, by, is)),
+            Record::Awaited(member, thing, is) => self.awaited.put((member, thing), is),
+            Record::Unheard(removed, by, is) => self.unheard.put((removed, by), is),
             Record::Came(thing, ..) | Record::Went(thing, ..) | Record::Changer(thing, ..) => {
-                self.entries.entry(thing).and_modify(|entry| entry.apply(record));
+                let entry = self.entries.get_mut(&thing);
+                entry.into_iter().for_each(|entry| entry.apply(record.clone()));
             }
             _ => {}
         }

@@ -27,15 +27,21 @@ fn written_down(record: &Record) -> Record {
     frame::decode(&bytes).expect("a record can be read")
 }
 
-/// A step leaves what its records say.
+/// A step leaves what its records say, but for what clients know, which is so of the process only.
 pub(super) fn follows(before: &Durable, now: &Durable) {
-    let (records, mut after) = (now.changes(before), before.clone());
+    let (mut now, mut after) = (now.clone(), before.clone());
+    let records = now.take_changes();
     records.iter().map(written_down).for_each(|record| after.apply(record));
-    assert!(after == *now, "{records:?} lead to {after:?} and not to {now:?}");
+    for durable in [&mut now, &mut after] {
+        durable.borrower.clients_know_nothing();
+    }
+    assert!(after == now, "{records:?} lead to {after:?} and not to {now:?}");
 }
 
 /// What a process leaves to the one after it: records.
 pub(super) fn kept(durable: &Durable) -> Durable {
     let records = durable.snapshot();
-    Durable::replay(durable.me, durable.server, records.iter().map(written_down))
+    let kept = Durable::replay(durable.me, durable.server, records.iter().map(written_down));
+    assert!(kept == *durable, "{records:?} lead to {kept:?} and not to {durable:?}");
+    kept
 }

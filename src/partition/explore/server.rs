@@ -133,6 +133,15 @@ impl Server {
         }
     }
 
+    /// What was done so far is written down.
+    pub(crate) fn has_written(&mut self) {
+        match &mut self.process {
+            Process::Up(machine) => _ = machine.take_changes(),
+            Process::Down(durable) => _ = durable.take_changes(),
+            Process::Lost => {}
+        }
+    }
+
     /// The machine takes a step; what it wants is to be done.
     pub(crate) fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
         match &mut self.process {
@@ -144,7 +153,9 @@ impl Server {
     /// The process dies.
     pub(crate) fn crash(&mut self) {
         if let Process::Up(machine) = &self.process {
-            self.process = Process::Down(bytes::kept(machine.durable()));
+            let mut durable = machine.durable().clone();
+            durable.borrower.clients_know_nothing();
+            self.process = Process::Down(durable);
         }
         self.ready.clear();
         self.recalling = [false; THINGS];
@@ -154,7 +165,7 @@ impl Server {
     /// Another process takes the memory over; what it wants is to be done.
     pub(crate) fn restart(&mut self, now: Moment) -> Vec<Effect> {
         let Process::Down(durable) = &self.process else { return Vec::new() };
-        let (machine, effects) = Machine::start(durable.clone(), TERMS, now, &self.in_use);
+        let (machine, effects) = Machine::start(bytes::kept(durable), TERMS, now, &self.in_use);
         for at in 0..THINGS {
             self.access[at] = machine.access(thing(at), now, &self.in_use);
         }

@@ -136,7 +136,12 @@ impl World {
     }
 
     fn change<T>(&mut self, at: usize, act: impl FnOnce(&mut Server) -> T) -> T {
-        act(self.servers[at].change())
+        let is_first = self.servers[at].hash() != 0;
+        let server = self.servers[at].change();
+        if is_first {
+            server.has_written();
+        }
+        act(server)
     }
 
     /// What it comes to. With `halts`, the process of who takes the step dies once what is durable
