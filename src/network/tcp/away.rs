@@ -2,25 +2,31 @@
 //! their fault, and not asked without a pause.
 
 use std::fs::File;
-use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::beside::{PATIENCE, Two, dialled, listen, listen_by, peer, read};
+use super::Encryption;
+use super::beside::{PATIENCE, Two, dialled, listen, listen_by, peer};
 use super::framing::{HEADER_BYTES, beat, frame_header};
-use super::tests::{TIMING, clock};
+use super::tests::{TIMING, clock, encrypted_or_not};
 use crate::conformance::crowd::member;
 use crate::endpoint::{Endpoint, Event, Loss, Timing};
+
+encrypted_or_not! {
+    who_was_away_while_it_waited_calls_nobody_silent;
+    who_is_slow_to_take_what_has_come_is_heard_of;
+    sessions_that_end_at_once_follow_each_other_with_a_pause;
+    a_frame_that_cannot_go_is_not_lost_without_its_session;
+}
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).expect("a short time")
 }
 
 /// The process is stopped, or its machine sleeps, within the wait.
-#[test]
-fn who_was_away_while_it_waited_calls_nobody_silent() {
-    let mut two = Two::new();
+fn who_was_away_while_it_waited_calls_nobody_silent(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     while two.one.next(two.one.now()).is_some() {}
     let (ahead, until) = (two.ahead.clone(), two.one.now() + TIMING.silence / 2);
     let sleeper = std::thread::spawn(move || {
@@ -35,12 +41,11 @@ fn who_was_away_while_it_waited_calls_nobody_silent() {
 }
 
 /// Something is there to be taken all the time, and each time that takes long.
-#[test]
-fn who_is_slow_to_take_what_has_come_is_heard_of() {
-    let mut two = Two::new();
+fn who_is_slow_to_take_what_has_come_is_heard_of(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let mut third = two.third();
     let frame = [&frame_header(b"some")[..], b"some"].concat();
-    third.write_all(&frame.repeat(12)).expect("it is read");
+    third.say(&frame.repeat(12));
     let begin = Instant::now();
     while two.one.turns.count(member(3)) == 0 {
         assert!(begin.elapsed() < PATIENCE, "it is never read");
@@ -52,7 +57,7 @@ fn who_is_slow_to_take_what_has_come_is_heard_of() {
     }
     assert!(two.one.turns.count(member(3)) > 0, "something is still there");
     let wait = || std::thread::sleep(Duration::from_millis(1));
-    assert_eq!(read(&mut third, HEADER_BYTES, wait), Some(beat().to_vec()));
+    assert_eq!(third.read(HEADER_BYTES, wait), Some(beat().to_vec()));
 }
 
 /// Where the system has no descriptors left nobody is accepted, and soon after it has some again
@@ -78,7 +83,7 @@ fn who_has_no_descriptors_left_accepts_soon_after_it_has_some() {
 fn runs_out_of_descriptors() {
     let hour = Duration::from_secs(3600);
     let timing = Timing { silence: hour, handshake: hour, ..TIMING };
-    let mut one = listen_by(1, timing, clock());
+    let mut one = listen_by(1, (timing, Encryption::Tls), clock());
     // Nothing else is to be done for an hour.
     one.look(one.now());
     let (_stranger, begin) = (dialled(&one), Instant::now());
@@ -95,9 +100,8 @@ fn runs_out_of_descriptors() {
 }
 
 /// As two processes do that both say that they are this member: each is replaced by the other.
-#[test]
-fn sessions_that_end_at_once_follow_each_other_with_a_pause() {
-    let (mut one, mut two) = (listen(1), listen(2));
+fn sessions_that_end_at_once_follow_each_other_with_a_pause(encryption: Encryption) {
+    let (mut one, mut two) = (listen(1, encryption), listen(2, encryption));
     one.admit(peer(2, vec![two.address().expect("it listens")]));
     two.admit(peer(1, Vec::new()));
     one.reach(member(2));
@@ -118,9 +122,8 @@ fn sessions_that_end_at_once_follow_each_other_with_a_pause() {
 }
 
 /// The system does not take it, and reading says nothing of that.
-#[test]
-fn a_frame_that_cannot_go_is_not_lost_without_its_session() {
-    let mut two = Two::new();
+fn a_frame_that_cannot_go_is_not_lost_without_its_session(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let _third = two.third();
     let Event::Connected(session) = two.others[0] else { panic!("just now") };
     let token = two.one.open(session).expect("a session").token;

@@ -1,6 +1,6 @@
 //! Two members who talk to each other, beside whom a test plays strangers and a third member.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 
+use super::encryption::{Keys, NO_ENCRYPTION};
 use super::shake::{Identity, Known, Next, Shake};
+use super::stream::{Came, Stream};
 use super::tests::{TIMING, clock, identity, loopback};
-use super::{Clock, Tcp};
+use super::{Clock, Encryption, Settings, Tcp};
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, Loss, Peer, Refused, Session, Timing};
 
@@ -39,45 +41,94 @@ pub(super) fn peer(number: u16, addresses: Vec<SocketAddr>) -> Peer {
     Peer { member: member(number), server: server(number), addresses }
 }
 
-pub(super) fn listen(number: u16) -> Tcp {
-    listen_by(number, TIMING, clock())
+pub(super) fn listen(number: u16, encryption: Encryption) -> Tcp {
+    listen_by(number, (TIMING, encryption), clock())
 }
 
-pub(super) fn listen_by(number: u16, timing: Timing, clock: Clock) -> Tcp {
+pub(super) fn listen_by(
+    number: u16,
+    (timing, encryption): (Timing, Encryption),
+    clock: Clock,
+) -> Tcp {
     let who = identity(member(number), server(number));
-    Tcp::listen(loopback(), who, timing, clock).expect("the loopback device")
+    let settings = Settings { timing, encryption };
+    Tcp::listen(loopback(), who, settings, clock).expect("the loopback device")
 }
 
-/// What `from` says, so many bytes of it; none if it closes the connection.
-pub(super) fn read(from: &mut TcpStream, count: usize, mut turn: impl FnMut()) -> Option<Vec<u8>> {
+/// A test's end of a connection to an endpoint.
+pub(super) struct Line(pub(super) Stream, Encryption);
+
+impl Line {
+    pub(super) fn dial(to: &Tcp) -> Line {
+        let at = to.address().expect("it listens");
+        let keys = Keys::make().expect("random bytes");
+        let tls = (to.encryption == Encryption::Tls).then(|| keys.dial(at).expect("it is ready"));
+        Line(Stream::dial(at, tls).expect("connect"), to.encryption)
+    }
+
+    /// What waits goes when it reads.
+    pub(super) fn say(&mut self, what: &[u8]) {
+        self.0.write([what, &[]]).expect("a connection");
+    }
+
+    /// What the other side says, so many bytes of it; none if it closes the connection.
+    pub(super) fn read(&mut self, count: usize, mut turn: impl FnMut()) -> Option<Vec<u8>> {
+        let (mut bytes, begin) = (Vec::new(), Instant::now());
+        while bytes.len() < count {
+            assert!(begin.elapsed() < PATIENCE, "neither said nor closed");
+            let mut more = vec![0; count - bytes.len()];
+            _ = self.0.flush();
+            match self.0.read_first(&mut more) {
+                Came::Bytes(some) => bytes.extend_from_slice(&more[..some]),
+                Came::Nothing => turn(),
+                Came::End | Came::Wrong(_) => return None,
+            }
+        }
+        Some(bytes)
+    }
+}
+
+/// All that `from` says on the wire before it closes the connection.
+pub(super) fn read_all(from: &mut TcpStream, mut turn: impl FnMut()) -> Vec<u8> {
     let (mut bytes, begin) = (Vec::new(), Instant::now());
-    while bytes.len() < count {
-        assert!(begin.elapsed() < PATIENCE, "neither said nor closed");
-        let mut more = vec![0; count - bytes.len()];
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "it is not closed");
+        let mut more = [0; 1000];
         match from.read(&mut more) {
-            Ok(0) => return None,
-            Ok(some) => bytes.extend_from_slice(&more[..some]),
+            Ok(some) if some > 0 => bytes.extend_from_slice(&more[..some]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => turn(),
-            Err(_) => return None,
+            _ => return bytes,
         }
     }
-    Some(bytes)
 }
 
 /// Who dials says who he is and proves it; how long the word is that he then waits for.
 pub(super) fn prove(
-    stream: &mut TcpStream,
+    line: &mut Line,
     who: &Identity,
     (life, to): (u64, (Member, Known)),
     turn: impl FnMut(),
 ) -> Option<usize> {
-    let (mut shake, said) = Shake::dial(who, life, [9; 32], to);
-    stream.write_all(&said).expect("a greeting");
-    let answer = read(stream, shake.wants(), turn)?;
-    let known = |_: Member| Some(to.1);
-    let Ok(Next::Proven(proof)) = shake.take(&answer, known) else { return None };
-    stream.write_all(&proof).expect("a proof");
-    Some(shake.wants())
+    let (proof, wants) = proof(line, who, (life, to), turn)?;
+    line.say(&proof);
+    Some(wants)
+}
+
+/// As [`prove`]; gives what is then to be said.
+pub(super) fn proof(
+    line: &mut Line,
+    who: &Identity,
+    (life, to): (u64, (Member, Known)),
+    turn: impl FnMut(),
+) -> Option<(Vec<u8>, usize)> {
+    let (mut shake, said) = Shake::dial(who, line.1, (life, [9; 32]), to);
+    line.say(&said);
+    let answer = line.read(shake.wants(), turn)?;
+    let channel = line.0.channel().expect("an answer has come");
+    let Ok(Next::Proven(proof)) = shake.take(&answer, &channel, |_| Some(to.1)) else {
+        return None;
+    };
+    Some((proof, shake.wants()))
 }
 
 pub(super) fn dialled(to: &Tcp) -> TcpStream {
@@ -87,15 +138,17 @@ pub(super) fn dialled(to: &Tcp) -> TcpStream {
 }
 
 impl Two {
-    pub(super) fn new() -> Self {
-        Two::with(TIMING)
+    pub(super) fn new(encryption: Encryption) -> Self {
+        Two::with(TIMING, encryption)
     }
 
-    pub(super) fn with(timing: Timing) -> Self {
+    pub(super) fn with(timing: Timing, encryption: Encryption) -> Self {
         let (ahead, time) = (Arc::new(AtomicU64::new(0)), clock());
         let jumps = ahead.clone();
         let jumping = Box::new(move || Moment(time().0 + jumps.load(Ordering::SeqCst)));
-        let (mut one, mut two) = (listen_by(1, timing, jumping), listen_by(2, timing, clock()));
+        let settings = (timing, encryption);
+        let mut one = listen_by(1, settings, jumping);
+        let mut two = listen_by(2, settings, clock());
         one.admit(peer(2, Vec::new()));
         one.admit(peer(3, Vec::new()));
         two.admit(peer(1, vec![one.address().expect("it listens")]));
@@ -155,29 +208,31 @@ impl Two {
     }
 
     /// What 1 says, so many bytes of it; none if it closes the connection.
-    pub(super) fn read(&mut self, from: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
-        read(from, count, || self.turn())
+    pub(super) fn read(&mut self, from: &mut Line, count: usize) -> Option<Vec<u8>> {
+        from.read(count, || self.turn())
     }
 
-    /// 1 closes it without having said anything, and why.
+    /// 1 closes it without having said anything but that, and why.
     pub(super) fn is_turned_away(&mut self, mut stream: TcpStream, why: &'static str) {
-        assert_eq!(self.read(&mut stream, 1), None);
+        let said = read_all(&mut stream, || self.turn());
+        let is_alert = said.len() == NO_ENCRYPTION.len() && said[0] == NO_ENCRYPTION[0];
+        assert!(said.is_empty() || is_alert && self.one.encryption == Encryption::Tls);
         self.until(why, |two| two.one.turned_away().contains_key(why));
         self.still_talk();
         assert!(self.others.is_empty());
     }
 
     /// Somebody who says that he is this shakes hands with 1; none if he is turned away.
-    pub(super) fn shaken(&mut self, who: &Identity, to: u16) -> Option<TcpStream> {
-        let mut stream = self.dialled();
+    pub(super) fn shaken(&mut self, who: &Identity, to: u16) -> Option<Line> {
+        let mut line = Line::dial(&self.one);
         let to = (member(to), Known { server: server(to), latest: 0 });
-        let wants = prove(&mut stream, who, (77, to), || self.turn())?;
-        self.read(&mut stream, wants)?;
-        Some(stream)
+        let wants = prove(&mut line, who, (77, to), || self.turn())?;
+        self.read(&mut line, wants)?;
+        Some(line)
     }
 
     /// Member 3, played by the test, has a session.
-    pub(super) fn third(&mut self) -> TcpStream {
+    pub(super) fn third(&mut self) -> Line {
         let third = self.shaken(&identity(member(3), server(3)), 1).expect("a session");
         self.until("member 3", |two| two.others.len() == 1);
         third
@@ -186,7 +241,7 @@ impl Two {
     /// Member 3 has said something, and its session is lost; what else was heard of it.
     pub(super) fn loses_third(&mut self, said: &[u8]) -> (Vec<Event>, Loss) {
         let mut third = self.third();
-        third.write_all(said).expect("it is read");
+        third.say(said);
         let is_lost = |two: &Self| matches!(two.others.last(), Some(Event::Lost(..)));
         self.until("it is lost", is_lost);
         assert_eq!(self.read(&mut third, 1), None);

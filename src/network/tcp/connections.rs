@@ -1,19 +1,21 @@
 //! The listener and the connections of an endpoint, by tokens that are not used twice.
 
-use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 
+use super::encryption::Keys;
 use super::greeting::Said;
 use super::ready::{Ready, Token};
 use super::shake::Shake;
 use super::stream::{Came, Stream};
 
 /// Connections at most that were accepted and have proven nothing. One more, and the oldest is
-/// closed: a member is through in one round trip, so that one would have to be flooded within it.
+/// closed: a member is through in one round trip, or two with TLS, so that one would have to be
+/// flooded within that.
 pub const STRANGERS: usize = 64;
 /// Connections that are accepted at once.
 const ACCEPTED_AT_ONCE: usize = 16;
@@ -44,27 +46,40 @@ pub(super) struct Connection {
 pub(super) struct Connections {
     ready: Ready,
     listener: TcpListener,
+    /// By which they are encrypted, if they are.
+    keys: Option<Keys>,
     /// The system has no descriptor left, or no memory: nobody is accepted for a while.
     pub(super) is_paused: bool,
     list: BTreeMap<Token, Connection>,
     next: Token,
+    /// Of which something has come that nobody has taken, so that their sockets may have nothing.
+    unread: BTreeSet<Token>,
 }
 
 impl Connections {
-    pub(super) fn new(listener: TcpListener) -> std::io::Result<Self> {
+    pub(super) fn new(listener: TcpListener, keys: Option<Keys>) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
         let ready = Ready::new()?;
         ready.add(&listener, LISTENER, false)?;
-        let list = BTreeMap::new();
-        Ok(Connections { ready, listener, is_paused: false, list, next: LISTENER + 1 })
+        let (list, unread, next) = (BTreeMap::new(), BTreeSet::new(), LISTENER + 1);
+        Ok(Connections { ready, listener, keys, is_paused: false, list, next, unread })
     }
 
     pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
+    /// Waits until one has something to say or room, or for so long.
     pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
-        self.ready.wait(time)
+        if self.unread.is_empty() {
+            return self.ready.wait(time);
+        }
+        let ready = self.ready.wait(Duration::ZERO);
+        ready.into_iter().filter(|at| !self.unread.contains(at)).chain(self.unread()).collect()
+    }
+
+    fn unread(&self) -> impl Iterator<Item = Token> {
+        self.unread.iter().copied()
     }
 
     fn add(
@@ -82,11 +97,16 @@ impl Connections {
         Ok(())
     }
 
+    fn accepted(&self, socket: TcpStream) -> std::io::Result<Stream> {
+        let tls = self.keys.as_ref().map(Keys::accept).transpose()?;
+        Stream::new(socket, tls)
+    }
+
     /// Takes one who has dialled; whether there may be another.
     fn accept_one(&mut self, shake: &mut impl FnMut() -> Option<Shake>, now: Moment) -> bool {
         match self.listener.accept() {
             Ok((socket, _)) => {
-                if let (Ok(stream), Some(shake)) = (Stream::accepted(socket), shake()) {
+                if let (Ok(stream), Some(shake)) = (self.accepted(socket), shake()) {
                     // Without room in the set it is closed.
                     _ = self.add(stream, shake, None, now);
                 }
@@ -132,7 +152,8 @@ impl Connections {
         if self.list.values().any(|one| one.dialled == Some(to) && !one.is_open()) {
             return Ok(());
         }
-        let mut stream = Stream::dial(to.1)?;
+        let tls = self.keys.as_ref().map(|keys| keys.dial(to.1)).transpose()?;
+        let mut stream = Stream::dial(to.1, tls)?;
         stream.write([&said, &[]])?;
         self.add(stream, shake, Some(to), now)
     }
@@ -156,7 +177,10 @@ impl Connections {
     }
 
     pub(super) fn close(&mut self, token: Token) {
-        self.list.remove(&token);
+        if let Some(mut one) = self.list.remove(&token) {
+            one.stream.say_goodbye();
+        }
+        self.unread.remove(&token);
     }
 
     pub(super) fn unsent(&self, token: Token) -> usize {
@@ -181,6 +205,13 @@ impl Connections {
         went
     }
 
+    /// Gives memory back that was not needed since the last time.
+    pub(super) fn rest(&mut self, token: Token) {
+        if let Some(one) = self.list.get_mut(&token) {
+            one.stream.rest();
+        }
+    }
+
     fn look_for_room(&mut self, token: Token) {
         let Some(one) = self.list.get_mut(&token) else { return };
         let writes = one.stream.unsent() > 0;
@@ -189,8 +220,33 @@ impl Connections {
         }
     }
 
-    pub(super) fn read(&mut self, token: Token, into: &mut [u8]) -> Came {
-        self.list.get_mut(&token).map_or(Came::Nothing, |one| one.stream.read(into))
+    /// Reads what has come before there is a session, and lets go what TLS answers.
+    pub(super) fn read_first(&mut self, token: Token, into: &mut [u8]) -> Came {
+        let Some(one) = self.list.get_mut(&token) else { return Came::Nothing };
+        let came = one.stream.read_first(into);
+        self.flush(token);
+        came
+    }
+
+    /// It is a session from now on.
+    pub(super) fn begin(&mut self, token: Token, with: Member) {
+        let Some(one) = self.list.get_mut(&token) else { return };
+        one.phase = Phase::Open(with);
+        if one.stream.is_unread() {
+            self.unread.insert(token);
+        }
+    }
+
+    /// Reads what has come in a session, by way of `scratch`, and hands it on.
+    pub(super) fn read(
+        &mut self,
+        token: Token,
+        scratch: &mut [u8],
+        hand: impl FnMut(&[u8]),
+    ) -> Came {
+        self.unread.remove(&token);
+        let one = self.list.get_mut(&token);
+        one.map_or(Came::Nothing, |one| one.stream.read(scratch, hand))
     }
 }
 

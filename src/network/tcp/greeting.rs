@@ -1,17 +1,17 @@
 //! What two endpoints say before there is a session, and how each proves that it has the ticket
-//! without sending it: HMAC-SHA-256 (RFC 2104) over both greetings, whose nonces are new, so that
-//! nothing that was said before proves anything.
+//! without sending it: HMAC-SHA-256 (RFC 2104) over the channel and both greetings, whose nonces
+//! are new, so that nothing that was said before, or to somebody in between, proves anything.
 //!
-//! All numbers are little-endian. Not here: who may have a session (`admission`).
+//! All numbers are little-endian. Not here: who may have a session (`shake`).
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use terral_format::ids::{Member, ServerId};
 
 /// What a greeting begins with: it names the protocol and its version.
-const MAGIC: [u8; 8] = *b"terral\x00\x01";
+pub(super) const MAGIC: [u8; 8] = *b"terral\x00\x02";
 /// Bytes of a greeting.
-pub(super) const GREETING_BYTES: usize = 92;
+pub(super) const GREETING_BYTES: usize = 93;
 /// Bytes of a proof.
 pub(super) const PROOF_BYTES: usize = 32;
 /// Bytes of what begins a session: its number.
@@ -24,6 +24,27 @@ pub struct Ticket(pub [u8; 32]);
 /// Which partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionId(pub u128);
+
+/// Whether what members say to each other is encrypted. The same for all of a partition: who asks
+/// for the other kind is turned away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// By TLS 1.3, with keys made for this endpoint.
+    #[default]
+    Tls,
+    /// It is not: for networks on which nobody else sits. Who can read what goes over the wire has
+    /// all of it, and who can change it needs no ticket once there is a session.
+    None,
+}
+
+/// What carries a connection's bytes, as its two ends know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// Whoever sits on the wire reads them.
+    Plain,
+    /// Encryption; this value is known to its two ends and nobody else (RFC 9266).
+    Tls([u8; 32]),
+}
 
 /// What an endpoint says of itself and of whom it wants to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +61,8 @@ pub(super) struct Greeting {
     /// The latest session between the two that it knows of.
     pub(super) after: u64,
     pub(super) nonce: [u8; 32],
+    /// What it takes this connection for.
+    pub(super) encryption: Encryption,
 }
 
 /// A greeting as it is sent.
@@ -54,7 +77,7 @@ fn part<const BYTES: usize>(said: &[u8], at: usize) -> [u8; BYTES] {
 
 impl Greeting {
     pub(super) fn write(&self) -> Said {
-        let parts: [&[u8]; 9] = [
+        let parts: [&[u8]; 10] = [
             &MAGIC,
             &self.partition.0.to_le_bytes(),
             &self.from.number().to_le_bytes(),
@@ -64,6 +87,10 @@ impl Greeting {
             &self.life.to_le_bytes(),
             &self.after.to_le_bytes(),
             &self.nonce,
+            &[match self.encryption {
+                Encryption::None => 0,
+                Encryption::Tls => 1,
+            }],
         ];
         part(&parts.concat(), 0)
     }
@@ -84,6 +111,11 @@ impl Greeting {
             life: number(44),
             after: number(52),
             nonce: part(said, 60),
+            encryption: match said[92] {
+                0 => Encryption::None,
+                1 => Encryption::Tls,
+                _ => return Err("a greeting for an unknown encryption"),
+            },
         })
     }
 }
@@ -106,41 +138,41 @@ impl Side {
     }
 }
 
-fn code(ticket: &Ticket, side: Side, dialler: &Said, acceptor: &Said) -> Hmac<Sha256> {
+/// Who proves something, over which channel, and the greetings of the dialler and the acceptor.
+pub(super) type Claim<'a> = (Side, &'a Channel, &'a Said, &'a Said);
+
+fn code(ticket: &Ticket, (side, channel, dialler, acceptor): Claim) -> Hmac<Sha256> {
     let mut code =
         Hmac::<Sha256>::new_from_slice(&ticket.0).expect("HMAC takes keys of any length");
     code.update(match side {
         Side::Dialler => b"terral dialler",
         Side::Acceptor => b"terral acceptor",
     });
+    match channel {
+        Channel::Plain => code.update(b" plain"),
+        Channel::Tls(exporter) => {
+            code.update(b" tls-exporter");
+            code.update(exporter);
+        }
+    }
     code.update(dialler);
     code.update(acceptor);
     code
 }
 
-/// The proof of one side, for these two greetings and no others.
-pub(super) fn prove(
-    ticket: &Ticket,
-    side: Side,
-    dialler: &Said,
-    acceptor: &Said,
-) -> [u8; PROOF_BYTES] {
-    code(ticket, side, dialler, acceptor).finalize().into_bytes().into()
+/// The proof of one side, over this channel, for these two greetings and no others.
+pub(super) fn prove(ticket: &Ticket, claim: Claim) -> [u8; PROOF_BYTES] {
+    code(ticket, claim).finalize().into_bytes().into()
 }
 
 /// Whether it is that; takes the same time whatever it is.
-pub(super) fn is_proven(
-    ticket: &Ticket,
-    side: Side,
-    (dialler, acceptor): (&Said, &Said),
-    proof: &[u8],
-) -> bool {
-    code(ticket, side, dialler, acceptor).verify_slice(proof).is_ok()
+pub(super) fn is_proven(ticket: &Ticket, claim: Claim, proof: &[u8]) -> bool {
+    code(ticket, claim).verify_slice(proof).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Greeting, PartitionId, Side, Ticket, is_proven, prove};
+    use super::{Channel, Encryption, Greeting, PartitionId, Side, Ticket, is_proven, prove};
     use terral_format::ids::{Member, ServerId};
 
     fn greeting(from: u16, nonce: u8) -> Greeting {
@@ -154,6 +186,7 @@ mod tests {
             life: 1 << 60,
             after: 12,
             nonce: [nonce; 32],
+            encryption: Encryption::Tls,
         }
     }
 
@@ -161,7 +194,7 @@ mod tests {
     fn a_greeting_is_read_as_it_was_written_and_nothing_else_is_one() {
         let said = greeting(7, 1).write();
         assert_eq!(Greeting::read(&said), Ok(greeting(7, 1)));
-        for at in (0..8).chain([25, 27]) {
+        for at in (0..8).chain([25, 27, 92]) {
             let mut bad = said;
             bad[at] ^= 0x80;
             assert!(Greeting::read(&bad).is_err(), "byte {at}");
@@ -169,18 +202,23 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_one_ticket_one_side_and_two_greetings() {
+    fn a_proof_is_of_one_ticket_one_side_one_channel_and_two_greetings() {
         let [one, other, again] =
             [greeting(7, 1), greeting(8, 2), greeting(7, 3)].map(|g| g.write());
-        let ticket = Ticket([9; 32]);
-        let proof = prove(&ticket, Side::Dialler, &one, &other);
-        let holds =
-            |ticket: &Ticket, side, both, proof: &[u8]| is_proven(ticket, side, both, proof);
-        assert!(holds(&ticket, Side::Dialler, (&one, &other), &proof));
-        assert!(!holds(&Ticket([8; 32]), Side::Dialler, (&one, &other), &proof));
-        assert!(!holds(&ticket, Side::Acceptor, (&one, &other), &proof));
-        assert!(!holds(&ticket, Side::Dialler, (&again, &other), &proof));
-        assert!(!holds(&ticket, Side::Dialler, (&other, &one), &proof));
-        assert!(!holds(&ticket, Side::Dialler, (&one, &other), &proof[..31]));
+        let (ticket, tls) = (Ticket([9; 32]), Channel::Tls([4; 32]));
+        let right = (Side::Dialler, &tls, &one, &other);
+        let proof = prove(&ticket, right);
+        assert!(is_proven(&ticket, right, &proof));
+        assert!(!is_proven(&Ticket([8; 32]), right, &proof));
+        assert!(!is_proven(&ticket, right, &proof[..31]));
+        for wrong in [
+            (Side::Acceptor, &tls, &one, &other),
+            (Side::Dialler, &Channel::Tls([5; 32]), &one, &other),
+            (Side::Dialler, &Channel::Plain, &one, &other),
+            (Side::Dialler, &tls, &again, &other),
+            (Side::Dialler, &tls, &other, &one),
+        ] {
+            assert!(!is_proven(&ticket, wrong, &proof), "{wrong:?}");
+        }
     }
 }

@@ -7,37 +7,72 @@ use std::time::Duration;
 
 use terral_format::ids::ServerId;
 
-use super::beside::{PATIENCE, Two, dialled, known, listen, peer, prove, read};
+use super::beside::{Line, PATIENCE, Two, known, listen, peer, proof, prove};
+use super::encryption::Keys;
 use super::framing::{beat, frame_header};
 use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
 use super::opening::UNHEARD_LOSSES;
 use super::shake::{Identity, Known, Next, Shake};
-use super::tests::{TIMING, identity, loopback};
-use super::{READ_BYTES, STRANGERS, Tcp};
+use super::tests::{TIMING, encrypted_or_not, identity, loopback};
+use super::{Encryption, READ_BYTES, STRANGERS, Tcp};
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss, Session, Timing};
+
+encrypted_or_not! {
+    who_says_garbage_is_turned_away;
+    who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away;
+    strangers_without_end_keep_no_member_out;
+    who_is_not_who_he_says_gets_no_session;
+    a_hand_shake_that_is_said_again_gets_no_session;
+    absurd_lengths_kinds_and_sums_end_the_session;
+    of_a_frame_that_ends_early_nothing_comes;
+    who_never_reads_is_lost_and_holds_a_bounded_amount;
+    all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting;
+    a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of;
+    who_says_more_than_is_taken_holds_a_bounded_amount;
+    an_absurd_number_of_a_session_locks_nobody_out;
+    who_begins_sessions_without_end_holds_a_bounded_amount;
+}
 
 /// For those who wait until a hand-shake is too slow.
 const IMPATIENT: Timing = Timing { handshake: Duration::from_secs(1), ..TIMING };
 /// For those who say nothing in a session that is to stay.
 const PATIENT: Timing = Timing { silence: Duration::from_secs(30), ..TIMING };
 
-#[test]
-fn who_says_garbage_is_turned_away() {
-    let mut two = Two::new();
+/// What a member says first on the wire.
+pub(super) fn first_words(encryption: Encryption) -> Vec<u8> {
+    let mut words = Vec::new();
+    match encryption {
+        Encryption::Tls => {
+            let keys = Keys::make().expect("random bytes");
+            keys.dial(loopback()).expect("it is ready").send(&mut words).expect("memory");
+        }
+        Encryption::None => {
+            let who = identity(member(3), server(3));
+            words.extend(Shake::dial(&who, encryption, (7, [1; 32]), known(1)).1);
+        }
+    }
+    words
+}
+
+fn who_says_garbage_is_turned_away(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let mut stream = two.dialled();
     let garbage: Vec<u8> = (0..1 << 20).map(|at: u32| ((at * at) >> 3) as u8).collect();
     assert!(stream.write(&garbage).expect("some of it goes") > GREETING_BYTES);
-    two.is_turned_away(stream, "no greeting, or of another version");
+    let why = match encryption {
+        Encryption::Tls => "no TLS 1.3 as members speak it",
+        Encryption::None => "no greeting, or of another version",
+    };
+    two.is_turned_away(stream, why);
 }
 
-#[test]
-fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away() {
-    let mut two = Two::with(IMPATIENT);
-    let greeting = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1)).1;
+fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away(encryption: Encryption) {
+    let mut two = Two::with(IMPATIENT, encryption);
+    let greeting = first_words(encryption);
     let silent = two.dialled();
     let mut half = two.dialled();
-    half.write_all(&greeting[..GREETING_BYTES / 2]).expect("half of it");
+    half.write_all(&greeting[..greeting.len() / 2]).expect("half of it");
     two.is_turned_away(silent, "too slow");
     two.is_turned_away(half, "too slow");
     let mut slow = two.dialled();
@@ -45,14 +80,13 @@ fn who_says_nothing_or_half_or_a_byte_now_and_then_is_turned_away() {
         if slow.write_all(&[byte]).is_err() {
             break;
         }
-        two.pass(IMPATIENT.handshake / 40);
+        two.pass(IMPATIENT.handshake / 60);
     }
     two.is_turned_away(slow, "too slow");
 }
 
-#[test]
-fn strangers_without_end_keep_no_member_out() {
-    let mut two = Two::new();
+fn strangers_without_end_keep_no_member_out(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let strangers: Vec<TcpStream> = (0..3 * STRANGERS)
         .map(|_| {
             two.turn();
@@ -69,9 +103,8 @@ fn strangers_without_end_keep_no_member_out() {
     drop(strangers);
 }
 
-#[test]
-fn who_is_not_who_he_says_gets_no_session() {
-    let mut two = Two::new();
+fn who_is_not_who_he_says_gets_no_session(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let third = identity(member(3), server(3));
     let with = |change: fn(&mut Identity)| {
         let mut who = third.clone();
@@ -96,20 +129,21 @@ fn who_is_not_who_he_says_gets_no_session() {
 }
 
 /// All that one side has said to 1 until there was a session is said again.
-#[test]
-fn a_hand_shake_that_is_said_again_gets_no_session() {
-    let mut two = Two::with(PATIENT);
-    let mut first = two.dialled();
-    let (mut shake, said) = Shake::dial(&identity(member(3), server(3)), 7, [1; 32], known(1));
-    first.write_all(&said).expect("a greeting");
+fn a_hand_shake_that_is_said_again_gets_no_session(encryption: Encryption) {
+    let mut two = Two::with(PATIENT, encryption);
+    let mut first = Line::dial(&two.one);
+    let who = identity(member(3), server(3));
+    let (mut shake, said) = Shake::dial(&who, encryption, (7, [1; 32]), known(1));
+    first.say(&said);
     let answer = two.read(&mut first, shake.wants()).expect("an answer");
-    let Ok(Next::Proven(proof)) = shake.take(&answer, |_| Some(known(1).1)) else {
+    let channel = first.0.channel().expect("an answer has come");
+    let Ok(Next::Proven(proof)) = shake.take(&answer, &channel, |_| Some(known(1).1)) else {
         panic!("a member is known")
     };
-    first.write_all(&proof).expect("a proof");
+    first.say(&proof);
     two.until("a session", |two| two.others.len() == 1);
-    let mut again = two.dialled();
-    again.write_all(&[&said[..], &proof].concat()).expect("all of it");
+    let mut again = Line::dial(&two.one);
+    again.say(&[&said[..], &proof].concat());
     assert!(two.read(&mut again, answer.len()).is_some());
     assert_eq!(two.read(&mut again, 1), None);
     let why = "a proof that is not by our ticket, or not for this greeting";
@@ -118,8 +152,7 @@ fn a_hand_shake_that_is_said_again_gets_no_session() {
     assert_eq!(two.others.len(), 1, "the session is still there");
 }
 
-#[test]
-fn absurd_lengths_kinds_and_sums_end_the_session() {
+fn absurd_lengths_kinds_and_sums_end_the_session(encryption: Encryption) {
     for (at, value, what) in [
         (3, 0xff, "an absurd length"),
         (2, 0x11, "an absurd length"),
@@ -131,29 +164,27 @@ fn absurd_lengths_kinds_and_sums_end_the_session() {
         let mut wrong = said.clone();
         wrong[at] ^= value;
         said.extend_from_slice(&wrong);
-        let (heard, why) = Two::new().loses_third(&said);
+        let (heard, why) = Two::new(encryption).loses_third(&said);
         assert_eq!(why, Loss::Garbage(what), "byte {at}");
         assert!(matches!(&heard[..], [Event::Frame(_, frame)] if &frame[..] == b"right"));
     }
 }
 
-#[test]
-fn of_a_frame_that_ends_early_nothing_comes() {
-    let mut two = Two::new();
+fn of_a_frame_that_ends_early_nothing_comes(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let mut third = two.third();
     let frame = vec![1; FRAME_BYTES];
-    third.write_all(&frame_header(&frame)).expect("it is read");
-    third.write_all(&frame[..1000]).expect("it is read");
-    third.shutdown(Shutdown::Write).expect("a socket");
+    third.say(&frame_header(&frame));
+    third.say(&frame[..1000]);
+    third.0.socket().shutdown(Shutdown::Write).expect("a socket");
     two.until("it is lost", |two| two.others.len() == 2);
     assert!(matches!(two.others[1], Event::Lost(_, Loss::Closed)));
     two.still_talk();
 }
 
 /// It says all the time that it is there.
-#[test]
-fn who_never_reads_is_lost_and_holds_a_bounded_amount() {
-    let mut two = Two::new();
+fn who_never_reads_is_lost_and_holds_a_bounded_amount(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let mut third = two.third();
     let Event::Connected(session) = two.others[0] else { panic!("just now") };
     let sent = (0..1000).take_while(|_| two.one.send(session, &[3; FRAME_BYTES / 8]).is_ok());
@@ -162,16 +193,15 @@ fn who_never_reads_is_lost_and_holds_a_bounded_amount() {
     while two.others.len() == 1 {
         assert!(two.one.now() < end, "it is never lost");
         two.turn();
-        _ = third.write(&beat());
+        third.say(&beat());
     }
     assert_eq!(two.others[1], Event::Lost(session, Loss::Silent));
     two.still_talk();
 }
 
 /// At one address nobody answers, at another one nobody is, at the third one it is.
-#[test]
-fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
-    let mut two = Two::with(IMPATIENT);
+fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting(encryption: Encryption) {
+    let mut two = Two::with(IMPATIENT, encryption);
     let silent = TcpListener::bind(loopback()).expect("the loopback device");
     let silent = (silent.local_addr().expect("it listens"), silent);
     let nobody = TcpListener::bind(loopback()).and_then(|it| it.local_addr()).expect("a port");
@@ -179,7 +209,7 @@ fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
     two.one.reach(member(3));
     two.pass(IMPATIENT.handshake * 2);
     assert!(two.others.is_empty() && two.one.turned_away().contains_key("too slow"));
-    let mut third = listen(3);
+    let mut third = listen(3, encryption);
     third.admit(peer(1, Vec::new()));
     let all = vec![silent.0, nobody, third.address().expect("it listens")];
     two.one.admit(peer(3, all));
@@ -193,25 +223,21 @@ fn all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting() {
 }
 
 /// Both sides have dialled: what is there stays. Who says that he knew of it has lost it.
-#[test]
-fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of() {
-    let mut two = Two::with(PATIENT);
+fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of(
+    encryption: Encryption,
+) {
+    let mut two = Two::with(PATIENT, encryption);
     let third = identity(member(3), server(3));
     let mut shakes = [0, 0, 1].map(|latest| {
-        let mut stream = two.dialled();
+        let mut line = Line::dial(&two.one);
         let to = (member(1), Known { server: server(1), latest });
-        let (mut shake, said) = Shake::dial(&third, 7, [1; 32], to);
-        stream.write_all(&said).expect("a greeting");
-        let answer = two.read(&mut stream, shake.wants()).expect("an answer");
-        let Ok(Next::Proven(proof)) = shake.take(&answer, |_| Some(to.1)) else {
-            panic!("a member is known")
-        };
-        (stream, proof)
+        let (proof, _) = proof(&mut line, &third, (7, to), || two.turn()).expect("it is known");
+        (line, proof)
     });
     let mut says = |two: &mut Two, at: usize| {
-        let (stream, proof) = &mut shakes[at];
-        stream.write_all(proof).expect("a proof");
-        two.read(stream, 8)
+        let (line, proof) = &mut shakes[at];
+        line.say(proof);
+        two.read(line, 8)
     };
     assert_eq!(says(&mut two, 0), Some(1u64.to_le_bytes().to_vec()));
     assert_eq!(says(&mut two, 1), None);
@@ -224,15 +250,17 @@ fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of
 }
 
 /// However slowly it is taken: the rest waits on the other side.
-#[test]
-fn who_says_more_than_is_taken_holds_a_bounded_amount() {
-    let mut two = Two::new();
+fn who_says_more_than_is_taken_holds_a_bounded_amount(encryption: Encryption) {
+    let mut two = Two::new(encryption);
     let mut third = two.third();
     let frame = [&frame_header(&[3; 100])[..], &[3; 100]].concat();
-    let much = frame.repeat(10_000);
-    let (mut at, most) = (0, READ_BYTES / frame.len() + 2);
+    // With the record of TLS of which some had come before.
+    let (much, most) = (frame.repeat(1000), (READ_BYTES + (16 << 10)) / frame.len() + 2);
     for _ in 0..2000 {
-        at = (at + third.write(&much[at..]).unwrap_or(0)) % much.len();
+        _ = third.0.flush();
+        if third.0.unsent() == 0 {
+            third.say(&much);
+        }
         _ = two.one.next(two.one.now());
         let waits = two.one.turns.count(member(3));
         assert!(waits <= most, "{waits} frames");
@@ -241,18 +269,17 @@ fn who_says_more_than_is_taken_holds_a_bounded_amount() {
 }
 
 /// Who sits on the wire can change that number, and none that follows would be greater.
-#[test]
-fn an_absurd_number_of_a_session_locks_nobody_out() {
-    let mut tcp = listen(9);
+fn an_absurd_number_of_a_session_locks_nobody_out(encryption: Encryption) {
+    let mut tcp = listen(9, encryption);
     tcp.admit(peer(3, Vec::new()));
     let third = identity(member(3), server(3));
     let says = |number: u64, tcp: &mut Tcp| {
-        let mut stream = dialled(tcp);
+        let mut line = Line::dial(tcp);
         let until = |tcp: &Tcp| tcp.now() + Duration::from_millis(1);
         let proven =
-            prove(&mut stream, &third, (7, known(9)), || assert_eq!(tcp.next(until(tcp)), None));
+            prove(&mut line, &third, (7, known(9)), || assert_eq!(tcp.next(until(tcp)), None));
         assert!(proven.is_some(), "a member is known");
-        stream.write_all(&number.to_le_bytes()).expect("a number");
+        line.say(&number.to_le_bytes());
         let (end, before) = (tcp.now() + PATIENCE, tcp.turned_away().len());
         loop {
             assert!(tcp.now() < end, "neither a session nor none");
@@ -268,15 +295,14 @@ fn an_absurd_number_of_a_session_locks_nobody_out() {
 }
 
 /// It begins one session after the other while 1 hears nothing of it.
-#[test]
-fn who_begins_sessions_without_end_holds_a_bounded_amount() {
-    let mut two = Two::with(PATIENT);
+fn who_begins_sessions_without_end_holds_a_bounded_amount(encryption: Encryption) {
+    let mut two = Two::with(PATIENT, encryption);
     let third = identity(member(3), server(3));
     for life in 0..4 * UNHEARD_LOSSES as u64 {
-        let mut stream = two.dialled();
+        let mut line = Line::dial(&two.one);
         let mut look = || two.one.look(two.one.now() + Duration::from_millis(1));
-        if let Some(wants) = prove(&mut stream, &third, (life, known(1)), &mut look) {
-            read(&mut stream, wants, &mut look);
+        if let Some(wants) = prove(&mut line, &third, (life, known(1)), &mut look) {
+            line.read(wants, &mut look);
         }
     }
     let waits = two.one.turns.count(member(3));

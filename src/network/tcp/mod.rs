@@ -3,13 +3,17 @@
 //! in it, and which number it has. All I/O is done in [`Endpoint::next`] and [`Endpoint::send`], by
 //! sockets that never wait: there is no thread.
 //!
-//! Who connects and proves nothing costs a socket, a hundred bytes and a time-out; there are at
-//! most [`STRANGERS`] of them. Not here: encryption; what goes over the wire can be read and
-//! changed by who sits on it.
+//! Who connects and proves nothing costs a socket, a few kilobytes and a time-out; there are at
+//! most [`STRANGERS`] of them.
 
 mod framing;
 mod greeting;
 mod ready;
+
+mod encryption;
+
+mod backlog;
+
 mod stream;
 
 mod shake;
@@ -34,6 +38,12 @@ mod hostile;
 #[cfg(test)]
 mod away;
 
+#[cfg(test)]
+mod between;
+
+#[cfg(test)]
+mod sealed;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -49,10 +59,11 @@ use crate::endpoint::{
 use crate::turns::Turns;
 
 pub use connections::STRANGERS;
-pub use greeting::{PartitionId, Ticket};
+pub use greeting::{Encryption, PartitionId, Ticket};
 pub use shake::Identity;
 
 use connections::Connections;
+use encryption::Keys;
 use peer::Admitted;
 
 /// Bytes that are read of one member at once.
@@ -68,10 +79,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The clock that an endpoint goes by; it never goes back.
 pub type Clock = Box<dyn Fn() -> Moment + Send>;
 
+/// What is the same for all members of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long things last.
+    pub timing: Timing,
+    /// Whether what they say to each other is encrypted.
+    pub encryption: Encryption,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { timing: Timing::USUAL, encryption: Encryption::Tls }
+    }
+}
+
 /// A member's way to the others, over TCP.
 pub struct Tcp {
     identity: Identity,
     timing: Timing,
+    encryption: Encryption,
     clock: Clock,
     /// Which life of the process.
     life: u64,
@@ -102,22 +129,25 @@ impl Tcp {
     /// A member that listens at an address; port 0 is any that is free.
     ///
     /// # Errors
-    /// As the system has them: the address is in use, or not this machine's.
+    /// As the system has them: the address is in use, or not this machine's; no random bytes.
     pub fn listen(
         at: SocketAddr,
         identity: Identity,
-        timing: Timing,
+        settings: Settings,
         clock: Clock,
     ) -> Result<Self> {
+        let Settings { timing, encryption } = settings;
         let failed = |error: &std::io::Error| Error::system(error, format!("listen at {at}"));
         let listener = TcpListener::bind(at).map_err(|error| failed(&error))?;
-        let connections = Connections::new(listener).map_err(|error| failed(&error))?;
+        let keys = (encryption == Encryption::Tls).then(Keys::make).transpose()?;
+        let connections = Connections::new(listener, keys).map_err(|error| failed(&error))?;
         let (life, chance) =
             (u64::from_le_bytes(random()?), Chance::new(u64::from_le_bytes(random()?)));
         let now = clock();
         Ok(Tcp {
             identity,
             timing,
+            encryption,
             clock,
             life,
             chance,

@@ -9,7 +9,8 @@ use terral_format::moment::Moment;
 
 use crate::endpoint::{Event, Loss, Session};
 
-use super::connections::{LISTENER, Phase};
+use super::connections::{Connection, LISTENER, Phase};
+use super::encryption::{NO_ENCRYPTION, WANTS_ENCRYPTION};
 use super::greeting::Greeting;
 use super::peer::Open;
 use super::ready::Token;
@@ -42,8 +43,8 @@ impl Tcp {
     }
 
     fn welcome(&mut self, now: Moment) {
-        let (identity, life) = (&self.identity, self.life);
-        let shake = || Some(Shake::accept(identity, life, random().ok()?));
+        let (identity, encryption, life) = (&self.identity, self.encryption, self.life);
+        let shake = || Some(Shake::accept(identity, encryption, life, random().ok()?));
         for _ in 0..self.connections.accept(shake, now) {
             self.turn_away("too many strangers");
         }
@@ -72,20 +73,28 @@ impl Tcp {
         };
         let mut bytes = [0; LONGEST];
         let wants = shake.wants();
-        let bytes = match self.connections.read(token, &mut bytes[..wants]) {
+        let bytes = match self.connections.read_first(token, &mut bytes[..wants]) {
             Came::Bytes(count) => &bytes[..count],
             Came::Nothing => return false,
             Came::End => return self.refuse(token, "closed before there was a session"),
+            Came::Wrong(what) => return self.refuse(token, what),
         };
         let known = |member: Member| -> Option<Known> {
             self.members.get(&member).map(|admitted| admitted.known())
         };
-        let Some(Phase::Shaking(shake)) = self.connections.get(token).map(|one| &mut one.phase)
+        let Some(Connection { stream, phase: Phase::Shaking(shake), .. }) =
+            self.connections.get(token)
         else {
             return false;
         };
-        match shake.take(bytes, known) {
-            Err(why) => self.refuse(token, why),
+        let Some(channel) = stream.channel() else { return false };
+        match shake.take(bytes, &channel, known) {
+            Err(why) => {
+                if why == WANTS_ENCRYPTION {
+                    self.connections.write(token, [&NO_ENCRYPTION, &[]]);
+                }
+                self.refuse(token, why)
+            }
             Ok(Next::More) => true,
             Ok(Next::Say(what)) => {
                 self.connections.write(token, [&what, &[]]);
@@ -149,9 +158,7 @@ impl Tcp {
     fn begin(&mut self, token: Token, theirs: &Greeting, number: u64, now: Moment) -> bool {
         let member = theirs.from;
         self.lose(member, Loss::Replaced);
-        if let Some(one) = self.connections.get(token) {
-            one.phase = Phase::Open(member);
-        }
+        self.connections.begin(token, member);
         self.connections.close_dials(member);
         let Some(known) = self.members.get_mut(&member) else { return false };
         known.begun(Open::new(number, token, theirs.life, now));
@@ -177,7 +184,8 @@ impl Tcp {
         let (addresses, to) = (known.addresses.clone(), (member, known.known()));
         for address in addresses {
             let Ok(nonce) = random() else { return };
-            let shake = Shake::dial(&self.identity, self.life, nonce, to);
+            let life = (self.life, nonce);
+            let shake = Shake::dial(&self.identity, self.encryption, life, to);
             // It is tried again.
             _ = self.connections.dial((member, address), shake, now);
         }

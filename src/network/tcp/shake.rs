@@ -6,9 +6,10 @@
 
 use terral_format::ids::{Member, ServerId};
 
+use super::encryption::{ALERT, HELLO, WANTS_ENCRYPTION, WANTS_NONE};
 use super::greeting::{
-    GO_BYTES, GREETING_BYTES, Greeting, PROOF_BYTES, PartitionId, Said, Side, Ticket, is_proven,
-    prove,
+    Channel, Claim, Encryption, GO_BYTES, GREETING_BYTES, Greeting, PROOF_BYTES, PartitionId, Said,
+    Side, Ticket, is_proven, prove,
 };
 
 /// Who an endpoint is.
@@ -56,6 +57,7 @@ enum Awaits {
 /// A hand-shake.
 pub(super) struct Shake {
     identity: Identity,
+    encryption: Encryption,
     life: u64,
     nonce: [u8; 32],
     side: Side,
@@ -68,9 +70,15 @@ pub(super) struct Shake {
 
 impl Shake {
     /// With who has dialled.
-    pub(super) fn accept(identity: &Identity, life: u64, nonce: [u8; 32]) -> Self {
+    pub(super) fn accept(
+        identity: &Identity,
+        encryption: Encryption,
+        life: u64,
+        nonce: [u8; 32],
+    ) -> Self {
         Shake {
             identity: identity.clone(),
+            encryption,
             life,
             nonce,
             side: Side::Acceptor,
@@ -84,11 +92,11 @@ impl Shake {
     /// With a member that is dialled; gives what is to be said.
     pub(super) fn dial(
         identity: &Identity,
-        life: u64,
-        nonce: [u8; 32],
+        encryption: Encryption,
+        (life, nonce): (u64, [u8; 32]),
         (to, known): (Member, Known),
     ) -> (Self, Said) {
-        let mut shake = Shake::accept(identity, life, nonce);
+        let mut shake = Shake::accept(identity, encryption, life, nonce);
         (shake.side, shake.awaits) = (Side::Dialler, Awaits::GreetingAndProof);
         let said = shake.greeting(to, known).write();
         shake.ours = Some(said);
@@ -105,6 +113,7 @@ impl Shake {
             life: self.life,
             after: known.latest,
             nonce: self.nonce,
+            encryption: self.encryption,
         }
     }
 
@@ -124,28 +133,40 @@ impl Shake {
         self.theirs.as_ref().map(|(greeting, _)| greeting)
     }
 
-    /// Some of what is wanted has come; why the other side is to be turned away, if it is.
+    /// Some of what is wanted has come over a channel; why the other side is to be turned away, if
+    /// it is.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
+        channel: &Channel,
         known: impl Fn(Member) -> Option<Known>,
     ) -> Result<Next, &'static str> {
         self.have.extend_from_slice(bytes);
+        self.is_no_encryption()?;
         if self.wants() > 0 {
             return Ok(Next::More);
         }
         let have = std::mem::take(&mut self.have);
         match self.awaits {
-            Awaits::Greeting => self.greeted(&have, known),
-            Awaits::GreetingAndProof => self.answered(&have, known),
+            Awaits::Greeting => self.greeted(&have, channel, known),
+            Awaits::GreetingAndProof => self.answered(&have, channel, known),
             Awaits::Proof => {
                 self.awaits = Awaits::Go;
-                self.check(&have).map(|()| Next::Proven(Vec::new()))
+                self.check(&have, channel).map(|()| Next::Proven(Vec::new()))
             }
             Awaits::Go => have
                 .try_into()
                 .map(|number| Next::Go(u64::from_le_bytes(number)))
                 .map_err(|_| "no session's number"),
+        }
+    }
+
+    /// Says so if what has come instead of a greeting is encryption, or the end of one.
+    fn is_no_encryption(&self) -> Result<(), &'static str> {
+        match (self.awaits, self.have.first()) {
+            (Awaits::Greeting, Some(&HELLO)) => Err(WANTS_ENCRYPTION),
+            (Awaits::GreetingAndProof, Some(&ALERT)) => Err(WANTS_ENCRYPTION),
+            _ => Ok(()),
         }
     }
 
@@ -161,6 +182,12 @@ impl Shake {
         if theirs.partition != *partition {
             return Err("a greeting of another partition");
         }
+        if theirs.encryption != self.encryption {
+            return Err(match self.encryption {
+                Encryption::Tls => WANTS_NONE,
+                Encryption::None => WANTS_ENCRYPTION,
+            });
+        }
         if theirs.to != *member || theirs.wanted != *server {
             return Err("a greeting to another server");
         }
@@ -175,18 +202,20 @@ impl Shake {
     fn greeted(
         &mut self,
         bytes: &[u8],
+        channel: &Channel,
         known: impl Fn(Member) -> Option<Known>,
     ) -> Result<Next, &'static str> {
         let (theirs, known) = self.meet(bytes, known)?;
         let said = self.greeting(theirs.from, known).write();
         self.ours = Some(said);
         self.awaits = Awaits::Proof;
-        Ok(Next::Say([&said[..], &self.proof()].concat()))
+        Ok(Next::Say([&said[..], &self.proof(channel)].concat()))
     }
 
     fn answered(
         &mut self,
         bytes: &[u8],
+        channel: &Channel,
         known: impl Fn(Member) -> Option<Known>,
     ) -> Result<Next, &'static str> {
         let dialled = self.ours.map(|ours| Greeting::read(&ours)).transpose()?;
@@ -195,28 +224,29 @@ impl Shake {
         if dialled.is_none_or(|dialled| dialled.to != theirs.from) {
             return Err("another member than the one that was dialled");
         }
-        self.check(proof)?;
+        self.check(proof, channel)?;
         self.awaits = Awaits::Go;
-        Ok(Next::Proven(self.proof().to_vec()))
+        Ok(Next::Proven(self.proof(channel).to_vec()))
     }
 
-    /// Both greetings, the dialler's first.
-    fn both(&self) -> Option<(&Said, &Said)> {
+    /// What a side proves.
+    fn claim<'a>(&'a self, side: Side, channel: &'a Channel) -> Option<Claim<'a>> {
         let (ours, (_, theirs)) = (self.ours.as_ref()?, self.theirs.as_ref()?);
         Some(match self.side {
-            Side::Dialler => (ours, theirs),
-            Side::Acceptor => (theirs, ours),
+            Side::Dialler => (side, channel, ours, theirs),
+            Side::Acceptor => (side, channel, theirs, ours),
         })
     }
 
-    fn proof(&self) -> [u8; PROOF_BYTES] {
-        let (dialler, acceptor) = self.both().expect("both have greeted");
-        prove(&self.identity.ticket, self.side, dialler, acceptor)
+    fn proof(&self, channel: &Channel) -> [u8; PROOF_BYTES] {
+        let claim = self.claim(self.side, channel).expect("both have greeted");
+        prove(&self.identity.ticket, claim)
     }
 
-    fn check(&self, proof: &[u8]) -> Result<(), &'static str> {
-        let both = self.both().ok_or("a proof without a greeting")?;
-        if is_proven(&self.identity.ticket, self.side.other(), both, proof) {
+    fn check(&self, proof: &[u8], channel: &Channel) -> Result<(), &'static str> {
+        let claim = self.claim(self.side.other(), channel);
+        let claim = claim.ok_or("a proof without a greeting")?;
+        if is_proven(&self.identity.ticket, claim, proof) {
             return Ok(());
         }
         Err("a proof that is not by our ticket, or not for this greeting")
@@ -225,8 +255,8 @@ impl Shake {
 
 #[cfg(test)]
 mod tests {
-    use super::{Identity, Known, Next, Shake};
-    use crate::tcp::greeting::{PartitionId, Ticket};
+    use super::{Identity, Known, Next, Shake, WANTS_ENCRYPTION, WANTS_NONE};
+    use crate::tcp::greeting::{Channel, Encryption, PartitionId, Said, Ticket};
     use terral_format::ids::{Member, ServerId};
 
     fn member(number: u16) -> Member {
@@ -248,27 +278,38 @@ mod tests {
         Some(Known { server: ServerId(server), latest: 0 })
     }
 
-    /// Member 1 dials `to`, and `who` answers.
-    fn shaken(who: &Identity, to: u16) -> Result<Next, &'static str> {
+    const TLS: Channel = Channel::Tls([6; 32]);
+
+    fn dials(to: u16) -> (Shake, Said) {
         let to = (member(to), known(member(to)).expect("a member"));
-        let (mut dialler, said) = Shake::dial(&identity(1), 8, [1; 32], to);
-        let mut acceptor = Shake::accept(who, 9, [2; 32]);
-        let Next::Say(answer) = acceptor.take(&said, known)? else { panic!("no answer") };
-        let Next::Proven(proof) = dialler.take(&answer, known)? else { panic!("no proof") };
-        acceptor.take(&proof, known)
+        Shake::dial(&identity(1), Encryption::Tls, (8, [1; 32]), to)
+    }
+
+    fn accepts(who: &Identity, nonce: u8) -> Shake {
+        Shake::accept(who, Encryption::Tls, 9, [nonce; 32])
+    }
+
+    /// Member 1 dials `to`, and `who` answers; what carries it is this on either side.
+    fn carried(who: &Identity, to: u16, [here, there]: [Channel; 2]) -> Result<Next, &'static str> {
+        let ((mut dialler, said), mut acceptor) = (dials(to), accepts(who, 2));
+        let Next::Say(answer) = acceptor.take(&said, &there, known)? else { panic!("no answer") };
+        let Next::Proven(proof) = dialler.take(&answer, &here, known)? else { panic!("no proof") };
+        acceptor.take(&proof, &there, known)
+    }
+
+    fn shaken(who: &Identity, to: u16) -> Result<Next, &'static str> {
+        carried(who, to, [TLS; 2])
     }
 
     #[test]
     fn both_prove_it_byte_by_byte() {
         assert_eq!(shaken(&identity(2), 2), Ok(Next::Proven(Vec::new())));
-        let to = (member(2), known(member(2)).expect("a member"));
-        let (_, said) = Shake::dial(&identity(1), 8, [1; 32], to);
-        let mut acceptor = Shake::accept(&identity(2), 9, [2; 32]);
-        for (at, byte) in said[..91].iter().enumerate() {
-            assert_eq!(acceptor.wants(), 92 - at);
-            assert_eq!(acceptor.take(&[*byte], known), Ok(Next::More));
+        let ((_, said), mut acceptor) = (dials(2), accepts(&identity(2), 2));
+        for (at, byte) in said[..92].iter().enumerate() {
+            assert_eq!(acceptor.wants(), 93 - at);
+            assert_eq!(acceptor.take(&[*byte], &TLS, known), Ok(Next::More));
         }
-        assert!(matches!(acceptor.take(&said[91..], known), Ok(Next::Say(_))));
+        assert!(matches!(acceptor.take(&said[92..], &TLS, known), Ok(Next::Say(_))));
     }
 
     #[test]
@@ -286,15 +327,37 @@ mod tests {
         assert!(shaken(&identity(2), 3).is_err(), "it is another one than was dialled");
     }
 
+    /// Somebody in between has a channel of his own with each, or takes the encryption away.
+    #[test]
+    fn who_carries_it_from_one_channel_to_another_proves_nothing() {
+        let other = Channel::Tls([7; 32]);
+        for both in [[TLS, other], [other, TLS], [TLS, Channel::Plain], [Channel::Plain, TLS]] {
+            assert!(carried(&identity(2), 2, both).is_err(), "{both:?}");
+        }
+    }
+
+    #[test]
+    fn who_wants_the_other_kind_of_encryption_is_turned_away_as_such() {
+        let (_, said) = dials(2);
+        let plain = || Shake::accept(&identity(2), Encryption::None, 9, [2; 32]);
+        let refused = plain().take(&said, &Channel::Plain, known);
+        assert_eq!(refused, Err(WANTS_ENCRYPTION));
+        let to = (member(2), known(member(2)).expect("a member"));
+        let (mut dialler, said) = Shake::dial(&identity(1), Encryption::None, (8, [1; 32]), to);
+        assert_eq!(accepts(&identity(2), 2).take(&said, &TLS, known), Err(WANTS_NONE));
+        assert_eq!(plain().take(&[22], &Channel::Plain, known), Err(WANTS_ENCRYPTION));
+        assert_eq!(dialler.take(&[21], &Channel::Plain, known), Err(WANTS_ENCRYPTION));
+    }
+
     #[test]
     fn an_old_proof_proves_nothing() {
-        let to = (member(2), known(member(2)).expect("a member"));
-        let (mut dialler, said) = Shake::dial(&identity(1), 8, [1; 32], to);
-        let mut acceptor = Shake::accept(&identity(2), 9, [2; 32]);
-        let Ok(Next::Say(answer)) = acceptor.take(&said, known) else { panic!("no answer") };
-        let Ok(Next::Proven(proof)) = dialler.take(&answer, known) else { panic!("no proof") };
-        let mut again = Shake::accept(&identity(2), 9, [7; 32]);
-        assert!(matches!(again.take(&said, known), Ok(Next::Say(_))));
-        assert!(again.take(&proof, known).is_err());
+        let ((mut dialler, said), mut acceptor) = (dials(2), accepts(&identity(2), 2));
+        let Ok(Next::Say(answer)) = acceptor.take(&said, &TLS, known) else { panic!("no answer") };
+        let Ok(Next::Proven(proof)) = dialler.take(&answer, &TLS, known) else {
+            panic!("no proof")
+        };
+        let mut again = accepts(&identity(2), 7);
+        assert!(matches!(again.take(&said, &TLS, known), Ok(Next::Say(_))));
+        assert!(again.take(&proof, &TLS, known).is_err());
     }
 }

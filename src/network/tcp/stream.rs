@@ -1,5 +1,5 @@
-//! The stream of a connection: a socket that never waits, and what is to go into it. Encryption has
-//! its place here: what is above hands over and gets plain bytes.
+//! The stream of a connection: a socket that never waits, and what is to go into it. What is above
+//! hands over and gets plain bytes, whether they are encrypted on the wire or not.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,8 +9,9 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
 };
 
-/// Memory that stays for what is to go.
-const KEPT_BYTES: usize = 64 << 10;
+use super::backlog::Backlog;
+use super::encryption::{OPENING_STEP, SEALED_BYTES, Tls};
+use super::greeting::Channel;
 
 /// What reading has come to.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,26 +22,28 @@ pub(super) enum Came {
     Nothing,
     /// It is over.
     End,
+    /// Something that is wrong: it was not said by the other side.
+    Wrong(&'static str),
 }
 
 /// A connection.
 pub(super) struct Stream {
     socket: TcpStream,
-    /// What is to go, from `gone` on.
-    unsent: Vec<u8>,
-    gone: usize,
+    tls: Option<Box<Tls>>,
+    /// What is to go, not encrypted.
+    unsent: Backlog,
 }
 
 impl Stream {
-    /// One that was accepted.
-    pub(super) fn accepted(socket: TcpStream) -> std::io::Result<Self> {
+    /// One that was accepted, or is being made.
+    pub(super) fn new(socket: TcpStream, tls: Option<Tls>) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        Ok(Stream { socket, unsent: Vec::new(), gone: 0 })
+        Ok(Stream { socket, tls: tls.map(Box::new), unsent: Backlog::default() })
     }
 
     /// One that is being made; what is written goes when it has been.
-    pub(super) fn dial(address: SocketAddr) -> std::io::Result<Self> {
+    pub(super) fn dial(address: SocketAddr, tls: Option<Tls>) -> std::io::Result<Self> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -49,7 +52,7 @@ impl Stream {
         let socket =
             rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         match rustix::net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS) => Stream::accepted(socket.into()),
+            Ok(()) | Err(Errno::INPROGRESS) => Stream::new(socket.into(), tls),
             Err(error) => Err(error.into()),
         }
     }
@@ -58,9 +61,18 @@ impl Stream {
         &self.socket
     }
 
-    /// How much is to go.
+    /// What carries its bytes; nothing does yet before TLS is through.
+    pub(super) fn channel(&mut self) -> Option<Channel> {
+        match &mut self.tls {
+            None => Some(Channel::Plain),
+            Some(tls) => tls.exporter().map(Channel::Tls),
+        }
+    }
+
+    /// How much is to go. What is encrypted counts as the most that may be.
     pub(super) fn unsent(&self) -> usize {
-        self.unsent.len() - self.gone
+        let is_sealed = self.tls.as_ref().is_some_and(|tls| tls.is_unsent());
+        self.unsent.bytes() + if is_sealed { SEALED_BYTES } else { 0 }
     }
 
     /// Puts these behind what is to go. If nothing else is, they go now, as far as they can.
@@ -69,66 +81,178 @@ impl Stream {
         if self.unsent() == 0 {
             skip = self.write_now(parts)?;
         }
-        for part in parts {
-            let now = part.len().min(skip);
-            skip -= now;
-            self.unsent.extend_from_slice(&part[now..]);
+        for part in rest(parts, skip) {
+            self.unsent.push(part);
         }
         Ok(())
     }
 
+    /// How much of these has gone, or waits encrypted.
     fn write_now(&mut self, parts: [&[u8]; 2]) -> std::io::Result<usize> {
-        // Not `writev`: a connection that is over is no reason for a signal.
-        let (parts, mut no_more) = (parts.map(IoSlice::new), SendAncillaryBuffer::default());
-        match rustix::net::sendmsg(&self.socket, &parts, &mut no_more, SendFlags::NOSIGNAL) {
-            Ok(gone) => Ok(gone),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(error) => Err(error.into()),
+        let mut wire = Wire(&self.socket);
+        let Some(tls) = &mut self.tls else { return not_yet_is_none(wire.send(parts)) };
+        let mut gone = 0;
+        loop {
+            let now = tls.seal(rest(parts, gone))?;
+            gone += now;
+            not_yet_is_none(tls.send(&mut wire))?;
+            if now == 0 || tls.is_unsent() {
+                return Ok(gone);
+            }
         }
     }
 
     /// Lets go what can go; how much that was.
     pub(super) fn flush(&mut self) -> std::io::Result<usize> {
-        let before = self.gone;
-        while self.unsent() > 0 {
-            match self.socket.write(&self.unsent[self.gone..]) {
-                Ok(gone) => self.gone += gone,
-                Err(error) if is_not_yet(&error) => break,
-                Err(error) => return Err(error),
+        let (mut went, mut wire) = (0, Wire(&self.socket));
+        let Some(tls) = &mut self.tls else { return self.flush_plain() };
+        loop {
+            while tls.is_unsent() {
+                match not_yet_is_none(tls.send(&mut wire))? {
+                    0 => return Ok(went),
+                    some => went += some,
+                }
+            }
+            match tls.seal(self.unsent.first())? {
+                0 => return Ok(went),
+                sealed => self.unsent.pop(sealed),
             }
         }
-        let went = self.gone - before;
-        if self.unsent() == 0 {
-            self.gone = 0;
-            self.unsent.clear();
-            self.unsent.shrink_to(KEPT_BYTES);
-        } else if self.gone > self.unsent.len() / 2 {
-            self.unsent.drain(..self.gone);
-            self.gone = 0;
+    }
+
+    fn flush_plain(&mut self) -> std::io::Result<usize> {
+        let mut went = 0;
+        while self.unsent.bytes() > 0 {
+            match not_yet_is_none(Wire(&self.socket).send(self.unsent.first()))? {
+                0 => break,
+                some => {
+                    self.unsent.pop(some);
+                    went += some;
+                }
+            }
         }
         Ok(went)
+    }
+
+    /// Gives memory back that was not needed for a while.
+    pub(super) fn rest(&mut self) {
+        self.unsent.rest();
+    }
+
+    #[cfg(test)]
+    pub(super) fn tls(&mut self) -> &mut Tls {
+        self.tls.as_mut().expect("it is encrypted")
     }
 
     /// Nothing goes any more, whatever was written, and when all that has come is read it is over.
     pub(super) fn end(&mut self) {
         self.unsent.clear();
-        self.gone = 0;
         // Without a connection it is over already.
         _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Reads once.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> Came {
-        match self.socket.read(into) {
-            Ok(0) => Came::End,
-            Ok(bytes) => Came::Bytes(bytes),
-            Err(error) if is_not_yet(&error) => Came::Nothing,
-            Err(_) => Came::End,
+    /// Tells the other side what TLS has to say to the end of it, if there is room for that.
+    pub(super) fn say_goodbye(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.say_goodbye();
+            // It is closed in any case.
+            _ = tls.send(&mut Wire(&self.socket));
         }
     }
+
+    /// Reads once, and no more than there is room for; before there is a session.
+    pub(super) fn read_first(&mut self, into: &mut [u8]) -> Came {
+        let Some(tls) = &mut self.tls else { return read(&self.socket, into) };
+        let mut sealed = [0; OPENING_STEP];
+        if !tls.has_plain() {
+            match read(&self.socket, &mut sealed) {
+                Came::Bytes(count) => {
+                    if let Err(what) = tls.open_first(&sealed[..count]) {
+                        return Came::Wrong(what);
+                    }
+                }
+                came => return came,
+            }
+        }
+        match tls.plain(into) {
+            0 if tls.is_over() => Came::End,
+            0 => Came::Nothing,
+            count => Came::Bytes(count),
+        }
+    }
+
+    /// Whether something has come that [`Stream::read_first`] had no room for.
+    pub(super) fn is_unread(&mut self) -> bool {
+        self.tls.as_mut().is_some_and(|tls| tls.has_plain())
+    }
+
+    /// Reads once, by way of `scratch`, and hands on all of it.
+    pub(super) fn read(&mut self, scratch: &mut [u8], mut hand: impl FnMut(&[u8])) -> Came {
+        let came = read(&self.socket, scratch);
+        let count = if let Came::Bytes(count) = came { count } else { 0 };
+        let Some(tls) = &mut self.tls else {
+            hand(&scratch[..count]);
+            return came;
+        };
+        match tls.open(&scratch[..count], hand) {
+            Err(what) => Came::Wrong(what),
+            Ok(_) if tls.is_over() => Came::End,
+            Ok(0) if count > 0 => Came::Nothing,
+            Ok(0) => came,
+            Ok(count) => Came::Bytes(count),
+        }
+    }
+}
+
+fn read(mut socket: &TcpStream, into: &mut [u8]) -> Came {
+    match socket.read(into) {
+        Ok(0) => Came::End,
+        Ok(bytes) => Came::Bytes(bytes),
+        Err(error) if is_not_yet(&error) => Came::Nothing,
+        Err(_) => Came::End,
+    }
+}
+
+/// What remains without the first `skip` bytes.
+fn rest(parts: [&[u8]; 2], skip: usize) -> [&[u8]; 2] {
+    let first = skip.min(parts[0].len());
+    [&parts[0][first..], &parts[1][skip - first..]]
 }
 
 /// Whether it is to be tried again when the socket is ready.
 fn is_not_yet(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn not_yet_is_none(went: std::io::Result<usize>) -> std::io::Result<usize> {
+    went.or_else(|error| if is_not_yet(&error) { Ok(0) } else { Err(error) })
+}
+
+/// A socket into which parts go together.
+struct Wire<'a>(&'a TcpStream);
+
+impl Wire<'_> {
+    fn send<const PARTS: usize>(&self, parts: [&[u8]; PARTS]) -> std::io::Result<usize> {
+        self.send_slices(&parts.map(IoSlice::new))
+    }
+
+    /// Not `writev`: a connection that is over is no reason for a signal.
+    fn send_slices(&self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        let mut no_more = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(self.0, parts, &mut no_more, SendFlags::NOSIGNAL)?)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        self.send([part])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.send_slices(parts)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

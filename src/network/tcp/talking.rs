@@ -22,11 +22,7 @@ impl Tcp {
     /// is read later: the rest waits on his side.
     pub(super) fn talk(&mut self, token: Token, member: Member, now: Moment) {
         if self.turns.count(member) == 0 {
-            match self.connections.read(token, &mut self.scratch) {
-                Came::Bytes(count) => self.heard(member, count, now),
-                Came::Nothing => {}
-                Came::End => self.lose(member, Loss::Closed),
-            }
+            self.hear(token, member, now);
         }
         let went = self.connections.flush(token);
         let unsent = self.connections.unsent(token);
@@ -42,17 +38,24 @@ impl Tcp {
         }
     }
 
-    /// So much of the scratch has come of a member.
-    fn heard(&mut self, member: Member, count: usize, now: Moment) {
+    /// Reads what a member says, and puts frames together from it.
+    fn hear(&mut self, token: Token, member: Member, now: Moment) {
         let Some(open) = self.members.get_mut(&member).and_then(|known| known.open.as_mut()) else {
             return;
         };
-        open.heard = now;
         let session = Session { with: member, number: open.number };
-        let turns = &mut self.turns;
-        let hand = |frame| turns.push(Event::Frame(session, frame));
-        if let Err(what) = open.assembler.take(&self.scratch[..count], hand) {
-            self.lose(member, Loss::Garbage(what));
+        let (turns, mut right) = (&mut self.turns, Ok(()));
+        let came = self.connections.read(token, &mut self.scratch, |bytes| {
+            if right.is_ok() {
+                let hand = |frame| turns.push(Event::Frame(session, frame));
+                right = open.assembler.take(bytes, hand);
+            }
+        });
+        match (right, came) {
+            (Err(what), _) | (_, Came::Wrong(what)) => self.lose(member, Loss::Garbage(what)),
+            (Ok(()), Came::Bytes(_)) => open.heard = now,
+            (Ok(()), Came::Nothing) => {}
+            (Ok(()), Came::End) => self.lose(member, Loss::Closed),
         }
     }
 
@@ -99,6 +102,7 @@ impl Tcp {
             return;
         };
         let unsent = self.connections.unsent(open.token);
+        self.connections.rest(open.token);
         if self.turns.count(member) > 0 {
             open.heard = now;
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 
-use super::{Clock, Identity, PartitionId, Tcp, Ticket};
+use super::{Clock, Encryption, Identity, PartitionId, Settings, Tcp, Ticket};
 use crate::conformance::Stage;
 use crate::endpoint::{Endpoint, Peer, Timing};
 
@@ -33,17 +33,35 @@ pub(super) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
+/// Makes two tests of each of these: with encryption, and without.
+macro_rules! encrypted_or_not {
+    ($($test:ident;)*) => {
+        mod encrypted {
+            $(#[test] fn $test() { super::$test($crate::tcp::Encryption::Tls) })*
+        }
+        mod plain {
+            $(#[test] fn $test() { super::$test($crate::tcp::Encryption::None) })*
+        }
+    };
+}
+pub(super) use encrypted_or_not;
+
 /// The loopback device is a stage.
-#[derive(Default)]
 struct Loopback {
+    encryption: Encryption,
     addresses: BTreeMap<Member, SocketAddr>,
+}
+
+fn stage(encryption: Encryption) -> [Loopback; 1] {
+    [Loopback { encryption, addresses: BTreeMap::new() }]
 }
 
 impl Stage for Loopback {
     type Endpoint = Tcp;
 
     fn start(&mut self, member: Member, server: ServerId) -> Tcp {
-        let tcp = Tcp::listen(loopback(), identity(member, server), TIMING, clock());
+        let settings = Settings { timing: TIMING, encryption: self.encryption };
+        let tcp = Tcp::listen(loopback(), identity(member, server), settings, clock());
         let tcp = tcp.expect("the loopback device");
         self.addresses.insert(member, tcp.address().expect("it listens"));
         tcp
@@ -68,7 +86,7 @@ impl Stage for Loopback {
 /// The thread that makes it need not be the one that asks it.
 #[test]
 fn an_endpoint_goes_to_another_thread() {
-    let mut stage = Loopback::default();
+    let [mut stage] = stage(Encryption::Tls);
     let one = Member::new(1).expect("14 bits");
     let mut tcp = stage.start(one, ServerId(1));
     let now = std::thread::spawn(move || (tcp.next(tcp.now()), tcp.now()));
@@ -76,5 +94,9 @@ fn an_endpoint_goes_to_another_thread() {
 }
 
 mod conforms {
-    crate::endpoint_conforms!([super::Loopback::default()]);
+    crate::endpoint_conforms!(super::stage(super::Encryption::Tls));
+}
+
+mod conforms_without_encryption {
+    crate::endpoint_conforms!(super::stage(super::Encryption::None));
 }
