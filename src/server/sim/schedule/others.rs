@@ -84,11 +84,10 @@ impl Schedule {
     fn remove_there(&mut self) {
         let path = self.path(Kind::Directory);
         let directory = matches!(self.model.0.get(&path), Some(Node::Directory(_)));
-        let there = self.sim.dir.tree();
         let start = [&path[..], b"/"].concat();
         let is_in = |other: &[u8]| *other == path || other.starts_with(&start);
         let known = self.others.paths.iter().any(|other| is_in(other));
-        if !directory || !there.contains_key(&path) || known {
+        if !directory || !self.sim.dir.has(&path) || known {
             return;
         }
         let all: Vec<_> = self.model.0.iter().filter(|(path, _)| is_in(path)).collect();

@@ -61,7 +61,7 @@ impl Schedule {
 
     /// The permanent store has them all, and no others.
     pub(super) fn compare_specials(&self) {
-        let there = self.sim.dir.tree().into_iter().filter_map(|(path, seen)| match seen.body {
+        let there = self.sim.dir.specials().into_iter().filter_map(|(path, body)| match body {
             Body::Symlink(target) => Some((path, Special::Link(target))),
             Body::Fifo => Some((path, Special::Fifo)),
             Body::File(_) | Body::Directory => None,

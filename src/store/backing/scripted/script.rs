@@ -114,6 +114,18 @@ impl Scripted {
         below.into_iter().filter_map(file).collect()
     }
 
+    /// All that is neither a file nor a directory, by path.
+    pub fn specials(&self) -> BTreeMap<Vec<u8>, Body> {
+        let store = self.lock();
+        let below = store.below(b"").unwrap_or_default().into_iter();
+        let special = |(path, inode)| match &store.node(inode).content {
+            Content::File(_) | Content::Directory(_) => None,
+            Content::Symlink(target) => Some((path, Body::Symlink(target.clone()))),
+            Content::Fifo => Some((path, Body::Fifo)),
+        };
+        below.filter_map(special).collect()
+    }
+
     /// Every directory there is, by path, but the root.
     pub fn directories(&self) -> Vec<Vec<u8>> {
         let store = self.lock();
@@ -121,6 +133,11 @@ impl Scripted {
         let inner =
             below.filter(|(path, inode)| !path.is_empty() && store.node(*inode).list().is_some());
         inner.map(|(path, _)| path).collect()
+    }
+
+    /// Whether something is at a path.
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.lock().find(path).is_ok()
     }
 
     /// What is staged and not published, for which file of which instance.
