@@ -8,6 +8,8 @@
 
 pub mod allocator;
 pub mod arena;
+pub mod sparse;
+
 pub mod backing;
 pub mod existing;
 mod heap;
@@ -24,8 +26,9 @@ mod numbers;
 mod room;
 
 pub mod inodes;
-pub mod moving;
 mod paths;
 pub mod ram;
+
+pub mod moving;
 mod sizes;
 pub mod tier;

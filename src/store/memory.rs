@@ -155,18 +155,13 @@ impl Memory {
         self.spill.as_ref()
     }
 
-    /// Reads chunk `index` of a file from where it was spilled.
+    /// Reads chunk `index` of a file from where it was spilled, as it lies there.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if there is no spill, and those of [`Spill::read`].
-    pub fn read_spilled(
-        &self,
-        place: SpillPlace,
-        (ino, index): (Ino, u64),
-        into: &mut Block,
-    ) -> Result<()> {
+    pub fn read_spilled(&self, place: SpillPlace, (ino, index): (Ino, u64)) -> Result<Block> {
         let missing = || Error::new(ErrorKind::Corrupt, "spilled bytes, and no spill");
-        self.spill.as_ref().ok_or_else(missing)?.read(place, (ino.0, index), into)
+        self.spill.as_ref().ok_or_else(missing)?.read(place, (ino.0, index))
     }
 
     /// What is known of a chunk that was spilled.

@@ -6,7 +6,7 @@
 //! list.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::ids::{FileSlot, Ino, PageNumber, SpillPlace};
 use terral_format::local::entry::MapEntry;
@@ -23,6 +23,7 @@ use crate::allocator::Allocator;
 use crate::memory::{Memory, path_of};
 use crate::spill::Spill;
 
+mod brought;
 mod moved;
 mod spilled;
 
@@ -418,31 +419,6 @@ impl Ram {
             self.allocator.release(page, order);
         }
     }
-
-    /// Puts bytes of the backing into a new chunk `index`, clean.
-    pub fn fill(&mut self, slot: FileSlot, index: u64, bytes: &[u8]) -> Result<()> {
-        debug_assert!(bytes.len() as u64 <= CHUNK_BYTES);
-        let count = (bytes.len().div_ceil(PAGE_BYTES) as u32).max(1);
-        let entry = self.take_chunk(order_of(bytes.len()), None)?;
-        let mut padded;
-        let whole = if bytes.len().is_multiple_of(PAGE_BYTES) {
-            bytes
-        } else {
-            padded = bytes.to_vec();
-            padded.resize(count as usize * PAGE_BYTES, 0);
-            padded.as_slice()
-        };
-        if let Err(error) = self.memory.write(entry.page(), 0, whole) {
-            self.free(entry, false);
-            return Err(error);
-        }
-        pages::fill(self.memory.lanes(), entry.page().0, entry.page().0 + count, false);
-        let installed = self.install(slot, index, entry);
-        if installed.is_err() {
-            self.free(entry, false);
-        }
-        installed
-    }
 }
 
 fn adopt_number(numbers: &mut Numbers, number: u32) {
@@ -458,15 +434,17 @@ pub fn entries(memory: &Memory, slot: FileSlot) -> Vec<(u64, MapEntry)> {
     let limit = u64::from(memory.geometry.map_pages);
     let child = |page: u64| (1..=limit).contains(&page).then(|| memory.map_page(page as u32 - 1));
     let fanout = MAP_FANOUT as u64;
-    let root = child(memory.record(slot).root().load(Ordering::SeqCst));
-    for (top, word) in root.iter().flat_map(|page| page.iter().enumerate()) {
-        let middle = child(word.load(Ordering::SeqCst));
-        for (mid, word) in middle.iter().flat_map(|page| page.iter().enumerate()) {
-            let leaf = child(word.load(Ordering::SeqCst));
-            for (low, word) in leaf.iter().flat_map(|page| page.iter().enumerate()) {
-                let at = (top as u64 * fanout + mid as u64) * fanout + low as u64;
+    // A file has few map pages, which have many words.
+    let below = |word: &AtomicU64| {
+        let page = child(word.load(Ordering::SeqCst)).unwrap_or_default();
+        page.iter().enumerate()
+    };
+    for (top, word) in below(memory.record(slot).root()) {
+        for (mid, word) in below(word) {
+            for (low, word) in below(word) {
                 let entry = MapEntry::load(word);
                 if !entry.is_absent() {
+                    let at = (top as u64 * fanout + mid as u64) * fanout + low as u64;
                     found.push((at + INLINE_ENTRIES as u64, entry));
                 }
             }

@@ -7,7 +7,6 @@
 //! or given back, it is in hand ([`Memory::is_in_hand`]): its marks and bytes are nobody else's.
 //! One thread at a time does so.
 
-use terral_format::frame::checksum;
 use terral_format::ids::{FileSlot, Ino, SpillPlace};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
@@ -16,14 +15,15 @@ use terral_format::local::spill;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::memory::Memory;
-use crate::spill::Block;
+use crate::sparse::{Piece, Sparse};
+use crate::spill::unpack;
 
 /// A chunk as the drain saw it.
 pub struct Snapshot<'b> {
     /// Its bytes from its start on; pages that were never written are zeros.
-    pub bytes: &'b [u8],
+    pub bytes: &'b Sparse,
     /// Byte ranges that must be copied, see [`Want`].
-    pub runs: Vec<(u64, u64)>,
+    pub runs: Vec<(usize, usize)>,
 }
 
 /// Which pages a snapshot is for.
@@ -67,7 +67,7 @@ pub fn take<'b>(
     slot: FileSlot,
     index: u64,
     want: Want,
-    buffer: &'b mut Vec<u8>,
+    buffer: &'b mut Sparse,
 ) -> Result<Option<Snapshot<'b>>> {
     let entry = memory.entry(slot, index).unrecalled();
     if entry.is_absent() || entry.is_stored() {
@@ -95,21 +95,18 @@ fn take_pages(
     memory: &Memory,
     entry: MapEntry,
     want: Want,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<Vec<(u64, u64)>>> {
+    buffer: &mut Sparse,
+) -> Result<Option<Vec<(usize, usize)>>> {
     let (lanes, first, last) = (memory.lanes(), entry.page().0, entry.page().0 + entry.pages());
-    let at = |page: u32| u64::from(page - first) * PAGE_BYTES as u64;
+    let at = |page: u32| (page - first) as usize * PAGE_BYTES;
     let mut runs = Vec::new();
     pages::take_dirty(lanes, first, last, |from, to| runs.push((at(from), at(to))));
     let valid = valid_runs(lanes, first, last);
     let end = valid.last().map_or(0, |(_, to)| at(*to));
     let Some(runs) = wanted(runs, end, want) else { return Ok(None) };
-    buffer.resize(end as usize, 0);
-    let mut filled = 0;
+    buffer.clear(end);
     for (from, to) in valid {
-        buffer[filled..at(from) as usize].fill(0);
-        filled = at(to) as usize;
-        memory.read(entry.page(), at(from), &mut buffer[at(from) as usize..filled])?;
+        memory.read(entry.page(), at(from) as u64, buffer.add(at(from), at(to) - at(from)))?;
     }
     Ok(Some(runs))
 }
@@ -120,27 +117,25 @@ fn take_spilled(
     place: SpillPlace,
     (slot, index): (FileSlot, u64),
     want: Want,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<Vec<(u64, u64)>>> {
+    buffer: &mut Sparse,
+) -> Result<Option<Vec<(usize, usize)>>> {
     let missing = || Error::new(ErrorKind::Corrupt, format!("chunk {index}: no place of a spill"));
     let record = memory.place(place).ok_or_else(missing)?;
-    let bytes = |runs: &[(u32, u32)]| -> Vec<(u64, u64)> {
-        let at = |page: u32| u64::from(page) * PAGE_BYTES as u64;
-        runs.iter().map(|(from, to)| (at(*from), at(*to))).collect()
+    let bytes = |bitmap| -> Vec<(usize, usize)> {
+        let at = |page: u32| page as usize * PAGE_BYTES;
+        spill::runs(bitmap).iter().map(|(from, to)| (at(*from), at(*to))).collect()
     };
-    let dirty = bytes(&spill::runs(&record.take_dirty()));
-    let end = bytes(&spill::runs(&record.valid())).last().map_or(0, |(_, to)| *to);
-    let Some(runs) = wanted(dirty, end, want) else { return Ok(None) };
+    let (dirty, valid) = (record.take_dirty(), record.valid());
+    let end = bytes(&valid).last().map_or(0, |(_, to)| *to);
+    let Some(runs) = wanted(bytes(&dirty), end, want) else { return Ok(None) };
     let ino = Ino(memory.record(slot).ino().load(std::sync::atomic::Ordering::SeqCst));
-    let mut block = Block::default();
-    memory.read_spilled(place, (ino, index), &mut block)?;
-    buffer.clear();
-    buffer.extend_from_slice(&block[..end as usize]);
+    let block = memory.read_spilled(place, (ino, index))?;
+    unpack(record, &block, (0, end), buffer)?;
     Ok(Some(runs))
 }
 
 /// What must be copied of a chunk whose last byte ends at `end`; `None` if nothing.
-fn wanted(dirty: Vec<(u64, u64)>, end: u64, want: Want) -> Option<Vec<(u64, u64)>> {
+fn wanted(dirty: Vec<(usize, usize)>, end: usize, want: Want) -> Option<Vec<(usize, usize)>> {
     let runs = if want == Want::Whole && end > 0 { vec![(0, end)] } else { dirty };
     (!runs.is_empty()).then_some(runs)
 }
@@ -193,12 +188,36 @@ impl Snapshot<'_> {
     /// Checksum and length of all its bytes. They reach beyond the file's end by less than a page,
     /// or by what a writer has published and not yet counted into the size.
     pub fn sum(&self) -> (u64, u64) {
-        (checksum(self.bytes), self.bytes.len() as u64)
+        (self.bytes.sum(), self.bytes.bytes() as u64)
     }
 
-    /// What must be copied: file offset and bytes.
-    pub fn pieces(&self, index: u64) -> impl Iterator<Item = (u64, &[u8])> {
-        let piece = |(from, to): &(u64, u64)| &self.bytes[*from as usize..*to as usize];
-        self.runs.iter().map(move |run| (index * CHUNK_BYTES + run.0, piece(run)))
+    /// What must be copied: file offset and bytes. What was cut off since its mark was taken is
+    /// zeros, or left out at the end.
+    pub fn pieces(&self, index: u64) -> impl Iterator<Item = (u64, Piece<'_>)> {
+        let pieces = self.runs.iter().flat_map(|(from, to)| self.bytes.pieces(*from, *to));
+        pieces.map(move |(at, piece)| (index * CHUNK_BYTES + at as u64, piece))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK_BYTES, PAGE_BYTES, Piece, Snapshot, Sparse};
+
+    #[test]
+    fn what_was_cut_off_since_its_mark_was_taken_is_zeros_or_left_out() {
+        const FAR: usize = 100 * PAGE_BYTES;
+        let mut bytes = Sparse::zeros(FAR + PAGE_BYTES);
+        bytes.add(0, PAGE_BYTES).fill(1);
+        bytes.add(FAR, PAGE_BYTES).fill(2);
+        let marked = vec![(0, 2 * PAGE_BYTES), (FAR, FAR + 3 * PAGE_BYTES), (FAR * 2, FAR * 3)];
+        let snapshot = Snapshot { bytes: &bytes, runs: marked };
+        let pieces: Vec<_> = snapshot.pieces(1).collect();
+        let at = |within: usize| CHUNK_BYTES + within as u64;
+        let must = [
+            (at(0), Piece::Bytes(&[1; PAGE_BYTES])),
+            (at(PAGE_BYTES), Piece::Zeros(PAGE_BYTES)),
+            (at(FAR), Piece::Bytes(&[2; PAGE_BYTES])),
+        ];
+        assert_eq!(pieces, must);
     }
 }

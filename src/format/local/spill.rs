@@ -22,6 +22,7 @@ const INDEX: usize = 1;
 const SUM: usize = 2;
 const BYTES: usize = 3;
 const KEPT: usize = 4;
+const PACKED: usize = 5;
 const VALID: usize = 8;
 const DIRTY: usize = VALID + BITMAP_WORDS;
 const _: () = assert!(DIRTY + BITMAP_WORDS <= RECORD_WORDS);
@@ -38,12 +39,25 @@ pub struct Description {
     pub index: u64,
     /// Checksum of its bytes.
     pub sum: u64,
-    /// How many these are, from the chunk's start on.
+    /// How many these are: those of the pages that are no holes, one behind the other.
     pub bytes: u64,
+    /// Where the last of them ends in the chunk.
+    pub end: u64,
     /// Pages that are no holes.
     pub valid: Bitmap,
     /// Those of them that were not drained.
     pub dirty: Bitmap,
+}
+
+/// Bytes of a chunk that lie one behind the other in its place, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where they begin in the chunk, which is where a page does.
+    pub from: usize,
+    /// Where they end there.
+    pub to: usize,
+    /// Where they begin in the place.
+    pub at: usize,
 }
 
 /// The record of a place.
@@ -88,8 +102,9 @@ impl<'t> Record<'t> {
 
     /// Describes the chunk that the place holds from now on.
     pub fn describe(self, chunk: &Description) {
-        let Description { ino, index, sum, bytes, valid, dirty } = chunk;
-        for (at, value) in [(INO, ino), (INDEX, index), (SUM, sum), (BYTES, bytes), (KEPT, bytes)] {
+        let Description { ino, index, sum, bytes, end, valid, dirty } = chunk;
+        let words = [(INO, ino), (INDEX, index), (SUM, sum), (BYTES, bytes), (KEPT, end)];
+        for (at, value) in words.into_iter().chain([(PACKED, &1)]) {
             self.0[at].store(*value, Ordering::SeqCst);
         }
         for (at, words) in [(VALID, valid), (DIRTY, dirty)] {
@@ -109,9 +124,27 @@ impl<'t> Record<'t> {
         (self.load(SUM), self.load(BYTES))
     }
 
-    /// So many of these bytes count; zeros follow.
+    /// So many bytes of the chunk count; zeros follow.
     pub fn kept_bytes(self) -> u64 {
-        self.load(KEPT).min(self.load(BYTES))
+        self.load(KEPT)
+    }
+
+    /// Where what counts of the chunk lies in its place: pages that are no holes, one behind the
+    /// other. What was written before holes were left out has them, as zeros.
+    pub fn parts(self) -> Vec<Part> {
+        let (packed, kept) = (self.load(PACKED) != 0, self.kept_bytes() as usize);
+        let mut packed_bytes = 0;
+        let mut parts = Vec::new();
+        for (from, to) in runs(&self.valid()) {
+            let (from, to) = (from as usize * PAGE_BYTES, to as usize * PAGE_BYTES);
+            let at = if packed { packed_bytes } else { from };
+            packed_bytes += to - from;
+            // Cuts leave the pages before them where they were.
+            if from < kept {
+                parts.push(Part { from, to: to.min(kept), at });
+            }
+        }
+        parts
     }
 
     /// Pages that are no holes.
@@ -161,7 +194,7 @@ impl<'t> Record<'t> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{BITMAP_WORDS, Description, RECORD_WORDS, Record, has, runs, set};
+    use super::{BITMAP_WORDS, Description, PACKED, Part, RECORD_WORDS, Record, has, runs, set};
     use std::sync::atomic::AtomicU64;
 
     fn words() -> Vec<AtomicU64> {
@@ -175,8 +208,8 @@ mod tests {
         }
         set(&mut dirty, 64);
         let record = Record::new(words);
-        let bytes = 512 * 4096;
-        record.describe(&Description { ino: 7, index: 9, sum: 11, bytes, valid, dirty });
+        let (bytes, end) = (5 * 4096, 512 * 4096);
+        record.describe(&Description { ino: 7, index: 9, sum: 11, bytes, end, valid, dirty });
         record
     }
 
@@ -185,12 +218,32 @@ mod tests {
         let words = words();
         let record = described(&words);
         assert!(record.is_of(7, 9) && !record.is_of(7, 8) && !record.is_of(8, 9));
-        assert_eq!(record.sum(), (11, 512 * 4096));
+        assert_eq!(record.sum(), (11, 5 * 4096));
         assert_eq!(runs(&record.valid()), [(0, 1), (63, 66), (511, 512)]);
         assert_eq!(runs(&record.take_dirty()), [(64, 65)]);
         assert_eq!(record.count_dirty(), 0);
         record.mark_dirty();
         assert_eq!(record.dirty(), record.valid());
+    }
+
+    #[test]
+    fn pages_that_are_no_holes_lie_one_behind_the_other() {
+        let words = words();
+        let record = described(&words);
+        let pages = |(from, to, at): (usize, usize, usize)| Part {
+            from: from * 4096,
+            to: to * 4096,
+            at: at * 4096,
+        };
+        assert_eq!(record.parts(), [(0, 1, 0), (63, 66, 1), (511, 512, 4)].map(pages));
+        record.cut(64 * 4096 + 5);
+        let last = Part { to: 64 * 4096 + 5, ..pages((63, 66, 1)) };
+        assert_eq!(record.parts(), [pages((0, 1, 0)), last]);
+        // As a server before left it.
+        words[PACKED].store(0, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(record.parts(), [pages((0, 1, 0)), Part { at: 63 * 4096, ..last }]);
+        record.cut(0);
+        assert_eq!(record.parts(), []);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Sink, Staged};
+use terral_store::sparse::Sparse;
 
 /// A new version of a file on its way, which the drain and readers of evicted bytes share. Who has
 /// the server's lock never waits for who reads or writes it.
@@ -94,12 +95,12 @@ impl Version {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if it is getting its name, and those of [`Staged::read`].
-    pub fn read(&self, at: u64, bytes: usize) -> Result<Vec<u8>> {
+    pub fn read(&self, at: u64, bytes: usize) -> Result<Sparse> {
         self.copied().read(at, bytes)
     }
 
     /// The same. `None` if somebody is just writing or reading it.
-    pub fn try_read(&self, at: u64, bytes: usize) -> Option<Result<Vec<u8>>> {
+    pub fn try_read(&self, at: u64, bytes: usize) -> Option<Result<Sparse>> {
         let mut copied = match self.inner.try_lock() {
             Ok(copied) => copied,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -141,10 +142,10 @@ impl Copied {
         self.staged.as_mut().ok_or_else(busy)
     }
 
-    fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>> {
-        let mut into = vec![0; bytes];
-        self.staged()?.read(at, &mut into)?;
-        Ok(into)
+    fn read(&mut self, at: u64, bytes: usize) -> Result<Sparse> {
+        let mut read = Sparse::default();
+        self.staged()?.read_sparse(at, bytes, &mut read)?;
+        Ok(read)
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

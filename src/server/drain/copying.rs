@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::frame::checksum;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::size::SizeWord;
 use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
-use terral_store::backing::{Sink, Source};
+use terral_store::backing::{RandomAccess, Sink, Source};
 use terral_store::memory::Memory;
 use terral_store::ram;
+use terral_store::sparse::{Piece, Sparse};
 use terral_store::tier::{self, Want};
 
 use crate::core::paths::shown;
@@ -135,7 +135,7 @@ fn copy_whole(
         copy_absent(shared, source, job, (old, backed), &version)?;
     }
     let mut pass = Pass::default();
-    let mut buffer = Vec::new();
+    let mut buffer = Sparse::default();
     for (index, _) in ram::entries(memory, job.slot) {
         if tier::is_written(memory, job.slot, index) {
             pass.written.push(index);
@@ -144,11 +144,12 @@ fn copy_whole(
         let Some(snapshot) = taken else { continue };
         let mut copied = version.copied();
         for (offset, piece) in snapshot.pieces(index) {
-            if let Err(error) = copied.staged().and_then(|staged| staged.write(offset, piece)) {
+            if let Err(error) = copied.staged().and_then(|staged| put(&mut **staged, offset, piece))
+            {
                 tier::give_back(memory, job.slot, index);
                 return Err(error);
             }
-            pass.bytes += counted(memory, job.slot, offset, piece.len());
+            pass.bytes += counted(memory, job.slot, offset, piece.bytes());
         }
         copied.sums.insert(index, snapshot.sum());
         drop(copied);
@@ -164,6 +165,24 @@ fn copy_whole(
     pass.epoch = epoch;
     pass.version = Some(version);
     Ok(pass)
+}
+
+fn put(file: &mut (impl RandomAccess + ?Sized), offset: u64, piece: Piece<'_>) -> Result<()> {
+    match piece {
+        Piece::Bytes(bytes) => file.write(offset, bytes),
+        Piece::Zeros(bytes) => file.clear(offset, bytes as u64),
+    }
+}
+
+/// Whether that is read back.
+fn is_there(
+    file: &mut (impl RandomAccess + ?Sized),
+    offset: u64,
+    piece: Piece<'_>,
+    check: &mut Sparse,
+) -> Result<bool> {
+    file.read_sparse(offset, piece.bytes(), check)?;
+    Ok(check.is(piece))
 }
 
 /// How many of `length` bytes at `offset` are the file's: whole pages are copied.
@@ -182,12 +201,17 @@ fn copy_absent(
     version: &Version,
 ) -> Result<()> {
     let absent = |index: &u64| shared.memory.entry(job.slot, *index).is_absent();
-    let mut bytes = vec![0; CHUNK_BYTES as usize];
+    let mut bytes = Sparse::default();
     for index in (0..backed.div_ceil(CHUNK_BYTES)).filter(absent) {
         let at = index * CHUNK_BYTES;
-        let into = &mut bytes[..(backed - at).min(CHUNK_BYTES) as usize];
-        match source.read(old, at, into) {
-            Ok(count) => version.copied().staged()?.write(at, &into[..count])?,
+        let count = (backed - at).min(CHUNK_BYTES) as usize;
+        match source.read_sparse(old, at, count, &mut bytes) {
+            Ok(()) => {
+                let mut copied = version.copied();
+                for (offset, piece) in bytes.pieces(0, bytes.bytes()) {
+                    put(&mut **copied.staged()?, at + offset as u64, piece)?;
+                }
+            }
             Err(error) if error.kind == ErrorKind::NotFound => {
                 // Nobody can bring them back; what is here is not to wait for that.
                 let what = "removed there meanwhile, with bytes that were only there: zeros now";
@@ -203,19 +227,17 @@ fn copy_absent(
 /// Reads the new version back and compares. A chunk that differs is owed again.
 fn verify(memory: &Memory, slot: FileSlot, version: &Version) -> Result<u64> {
     let sums: Vec<_> = version.copied().sums.iter().map(|(index, sum)| (*index, *sum)).collect();
-    let (mut buffer, mut bytes) = (Vec::new(), 0);
+    let (mut read, mut bytes) = (Sparse::default(), 0);
     for (index, (sum, length)) in sums {
-        buffer.resize(length as usize, 0);
         // Not for longer than a chunk takes: readers may be waiting for it.
         let mut copied = version.copied();
         if copied.sums.get(&index) != Some(&(sum, length)) {
             continue;
         }
-        let count = copied.staged()?.read(index * CHUNK_BYTES, &mut buffer)?;
-        drop(copied);
         // Beyond its end a version has zeros, until it gets its length.
-        buffer[count..].fill(0);
-        if checksum(&buffer) != sum {
+        copied.staged()?.read_sparse(index * CHUNK_BYTES, length as usize, &mut read)?;
+        drop(copied);
+        if read.sum() != sum {
             tier::give_back(memory, slot, index);
             // What is in memory is copied anew, holes too; what is only there stays in doubt.
             let backed = memory.record(slot).backed_bytes().load(Ordering::SeqCst);
@@ -260,7 +282,7 @@ fn copy_in_place(
         update.truncate(kept)?;
     }
     let mut pass = Pass { epoch, ..Pass::default() };
-    let (mut buffer, mut check) = (Vec::new(), Vec::new());
+    let (mut buffer, mut check) = (Sparse::default(), Sparse::default());
     for (index, _) in ram::entries(memory, job.slot) {
         if tier::is_written(memory, job.slot, index) {
             pass.written.push(index);
@@ -268,18 +290,13 @@ fn copy_in_place(
         let taken = tier::take(memory, job.slot, index, job.want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
         for (offset, piece) in snapshot.pieces(index) {
-            check.resize(piece.len(), 0);
-            let written = update.write(offset, piece);
-            let read = written.and_then(|()| update.read(offset, &mut check));
-            if let Err(error) = read {
+            let written = put(&mut *update, offset, piece);
+            let same = written.and_then(|()| is_there(&mut *update, offset, piece, &mut check));
+            if !matches!(same, Ok(true)) {
                 tier::give_back(memory, job.slot, index);
-                return Err(error);
+                return same.and(Err(Error::new(ErrorKind::Corrupt, shown(path))));
             }
-            if check != piece {
-                tier::give_back(memory, job.slot, index);
-                return Err(Error::new(ErrorKind::Corrupt, shown(path)));
-            }
-            let bytes = counted(memory, job.slot, offset, piece.len());
+            let bytes = counted(memory, job.slot, offset, piece.bytes());
             pass.bytes += bytes;
             pass.verified_bytes += bytes;
         }

@@ -11,6 +11,7 @@ use terral_format::wire::message::{Kind, Name};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, Sink, Source, Xattrs};
 use terral_store::memory::Memory;
+use terral_store::sparse::Sparse;
 use terral_store::spill::Block;
 
 use crate::debts::version::{SharedVersion, Version};
@@ -61,9 +62,7 @@ impl SpilledChunk {
     /// # Errors
     /// What the disk says.
     pub fn read(&self) -> Result<Block> {
-        let mut block = Block::default();
-        self.memory.read_spilled(self.place, (self.ino, self.index), &mut block)?;
-        Ok(block)
+        self.memory.read_spilled(self.place, (self.ino, self.index))
     }
 }
 
@@ -139,7 +138,7 @@ pub enum Fetched {
     /// For [`Need::List`].
     List(Result<Vec<Name>>),
     /// For [`Need::Bytes`] and [`Need::Version`]: zeros where the file is shorter than it was.
-    Bytes(Result<Vec<u8>>),
+    Bytes(Result<Sparse>),
     /// For [`Need::Open`], and whether there was one.
     Opened(Result<(Version, bool)>),
     /// For [`Need::Xattrs`].
@@ -213,9 +212,9 @@ impl Need {
 }
 
 impl Piece {
-    fn read(&self, source: &dyn Source) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.bytes];
-        source.read(&self.path, self.at, &mut bytes)?;
+    fn read(&self, source: &dyn Source) -> Result<Sparse> {
+        let mut bytes = Sparse::default();
+        source.read_sparse(&self.path, self.at, self.bytes, &mut bytes)?;
         Ok(bytes)
     }
 }

@@ -38,6 +38,8 @@ pub struct Spillers {
     world: Arc<Virtual>,
     server: Mutex<Weak<Shared>>,
     all: Mutex<Vec<Spiller>>,
+    /// What they copy through, as long as nobody does.
+    blocks: Mutex<Vec<Block>>,
 }
 
 thread_local! {
@@ -47,11 +49,16 @@ thread_local! {
 
 impl Spillers {
     pub fn new(world: Arc<Virtual>) -> Self {
-        Spillers { world, server: Mutex::default(), all: Mutex::default() }
+        let (server, all, blocks) = Default::default();
+        Spillers { world, server, all, blocks }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Spiller>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Vec<Block>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There is another server, or none.
@@ -105,7 +112,11 @@ impl Spillers {
                 }
             }
             Spiller::Copies(victim, place) => {
-                let copied = leaving::copy(&shared.memory, &victim, place, &mut Block::default());
+                // Others may copy in the middle of that.
+                let block = self.blocks().pop();
+                let mut block = block.unwrap_or_default();
+                let copied = leaving::copy(&shared.memory, &victim, place, &mut block);
+                self.blocks().push(block);
                 Spiller::Copied(victim, place, Box::new(copied))
             }
             Spiller::Copied(victim, place, copied) => {
@@ -172,8 +183,7 @@ fn bring_one(state: &mut State, world: &Virtual) {
     let memory = state.storage.memory().clone();
     let place = entry.place().expect("it is spilled");
     let ino = Ino(memory.record(slot).ino().load(std::sync::atomic::Ordering::SeqCst));
-    let mut block = Block::default();
-    if memory.read_spilled(place, (ino, index), &mut block).is_ok() {
+    if let Ok(mut block) = memory.read_spilled(place, (ino, index)) {
         // A full memory only means that it stays where it is.
         let _ = state.storage.unspill(slot, index, entry, &mut block);
     }

@@ -46,6 +46,7 @@ pub fn attach(state: &mut State, ino: Ino) -> Result<FileSlot> {
 /// Brings the bytes of a packed file into its new record.
 fn unpack(state: &mut State, inode: &Inode, slot: FileSlot) -> Result<()> {
     let Some(bytes) = state.storage.packed_bytes(inode)? else { return Ok(()) };
+    let bytes = bytes.into();
     eviction::with_room(state, |state| state.storage.fill(slot, 0, &bytes))?;
     state.storage.unpacked(inode);
     Ok(())

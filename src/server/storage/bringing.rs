@@ -16,6 +16,8 @@ use terral_format::wire::message::{EXTENT_MAX, FileRef, Kind, Reply};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Sink;
 use terral_store::ram;
+use terral_store::sparse::Sparse;
+use terral_store::spill::unpack;
 
 use crate::core::state::State;
 use crate::debts::ledger::Debt;
@@ -86,14 +88,17 @@ fn extent(
         if jobs::can_spill(state) || eviction::can_drain(state) {
             return Err(full);
         }
-        let from = within as usize;
+        let (from, mut sparse) = (within as usize, Sparse::default());
         let block = returning::read(state, file, index, (entry, place))?;
-        there.extend_from_slice(&block[from..from + bytes]);
+        if let Some(record) = state.storage.memory().place(place) {
+            unpack(record, &block, (from, from + bytes), &mut sparse)?;
+        }
+        there = sparse.to_vec();
     } else if entry.is_absent() {
         let at = index * CHUNK_BYTES + within;
         let backed = state.storage.backed_bytes(file.slot).saturating_sub(at);
         if backed > 0 {
-            there = read_backing(state, file, at, backed.min(bytes as u64) as usize)?;
+            there = read_backing(state, file, at, backed.min(bytes as u64) as usize)?.to_vec();
         }
     } else {
         return Ok(Reply::Done);
@@ -179,7 +184,7 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
 
 /// Bytes of a file as the drain left them: in its new version, or under its name. A file that
 /// has become shorter there reads as zeros beyond its end.
-fn read_backing(state: &mut State, file: FileRef, at: u64, bytes: usize) -> Result<Vec<u8>> {
+fn read_backing(state: &mut State, file: FileRef, at: u64, bytes: usize) -> Result<Sparse> {
     let ino = file.ino;
     let gone = || Error::new(ErrorKind::Backing, format!("bytes of file {ino}"));
     let inode = state.names.inode(ino).filter(|_| state.backing.is_some()).ok_or_else(gone)?;

@@ -4,6 +4,7 @@ use terral_format::Result;
 use terral_format::ids::FileSlot;
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::SEGMENT_PAGES;
+use terral_store::sparse::Sparse;
 
 use super::Storage;
 
@@ -47,7 +48,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
-    pub fn fill(&mut self, slot: FileSlot, index: u64, bytes: &[u8]) -> Result<()> {
+    pub fn fill(&mut self, slot: FileSlot, index: u64, bytes: &Sparse) -> Result<()> {
         self.ram.fill(slot, index, bytes)
     }
 

@@ -19,11 +19,21 @@ const SET_ID: u32 = 0o6000;
 /// Bytes of one write. With larger ones Linux keeps a file in huge pages, if its file system can:
 /// fresh memory, which a virtual machine may have to get from its host.
 const WRITE_BYTES: usize = 256 << 10;
+/// Zeros that are written at a time.
+const ZEROS: usize = 64 << 10;
 
 /// Writes all of it.
 pub(super) fn write_full(file: &File, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
     let mut pieces = (offset..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES));
     pieces.try_for_each(|(at, piece)| file.write_all_at(piece, at))
+}
+
+/// Makes zeros of so many bytes from `offset` on. What is beyond the file's end are zeros.
+pub(super) fn clear_full(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
+    let end = (offset + bytes).min(file.metadata()?.len());
+    let zeros = [0; ZEROS];
+    let mut pieces = (offset..end).step_by(ZEROS);
+    pieces.try_for_each(|at| file.write_all_at(&zeros[..ZEROS.min((end - at) as usize)], at))
 }
 
 /// Reads until `buffer` is full or the file ends.

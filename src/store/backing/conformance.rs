@@ -63,6 +63,7 @@ fn sink<B: Backing>(make: impl Fn() -> B) {
     versions::a_published_version_can_be_taken_back(&make());
     versions::a_version_with_another_name_is_left_as_it_is(&make());
     versions::what_is_new_in_a_version_reads_as_zeros(&make());
+    versions::what_is_cleared_reads_as_zeros_and_makes_nothing_longer(&make());
 }
 
 /// What is promised of a [`NameSink`](super::NameSink).

@@ -16,6 +16,7 @@ use super::{
     Announce, Found, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched, Update,
     Xattrs, failed,
 };
+use crate::sparse::Sparse;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -142,6 +143,11 @@ impl<B: Source> Source for Faulty<B> {
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.faults.pass("injected: read")?;
         self.inner.read(path, offset, buffer)
+    }
+
+    fn read_sparse(&self, path: &[u8], offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        self.faults.pass("injected: read")?;
+        self.inner.read_sparse(path, offset, bytes, into)
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -271,6 +277,16 @@ impl<T: RandomAccess + ?Sized> RandomAccess for FaultyFile<T> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.faults.pass("injected: read")?;
         self.inner.read(offset, buffer)
+    }
+
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()> {
+        self.faults.pass("injected: clear")?;
+        self.inner.clear(offset, bytes)
+    }
+
+    fn read_sparse(&mut self, offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        self.faults.pass("injected: read")?;
+        self.inner.read_sparse(offset, bytes, into)
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
     Announce, Found, NameSink, Published, RandomAccess, STAGING, Sink, Source, Staged, Touched,
 };
 use super::{Update, Xattrs, failed, shown};
+use crate::sparse::Sparse;
 
 mod call;
 
@@ -219,11 +220,13 @@ impl Source for Scripted {
 
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let call = Call::new(Operation::Read, path).of_bytes(buffer.len());
-        self.act(call, |store| match &store.node(store.find(path)?).content {
-            Content::File(pages) => Ok(pages.read(offset, buffer)),
-            Content::Directory(_) => Err(Errno::ISDIR),
-            Content::Symlink(_) => Err(Errno::LOOP),
-            Content::Fifo => Err(Errno::OPNOTSUPP),
+        self.act(call, |store| store.readable(path).map(|pages| pages.read(offset, buffer)))
+    }
+
+    fn read_sparse(&self, path: &[u8], offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        let call = Call::new(Operation::Read, path).of_bytes(bytes);
+        self.act(call, |store| {
+            store.readable(path).map(|pages| pages.read_sparse(offset, bytes, into))
         })
     }
 

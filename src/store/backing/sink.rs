@@ -9,6 +9,7 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::Attributes;
 
 use super::Found;
+use crate::sparse::Sparse;
 
 /// What [`Staged::publish`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +63,20 @@ pub trait RandomAccess: Send {
     /// Sets the size; what is new reads as zeros.
     fn truncate(&mut self, size: u64) -> Result<()>;
 
+    /// Makes zeros of so many bytes from `offset` on, as far as there are any.
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()>;
+
     /// Reads back; fewer bytes than asked for only at the end.
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Reads back without the holes that the store knows of; zeros beyond the end.
+    fn read_sparse(&mut self, offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        into.clear(bytes);
+        let all = into.add(0, bytes);
+        let count = self.read(offset, all)?;
+        all[count..].fill(0);
+        Ok(())
+    }
 }
 
 /// A version of a file that nobody sees yet. Dropping it keeps what was written, for the next

@@ -5,6 +5,8 @@ use terral_format::Result;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::wire::message::{Attributes, Name, Space};
 
+use crate::sparse::Sparse;
+
 /// What is under a name now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -42,6 +44,17 @@ pub trait Source: Send + Sync {
     /// Reads bytes of a file from `offset`; fewer than asked for only at its end. Of a symbolic
     /// link: `ErrorKind::Loop`; of a FIFO: `ErrorKind::Unsupported`.
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// So many bytes of a file from `offset` on, without the holes that the store knows of; zeros
+    /// beyond its end. Otherwise as [`Source::read`]. A directory knows of none: file systems have
+    /// taken what was just written for holes.
+    fn read_sparse(&self, path: &[u8], offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        into.clear(bytes);
+        let all = into.add(0, bytes);
+        let count = self.read(path, offset, all)?;
+        all[count..].fill(0);
+        Ok(())
+    }
 
     /// The target of a symbolic link.
     ///

@@ -22,7 +22,9 @@ use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::access::with_access;
-use super::attributes::{fingerprint, found, read_full, same_file, set_attributes, write_full};
+use super::attributes::{
+    clear_full, fingerprint, found, read_full, same_file, set_attributes, write_full,
+};
 use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
 use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::links::{Purpose, read_link, temporary};
@@ -245,6 +247,10 @@ impl Place {
 impl RandomAccess for DirStaged {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
+    }
+
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()> {
+        clear_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

@@ -10,7 +10,7 @@ use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::access::with_access;
-use super::attributes::{by_name, fingerprint, read_full, set_attributes, write_full};
+use super::attributes::{by_name, clear_full, fingerprint, read_full, set_attributes, write_full};
 use super::beneath::Root;
 use super::{RandomAccess, Update};
 
@@ -64,6 +64,10 @@ fn writable(looked: &File) -> std::io::Result<File> {
 impl RandomAccess for DirUpdate {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         write_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
+    }
+
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()> {
+        clear_full(&self.file, offset, bytes).map_err(|error| self.failed("write", &error))
     }
 
     fn truncate(&mut self, size: u64) -> Result<()> {

@@ -81,7 +81,7 @@ mod tests {
     fn what_moves_is_the_same_and_owed_again_if_a_drain_is_at_it() {
         let mut ram = ram();
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
-        ram.fill(slot, 0, &[9; 5000]).expect("room");
+        ram.fill(slot, 0, &vec![9; 5000].into()).expect("room");
         for (order, at_rest, owed) in [(CHUNK_ORDER, true, 0), (1, false, 2), (3, true, 2)] {
             let entry = ram.recall(slot, 0).expect("is there");
             let how = Move { order, quarantined: false, at_rest };
@@ -100,7 +100,7 @@ mod tests {
         let arena = Arc::default();
         let mut ram = ram_in(&arena);
         let slot = ram.attach(Ino(5), Start::default()).expect("room");
-        ram.fill(slot, 0, &[9; 5000]).expect("room");
+        ram.fill(slot, 0, &vec![9; 5000].into()).expect("room");
         let (entry, used) = (ram.recall(slot, 0).expect("is there"), ram.used_bytes());
         let how = Move { order: 3, quarantined: false, at_rest: true };
         arena.refuse_writes(1);

@@ -9,12 +9,12 @@ use terral_format::ids::{FileSlot, Ino, SpillPlace};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::local::pages::{self, PageState};
-use terral_format::local::spill::{self, BITMAP_WORDS, Bitmap, Description};
+use terral_format::local::spill::{self, BITMAP_WORDS, Bitmap, Description, Part, Record};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::Ram;
 use crate::memory::Memory;
-use crate::spill::Block;
+use crate::spill::{Block, too_short};
 
 impl Memory {
     /// Whether a place holds this chunk, as far as the table says.
@@ -120,19 +120,9 @@ impl Ram {
             return Err(Error::new(ErrorKind::Corrupt, format!("chunk {index}")));
         };
         let new = self.take_chunk(entry.order(), None)?;
-        // It may have been cut since it was read.
-        block[record.kept_bytes() as usize..].fill(0);
-        for (from, to) in spill::runs(&record.valid()) {
-            let (start, end) = (from as usize * PAGE_BYTES, to as usize * PAGE_BYTES);
-            let first = new.page().0;
-            if let Err(error) = memory.write(new.page(), start as u64, &block[start..end]) {
-                self.free(new, false);
-                return Err(error);
-            }
-            pages::fill(memory.lanes(), first + from, first + to, false);
-        }
+        let filled = fill_from(&memory, new, record, block);
         self.mark_dirty(new, &record.dirty());
-        if let Err(error) = self.install(slot, index, new) {
+        if let Err(error) = filled.and_then(|()| self.install(slot, index, new)) {
             self.free(new, false);
             return Err(error);
         }
@@ -201,4 +191,18 @@ impl Ram {
             }
         }
     }
+}
+
+/// Puts what was read from a place into the pages where it belongs, as far as its record says now:
+/// it may have been cut since.
+fn fill_from(memory: &Memory, to: MapEntry, record: Record<'_>, block: &mut Block) -> Result<()> {
+    for Part { from, to: end, at } in record.parts() {
+        let whole = end.next_multiple_of(PAGE_BYTES);
+        let bytes = block.get_mut(at..at + whole - from).ok_or_else(too_short)?;
+        bytes[end - from..].fill(0);
+        memory.write(to.page(), from as u64, bytes)?;
+        let page = |at: usize| to.page().0 + (at / PAGE_BYTES) as u32;
+        pages::fill(memory.lanes(), page(from), page(whole), false);
+    }
+    Ok(())
 }

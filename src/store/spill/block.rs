@@ -1,20 +1,31 @@
-//! A buffer for one chunk, placed as direct input and output wants it.
+//! A buffer for a chunk, or the bytes of one, placed as direct input and output wants it.
 
 use std::ops::{Deref, DerefMut};
 
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 
-/// Bytes of a chunk, at an address that a page begins at.
+/// Bytes as they lie in a place, at an address that a page begins at.
 pub struct Block {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Default for Block {
-    fn default() -> Self {
-        let bytes = vec![0; CHUNK_BYTES as usize + PAGE_BYTES];
+impl Block {
+    /// For so many bytes of one.
+    pub fn of(bytes: usize) -> Self {
+        let bytes = vec![0; bytes + PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
         Block { bytes, start }
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.bytes.len() - PAGE_BYTES
+    }
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Block::of(CHUNK_BYTES as usize)
     }
 }
 
@@ -22,13 +33,14 @@ impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + CHUNK_BYTES as usize]
+        &self.bytes[self.start..self.end()]
     }
 }
 
 impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + CHUNK_BYTES as usize]
+        let end = self.end();
+        &mut self.bytes[self.start..end]
     }
 }
 
@@ -41,5 +53,7 @@ mod tests {
         let mut block = Block::default();
         assert_eq!((block.len(), block.as_ptr().addr() % PAGE_BYTES), (CHUNK_BYTES as usize, 0));
         block[CHUNK_BYTES as usize - 1] = 7;
+        let block = Block::of(2 * PAGE_BYTES);
+        assert_eq!((block.len(), block.as_ptr().addr() % PAGE_BYTES), (2 * PAGE_BYTES, 0));
     }
 }

@@ -8,11 +8,12 @@
 
 use terral_format::frame::checksum;
 use terral_format::ids::SpillPlace;
-use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::spill::{PLACES_MAX, RECORD_WORDS, Record, TABLE_BYTES};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::existing::{Existing, Shared};
+use crate::sparse::Sparse;
 
 mod block;
 
@@ -41,6 +42,34 @@ pub trait Disk: Send + Sync {
 
     /// Gives back the room of a place that holds nothing any more, as far as that can be done.
     fn free(&self, place: SpillPlace);
+}
+
+/// What lies from `from` to `to` in the chunk that was read from a place, as far as its record says
+/// now: it may have been cut since.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the record is of other bytes.
+pub fn unpack(
+    record: Record<'_>,
+    block: &Block,
+    (from, to): (usize, usize),
+    into: &mut Sparse,
+) -> Result<()> {
+    into.clear(to - from);
+    for part in record.parts() {
+        let (first, last) = (part.from.max(from), part.to.min(to));
+        if first < last {
+            let at = part.at + first - part.from;
+            let bytes = block.get(at..at + last - first).ok_or_else(too_short)?;
+            into.add(first - from, last - first).copy_from_slice(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// A record is of other bytes than those that were read.
+pub(crate) fn too_short() -> Error {
+    Error::new(ErrorKind::Corrupt, "a spilled chunk is not what is known of it")
 }
 
 /// The spill of one instance: the disk, and the table of what is there.
@@ -78,7 +107,7 @@ impl Spill {
         self.table.make(place.0 as usize * RECORD_WORDS * 8, RECORD_WORDS * 8)
     }
 
-    /// Writes the first `bytes` of a chunk; gives their checksum.
+    /// Writes the first `bytes` of a block; gives their checksum.
     ///
     /// # Errors
     /// Those of [`Disk::write`].
@@ -88,17 +117,12 @@ impl Spill {
         Ok(checksum(&block[..bytes]))
     }
 
-    /// Reads chunk `index` of file `ino`, whole: zeros where it has holes.
+    /// Reads chunk `index` of file `ino` as it lies there: see [`Record::parts`], and [`unpack`].
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it is not what was written there; so it is also for a place that
     /// holds another chunk by now, which the caller is to look at first.
-    pub fn read(
-        &self,
-        place: SpillPlace,
-        (ino, index): (u64, u64),
-        into: &mut Block,
-    ) -> Result<()> {
+    pub fn read(&self, place: SpillPlace, (ino, index): (u64, u64)) -> Result<Block> {
         let wrong = |why: &str| {
             let context = format!("chunk {index} in {}: {why}", self.describe());
             Error::new(ErrorKind::Corrupt, context)
@@ -109,15 +133,15 @@ impl Spill {
         let record = self.record(place);
         let (sum, bytes) = record.sum();
         let bytes = bytes as usize;
-        if bytes > into.len() || !bytes.is_multiple_of(PAGE_BYTES) {
+        if bytes > CHUNK_BYTES as usize || !bytes.is_multiple_of(PAGE_BYTES) {
             return Err(wrong("what is known of it makes no sense"));
         }
-        self.disk.read(place, into, bytes)?;
-        if checksum(&into[..bytes]) != sum {
+        let mut block = Block::of(bytes);
+        self.disk.read(place, &mut block, bytes)?;
+        if checksum(&block) != sum {
             return Err(wrong("not what was written there: its bytes are lost"));
         }
-        into[record.kept_bytes() as usize..].fill(0);
-        Ok(())
+        Ok(block)
     }
 
     /// See [`Disk::free`].

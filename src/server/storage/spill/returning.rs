@@ -31,7 +31,7 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     state.storage.unspill(file.slot, index, entry, &mut block)
 }
 
-/// Reads a spilled chunk, which its file's map has at this place.
+/// Reads a spilled chunk, which its file's map has at this place, as it lies there.
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the disk does not have it any more. If it is being read, as
@@ -43,19 +43,14 @@ pub fn read(
     (entry, place): (MapEntry, SpillPlace),
 ) -> Result<Block> {
     let memory = state.storage.memory().clone();
-    let chunk = SpilledChunk { memory: memory.clone(), ino: file.ino, index, entry, place };
+    let chunk = SpilledChunk { memory, ino: file.ino, index, entry, place };
     let read = state.fetches.spilled(chunk, state.world.now(), state.leaving)?;
-    let mut block = read.map_err(|error| {
+    read.map_err(|error| {
         let path = shown(&state.names.path(file.ino).unwrap_or_default());
         let error = Error { context: format!("{path}: {}", error.context), ..error };
         state.warn(error.to_string());
         error
-    })?;
-    if let Some(record) = memory.place(place) {
-        // It may have been cut since it was read.
-        block[record.kept_bytes() as usize..].fill(0);
-    }
-    Ok(block)
+    })
 }
 
 /// Drops what is spilled of a file and the permanent store has.

@@ -5,6 +5,7 @@ use terral_format::wire::message::Attributes;
 use terral_format::{Error, ErrorKind};
 
 use super::{Backing, INSTANCE, attributes, bytes, kind, names, put};
+use crate::sparse::{Piece, Sparse};
 
 /// `announce` tells how the version looks while the name is still the old one's, and the name
 /// changes nothing of that but the time of change.
@@ -95,4 +96,45 @@ pub(super) fn what_is_new_in_a_version_reads_as_zeros(backing: &dyn Backing) {
     update.truncate(2).expect("truncate");
     update.write(4, b"y").expect("write");
     assert_eq!(bytes(backing, b"file"), b"01\0\0y");
+}
+
+pub(super) fn what_is_cleared_reads_as_zeros_and_makes_nothing_longer(backing: &dyn Backing) {
+    let (size, ends) = (300_000_usize, [0, 1, 4096, 70_000, 200_001, 299_999, 300_000, 500_000]);
+    let written: Vec<u8> = (0..size).map(|at| (at % 251) as u8 + 1).collect();
+    for (from, to) in ends.iter().flat_map(|from| ends.map(|to| (*from, to))) {
+        if from > to {
+            continue;
+        }
+        let mut must = written.clone();
+        must[from.min(size)..to.min(size)].fill(0);
+        let mut staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+        staged.truncate(0).expect("truncate");
+        staged.write(0, &written).expect("write");
+        staged.clear(from as u64, (to - from) as u64).expect("clear");
+        let mut found = vec![7; size + 1];
+        assert_eq!(staged.read(0, &mut found), Ok(size), "{from} {to}");
+        assert!(found[..size] == must, "{from} {to}");
+        let mut sparse = Sparse::from(vec![7; 9]);
+        staged.read_sparse(from as u64, to - from + 5, &mut sparse).expect("read");
+        must.resize(to.max(size) + 5, 0);
+        assert!(sparse.is(Piece::Bytes(&must[from..to + 5])), "{from} {to}");
+    }
+    let staged = backing.stage(Ino(2), INSTANCE).expect("stage");
+    let want = attributes(backing, 0o640);
+    let size = size as u64;
+    let put = staged.publish(b"file", &want, size, None, &mut |_| Ok(())).expect("publish");
+    let mut update = backing.update(b"file", put.fingerprint).expect("update");
+    update.write(0, &written).expect("write");
+    update.clear(5, 1).expect("clear");
+    update.clear(size - 2, 1 << 40).expect("clear");
+    drop(update);
+    assert_eq!(backing.stat(b"file").expect("stat").attributes.size, size);
+    let mut sparse = Sparse::default();
+    backing.read_sparse(b"file", 0, size as usize + 5, &mut sparse).expect("read");
+    let mut must = written;
+    must[5] = 0;
+    let end = must.len() - 2;
+    must[end..].fill(0);
+    must.resize(end + 7, 0);
+    assert!(sparse.is(Piece::Bytes(&must)));
 }

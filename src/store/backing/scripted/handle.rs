@@ -5,6 +5,7 @@ use terral_format::Result;
 
 use super::call::{Call, Operation};
 use super::{Scripted, Store};
+use crate::sparse::Sparse;
 
 /// Longest file, as on every file system of Linux at most.
 const FILE_MAX: u64 = i64::MAX.cast_unsigned();
@@ -51,6 +52,24 @@ impl Handle {
 
     pub(super) fn truncate(&self, size: u64) -> Result<()> {
         self.act(Operation::Truncate, 0, |store| store.truncate(self.inode, size))
+    }
+
+    pub(super) fn clear(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.act(Operation::Write, bytes as usize, |store| {
+            store.pages_mut(self.inode)?.clear(offset, bytes);
+            let now_ns = store.now_ns;
+            store.node_mut(self.inode).modified(now_ns);
+            Ok(())
+        })
+    }
+
+    pub(super) fn read_sparse(&self, offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        self.act(Operation::ReadBack, bytes, |store| {
+            into.clear(bytes);
+            let pages = store.node(self.inode).pages().into_iter();
+            pages.for_each(|pages| pages.read_sparse(offset, bytes, into));
+            Ok(())
+        })
     }
 
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

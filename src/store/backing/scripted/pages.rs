@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::sparse::Sparse;
+
 const PAGE_BYTES: u64 = 4096;
 
 /// A file's bytes. Every page there is has [`PAGE_BYTES`]; what is beyond the size in it is zero.
@@ -35,6 +37,35 @@ impl Pages {
             }
         }
         count
+    }
+
+    /// Reads so many bytes from `offset` on, without holes.
+    pub(super) fn read_sparse(&self, offset: u64, bytes: usize, sparse: &mut Sparse) {
+        let end = self.size.min(offset + bytes as u64);
+        sparse.clear(bytes);
+        if offset >= end {
+            return;
+        }
+        for (page, held) in self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)) {
+            let at = page * PAGE_BYTES;
+            let (from, to) = (at.max(offset), (at + PAGE_BYTES).min(end));
+            let into = sparse.add((from - offset) as usize, (to - from) as usize);
+            into.copy_from_slice(&held[(from - at) as usize..(to - at) as usize]);
+        }
+    }
+
+    /// Makes zeros of what is there of so many bytes from `offset` on.
+    pub(super) fn clear(&mut self, offset: u64, bytes: u64) {
+        let end = self.size.min(offset + bytes);
+        if offset >= end {
+            return;
+        }
+        let pages = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
+        for (page, held) in self.pages.range_mut(pages) {
+            let at = page * PAGE_BYTES;
+            let (from, to) = (at.max(offset), (at + PAGE_BYTES).min(end));
+            held[(from - at) as usize..(to - at) as usize].fill(0);
+        }
     }
 
     /// Writes all of `bytes` at `offset`.

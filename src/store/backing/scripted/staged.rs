@@ -16,6 +16,7 @@ use super::node::Content;
 use super::pages::Pages;
 use super::store::{Place, StagingKey, Store};
 use super::{Announce, Found, Published, RandomAccess, Staged, refused};
+use crate::sparse::Sparse;
 
 /// Mode of what is not published.
 const PRIVATE: u32 = 0o600;
@@ -85,8 +86,16 @@ impl RandomAccess for ScriptedStaged {
         self.handle.truncate(size)
     }
 
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()> {
+        self.handle.clear(offset, bytes)
+    }
+
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.handle.read(offset, buffer)
+    }
+
+    fn read_sparse(&mut self, offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        self.handle.read_sparse(offset, bytes, into)
     }
 }
 

@@ -57,6 +57,16 @@ impl Place {
 }
 
 impl Store {
+    /// The bytes of the file at a path, to be read.
+    pub(super) fn readable(&self, path: &[u8]) -> rustix::io::Result<&Pages> {
+        match &self.node(self.find(path)?).content {
+            Content::File(pages) => Ok(pages),
+            Content::Directory(_) => Err(Errno::ISDIR),
+            Content::Symlink(_) => Err(Errno::LOOP),
+            Content::Fifo => Err(Errno::OPNOTSUPP),
+        }
+    }
+
     /// An empty directory.
     pub(super) fn new(now_ns: u64) -> Self {
         let mut root = Node::new(Content::Directory(BTreeMap::new()), 0o755, now_ns);

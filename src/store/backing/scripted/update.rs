@@ -8,6 +8,7 @@ use terral_format::wire::message::Attributes;
 use super::call::Operation;
 use super::handle::Handle;
 use super::{RandomAccess, Update};
+use crate::sparse::Sparse;
 
 /// A file of the store, open to be changed.
 pub(super) struct ScriptedUpdate(Handle);
@@ -27,8 +28,16 @@ impl RandomAccess for ScriptedUpdate {
         self.0.truncate(size)
     }
 
+    fn clear(&mut self, offset: u64, bytes: u64) -> Result<()> {
+        self.0.clear(offset, bytes)
+    }
+
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.0.read(offset, buffer)
+    }
+
+    fn read_sparse(&mut self, offset: u64, bytes: usize, into: &mut Sparse) -> Result<()> {
+        self.0.read_sparse(offset, bytes, into)
     }
 }
 
