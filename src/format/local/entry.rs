@@ -47,6 +47,7 @@ impl MapEntry {
     }
 
     /// Whether there is no chunk.
+    #[inline]
     pub fn is_absent(self) -> bool {
         self.0 == 0
     }
@@ -144,6 +145,7 @@ impl MapEntry {
     }
 
     /// Reads an entry another process may be changing.
+    #[inline]
     pub fn load(word: &AtomicU64) -> Self {
         MapEntry(word.load(Ordering::SeqCst))
     }

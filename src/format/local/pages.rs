@@ -84,6 +84,7 @@ fn words_of(first: u32, last: u32) -> impl Iterator<Item = (usize, u32, u32)> {
 }
 
 /// The state of page `page`, counted from the start of `words`.
+#[inline]
 pub fn state(words: &[AtomicU64], page: u32) -> PageState {
     let word = words[(page / LANES) as usize].load(Ordering::SeqCst);
     PageState::decode(lane_of(word, page % LANES))

@@ -1,6 +1,6 @@
 //! How long a schedule takes. It asks the kernel, as no other part of the simulation does.
 
-use super::schedule::{Schedule, Weather};
+use super::schedule::{Disk, Schedule, Weather};
 use super::seeds::QUIET;
 
 /// Time that this thread has had a core for, microseconds: what else runs here does not count.
@@ -14,10 +14,15 @@ fn busy_us() -> u64 {
 #[test]
 fn a_schedule_of_a_thousand_steps_takes_a_few_milliseconds() {
     let all = Weather { links: true, freezes: true, xattrs: true, locks: true, ..QUIET };
+    let spills = |disk| Weather { disk, cramped: true, ..QUIET };
     for (name, weather) in [
         ("quiet", QUIET),
         ("all calls", all),
         ("servers and clients killed", Weather { kills: true, defers: true, ..all }),
+        ("files larger than memory", spills(Disk::None)),
+        ("with a spill", spills(Disk::Sound)),
+        ("a spill that fails", spills(Disk::Failing)),
+        ("a spill that loses bytes", spills(Disk::Corrupting)),
     ] {
         let mut took: Vec<u64> = (0..9)
             .map(|seed| {
