@@ -23,6 +23,9 @@ const SUM: usize = 2;
 const BYTES: usize = 3;
 const KEPT: usize = 4;
 const PACKED: usize = 5;
+/// The checksum of packed bytes is kept so: a server of before, which would take them for a chunk
+/// with its holes, then says that they are not what was written, and touches nothing.
+const PACKED_SUM: u64 = u64::MAX;
 const VALID: usize = 8;
 const DIRTY: usize = VALID + BITMAP_WORDS;
 const _: () = assert!(DIRTY + BITMAP_WORDS <= RECORD_WORDS);
@@ -103,6 +106,7 @@ impl<'t> Record<'t> {
     /// Describes the chunk that the place holds from now on.
     pub fn describe(self, chunk: &Description) {
         let Description { ino, index, sum, bytes, end, valid, dirty } = chunk;
+        let sum = &(sum ^ PACKED_SUM);
         let words = [(INO, ino), (INDEX, index), (SUM, sum), (BYTES, bytes), (KEPT, end)];
         for (at, value) in words.into_iter().chain([(PACKED, &1)]) {
             self.0[at].store(*value, Ordering::SeqCst);
@@ -121,7 +125,8 @@ impl<'t> Record<'t> {
 
     /// Checksum, and how many bytes it is of.
     pub fn sum(self) -> (u64, u64) {
-        (self.load(SUM), self.load(BYTES))
+        let hidden = if self.load(PACKED) != 0 { PACKED_SUM } else { 0 };
+        (self.load(SUM) ^ hidden, self.load(BYTES))
     }
 
     /// So many bytes of the chunk count; zeros follow.
@@ -194,7 +199,9 @@ impl<'t> Record<'t> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{BITMAP_WORDS, Description, PACKED, Part, RECORD_WORDS, Record, has, runs, set};
+    use super::{
+        BITMAP_WORDS, Description, PACKED, Part, RECORD_WORDS, Record, SUM, has, runs, set,
+    };
     use std::sync::atomic::AtomicU64;
 
     fn words() -> Vec<AtomicU64> {
@@ -219,6 +226,7 @@ mod tests {
         let record = described(&words);
         assert!(record.is_of(7, 9) && !record.is_of(7, 8) && !record.is_of(8, 9));
         assert_eq!(record.sum(), (11, 5 * 4096));
+        assert_ne!(words[SUM].load(std::sync::atomic::Ordering::SeqCst), 11);
         assert_eq!(runs(&record.valid()), [(0, 1), (63, 66), (511, 512)]);
         assert_eq!(runs(&record.take_dirty()), [(64, 65)]);
         assert_eq!(record.count_dirty(), 0);

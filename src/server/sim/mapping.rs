@@ -4,10 +4,10 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::Result;
 use terral_format::ids::PageNumber;
 use terral_format::local::entry::MapEntry;
 use terral_format::wire::message::{FileRef, Request};
+use terral_format::{Error, ErrorKind, Result};
 
 use super::Sim;
 
@@ -56,6 +56,13 @@ impl Sim {
     /// The next step of it; gives the map once it is there. If it fails, it is over.
     pub fn go_on_mapping(&mut self, mapping: &mut Mapping) -> Result<Option<Mapped>> {
         let Mapping { file, index, stores, .. } = *mapping;
+        // Its record may be another file's by now, if it was closed meanwhile.
+        if !self.is_its_record(file) {
+            if let Some(lock) = mapping.lock.take() {
+                self.machine.unmap(lock);
+            }
+            return Err(Error::new(ErrorKind::BadHandle, "closed meanwhile"));
+        }
         let entry = self.memory.entry(file.slot, index);
         mapping.next = match mapping.next {
             Next::Look => {
@@ -95,8 +102,12 @@ impl Sim {
     /// Whether a map shows what its file has there. `None`: the file is no more.
     pub fn is_shown(&self, mapped: &Mapped) -> Option<bool> {
         let Mapped { file, index, entry, .. } = *mapped;
-        let ino = self.memory.record(file.slot).ino().load(Ordering::SeqCst);
-        (ino == file.ino.0).then(|| self.memory.entry(file.slot, index).is_chunk_of(entry))
+        let now = || self.memory.entry(file.slot, index);
+        self.is_its_record(file).then(|| now().is_chunk_of(entry))
+    }
+
+    fn is_its_record(&self, file: FileRef) -> bool {
+        self.memory.record(file.slot).ino().load(Ordering::SeqCst) == file.ino.0
     }
 
     /// What a program stores at the start of a page of the chunk.
