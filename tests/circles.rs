@@ -33,6 +33,7 @@ pub const STATES: &[&str] = &[
     "Hands",
     "Lingering",
     "Locks",
+    "Members",
     "Names",
     "Sessions",
     "Spilling",

@@ -11,6 +11,7 @@ mod golden_layout;
 mod golden_partition;
 mod golden_peers;
 mod golden_records;
+mod golden_things;
 mod golden_values;
 
 use std::collections::BTreeSet;
@@ -18,12 +19,14 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, prop, proptest};
 use serde::{Serialize, de::DeserializeOwned};
+use terral_format::disk::membership::Membership;
 use terral_format::disk::migrate::Migrate;
 use terral_format::disk::{Record, Transaction, partition, v4};
 use terral_format::frame;
 use terral_format::local::changes::Made;
 use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
 use terral_format::wire::peers::{self, PEERS};
+use terral_format::wire::things::{Directory, Outcome};
 use terral_format::{Error, ErrorKind};
 
 fn stored(name: &str) -> PathBuf {
@@ -132,6 +135,18 @@ fn what_a_server_writes_down_of_its_part() {
     assert_eq!(kinds, (0..golden_partition::KINDS).collect(), "one is not in the golden file");
     hold("partition-1.bin", &frames(&records));
     reads_back::<partition::Record>("partition-1.bin");
+}
+
+#[test]
+fn what_things_are() {
+    let bodies = golden_things::bodies();
+    hold("things-1.bin", &frames(&bodies));
+    assert_eq!(Directory::of(&bodies[0]).and_then(|read| read.body()).as_ref(), Ok(&bodies[0]));
+    for outcome in &bodies[8..] {
+        assert_eq!(Outcome::of(outcome).and_then(|read| read.body()).as_ref(), Ok(outcome));
+    }
+    hold("membership-1.bin", &frames(&golden_things::records()));
+    reads_back::<Membership>("membership-1.bin");
 }
 
 #[test]

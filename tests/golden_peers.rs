@@ -34,6 +34,7 @@ pub fn messages() -> Vec<Message> {
     vec![
         Message::Want { operation: operation(210), thing: file, work: Work::Look(body(b"a")) },
         Message::Want { operation: operation(211), thing: chunk, work: Work::Change(body(b"b")) },
+        Message::Want { operation: operation(209), thing: chunk, work: Work::Take },
         Message::Lend { operation: operation(212), thing: file, loan: loan(213), body: some(b"c") },
         Message::Lend { operation: operation(214), thing: chunk, loan: loan(215), body: None },
         Message::Show {

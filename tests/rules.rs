@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["format"]),
     ("partition", &["format"]),
     ("network", &["format"]),
-    ("server", &["transport", "store", "format"]),
+    ("server", &["transport", "store", "partition", "format"]),
     ("client", &["transport", "format"]),
     ("c", &["client"]),
     ("preload", &["client"]),

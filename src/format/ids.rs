@@ -114,6 +114,9 @@ impl Member {
     /// How many members there can be in the life of a partition.
     pub const MAX: u16 = 1 << 14;
 
+    /// Bits of its number.
+    pub const BITS: u32 = 14;
+
     /// The first of all.
     pub const LEAST: Member = Member(0);
 
@@ -151,6 +154,11 @@ impl Number {
     /// The `counted`-th file of `born`; none if that is [`NUMBERS`] or more.
     pub fn new(born: Member, counted: u64) -> Option<Self> {
         (counted < NUMBERS).then(|| Number(u64::from(born.0) * NUMBERS + counted))
+    }
+
+    /// What the member where it was born has counted.
+    pub fn counted(self) -> u64 {
+        self.0 % NUMBERS
     }
 
     /// Where it was born.

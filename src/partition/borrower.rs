@@ -9,6 +9,7 @@
 //! Not here: who else has something (`decider`).
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use terral_format::disk::partition::{Held, Kind, Stage, Wanted};
 use terral_format::ids::{Loan, Member, Operation, Thing, Wish};
@@ -41,6 +42,11 @@ pub struct Borrower {
 }
 
 impl Borrower {
+    /// See [`crate::durable::Durable::wishes`].
+    pub(crate) fn wishes(&self, among: RangeInclusive<Wish>) -> impl Iterator<Item = Wish> + '_ {
+        self.wanted.range(among).map(|(wish, _)| *wish)
+    }
+
     /// What clients may do with it, or could until they have left it.
     pub fn access(&self, thing: Thing, cx: &Context<'_>) -> Access {
         match self.held.get(&thing) {
@@ -220,10 +226,13 @@ impl Borrower {
         }
     }
 
-    /// A client has its answer.
-    pub fn forget(&mut self, wish: Wish) {
-        if self.wanted.get(&wish).is_some_and(|w| matches!(w.stage, Stage::Over(_))) {
-            self.wanted.remove(&wish);
+    /// A client has its answer, or is gone: what was wanted for it may be done yet, and nobody
+    /// waits for that.
+    pub fn forget(&mut self, wish: Wish, cx: &Context<'_>, out: &mut Out) {
+        if let Some(wanted) = self.wanted.remove(&wish)
+            && wanted.stage == Stage::Ready
+        {
+            self.leave(wanted.thing, cx, out);
         }
     }
 

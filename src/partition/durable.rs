@@ -4,10 +4,11 @@
 //! Not here: sessions and leases, which begin anew with each process.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use terral_format::disk::partition::Record;
-use terral_format::ids::{Member, ServerId};
+use terral_format::ids::{Member, ServerId, Wish};
 use terral_format::moment::Moment;
 
 use crate::borrower::Borrower;
@@ -51,6 +52,21 @@ impl Durable {
     pub fn new(me: Member, server: ServerId) -> Self {
         let (table, decider, borrower, channels, word, written) = Default::default();
         Durable { me, server, table, decider, borrower, channels, word, written }
+    }
+
+    /// Which member this is.
+    pub fn me(&self) -> Member {
+        self.me
+    }
+
+    /// Of which life of its memory.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// Those among these requests of clients that wait, run, or have an answer that was not taken.
+    pub fn wishes(&self, among: RangeInclusive<Wish>) -> impl Iterator<Item = Wish> + '_ {
+        self.borrower.wishes(among)
     }
 
     /// The same server, as these records leave it: all that were written.

@@ -48,7 +48,7 @@ pub enum Input {
     },
     /// A request that could go on has run.
     Ran(Wish),
-    /// A client has its answer, and will not ask again.
+    /// A client has its answer, from here or elsewhere, or is gone: it will not ask again.
     Forget(Wish),
     /// No client uses the thing any more, and none can; this is what it is.
     Recalled {

@@ -96,6 +96,11 @@ impl Machine {
         self.durable.borrower.access(thing, &context!(self, now, local))
     }
 
+    /// Whether this server decides a thing.
+    pub fn decides(&self, thing: Thing) -> bool {
+        self.durable.table.decider(thing.number()) == Some(self.durable.me)
+    }
+
     /// Whether a frame would renew the lease of something that this server has: what tests ask.
     #[cfg(test)]
     pub(crate) fn is_renewed_by(&self, frame: &Frame) -> bool {
@@ -140,7 +145,7 @@ impl Machine {
         match input {
             Input::Wish { wish, thing, work } => borrower.wish(wish, (thing, work), &cx, out),
             Input::Ran(wish) => borrower.ran(wish, &cx, out),
-            Input::Forget(wish) => borrower.forget(wish),
+            Input::Forget(wish) => borrower.forget(wish, &cx, out),
             Input::Recalled { thing, body } => borrower.left(thing, body, &cx, out),
             Input::Fetched { thing, body } => decider.fetched(thing, body, &cx, out),
             Input::Served { operation, thing, answer } => {

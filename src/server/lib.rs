@@ -18,6 +18,8 @@ mod needs;
 
 mod locks;
 
+mod members;
+
 mod storage;
 
 mod naming;
@@ -25,6 +27,8 @@ mod naming;
 mod files;
 
 mod deferred;
+
+mod sharing;
 
 mod requests;
 

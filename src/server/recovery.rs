@@ -18,6 +18,7 @@ use crate::deferred::applying;
 use crate::drain::{owed_names, publishing};
 use crate::files::closing;
 use crate::locks::releasing;
+use crate::members::stepping;
 use crate::naming::{executing, orphans};
 use crate::requests::ending;
 
@@ -101,6 +102,7 @@ fn adopt_clients(state: &mut State) -> Vec<SessionSlot> {
 /// # Errors
 /// If the log or memory cannot be written; nothing is lost then.
 pub fn adopt(state: &mut State) -> Result<()> {
+    stepping::start(state);
     state.storage.adopt_segments();
     let mut attached: Vec<_> =
         state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();

@@ -7,6 +7,7 @@
 
 pub mod facts;
 pub mod local;
+pub mod membership;
 pub mod migrate;
 pub mod partition;
 pub mod v4;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::facts::Fact;
 use self::local::Local;
+use self::membership::Membership;
 use self::migrate::Migrate;
 use crate::fingerprint::Object;
 use crate::ids::Ino;
@@ -27,11 +29,19 @@ pub enum Record {
     Fact(Fact),
     /// On this machine.
     Local(Local),
+    /// As a member of a partition.
+    Member(Membership),
 }
 
 impl From<Fact> for Record {
     fn from(fact: Fact) -> Self {
         Record::Fact(fact)
+    }
+}
+
+impl From<Membership> for Record {
+    fn from(member: Membership) -> Self {
+        Record::Member(member)
     }
 }
 

@@ -52,6 +52,8 @@ pub mod flag {
     /// Another machine has lent its attributes, and a directory's names: see
     /// [`crate::local::lease`].
     pub const BORROWED: u16 = 1024;
+    /// Another machine has its attributes, and a directory's names: who wants them asks the server.
+    pub const ELSEWHERE: u16 = 2048;
 }
 
 /// The slot an inode number says.

@@ -16,6 +16,8 @@ pub mod message;
 pub mod body;
 pub mod peers;
 
+pub mod things;
+
 mod bytes;
 mod list;
 mod permission;

@@ -28,6 +28,8 @@ pub enum Work {
     Look(Body),
     /// It is changed, or taken in use for that.
     Change(Body),
+    /// It is changed together with another thing: it is to be lent, whoever else changes it.
+    Take,
 }
 
 /// Why something is not done: what it needs is another member's.
@@ -199,6 +201,7 @@ impl Message {
     fn bytes_at_most(&self) -> usize {
         let inside = match self {
             Message::Want { work: Work::Look(body) | Work::Change(body), .. } => body.bytes().len(),
+            Message::Want { work: Work::Take, .. } => 0,
             Message::Lend { body, .. } | Message::Show { body, .. } => {
                 body.as_ref().map_or(0, |body| body.bytes().len())
             }

@@ -2,7 +2,8 @@
 //! and carrying it out here.
 //!
 //! First user: lent. Who looks while another changes: that one is asked. Who looks at what is at
-//! rest: shown. A second changer: carried out here, until it is calm.
+//! rest: shown. A second changer: carried out here, until it is calm; but what is changed together
+//! with another thing is lent, as one server must have both.
 
 use terral_format::ids::{Loan, Member, Thing};
 use terral_format::wire::body::Body;
@@ -122,10 +123,11 @@ impl Decider {
                 }
                 None => self.give(thing, request, body, cx, out),
             },
-            Work::Change(_) if !self.are_copies_gone(thing, cx, out) => Turn::Wait,
-            Work::Change(_) => {
+            _ if !self.are_copies_gone(thing, cx, out) => Turn::Wait,
+            work => {
                 let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
-                if is_changed(entry, Some(request.from), thing, cx) {
+                let may_serve = *work != Work::Take;
+                if may_serve && is_changed(entry, Some(request.from), thing, cx) {
                     return self.serve(thing, request, out);
                 }
                 self.give(thing, request, body, cx, out)

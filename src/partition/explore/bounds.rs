@@ -23,6 +23,8 @@ pub(crate) struct Bounds {
     pub(crate) things: usize,
     /// Changes that clients begin, on any server and thing.
     pub(crate) changes: u8,
+    /// Whether every other one of these is to be made where its client is.
+    pub(crate) takes: bool,
     /// Looks that clients have to wait for, on any server and thing.
     pub(crate) looks: u8,
     /// Whether who has changed something is still changing it until he says that he is not.
@@ -54,6 +56,7 @@ impl Bounds {
     pub(crate) const NONE: Bounds = Bounds {
         things: 1,
         changes: 0,
+        takes: false,
         looks: 0,
         in_use: false,
         time: 0,
@@ -75,6 +78,7 @@ impl std::fmt::Display for Bounds {
         let times = [
             ("things", self.things as u8),
             ("changes", self.changes),
+            ("of which every other one takes", u8::from(self.takes)),
             ("looks", self.looks),
             ("in use", u8::from(self.in_use)),
             ("units of time", self.time),

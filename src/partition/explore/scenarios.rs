@@ -37,6 +37,12 @@ fn a_thing_has_one_changer_and_all_get_their_turn() {
 }
 
 #[test]
+fn what_is_changed_together_with_another_thing_comes_to_who_changes_both() {
+    let small = Bounds { changes: 2, looks: 1, takes: true, in_use: true, ..CALM };
+    explore("takes", &[], small, &[Bounds { changes: 3, ..small }]);
+}
+
+#[test]
 fn who_looks_sees_all_that_was_acknowledged() {
     let small = Bounds { changes: 2, looks: 1, in_use: true, ..CALM };
     let larger = [Bounds { things: 2, in_use: false, ..small }, Bounds { looks: 2, ..small }];

@@ -15,6 +15,7 @@ pub(super) const MUCH: Bounds = Bounds {
     things: 2,
     changes: 40,
     looks: 40,
+    takes: false,
     in_use: true,
     time: 200,
     crashes: 3,
@@ -67,7 +68,8 @@ pub(super) fn likely(world: &World, chance: &mut Chance) -> Option<Taken> {
 fn walk(seed: u64) -> Result<usize, (String, Vec<Taken>)> {
     let mut chance = Chance::new(seed);
     let in_use = chance.below(2) == 0;
-    let mut world = World::new(Bounds { in_use, ..MUCH });
+    let takes = chance.below(3) == 0;
+    let mut world = World::new(Bounds { in_use, takes, ..MUCH });
     world.rates = std::array::from_fn(|_: usize| 1000 + chance.below(11) as u64);
     let mut path = Vec::new();
     while path.len() < STEPS {

@@ -395,7 +395,11 @@ impl World {
     fn want(&mut self, request: u8, halts: bool) -> Result<(), String> {
         let asked = *self.oracle.request(request);
         let what = body(request);
-        let work = if asked.changes { Work::Change(what) } else { Work::Look(what) };
+        let work = match asked.changes {
+            true if self.left.takes && request % 2 == 1 => Work::Take,
+            true => Work::Change(what),
+            false => Work::Look(what),
+        };
         let wish = Wish(u64::from(request));
         self.change(asked.server, |server| server.ready.remove(&request));
         self.tell(asked.server, Input::Wish { wish, thing: thing(asked.thing), work }, halts)

@@ -12,6 +12,7 @@ use terral_format::Result;
 use terral_format::disk::Record;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Began, Local};
+use terral_format::disk::membership::Membership;
 use terral_format::ids::Ino;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{Attributes, Name};
@@ -29,6 +30,7 @@ use crate::debts::ledger::Debts;
 use crate::debts::policy::Policy;
 use crate::deferred::waiting::Waiting;
 use crate::locks::{Locks, releasing};
+use crate::members::role::Members;
 use crate::naming::names::Names;
 use crate::naming::starting::Starting;
 use crate::naming::xattrs::Xattrs;
@@ -109,6 +111,8 @@ pub struct State {
     pub starting: Starting,
     /// What goes to the spill.
     pub spilling: Spilling,
+    /// This server as a member of a partition, if it is one.
+    pub members: Option<Box<Members>>,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Tick, Duration)>,
     /// What is taken now drives nothing out of memory.
@@ -187,6 +191,7 @@ impl State {
             fetches: Fetches::new(far),
             starting: Starting::default(),
             spilling: Spilling::default(),
+            members: None,
             sought: None,
             ahead: false,
             pending: Vec::new(),
@@ -201,6 +206,11 @@ impl State {
         self.names.hold(&record);
         self.apply(&record);
         self.pending.push(record);
+    }
+
+    /// What is so already is written with the next commit.
+    pub fn note(&mut self, record: impl Into<Record>) {
+        self.pending.push(record.into());
     }
 
     /// Writes the pending records as one transaction; then what had to wait for it happens.
@@ -232,7 +242,7 @@ impl State {
 
     /// Replaces the log by what it comes to.
     pub fn rewrite_log(&mut self) {
-        let State { log, began, names, sessions, descriptions, hands, xattrs, .. } = self;
+        let State { log, began, names, sessions, descriptions, hands, xattrs, members, .. } = self;
         let first = std::iter::once(Local::Began(began.clone()));
         let totals = sessions.totals_of_ended();
         let last = std::iter::once(Local::Counters { bound: names.bound(), totals });
@@ -240,6 +250,9 @@ impl State {
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
         let snapshot = snapshot.chain(here.chain(last).map(Record::from));
+        let member =
+            members.iter().flat_map(|members| members.snapshot().chain(names.stubs(members)));
+        let snapshot = snapshot.chain(member.map(Record::from));
         // A log that cannot be made shorter now is as good as before.
         let _ = log.rewrite(&mut { snapshot });
         self.log_base = self.log.bytes();
@@ -251,6 +264,7 @@ impl State {
         let fact = match record {
             Record::Fact(fact) => fact,
             Record::Local(local) => return self.apply_local(local),
+            Record::Member(member) => return self.apply_member(member),
         };
         match fact {
             Fact::Xattr { .. } | Fact::XattrFound { .. } => xattr_requests::apply_xattr(self, fact),
@@ -317,6 +331,14 @@ impl State {
             }
             _ => self.names.apply_local(local),
         }
+    }
+
+    fn apply_member(&mut self, member: &Membership) {
+        if let Membership::Joined { me, server, root } = member {
+            self.members = Some(Box::new(Members::joined(*me, *server, *root)));
+        }
+        self.names.apply_member(member);
+        self.members.iter_mut().for_each(|members| members.apply(member));
     }
 
     fn count_open(&mut self, ino: Ino, how: u8, change: i32) {

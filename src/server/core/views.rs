@@ -26,7 +26,8 @@ impl State {
 
     /// Whether nobody can reach an inode any more.
     pub fn is_orphan(&self, inode: &Inode) -> bool {
-        !inode.is(flag::NAMED) && inode.ino != ROOT && self.names.openers(inode.ino).all == 0
+        let has_name = inode.is(flag::NAMED) || inode.ino == ROOT || self.members.is_some();
+        !has_name && self.names.openers(inode.ino).all == 0
     }
 
     /// Whether the backing does not have a file as it is now.

@@ -13,7 +13,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::naming::making::New;
-use crate::naming::{attributes, executing, lookup, making, nodes, permitting};
+use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
 
 /// Opens or creates.
@@ -69,6 +69,7 @@ pub fn open_ino(
     if writes || how.truncate {
         executing::permit_writing(state, ino)?;
     }
+    elsewhere::file_is_here(state, ino, path)?;
     let slot = match inode.kind {
         Kind::File => attaching::attach(state, ino)?,
         _ => FileSlot::NONE,
@@ -100,14 +101,19 @@ pub fn open_ino(
 /// The inode to open, made if it must be.
 pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    if how.create {
+        // What is made is opened: it is to be born here.
+        elsewhere::take_all(state, &[parent])?;
+    }
     let there = if how.create {
-        lookup::child_or_new(state, parent, name)
+        lookup::child_or_new(state, caller, parent, name)
     } else {
-        lookup::child(state, parent, name)
+        lookup::child(state, caller, parent, name)
     };
     match there? {
         Some(_) if how.create && how.exclusive => Err(Error::new(ErrorKind::Exists, shown(path))),
         Some(ino) => {
+            elsewhere::attributes(state, caller, ino)?;
             let missing = || Error::new(ErrorKind::NotFound, shown(path));
             let attributes = state.attributes(ino).ok_or_else(missing)?;
             permitting::permit_opening(caller, &attributes, how, path)?;

@@ -7,11 +7,12 @@ use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, FileRef, Kind, Target};
+use terral_format::wire::things;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::naming::xattr_requests;
-use crate::naming::{executing, lookup, permitting};
+use crate::naming::{elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
 
 /// Changes attributes.
@@ -22,6 +23,9 @@ pub fn change(
     change: Change,
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
+    if elsewhere::change(state, caller, ino, things::Change::Attributes(change))?.is_some() {
+        return Ok(());
+    }
     permitting::permit_attributes(state, caller, ino, &change)?;
     let change = without_set_id(state, ino, change);
     state.record(Fact::Changed { ino, change, time_ns: change.made_ns(state.storage.time_ns()) });
@@ -82,6 +86,7 @@ pub fn truncate_target(
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
     permitting::permit_truncate(state, ino)?;
+    elsewhere::file_is_here(state, ino, b"")?;
     if let (Target::Path(path), Some(now)) = (target, state.attributes(ino)) {
         permitting::permit(caller, &now, 2, path)?;
         executing::permit_writing(state, ino)?;

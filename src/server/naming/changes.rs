@@ -62,7 +62,7 @@ impl Names {
         if !name.is_empty() {
             self.touch(parent, new.changed_ns);
         }
-        let Some(path) = self.path(new.ino) else { return };
+        let Some(path) = self.path_there(new.ino) else { return };
         match new.kind {
             Kind::File | Kind::Socket => {}
             Kind::Fifo => {
@@ -122,7 +122,7 @@ impl Names {
         let found = self.inodes.lookup(parent, name)?;
         let ino = self.file_of(&found);
         let inode = self.inode(ino)?;
-        let path = self.path(found.ino)?;
+        let path = self.path_there(found.ino)?;
         let owed = self.owe_removal(&inode, there(&found, &inode), path);
         self.inodes.unname(index_of(found.ino));
         self.hide((parent, name), owed);
@@ -136,7 +136,7 @@ impl Names {
     pub(crate) fn rename(&mut self, from: Place<'_>, to: Place<'_>, time_ns: u64) -> Option<Ino> {
         let moved = self.inodes.lookup(from.0, from.1)?;
         let inode = self.inode(self.file_of(&moved))?;
-        let old_path = self.path(moved.ino)?;
+        let old_path = self.path_there(moved.ino)?;
         let replaced = self.inodes.lookup(to.0, to.1).filter(|other| other.ino != moved.ino);
         let replaced = replaced.and_then(|name| Some((name, self.inode(self.file_of(&name))?)));
 
@@ -147,7 +147,7 @@ impl Names {
             self.count_link(to.0, 1);
         }
         self.update(inode.ino, |inode| inode.changed_ns = time_ns);
-        let new_path = self.path(moved.ino)?;
+        let new_path = self.path_there(moved.ino)?;
         let owed = match there(&moved, &inode) {
             There::Same { .. } => {
                 // One that keeps other names looks different with one less.
@@ -206,7 +206,7 @@ impl Names {
         let [Some(a), Some(b)] = found else { return };
         let inodes = [&a, &b].map(|found| self.inode(self.file_of(found)));
         let ([Some(file_a), Some(file_b)], [Some(path_a), Some(path_b)]) =
-            (inodes, [self.path(a.ino), self.path(b.ino)])
+            (inodes, [self.path_there(a.ino), self.path_there(b.ino)])
         else {
             return;
         };

@@ -13,8 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::naming::making::New;
-use crate::naming::{listing, lookup, making, permitting};
+use crate::naming::{elsewhere, listing, lookup, making, permitting};
 use crate::storage::bringing;
 
 /// `r` and `w` of permission bits.
@@ -35,11 +34,14 @@ pub fn rename(
 ) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, from)?;
     let (to_parent, to_name) = lookup::resolve_parent(state, caller, to)?;
+    take_for_moving(state, caller, parent, (to_parent, to_name))?;
     let missing = |path| move || Error::new(ErrorKind::NotFound, shown(path));
-    let ino = lookup::child(state, parent, name)?.ok_or_else(missing(from))?;
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing(from))?;
     let there = match how {
-        RenameHow::Exchange => lookup::child(state, to_parent, to_name)?,
-        RenameHow::Replace | RenameHow::Keep => lookup::child_or_new(state, to_parent, to_name)?,
+        RenameHow::Exchange => lookup::child(state, caller, to_parent, to_name)?,
+        RenameHow::Replace | RenameHow::Keep => {
+            lookup::child_or_new(state, caller, to_parent, to_name)?
+        }
     };
     match (how, there) {
         (RenameHow::Exchange, None) => return Err(missing(to)()),
@@ -67,8 +69,15 @@ pub fn rename(
     if there == Some(ino) {
         return Ok(());
     }
+    if parent != to_parent
+        && [Some(ino), there].into_iter().flatten().any(|ino| is_directory(state, ino))
+    {
+        // That no two such moves make a circle takes a lock of all machines.
+        elsewhere::only_alone(state, from)?;
+    }
+    there.map_or(Ok(()), |there| elsewhere::must_be_here(state, there))?;
     if let (Some(there), RenameHow::Replace) = (there, how) {
-        permit_replacing(state, ino, there, to)?;
+        permit_replacing(state, caller, ino, there, to)?;
         bringing::keep_for_openers(state, there)?;
     }
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
@@ -77,6 +86,24 @@ pub fn rename(
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
     Ok(())
+}
+
+/// Has both directories here, and one that may be replaced.
+fn take_for_moving(
+    state: &mut State,
+    caller: &Caller,
+    parent: Ino,
+    (to_parent, to_name): (Ino, &[u8]),
+) -> Result<()> {
+    let mut taken = vec![parent, to_parent];
+    if state.members.is_some() {
+        taken.extend(lookup::child(state, caller, to_parent, to_name)?);
+    }
+    elsewhere::take_all(state, &taken)
+}
+
+fn is_directory(state: &State, ino: Ino) -> bool {
+    state.names.inode(ino).is_some_and(|inode| inode.is_directory())
 }
 
 /// Refuses to take a name elsewhere; a directory that gets another parent is itself changed.
@@ -98,22 +125,30 @@ fn permit_moving(
 }
 
 /// What rename(2) lets one thing take the place of.
-fn permit_replacing(state: &mut State, moved: Ino, there: Ino, to: &[u8]) -> Result<()> {
-    let is_directory = |ino| state.names.inode(ino).is_some_and(|inode| inode.is_directory());
+fn permit_replacing(
+    state: &mut State,
+    caller: &Caller,
+    moved: Ino,
+    there: Ino,
+    to: &[u8],
+) -> Result<()> {
     let refuse = |kind| Err(Error::new(kind, shown(to)));
-    match (is_directory(moved), is_directory(there)) {
+    match (is_directory(state, moved), is_directory(state, there)) {
         (true, false) => refuse(ErrorKind::NotDirectory),
         (false, true) => refuse(ErrorKind::IsDirectory),
-        (true, true) if !listing::names_of(state, there)?.is_empty() => refuse(ErrorKind::NotEmpty),
+        (true, true) if !listing::names_of(state, caller, there)?.is_empty() => {
+            refuse(ErrorKind::NotEmpty)
+        }
         _ => Ok(()),
     }
 }
 
 /// Gives a file a further name, or one that has none its first.
 pub fn link(state: &mut State, caller: &Caller, target: &Target<'_>, path: &[u8]) -> Result<()> {
+    elsewhere::only_alone(state, path)?;
     let ino = lookup::target(state, caller, target)?;
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if lookup::child_or_new(state, parent, name)?.is_some() {
+    if lookup::child_or_new(state, caller, parent, name)?.is_some() {
         return Err(Error::new(ErrorKind::Exists, shown(path)));
     }
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
@@ -153,14 +188,7 @@ pub fn make_link(state: &mut State, caller: &Caller, path: &[u8], target: &[u8])
         let kind = if target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
         return Err(Error::new(kind, shown(target)));
     }
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if lookup::child_or_new(state, parent, name)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, shown(path)));
-    }
-    permitting::permit_change_in(state, caller, parent, path)?;
-    let new = New { place: (parent, name), kind: Kind::Symlink, mode: 0o777, target };
-    making::make(state, caller, &new);
-    Ok(())
+    making::make_at(state, caller, path, (Kind::Symlink, 0o777, target)).map(drop)
 }
 
 /// What a symbolic link says.

@@ -8,7 +8,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
 use crate::core::state::State;
-use crate::naming::lookup;
+use crate::naming::{elsewhere, lookup};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -16,7 +16,7 @@ use crate::needs::need::{Fetched, Need};
 const NAMES_BYTES: usize = 12 << 10;
 
 /// All names of a directory: ours, and those only the backing knows, in order.
-pub fn names_of(state: &mut State, directory: Ino) -> Result<Vec<Name>> {
+pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Vec<Name>> {
     let inode = state.names.inode(directory);
     let inode = inode.ok_or_else(|| Error::new(ErrorKind::NotFound, "directory"))?;
     if !inode.is_directory() {
@@ -24,6 +24,9 @@ pub fn names_of(state: &mut State, directory: Ino) -> Result<Vec<Name>> {
         let link = inode.kind == Kind::Symlink;
         let kind = if link { ErrorKind::Link } else { ErrorKind::NotDirectory };
         return Err(refuse(kind, &path));
+    }
+    if let Some(names) = elsewhere::names(state, caller, directory)? {
+        return Ok(names);
     }
     let mut names = Vec::new();
     if state.backing.is_some() && inode.is(flag::OVERLAY) {
@@ -46,7 +49,7 @@ pub fn list(state: &mut State, caller: &Caller, path: &[u8], after: &[u8]) -> Re
     let directory = lookup::resolve(state, caller, path)?;
     let fresh = after.is_empty() || state.listing.as_ref().is_none_or(|(of, _)| *of != directory);
     if fresh {
-        let mut names = names_of(state, directory)?;
+        let mut names = names_of(state, caller, directory)?;
         names.retain(|name| !lookup::is_taken(state, directory, &name.name));
         state.listing = Some((directory, names));
     }

@@ -12,7 +12,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
 use crate::core::state::State;
 use crate::naming::names::Entry;
-use crate::naming::permitting;
+use crate::naming::{elsewhere, permitting};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -24,7 +24,7 @@ pub fn resolve(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Ino> {
     let parts = components(path)?;
     let Some((name, above)) = parts.split_last() else { return Ok(ROOT) };
     let directory = walk(state, caller, path, above)?;
-    child(state, directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
+    child(state, caller, directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
 }
 
 /// The directory that these components lead to.
@@ -32,7 +32,7 @@ fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Res
     let mut at = ROOT;
     for part in parts {
         permit_search(state, caller, at, path)?;
-        at = child(state, at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        at = child(state, caller, at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
         match state.names.inode(at).map(|inode| inode.kind) {
             Some(Kind::Directory) => {}
             // The client knows it now, and where it leads.
@@ -45,7 +45,8 @@ fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Res
 }
 
 /// Refuses to look for a name in a directory whose bits do not allow it.
-fn permit_search(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
+fn permit_search(state: &mut State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
+    elsewhere::attributes(state, caller, directory)?;
     let inode = state.names.inode(directory).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
     permitting::permit(caller, &inode.attributes(), 1, path)
 }
@@ -64,7 +65,15 @@ pub fn resolve_parent<'p>(
 }
 
 /// What `name` is in `directory`.
-pub fn child(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+pub fn child(
+    state: &mut State,
+    caller: &Caller,
+    directory: Ino,
+    name: &[u8],
+) -> Result<Option<Ino>> {
+    if let Some(found) = elsewhere::name(state, caller, directory, name)? {
+        return Ok(found);
+    }
     match state.names.entry(directory, name) {
         Some(Entry::Here(_)) if is_taken(state, directory, name) => return Ok(None),
         Some(Entry::Here(ino)) => return Ok(Some(ino)),
@@ -107,8 +116,13 @@ pub(crate) fn is_taken(state: &State, directory: Ino, name: &[u8]) -> bool {
 
 /// As `child`, for a name about to be made. While the backing is away, a name we do
 /// not know counts as new: work goes on, and if it turns out to exist both versions are kept.
-pub fn child_or_new(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
-    match child(state, directory, name) {
+pub fn child_or_new(
+    state: &mut State,
+    caller: &Caller,
+    directory: Ino,
+    name: &[u8],
+) -> Result<Option<Ino>> {
+    match child(state, caller, directory, name) {
         Err(error) if error.kind == ErrorKind::Backing => Ok(None),
         found => found,
     }

@@ -1,14 +1,15 @@
 //! Names that are made and removed.
 
 use terral_format::disk::facts::Fact;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Number};
 use terral_format::wire::message::Kind;
+use terral_format::wire::things::{Change, Child, Made};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::{listing, lookup, permitting};
+use crate::naming::{elsewhere, listing, lookup, permitting};
 use crate::storage::bringing;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
@@ -52,27 +53,68 @@ pub fn make_as(state: &mut State, caller: &Caller, ino: Ino, new: &New<'_>, time
     });
 }
 
+/// Makes something under a path, here or where another member has the directory. What was made;
+/// `None` if that is elsewhere.
+///
+/// # Errors
+/// [`ErrorKind::Exists`] and others of mkdir(2).
+pub fn make_at(
+    state: &mut State,
+    caller: &Caller,
+    path: &[u8],
+    (kind, mode, target): (Kind, u32, &[u8]),
+) -> Result<Ino> {
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    let made = Made { kind, mode, text: target.into() };
+    match elsewhere::change(state, caller, parent, Change::Make(name.into(), made))? {
+        Some(number) => made_elsewhere(state, name, kind, number),
+        None => make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path),
+    }
+}
+
+/// The place of what another member says it has made.
+fn made_elsewhere(
+    state: &mut State,
+    name: &[u8],
+    kind: Kind,
+    number: Option<Number>,
+) -> Result<Ino> {
+    let unsaid = || Error::new(ErrorKind::Malformed, "another member does not say what it made");
+    let (name, number, text) = (name.into(), number.ok_or_else(unsaid)?, Vec::new());
+    elsewhere::place(state, &Child { name, number, kind, text })
+}
+
+/// Makes something in a directory that is here.
+///
+/// # Errors
+/// As those of [`make_at`].
+pub fn make_in(state: &mut State, caller: &Caller, new: &New<'_>, path: &[u8]) -> Result<Ino> {
+    let (parent, name) = new.place;
+    if lookup::child_or_new(state, caller, parent, name)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, shown(path)));
+    }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    Ok(make(state, caller, new))
+}
+
 /// Makes a directory.
 pub fn make_directory(state: &mut State, caller: &Caller, path: &[u8], mode: u32) -> Result<()> {
     if path.is_empty() {
         return Err(Error::new(ErrorKind::Exists, "/"));
     }
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if lookup::child_or_new(state, parent, name)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, shown(path)));
-    }
-    permitting::permit_change_in(state, caller, parent, path)?;
-    make(state, caller, &New { place: (parent, name), kind: Kind::Directory, mode, target: b"" });
-    Ok(())
+    make_at(state, caller, path, (Kind::Directory, mode, b"")).map(drop)
 }
 
-/// Removes an empty directory.
+/// Removes an empty directory. Its names and those it is among are held meanwhile.
 pub fn remove_directory(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let ino = lookup::child(state, parent, name)?.ok_or_else(missing)?;
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    elsewhere::take_all(state, &[parent, ino])?;
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
     permitting::permit_removal(state, caller, parent, ino, path)?;
-    if !listing::names_of(state, ino)?.is_empty() {
+    elsewhere::must_be_here(state, ino)?;
+    if !listing::names_of(state, caller, ino)?.is_empty() {
         return Err(Error::new(ErrorKind::NotEmpty, shown(path)));
     }
     state.record(Fact::Removed { parent, name: name.into(), time_ns: state.storage.time_ns() });
@@ -82,8 +124,24 @@ pub fn remove_directory(state: &mut State, caller: &Caller, path: &[u8]) -> Resu
 /// Removes a file's name.
 pub fn unlink(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    match elsewhere::change(state, caller, parent, Change::Remove(name.into()))? {
+        Some(_) => Ok(()),
+        None => unlink_in(state, caller, (parent, name), path),
+    }
+}
+
+/// Removes a file's name from a directory that is here.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn unlink_in(
+    state: &mut State,
+    caller: &Caller,
+    (parent, name): (Ino, &[u8]),
+    path: &[u8],
+) -> Result<()> {
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let ino = lookup::child(state, parent, name)?.ok_or_else(missing)?;
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
     permitting::permit_removal(state, caller, parent, ino, path)?;
     if state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
         return Err(Error::new(ErrorKind::IsDirectory, shown(path)));

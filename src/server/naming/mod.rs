@@ -3,6 +3,7 @@
 mod aliases;
 pub mod attributes;
 pub mod changes;
+pub mod elsewhere;
 pub mod executing;
 mod hand;
 pub mod hidden;
@@ -10,6 +11,7 @@ pub mod links;
 pub mod listing;
 pub mod lookup;
 pub mod making;
+pub mod membership;
 pub mod names;
 pub mod nodes;
 pub mod orphans;

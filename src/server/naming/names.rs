@@ -219,6 +219,12 @@ impl Names {
         self.inodes.get(ino).and_then(|inode| self.inodes.path(index_of(inode.ino)))
     }
 
+    /// The same for what the backing is owed. Where there is none, nothing is, and what other
+    /// members of a partition have above it may be unknown here.
+    pub(super) fn path_there(&self, ino: Ino) -> Option<Vec<u8>> {
+        if self.has_backing { self.path(ino) } else { Some(Vec::new()) }
+    }
+
     /// Where the names of the directories above `path` end in it, and their permission bits.
     pub fn modes_above(&self, path: &[u8]) -> Vec<(usize, u32)> {
         let (mut here, mut from) = (Some(ROOT), 0);

@@ -14,8 +14,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::making::New;
-use crate::naming::{lookup, making, permitting};
+use crate::naming::making;
 
 /// Longest address of a socket (unix(7)).
 const ADDRESS_MAX: usize = 108;
@@ -32,13 +31,7 @@ pub fn make_node(
     if !kind.is_node() || !addressed || address.len() > ADDRESS_MAX {
         return Err(Error::new(ErrorKind::Invalid, shown(path)));
     }
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if lookup::child_or_new(state, parent, name)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, shown(path)));
-    }
-    permitting::permit_change_in(state, caller, parent, path)?;
-    let new = New { place: (parent, name), kind, mode, target: address };
-    Ok(Reply::Node(making::make(state, caller, &new)))
+    making::make_at(state, caller, path, (kind, mode, address)).map(Reply::Node)
 }
 
 /// What an open of a FIFO or a socket for reading or writing gives, which is allowed.

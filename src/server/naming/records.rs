@@ -2,6 +2,7 @@
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
+use terral_format::disk::membership::Membership;
 use terral_format::disk::{NameOperation, Record};
 use terral_format::ids::Ino;
 use terral_format::local::names::{Inode, flag};
@@ -17,6 +18,7 @@ impl Names {
         match record {
             Record::Fact(Fact::Adopted { attributes, .. }) => self.inodes.hold(attributes.ino),
             Record::Local(Local::Attached { ino, .. }) => self.inodes.hold(*ino),
+            Record::Member(Membership::Elsewhere { ino, is: false }) => self.inodes.hold(*ino),
             _ => {}
         }
     }
@@ -203,7 +205,7 @@ impl Names {
             inode.changed_ns = time_ns;
         });
         let Some(inode) = self.inode(ino) else { return };
-        if let (Some(path), true) = (self.path(ino), is_known(&inode)) {
+        if let (Some(path), true) = (self.path_there(ino), is_known(&inode)) {
             self.owe(NameOperation::Change { path, ino, change: *change });
         }
     }

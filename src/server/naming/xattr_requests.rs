@@ -12,7 +12,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::naming::xattrs::Values;
-use crate::naming::{lookup, permitting};
+use crate::naming::{elsewhere, lookup, permitting};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -110,6 +110,7 @@ pub fn xattr(
     target: &Target<'_>,
     name: &[u8],
 ) -> Result<Reply> {
+    elsewhere::only_alone(state, b"")?;
     let inode = xattr_target(state, caller, target, READ)?;
     if matches!(inode.kind, Kind::File | Kind::Directory) {
         check_name(name)?;
@@ -126,6 +127,7 @@ pub fn xattr_names(
     target: &Target<'_>,
     after: &[u8],
 ) -> Result<Reply> {
+    elsewhere::only_alone(state, b"")?;
     let inode = xattr_target(state, caller, target, 0)?;
     let mut bytes = 0;
     let (mut names, mut last) = (Vec::new(), true);
@@ -152,6 +154,7 @@ pub fn set_xattr(
     value: Option<&[u8]>,
     how: XattrHow,
 ) -> Result<()> {
+    elsewhere::only_alone(state, b"")?;
     let ino = xattr_target(state, caller, target, WRITE)?.ino;
     check_name(name)?;
     let refuse = |kind| Err(Error::new(kind, String::from_utf8_lossy(name)));

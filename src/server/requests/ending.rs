@@ -11,6 +11,7 @@ use crate::core::state::State;
 use crate::deferred::applying;
 use crate::files::closing;
 use crate::locks::releasing;
+use crate::members::requiring;
 use crate::storage::reclaim;
 
 /// A client is dead: gives up what it was doing. It stays while a change that it has deferred
@@ -53,6 +54,7 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
     if counted.is_none() {
         state.say_counts_spoiled();
     }
+    requiring::has_ended(state, session);
     let totals = counted.unwrap_or_default();
     state.record(Local::SessionEnded { session, totals });
     releasing::reclaim_lock_blocks(state);

@@ -17,8 +17,11 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::files::closing;
+use crate::members::requiring;
+use crate::members::role::Asker;
 use crate::requests::{presenting, routing, status};
 use crate::sessions::clients::session_of;
+use crate::sharing::carrying;
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -51,7 +54,10 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
     }
     // Who waits for no answer has only said what may be of use.
     state.fetches.let_wait(!taken.told && !state.leaving);
+    let asker = Asker { session, index: taken.index, sequence: taken.sequence };
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
     let acted = act(state, session, &taken.message);
+    state.members.iter_mut().for_each(|members| members.asks(None));
     state.fetches.let_wait(false);
     let fetches = state.fetches.must_wait();
     let (reply, remember) = match acted {
@@ -70,6 +76,7 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
     if parks {
         return written(state, Outcome::Park);
     }
+    requiring::has_run(state, asker);
     let bytes = encoded(&reply);
     if remember && !taken.told && does(Step::RememberAnswer) {
         let (request, sequence) = (taken.index, taken.sequence);
@@ -196,7 +203,7 @@ fn carried_out(state: &mut State, caller: Option<&Caller>, request: Request<'_>)
 /// Writes what was done. Only then may anything be deferred that could build upon it: another
 /// server would know nothing of what is not written.
 fn written(state: &mut State, outcome: Outcome) -> Outcome {
-    if let Err(error) = state.commit() {
+    if let Err(error) = carrying::carry_out(state).and_then(|()| state.commit()) {
         return Outcome::Answer(encoded(&Reply::Failed(error)));
     }
     if state.storage.memory().gate().load(Ordering::SeqCst) != 0 {

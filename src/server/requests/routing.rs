@@ -9,7 +9,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
 use crate::files::{closing, opening};
-use crate::naming::{attributes, links, listing, lookup, making, nodes, xattr_requests};
+use crate::naming::{attributes, elsewhere, links, listing, lookup, making, nodes, xattr_requests};
 use crate::requests::{executing, late, locking, status};
 use crate::storage::{bringing, granting, mapping, reclaim};
 
@@ -21,6 +21,7 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
     match request {
         Request::Stat(target) => {
             let ino = lookup::target(state, who, &target)?;
+            elsewhere::attributes(state, who, ino)?;
             let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
             state.attributes(ino).map(Reply::Attributes).ok_or_else(missing)
         }

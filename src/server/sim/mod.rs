@@ -17,6 +17,7 @@ use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::Key;
 use terral_format::wire::message::{Attributes, Kind, Reply};
 use terral_format::{Error, ErrorKind, frame};
+use terral_store::backing::Backing;
 use terral_store::backing::scripted::Scripted;
 use terral_store::log::Journal;
 use terral_store::memory::Memory;
@@ -53,6 +54,7 @@ mod mapping;
 mod model;
 mod names;
 mod passing;
+mod peers;
 mod regressions;
 mod resting;
 mod rights;
@@ -116,6 +118,8 @@ pub struct Sim {
     world: Arc<Virtual>,
     machine: Arc<Pretend>,
     moments: Moments,
+    /// Whether it has a permanent store.
+    has_dir: bool,
     /// The permanent store, as somebody else sees it.
     pub dir: Scripted,
     pub faults: Arc<Faults>,
@@ -156,6 +160,14 @@ impl Sim {
         Sim::with_geometry(seed, flaw, spills, GEOMETRY)
     }
 
+    /// One that has no permanent store.
+    pub fn without_dir(seed: u64) -> Self {
+        let mut sim = Sim::unstarted(seed, None, None, GEOMETRY);
+        (sim.has_dir, sim.began.backing) = (false, None);
+        sim.start();
+        sim
+    }
+
     /// The same, with tables of other sizes.
     pub fn with_geometry(
         seed: u64,
@@ -163,6 +175,12 @@ impl Sim {
         spills: Option<usize>,
         geometry: Geometry,
     ) -> Self {
+        let mut sim = Sim::unstarted(seed, flaw, spills, geometry);
+        sim.start();
+        sim
+    }
+
+    fn unstarted(seed: u64, flaw: Option<Flaw>, spills: Option<usize>, geometry: Geometry) -> Self {
         let world = Arc::new(Virtual::new(seed));
         let moments = Moments::default();
         let spillers = spills.map(|_| Arc::new(Spillers::new(world.clone())));
@@ -193,7 +211,8 @@ impl Sim {
             log,
             packed: PrivatePacked::default(),
         };
-        let mut sim = Sim {
+        Sim {
+            has_dir: true,
             dir: Scripted::new(move || clock.wall_ns()).far(seed.is_multiple_of(2)),
             machine: Arc::default(),
             faults: Arc::new(Faults::new(world.clone())),
@@ -212,9 +231,7 @@ impl Sim {
             tended: Duration::ZERO,
             doing: None,
             stops_at: None,
-        };
-        sim.start();
-        sim
+        }
     }
 
     /// Kills the server at the `moment`-th moment from now, counted from 1.
@@ -251,7 +268,7 @@ impl Sim {
             log: Box::new(FullLog { log: self.kept.log.clone(), faults: self.faults.clone() }),
             ram: Ram::new(Arc::new(memory)),
             small: Small::new(Box::new(self.kept.packed.clone())),
-            backing: Some(Arc::new(dir)),
+            backing: self.has_dir.then(|| Arc::new(dir) as Arc<dyn Backing>),
             policy: Box::new(Usual),
             root: Attributes {
                 ino: ROOT,

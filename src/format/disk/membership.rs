@@ -1,0 +1,72 @@
+//! What a server writes down as a member of a partition: its part in the protocol, and what its
+//! tables have of things that were born, or are, elsewhere. A server that is alone writes none of
+//! it.
+//!
+//! None of it changes the namespace: what a name stands for, and what a file is, is as the member
+//! says that has the thing.
+
+use serde::{Deserialize, Serialize};
+
+use super::partition;
+use crate::ids::{Ino, Member, Number, ServerId};
+use crate::wire::attributes::{Attributes, Kind};
+
+/// One effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Membership {
+    /// This server is that member, and its memory that server. The root was born there.
+    Joined {
+        /// Which.
+        me: Member,
+        /// Of which life of its memory.
+        server: ServerId,
+        /// Whose number the root has.
+        root: Member,
+    },
+    /// Of its part in the protocol.
+    Protocol(partition::Record),
+    /// What was born elsewhere has a place in the tables; no name yet.
+    Born {
+        /// Where.
+        ino: Ino,
+        /// Which it is.
+        number: Number,
+        /// What it is.
+        kind: Kind,
+        /// What a link says; of a socket, its address.
+        text: Vec<u8>,
+    },
+    /// It has none any more.
+    Forgotten {
+        /// Which.
+        ino: Ino,
+    },
+    /// It has a name, as it had elsewhere before.
+    Named {
+        /// What.
+        ino: Ino,
+        /// In which directory.
+        parent: Ino,
+        /// Which.
+        name: Vec<u8>,
+    },
+    /// It has that no more, as it lost it elsewhere before.
+    Unnamed {
+        /// In which directory.
+        parent: Ino,
+        /// Which.
+        name: Vec<u8>,
+    },
+    /// What it looks like, as it was elsewhere before.
+    Looks {
+        /// By the number of its place here.
+        attributes: Attributes,
+    },
+    /// Whether another member has it: then all of it is to be asked for.
+    Elsewhere {
+        /// What.
+        ino: Ino,
+        /// Whether it is.
+        is: bool,
+    },
+}

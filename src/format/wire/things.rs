@@ -1,0 +1,125 @@
+//! What things are, what is done to them, and what comes of that, as servers of a partition tell
+//! each other in bodies ([`super::body::Body`]).
+//!
+//! Attributes say no inode number: that is each server's own. Not here: which of it is said when
+//! (`peers`), and what is allowed to whom (`person`).
+
+use serde::{Deserialize, Serialize};
+
+use super::attributes::{Attributes, Kind};
+use super::body::Body;
+use super::message::Change as Attribute;
+use super::person::Person;
+use crate::ids::Number;
+use crate::{Error, ErrorKind, Result, frame};
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Child {
+    /// 1 to 255 bytes, no slash, no zero.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub number: Number,
+    /// What that is.
+    pub kind: Kind,
+    /// What a link says; of a socket, its address.
+    pub text: Vec<u8>,
+}
+
+/// What a directory is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    /// What it looks like.
+    pub attributes: Attributes,
+    /// Its names, in no order.
+    pub names: Vec<Child>,
+}
+
+/// What anything else is, but for the bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// What it looks like.
+    pub attributes: Attributes,
+}
+
+/// Something that is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// What.
+    pub kind: Kind,
+    /// Its permission bits.
+    pub mode: u32,
+    /// What a link says; of a socket, its address.
+    pub text: Vec<u8>,
+}
+
+/// How somebody looks at a thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Look {
+    /// What it looks like.
+    Attributes,
+    /// What a name in it stands for.
+    Name(Vec<u8>),
+    /// Names in it after this one, in order.
+    Names(Vec<u8>),
+}
+
+/// What is changed of a thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Something is made in it, under a name that nothing has.
+    Make(Vec<u8>, Made),
+    /// A name is taken away, which stands for no directory.
+    Remove(Vec<u8>),
+    /// Its attributes.
+    Attributes(Attribute),
+}
+
+/// What is to be done, and who does it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct By<T> {
+    /// Whom he acts as, by the word of the member that asks.
+    pub person: Person,
+    /// What.
+    pub what: T,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// What it looks like.
+    Attributes(Attributes),
+    /// What the name stands for.
+    Name(Option<Child>),
+    /// Names, in order, and whether these were the last.
+    Names(Vec<Child>, bool),
+    /// It was done; this was made.
+    Done(Option<Number>),
+    /// It was not.
+    Failed(Error),
+}
+
+macro_rules! in_bodies {
+    ($($what:ty),*) => {$(
+        impl $what {
+            /// Its bytes.
+            ///
+            /// # Errors
+            /// [`ErrorKind::TooLong`] if it is longer than a body.
+            pub fn body(&self) -> Result<Body> {
+                let long = || Error::new(ErrorKind::NameTooLong, "more than one message holds");
+                Body::new(frame::encode(self)?).ok_or_else(long)
+            }
+
+            /// What these bytes say.
+            ///
+            /// # Errors
+            /// [`ErrorKind::Malformed`] if that is nothing.
+            pub fn of(body: &Body) -> Result<Self> {
+                frame::decode(body.bytes())
+            }
+        }
+    )*};
+}
+
+in_bodies!(Directory, Node, By<Look>, By<Change>, Outcome);

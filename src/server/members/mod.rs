@@ -1,0 +1,13 @@
+//! This server as a member of a partition: its part in the protocol between servers, and what its
+//! requests need of that. A server that is alone has none of it ([`State::members`] is `None`).
+//!
+//! Invariants: what a step of the protocol has changed is in the same transaction as what the step
+//! was told of; frames are sent, and clients told, once the log has it. Not here: what things are,
+//! and how they come and go (`sharing`).
+//!
+//! [`State::members`]: crate::core::state::State::members
+
+mod numbers;
+pub mod requiring;
+pub mod role;
+pub mod stepping;

@@ -1,0 +1,182 @@
+//! What requests need of things that may be another member's.
+//!
+//! Invariant: a request that was told to wait has changed nothing, and is carried out anew once
+//! what it needs is there; what it is to change stays until it has run. What it has looked at does
+//! not: it remembers what it saw, as each step of a path is seen at its own moment. (If two that
+//! look at a directory both kept it so while they wait to change it, none ever could.) What it had
+//! done elsewhere is done once, however often it runs, also by another process of this server:
+//! which wish it is follows from the request.
+
+use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
+
+use rustc_hash::FxHasher;
+use terral_format::ids::{SessionSlot, Thing, Wish};
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Work};
+use terral_format::{Error, ErrorKind, Result, frame};
+use terral_partition::effect::{Access, Input};
+
+use super::role::{Asker, NOBODY, Stage, Wished, looks};
+use super::stepping::tell;
+use crate::core::state::State;
+
+/// Bits of a wish that say for which session, and for which of its request slots, it is.
+const SESSION_BITS: u32 = 16;
+const SLOT_BITS: u32 = 8;
+/// The others tell the wishes of one request apart.
+const REST_BITS: u32 = 64 - SESSION_BITS - SLOT_BITS;
+
+/// How a request has what it needs.
+pub enum Have {
+    /// It is this server's, in its tables.
+    Here,
+    /// As another member has shown it.
+    Shown(Body),
+    /// It was carried out elsewhere.
+    Done(Answer),
+}
+
+/// The wish of a request: the same whenever it is carried out.
+fn wish_of(asker: Asker, thing: Thing, work: &Work) -> Result<Wish> {
+    let mut hasher = FxHasher::default();
+    asker.sequence.hash(&mut hasher);
+    frame::encode(&(thing, work))?.hash(&mut hasher);
+    let slot = u64::from(asker.session.0) << SLOT_BITS | u64::from(asker.index);
+    Ok(Wish(slot << REST_BITS | hasher.finish() >> (64 - REST_BITS)))
+}
+
+/// All wishes of a session's requests, or of those in one of its slots: of each there is one.
+fn wishes_of(session: SessionSlot, index: Option<u8>) -> RangeInclusive<Wish> {
+    let slots = index.map_or((0, u8::MAX), |index| (index, index));
+    let slot = |index| u64::from(session.0) << SLOT_BITS | u64::from(index);
+    let (first, last) = (slot(slots.0), slot(slots.1));
+    Wish(first << REST_BITS)..=Wish(last << REST_BITS | ((1 << REST_BITS) - 1))
+}
+
+/// Has a thing here for what is to be done with it, or has that done elsewhere.
+///
+/// # Errors
+/// If who asks must wait; [`ErrorKind::Busy`] if nobody may.
+pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
+    let Some(members) = state.members.as_ref() else { return Ok(Have::Here) };
+    if members.is_served(thing) {
+        return Ok(Have::Here);
+    }
+    let asker = members.asker();
+    let wish = asker.map(|asker| wish_of(asker, thing, work)).transpose()?;
+    if let Some((asker, wish)) = asker.zip(wish)
+        && !looks(work)
+        && members.was_wished_before(wish)
+    {
+        // It may have been done, by the word of a server before this one.
+        return want(state, (asker, wish), thing, work);
+    }
+    let stage = wish.and_then(|wish| members.wishes.get(&wish)).map(|wished| &wished.stage);
+    match (stage, members.access(thing, state)) {
+        // What was done elsewhere is not done again, also if the thing is here by now.
+        (Some(Stage::Over(answer)), _) if !looks(work) => return Ok(Have::Done(answer.clone())),
+        // Nor is what may be done elsewhere yet.
+        (Some(Stage::Waits), _) if !looks(work) => return Err(state.fetches.wait()),
+        (_, Access::Change) => return Ok(Have::Here),
+        (_, Access::Look | Access::Leased) if looks(work) => {
+            return Ok(members.copy(thing).cloned().map_or(Have::Here, Have::Shown));
+        }
+        (Some(Stage::Over(answer)), _) => return Ok(Have::Done(answer.clone())),
+        (Some(Stage::Ready), _) => return Ok(Have::Here),
+        (Some(Stage::Waits), _) => return Err(state.fetches.wait()),
+        (None, _) => {}
+    }
+    // Of one thing a request wants one thing at a time: what it waits for it would wait for behind
+    // others, who wait for what it has.
+    if !looks(work) && asker.is_some_and(|asker| members.waits_for(asker, thing)) {
+        return Err(state.fetches.wait());
+    }
+    let late = || Error::new(ErrorKind::Busy, "another member has it");
+    let (asker, wish) = asker.zip(wish).ok_or_else(late)?;
+    want(state, (asker, wish), thing, work)
+}
+
+/// Has a thing here, and stay until the request has run, as it will need another one, too. Who
+/// needs several asks for them in their order.
+///
+/// # Errors
+/// As those of [`need`].
+pub fn hold(state: &mut State, thing: Thing) -> Result<()> {
+    let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) else {
+        return Ok(());
+    };
+    let Some(members) = state.members.as_ref().filter(|members| !members.stays_for(asker, thing))
+    else {
+        return Ok(());
+    };
+    let wish = wish_of(asker, thing, &Work::Take)?;
+    match members.wishes.get(&wish).map(|wished| &wished.stage) {
+        Some(Stage::Over(answer)) => answer.clone().map(drop).map_err(|failure| failure.error()),
+        Some(_) => Err(state.fetches.wait()),
+        None => want(state, (asker, wish), thing, &Work::Take).map(drop),
+    }
+}
+
+/// What a request has taken.
+///
+/// # Errors
+/// If it has not: then it lets go of all that it has, and is carried out anew.
+pub fn must_stay(state: &mut State, thing: Thing) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let Some(asker) = members.asker().filter(|asker| !members.stays_for(*asker, thing)) else {
+        return Ok(());
+    };
+    has_run(state, asker);
+    Err(state.fetches.wait())
+}
+
+/// A request wants a thing from now on.
+fn want(
+    state: &mut State,
+    (asker, wish): (Asker, Wish),
+    thing: Thing,
+    work: &Work,
+) -> Result<Have> {
+    if let Some(members) = &mut state.members {
+        let look = if let Work::Look(look) = work { Some(look.clone()) } else { None };
+        members.wishes.insert(wish, Wished { asker, thing, look, stage: Stage::Waits });
+    }
+    tell(state, Input::Wish { wish, thing, work: work.clone() });
+    // What is here need not be waited for.
+    if !looks(work) && state.members.as_mut().is_some_and(|members| members.may_go(wish)) {
+        return Ok(Have::Here);
+    }
+    let error = state.fetches.wait();
+    if !state.fetches.is_waiting() {
+        forget(state, wish);
+    }
+    Err(error)
+}
+
+/// A request has its answer, which is in the same transaction: what it needed need not stay.
+pub fn has_run(state: &mut State, asker: Asker) {
+    let Some(members) = &mut state.members else { return };
+    let its: Vec<Wish> = if asker.session == NOBODY {
+        let its = members.wishes.iter().filter(|(_, wished)| wished.asker == asker);
+        its.map(|(wish, _)| *wish).collect()
+    } else {
+        // Also those of which a server before this one knew what they are for.
+        members.wanted(wishes_of(asker.session, Some(asker.index)))
+    };
+    its.into_iter().for_each(|wish| forget(state, wish));
+}
+
+/// A session is over: nobody waits for what it wanted.
+pub fn has_ended(state: &mut State, session: SessionSlot) {
+    let Some(members) = &state.members else { return };
+    let its = members.wanted(wishes_of(session, None));
+    its.into_iter().for_each(|wish| forget(state, wish));
+}
+
+fn forget(state: &mut State, wish: Wish) {
+    if let Some(members) = &mut state.members {
+        members.forgets(wish);
+    }
+    tell(state, Input::Forget(wish));
+}

@@ -1,0 +1,390 @@
+//! The role's state: the machine of the protocol, numbers, copies that others have shown, and the
+//! requests that need something.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish};
+use terral_format::moment::Moment;
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Frame, Work};
+use terral_partition::durable::Durable;
+use terral_partition::effect::{Access, Effect, Input, Local};
+use terral_partition::machine::Machine;
+use terral_partition::terms::Terms;
+
+use super::numbers::Numbers;
+use crate::core::state::State;
+use crate::core::world::Tick;
+
+/// A directory that was changed so little ago is in use.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// No session has this number.
+pub const NOBODY: SessionSlot = SessionSlot(u16::MAX);
+
+/// A request of a client, until it has its answer, or a change that it has deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asker {
+    /// Whose.
+    pub session: SessionSlot,
+    /// Which of its request slots.
+    pub index: u8,
+    /// Which request of that slot.
+    pub sequence: u64,
+}
+
+/// Something that another member wants done here.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// By this operation.
+    pub operation: Operation,
+    /// To this.
+    pub thing: Thing,
+    /// What.
+    pub work: Work,
+}
+
+/// How far something that a request needs is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    Waits,
+    /// The thing stays until the request has run.
+    Ready,
+    Over(Answer),
+}
+
+/// Something that a request needs.
+pub(super) struct Wished {
+    pub(super) asker: Asker,
+    pub(super) thing: Thing,
+    /// How it looks at that, if it does.
+    pub(super) look: Option<Body>,
+    pub(super) stage: Stage,
+}
+
+/// The server's part in the protocol.
+enum Part {
+    /// As records left it.
+    Replayed(Box<Durable>),
+    Runs(Box<Machine>),
+}
+
+/// Who is changing what, as this server knows.
+struct Here<'s> {
+    state: &'s State,
+    numbers: &'s Numbers,
+    changed: &'s BTreeMap<Thing, Tick>,
+}
+
+impl Here<'_> {
+    /// What time it is, as the protocol has it.
+    fn now(&self) -> Moment {
+        Moment(self.state.world.now().0)
+    }
+}
+
+impl Local for Here<'_> {
+    fn in_use(&self, thing: Thing) -> bool {
+        let now = self.state.world.now();
+        match thing {
+            Thing::Directory(_) => {
+                self.changed.get(&thing).is_some_and(|at| now.since(*at) < JUST_NOW)
+            }
+            Thing::File(number) => {
+                self.numbers.place(number).is_some_and(|ino| self.state.names.is_written(ino))
+            }
+            Thing::Chunk(..) => false,
+        }
+    }
+}
+
+/// This server as a member of a partition.
+pub struct Members {
+    part: Part,
+    numbers: Numbers,
+    root: Member,
+    /// What others have shown: only the server looks at it.
+    copies: BTreeMap<Thing, Body>,
+    pub(super) wishes: BTreeMap<Wish, Wished>,
+    /// Those of requests that a server before this one was asked, and will be asked again.
+    left: BTreeSet<Wish>,
+    /// What is to be done, in order.
+    effects: VecDeque<Effect>,
+    /// What is to be sent once the log has what it says.
+    frames: Vec<(Member, Frame)>,
+    /// What was changed here lately.
+    changed: BTreeMap<Thing, Tick>,
+    /// What was kept may go on.
+    woken: bool,
+    /// For whom something is carried out now, and what is in the tables for that, whoever has it.
+    asker: Option<Asker>,
+    serves: Option<Thing>,
+    /// What others want done, and needs something that is elsewhere.
+    kept: Vec<Served>,
+}
+
+impl Members {
+    /// It has just become one, or a record says so.
+    pub fn joined(me: Member, server: ServerId, root: Member) -> Self {
+        Members {
+            part: Part::Replayed(Box::new(Durable::new(me, server))),
+            numbers: Numbers::new(me, root),
+            root,
+            copies: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            left: BTreeSet::new(),
+            effects: VecDeque::new(),
+            frames: Vec::new(),
+            changed: BTreeMap::new(),
+            woken: false,
+            asker: None,
+            serves: None,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Begins to take part.
+    pub(super) fn start(&mut self, state: &State) {
+        if let Part::Replayed(durable) = &mut self.part {
+            // Records that it was replayed from are written.
+            durable.take_changes();
+            let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+            let durable = (**durable).clone();
+            self.left = durable.wishes(Wish(0)..=Wish(u64::MAX)).collect();
+            let (machine, effects) = Machine::start(durable, Terms::USUAL, here.now(), &here);
+            self.part = Part::Runs(Box::new(machine));
+            self.effects.extend(effects);
+        }
+    }
+
+    /// Something happened. Gives what is to be written down of it.
+    pub(super) fn handle(&mut self, state: &State, input: Input) -> Vec<Membership> {
+        let Part::Runs(machine) = &mut self.part else { return Vec::new() };
+        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        self.effects.extend(machine.handle(here.now(), &here, input));
+        machine.take_changes().into_iter().map(Membership::Protocol).collect()
+    }
+
+    /// What a record says, new or replayed.
+    pub fn apply(&mut self, record: &Membership) {
+        match record {
+            Membership::Protocol(record) => {
+                if let Part::Replayed(durable) = &mut self.part {
+                    durable.apply(record.clone());
+                }
+            }
+            Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
+            Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
+            _ => {}
+        }
+    }
+
+    /// The records that lead here from nothing, but for what is in the tables.
+    pub fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
+        let durable = match &self.part {
+            Part::Replayed(durable) => durable,
+            Part::Runs(machine) => machine.durable(),
+        };
+        let (me, server, root) = (durable.me(), durable.server(), self.root);
+        let joined = std::iter::once(Membership::Joined { me, server, root });
+        joined.chain(durable.snapshot().into_iter().map(Membership::Protocol))
+    }
+
+    /// Numbers of what was born elsewhere.
+    pub fn foreign(&self) -> impl Iterator<Item = (Ino, Number)> + '_ {
+        self.numbers.foreign()
+    }
+
+    /// Whether this member has counted it.
+    pub fn is_born_here(&self, number: Number) -> bool {
+        number.born() == self.numbers.me()
+    }
+
+    /// The number of what is in this place.
+    pub fn number(&self, ino: Ino) -> Option<Number> {
+        self.numbers.of(ino)
+    }
+
+    /// The place of what has this number, if it has one here.
+    pub fn place(&self, number: Number) -> Option<Ino> {
+        self.numbers.place(number)
+    }
+
+    /// What may be done with a thing here without asking.
+    pub fn access(&self, thing: Thing, state: &State) -> Access {
+        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        match &self.part {
+            Part::Runs(machine) => machine.access(thing, here.now(), &here),
+            Part::Replayed(_) => Access::Nothing,
+        }
+    }
+
+    /// Whether this server decides a thing.
+    pub fn decides(&self, thing: Thing) -> bool {
+        match &self.part {
+            Part::Runs(machine) => machine.decides(thing),
+            Part::Replayed(_) => false,
+        }
+    }
+
+    /// The wishes among these of which the protocol knows, or a request waits for them.
+    pub(super) fn wanted(&self, among: RangeInclusive<Wish>) -> Vec<Wish> {
+        let durable = match &self.part {
+            Part::Runs(machine) => machine.durable(),
+            Part::Replayed(durable) => durable,
+        };
+        let here = self.wishes.range(among.clone()).map(|(wish, _)| *wish);
+        here.chain(durable.wishes(among)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// For whom something is carried out from now on.
+    pub fn asks(&mut self, asker: Option<Asker>) {
+        self.asker = asker;
+    }
+
+    /// What is served from now on: nobody else changes it meanwhile.
+    pub fn serves(&mut self, thing: Option<Thing>) {
+        self.serves = thing;
+    }
+
+    pub(super) fn is_served(&self, thing: Thing) -> bool {
+        self.serves == Some(thing)
+    }
+
+    pub(super) fn asker(&self) -> Option<Asker> {
+        self.asker
+    }
+
+    /// The next thing to be done.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether a thing that is here to be changed stays until this request has run.
+    pub(super) fn stays_for(&self, asker: Asker, thing: Thing) -> bool {
+        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
+        self.wishes.values().any(|wished| is_it(wished) && wished.stage == Stage::Ready)
+    }
+
+    /// Whether a request waits to change a thing.
+    pub(super) fn waits_for(&self, asker: Asker, thing: Thing) -> bool {
+        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
+        let changes = |wished: &Wished| wished.look.is_none() && wished.stage == Stage::Waits;
+        self.wishes.values().any(|wished| is_it(wished) && changes(wished))
+    }
+
+    /// Whether the last of what is to be done is that this request goes on; then it does.
+    pub(super) fn may_go(&mut self, wish: Wish) -> bool {
+        let goes = self.effects.back() == Some(&Effect::Go(wish));
+        if goes {
+            self.effects.pop_back();
+            self.is_ready(wish);
+        }
+        goes
+    }
+
+    /// It cannot be done now.
+    pub fn puts_back(&mut self, effect: Effect) {
+        self.effects.push_front(effect);
+    }
+
+    /// Whether nothing else is to be done, and something that was kept may go on. Said once.
+    pub fn may_go_on(&mut self) -> bool {
+        let idle = self.effects.is_empty() && !self.kept.is_empty();
+        idle && std::mem::take(&mut self.woken)
+    }
+
+    /// It needs something that is elsewhere.
+    pub fn keep(&mut self, served: Served) {
+        self.kept.push(served);
+    }
+
+    /// What was kept.
+    pub fn take_kept(&mut self) -> Vec<Served> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// This frame goes once the log has what it says.
+    pub fn sends(&mut self, to: Member, frame: Frame) {
+        self.frames.push((to, frame));
+    }
+
+    /// What is to be sent now.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
+    pub fn take_frames(&mut self) -> Vec<(Member, Frame)> {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// What another member has shown.
+    pub fn copy(&self, thing: Thing) -> Option<&Body> {
+        self.copies.get(&thing)
+    }
+
+    /// Another member has shown this.
+    pub fn is_shown(&mut self, thing: Thing, body: Body) {
+        self.copies.insert(thing, body);
+    }
+
+    /// What it has shown is nothing any more. False: it was no copy.
+    pub fn drop_copy(&mut self, thing: Thing) -> bool {
+        self.copies.remove(&thing).is_some()
+    }
+
+    /// A thing was changed here.
+    pub fn was_changed(&mut self, thing: Thing, now: Tick) {
+        self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
+        self.changed.insert(thing, now);
+    }
+
+    /// Whether a request waits for it, or has not had its answer yet.
+    pub fn is_wished(&self, wish: Wish) -> bool {
+        self.wishes.contains_key(&wish)
+    }
+
+    /// The same, or one that a server before this one was asked will be asked again.
+    pub fn may_be_wished(&self, wish: Wish) -> bool {
+        self.is_wished(wish) || self.left.contains(&wish)
+    }
+
+    /// Whether a server before this one was asked for it, and this one not yet.
+    pub(super) fn was_wished_before(&self, wish: Wish) -> bool {
+        !self.is_wished(wish) && self.left.contains(&wish)
+    }
+
+    /// It is not wished any more.
+    pub(super) fn forgets(&mut self, wish: Wish) {
+        self.wishes.remove(&wish);
+        self.left.remove(&wish);
+    }
+
+    /// How a request looks at what, if it does.
+    pub fn look_of(&self, wish: Wish) -> Option<(Thing, Body)> {
+        let wished = self.wishes.get(&wish)?;
+        Some((wished.thing, wished.look.clone()?))
+    }
+
+    /// What a request needs is there.
+    pub fn is_ready(&mut self, wish: Wish) {
+        self.reaches(wish, Stage::Ready);
+    }
+
+    /// What a request wants was done elsewhere, or cannot be.
+    pub fn is_over(&mut self, wish: Wish, answer: Answer) {
+        self.reaches(wish, Stage::Over(answer));
+    }
+
+    fn reaches(&mut self, wish: Wish, stage: Stage) {
+        if let Some(wished) = self.wishes.get_mut(&wish) {
+            wished.stage = stage;
+            self.woken = true;
+        }
+    }
+}
+
+/// Of what a request wants of a thing, whether it only looks.
+pub(super) fn looks(work: &Work) -> bool {
+    matches!(work, Work::Look(_))
+}

@@ -1,0 +1,211 @@
+//! What another member has: names and attributes that are looked at there, or in what it has shown.
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Number, Thing};
+use terral_format::wire::body::Body;
+use terral_format::wire::message::{Attributes, Kind, Name};
+use terral_format::wire::peers::{Answer, Work};
+use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::members::requiring::{self, Have};
+
+/// The thing that has what an inode looks like, and a directory's names.
+pub fn thing_of(state: &State, ino: Ino) -> Option<Thing> {
+    let number = state.members.as_ref()?.number(ino)?;
+    let kind = state.names.inode(ino)?.kind;
+    Some(if kind == Kind::Directory { Thing::Directory(number) } else { Thing::File(number) })
+}
+
+/// What comes of a look at what another member has; `None`: the tables say it.
+///
+/// # Errors
+/// If who asks must wait, and what the other member says.
+pub fn look(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<Option<Outcome>> {
+    let Some(thing) = thing_of(state, ino) else { return Ok(None) };
+    let by = By { person: (*caller.person).clone(), what };
+    match requiring::need(state, thing, &Work::Look(by.body()?))? {
+        Have::Here => Ok(None),
+        Have::Shown(body) => seen_in(thing, &body, by.what).map(Some),
+        Have::Done(answer) => outcome(answer).map(Some),
+    }
+}
+
+/// What comes of a change of what another member has, and who has it carries it out; `None`: it is
+/// to be made here.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn change(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    what: Change,
+) -> Result<Option<Option<Number>>> {
+    let Some(thing) = thing_of(state, ino) else { return Ok(None) };
+    let by = By { person: (*caller.person).clone(), what };
+    match requiring::need(state, thing, &Work::Change(by.body()?))? {
+        Have::Done(answer) => match outcome(answer)? {
+            Outcome::Done(made) => Ok(Some(made)),
+            _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
+        },
+        Have::Here | Have::Shown(_) => {
+            let now = state.world.now();
+            state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
+            Ok(None)
+        }
+    }
+}
+
+/// Has several directories here, and stay until the request has run. Everybody asks for them in the
+/// same order, so nobody waits for whom who waits for him.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
+    let mut things: Vec<Thing> = inos.iter().filter_map(|ino| thing_of(state, *ino)).collect();
+    things.retain(|thing| matches!(thing, Thing::Directory(_)));
+    things.sort_unstable();
+    things.dedup();
+    things.into_iter().try_for_each(|thing| requiring::hold(state, thing))
+}
+
+/// What is to be here, as it was taken. It is not if its name has come to stand for something else
+/// since it was looked at: then all is done anew.
+///
+/// # Errors
+/// If it is not.
+pub fn must_be_here(state: &mut State, ino: Ino) -> Result<()> {
+    match thing_of(state, ino) {
+        Some(thing @ Thing::Directory(_)) => requiring::must_stay(state, thing),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what is not done yet where there are several machines.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`].
+pub fn only_alone(state: &State, path: &[u8]) -> Result<()> {
+    match state.members {
+        None => Ok(()),
+        Some(_) => Err(refuse(ErrorKind::Unsupported, path)),
+    }
+}
+
+/// Has a file here before its bytes are used, which are where it was born.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if that is elsewhere; as [`look`]'s.
+pub fn file_is_here(state: &mut State, ino: Ino, path: &[u8]) -> Result<()> {
+    let Some(thing @ Thing::File(number)) = thing_of(state, ino) else { return Ok(()) };
+    if state.members.as_ref().is_some_and(|members| !members.is_born_here(number)) {
+        return Err(refuse(ErrorKind::Unsupported, path));
+    }
+    requiring::need(state, thing, &Work::Take).map(drop)
+}
+
+fn outcome(answer: Answer) -> Result<Outcome> {
+    match Outcome::of(&answer.map_err(|failure| failure.error())?)? {
+        Outcome::Failed(error) => Err(error),
+        other => Ok(other),
+    }
+}
+
+/// How a look at what was shown ends.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] for what no member sends.
+pub fn seen_in(thing: Thing, body: &Body, look: Look) -> Result<Outcome> {
+    Ok(match thing {
+        Thing::Directory(_) => seen(Directory::of(body)?, look),
+        _ => Outcome::Attributes(Node::of(body)?.attributes),
+    })
+}
+
+/// How a look at a directory ends.
+pub fn seen(directory: Directory, look: Look) -> Outcome {
+    let Directory { attributes, mut names } = directory;
+    match look {
+        Look::Attributes => Outcome::Attributes(attributes),
+        Look::Name(name) => Outcome::Name(names.into_iter().find(|child| child.name == name)),
+        Look::Names(after) => {
+            names.retain(|child| child.name > after);
+            names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            Outcome::Names(names, true)
+        }
+    }
+}
+
+/// The place of what another member speaks of.
+pub fn place(state: &mut State, child: &Child) -> Result<Ino> {
+    let place = state.members.as_ref().and_then(|members| members.place(child.number));
+    if let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) {
+        return Ok(ino);
+    }
+    state.names.reserve()?;
+    let (ino, number) = (state.names.next_ino(), child.number);
+    let text = child.text.clone();
+    state.record(Membership::Born { ino, number, kind: child.kind, text });
+    Ok(ino)
+}
+
+/// What a name in a directory stands for that another member has; `None`: the tables say it.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn name(
+    state: &mut State,
+    caller: &Caller,
+    directory: Ino,
+    name: &[u8],
+) -> Result<Option<Option<Ino>>> {
+    match look(state, caller, directory, Look::Name(name.into()))? {
+        Some(Outcome::Name(Some(child))) => Ok(Some(Some(place(state, &child)?))),
+        Some(Outcome::Name(None)) => Ok(Some(None)),
+        Some(_) => Err(Error::new(ErrorKind::Malformed, "what another member says")),
+        None => Ok(None),
+    }
+}
+
+/// Has the tables say what an inode looks like.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
+    if let Some(Outcome::Attributes(seen)) = look(state, caller, ino, Look::Attributes)? {
+        let attributes = Attributes { ino, ..seen };
+        if state.attributes(ino) != Some(attributes) {
+            state.record(Membership::Looks { attributes });
+        }
+    }
+    Ok(())
+}
+
+/// All names of a directory that another member has, in order; `None`: the tables say them.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn names(state: &mut State, caller: &Caller, directory: Ino) -> Result<Option<Vec<Name>>> {
+    let mut names = Vec::new();
+    let mut after = Vec::new();
+    loop {
+        let look = Look::Names(after);
+        let (children, last) = match self::look(state, caller, directory, look)? {
+            Some(Outcome::Names(children, last)) => (children, last),
+            Some(_) => return Err(Error::new(ErrorKind::Malformed, "what another member says")),
+            None => return Ok(None),
+        };
+        after = children.last().map(|child| child.name.clone()).unwrap_or_default();
+        for child in children {
+            let ino = place(state, &child)?;
+            names.push(Name { name: child.name, ino, kind: child.kind });
+        }
+        if last || after.is_empty() {
+            return Ok(Some(names));
+        }
+    }
+}

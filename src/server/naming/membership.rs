@@ -1,0 +1,95 @@
+//! What the tables have of things that were born elsewhere, or that another member has. A part of
+//! the namespace: it runs from records only.
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::Ino;
+use terral_format::local::names::{Inode, flag, index_of};
+use terral_format::wire::message::{Attributes, Kind};
+
+use crate::members::role::Members;
+use crate::naming::names::Names;
+
+impl Names {
+    /// Applies what a member of a partition writes down.
+    pub fn apply_member(&mut self, record: &Membership) {
+        match record {
+            Membership::Born { ino, kind, text, .. } => self.born(*ino, *kind, text),
+            Membership::Forgotten { ino } => {
+                self.update(*ino, |inode| inode.flags &= !flag::ELSEWHERE);
+                self.forget(*ino);
+            }
+            Membership::Named { ino, parent, name } => {
+                let Some(inode) = self.inode(*ino) else { return };
+                // Somebody has moved it out of a directory that is not here.
+                if inode.is(flag::NAMED) {
+                    self.inodes.unname(index_of(*ino));
+                }
+                self.inodes.name_it(index_of(*ino), (*parent, name), |_| ());
+            }
+            Membership::Unnamed { parent, name } => {
+                if let Some(found) = self.inodes.lookup(*parent, name) {
+                    self.inodes.unname(index_of(found.ino));
+                }
+            }
+            Membership::Looks { attributes } => self.looks(attributes),
+            Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
+                let others = inode.flags & !flag::ELSEWHERE;
+                inode.flags = if *is { others | flag::ELSEWHERE } else { others };
+            }),
+            Membership::Joined { .. } | Membership::Protocol(_) => {}
+        }
+    }
+
+    fn born(&mut self, ino: Ino, kind: Kind, text: &[u8]) {
+        // A snapshot has it already.
+        if self.inode(ino).is_some() {
+            return;
+        }
+        let links = if kind == Kind::Directory { 2 } else { 1 };
+        let (mode, uid, gid, size) = (0, self.own.0, self.own.1, 0);
+        let (accessed_ns, modified_ns, changed_ns) = (0, 0, 0);
+        let mut inode = Inode::new(&Attributes {
+            ino,
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            size,
+            accessed_ns,
+            modified_ns,
+            changed_ns,
+        });
+        inode.flags |= flag::ELSEWHERE;
+        self.inodes.insert(inode, (ino, b""), text);
+    }
+
+    fn looks(&mut self, is: &Attributes) {
+        self.update(is.ino, |inode| {
+            inode.mode = is.mode as u16;
+            (inode.uid, inode.gid, inode.links) = (is.uid, is.gid, is.links);
+            inode.accessed_ns = is.accessed_ns;
+            (inode.modified_ns, inode.changed_ns) = (is.modified_ns, is.changed_ns);
+            if !inode.kind.has_text() {
+                inode.size = is.size;
+            }
+        });
+    }
+
+    /// Whether another member has it, or may.
+    pub fn is_elsewhere(&self, ino: Ino) -> bool {
+        self.inode(ino).is_some_and(|inode| inode.is(flag::ELSEWHERE))
+    }
+
+    /// For a snapshot: what was born elsewhere, and what other members have.
+    pub fn stubs(&self, members: &Members) -> impl Iterator<Item = Membership> {
+        let born = members.foreign().filter_map(|(ino, number)| {
+            let (kind, text) = (self.inode(ino)?.kind, Vec::new());
+            Some(Membership::Born { ino, number, kind, text })
+        });
+        let is = true;
+        let elsewhere = self.inodes().filter(|inode| inode.is(flag::ELSEWHERE));
+        let elsewhere = elsewhere.map(|inode| Membership::Elsewhere { ino: inode.ino, is });
+        born.chain(elsewhere).collect::<Vec<_>>().into_iter()
+    }
+}

@@ -1,0 +1,121 @@
+//! What a thing is, as others are told, and how it comes into the tables when others tell.
+//!
+//! Invariant: what comes replaces what the tables had of it, and nothing else: a name that stays
+//! keeps its inode, and one that goes leaves its inode to who has it open, or has what is in it.
+
+use std::collections::BTreeMap;
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Thing};
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::body::Body;
+use terral_format::wire::message::Attributes;
+use terral_format::wire::things::{Child, Directory, Node};
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::Access;
+
+use crate::core::state::State;
+use crate::naming::elsewhere;
+
+fn gone(thing: Thing) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{thing:?}"))
+}
+
+/// The inode of a thing that is here.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if there is none.
+pub fn inode_of(state: &State, thing: Thing) -> Result<Inode> {
+    let place = state.members.as_ref().and_then(|members| members.place(thing.number()));
+    place.and_then(|ino| state.names.inode(ino)).ok_or_else(|| gone(thing))
+}
+
+/// The names of a directory that is here, as others are told.
+pub fn children(state: &State, directory: &Inode) -> Vec<Child> {
+    let members = state.members.as_ref();
+    let number = |ino| members.and_then(|members| members.number(ino));
+    let child = |(name, inode): (Vec<u8>, Inode)| {
+        let text = state.names.target(inode.ino).unwrap_or_default();
+        Some(Child { name, number: number(inode.ino)?, kind: inode.kind, text })
+    };
+    state.names.children(directory).filter_map(child).collect()
+}
+
+/// What a thing is that is here.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if it is no more, [`ErrorKind::NameTooLong`] if one message does not
+/// hold it.
+pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
+    let inode = inode_of(state, thing)?;
+    let attributes = state.attributes(inode.ino).ok_or_else(|| gone(thing))?;
+    match thing {
+        Thing::Directory(_) => Directory { attributes, names: children(state, &inode) }.body(),
+        _ => Node { attributes }.body(),
+    }
+}
+
+/// A thing has come: into the tables if it is this server's to change, or to decide; else it is a
+/// copy.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] for what no member sends.
+pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
+    let Some(members) = &mut state.members else { return Ok(()) };
+    members.drop_copy(thing);
+    let Some(members) = &state.members else { return Ok(()) };
+    if members.access(thing, state) != Access::Change && !members.decides(thing) {
+        if let Some(members) = &mut state.members {
+            members.is_shown(thing, body.clone());
+        }
+        return Ok(());
+    }
+    let Ok(Inode { ino, .. }) = inode_of(state, thing) else { return Ok(()) };
+    let attributes = match thing {
+        Thing::Directory(_) => {
+            let directory = Directory::of(body)?;
+            let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
+            has_names(state, ino, names.collect())?;
+            directory.attributes
+        }
+        _ => Node::of(body)?.attributes,
+    };
+    let attributes = Attributes { ino, ..attributes };
+    state.record(Membership::Looks { attributes });
+    Ok(())
+}
+
+/// These are the names of a directory from now on.
+fn has_names(state: &mut State, parent: Ino, mut names: BTreeMap<Vec<u8>, Child>) -> Result<()> {
+    let Some(directory) = state.names.inode(parent) else { return Ok(()) };
+    let before: Vec<_> = state.names.children(&directory).collect();
+    let mut left = Vec::new();
+    for (name, inode) in before {
+        let number = state.members.as_ref().and_then(|members| members.number(inode.ino));
+        if names.get(&name).is_some_and(|child| Some(child.number) == number) {
+            names.remove(&name);
+            continue;
+        }
+        state.record(Membership::Unnamed { parent, name });
+        left.push(inode.ino);
+    }
+    for (name, child) in names {
+        let ino = elsewhere::place(state, &child)?;
+        state.record(Membership::Named { ino, parent, name });
+    }
+    left.into_iter().for_each(|ino| forget_unused(state, ino));
+    Ok(())
+}
+
+/// What was born elsewhere, has no name here, and nobody uses it, needs no place.
+fn forget_unused(state: &mut State, ino: Ino) {
+    let Some(thing) = elsewhere::thing_of(state, ino) else { return };
+    let Some(members) = &state.members else { return };
+    let is_here = members.access(thing, state) != Access::Nothing || members.decides(thing);
+    let Some(inode) = state.names.inode(ino) else { return };
+    let is_used = state.names.openers(ino).all > 0 || inode.is(flag::NAMED) || inode.slot.is_some();
+    let has_names = state.names.children(&inode).next().is_some();
+    if !is_here && !is_used && !has_names {
+        state.record(Membership::Forgotten { ino });
+    }
+}

@@ -1,0 +1,110 @@
+//! What the protocol wants done, carried out: each in its order, in the transaction of the step
+//! that wants it.
+
+use std::sync::atomic::Ordering;
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::Thing;
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::{Access, Effect, Input};
+
+use crate::core::state::State;
+use crate::deferred::applying;
+use crate::members::role::Served;
+use crate::members::stepping::tell;
+use crate::sharing::{bodies, leaving, serving};
+
+/// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
+/// cannot leave a thing, is tried with the next step.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] for what no member sends.
+pub fn carry_out(state: &mut State) -> Result<()> {
+    while let Some(effect) = state.members.as_mut().and_then(|members| members.next_effect()) {
+        match one(state, &effect) {
+            Err(error) if error.kind == ErrorKind::Busy => {
+                state.members.iter_mut().for_each(|members| members.puts_back(effect.clone()));
+                break;
+            }
+            done => done?,
+        }
+        if state.members.as_mut().is_some_and(|members| members.may_go_on()) {
+            serving::serve_again(state);
+        }
+    }
+    Ok(())
+}
+
+/// Something has happened between servers, or time has passed: a transaction of its own.
+///
+/// # Errors
+/// If the log cannot be written; all is as if it had not happened, but for this process.
+#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
+pub fn hear(state: &mut State, input: Input) -> Result<()> {
+    tell(state, input);
+    carry_out(state)?;
+    state.commit()?;
+    if state.storage.memory().gate().load(Ordering::SeqCst) != 0 {
+        applying::open_gate(state);
+    }
+    Ok(())
+}
+
+fn one(state: &mut State, effect: &Effect) -> Result<()> {
+    match effect.clone() {
+        Effect::Send { to, frame } => {
+            state.members.iter_mut().for_each(|members| members.sends(to, frame.clone()));
+        }
+        Effect::Install { thing, body } => bodies::install(state, thing, &body)?,
+        Effect::Publish { thing, access } => publish(state, thing, access),
+        Effect::Recall(things) => leaving::leave(state, things)?,
+        Effect::Fetch(thing) => {
+            let body = bodies::body_of(state, thing).unwrap_or_default();
+            tell(state, Input::Fetched { thing, body });
+        }
+        Effect::Serve { operation, thing, work } => {
+            serving::serve(state, Served { operation, thing, work });
+        }
+        Effect::Go(wish) => {
+            // Who is asked again wants it again.
+            if !state.members.as_ref().is_some_and(|members| members.is_wished(wish)) {
+                tell(state, Input::Forget(wish));
+                return Ok(());
+            }
+            let look = state.members.as_ref().and_then(|members| members.look_of(wish));
+            let Some((thing, look)) = look else {
+                state.members.iter_mut().for_each(|members| members.is_ready(wish));
+                return Ok(());
+            };
+            let answer = Ok(serving::seen(state, thing, &look));
+            state.members.iter_mut().for_each(|members| members.is_over(wish, answer.clone()));
+            tell(state, Input::Ran(wish));
+        }
+        Effect::Answer { wish, answer } => {
+            if !state.members.as_ref().is_some_and(|members| members.may_be_wished(wish)) {
+                tell(state, Input::Forget(wish));
+            }
+            state.members.iter_mut().for_each(|members| members.is_over(wish, answer.clone()));
+        }
+        // No client goes by a lease yet: what is shown, only the server looks at.
+        Effect::Deadline(_) => {}
+        Effect::NeedTable(_) | Effect::Expelled => {
+            return Err(Error::new(ErrorKind::Unsupported, "another table"));
+        }
+    }
+    Ok(())
+}
+
+/// What clients may do with a thing.
+fn publish(state: &mut State, thing: Thing, access: Access) {
+    if access == Access::Nothing
+        && let Some(members) = &mut state.members
+    {
+        members.drop_copy(thing);
+    }
+    let Ok(inode) = bodies::inode_of(state, thing) else { return };
+    let is = access != Access::Change;
+    if state.names.is_elsewhere(inode.ino) != is {
+        state.record(Membership::Elsewhere { ino: inode.ino, is });
+    }
+}

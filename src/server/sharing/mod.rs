@@ -1,0 +1,9 @@
+//! Things that servers of a partition lend and show each other: what they are, as bytes and in the
+//! tables; how clients leave them; and what others want done to them here.
+//!
+//! Not here: who has what (`members`, and the protocol behind it).
+
+pub mod bodies;
+pub mod carrying;
+pub mod leaving;
+pub mod serving;

@@ -1,0 +1,142 @@
+//! What other members want done to things that are here.
+
+use std::sync::Arc;
+
+use terral_format::disk::facts::Fact;
+use terral_format::ids::{Ino, Member, Operation, Thing};
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::Work;
+use terral_format::wire::person::GROUPS_MAX;
+use terral_format::wire::things::{By, Change, Child, Directory, Look, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::Input;
+
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::members::requiring;
+use crate::members::role::{Asker, NOBODY, Served};
+use crate::members::stepping::tell;
+use crate::naming::making::{self, New};
+use crate::naming::{elsewhere, permitting};
+use crate::sharing::bodies;
+
+/// What does not fit a message comes in another one.
+const NAMES_BYTES: usize = 48 << 10;
+
+/// Who wants it, as requests of clients are known.
+fn asker_of(operation: Operation) -> Asker {
+    let by = u64::from(operation.by.number()) << (u64::BITS - Member::BITS);
+    Asker { session: NOBODY, index: 0, sequence: by | operation.number }
+}
+
+/// Carries out what another member wants. If that needs something that is elsewhere, it is kept,
+/// and done when that is there.
+pub fn serve(state: &mut State, served: Served) {
+    let Served { operation, thing, work } = &served;
+    let asker = asker_of(*operation);
+    let may = state.fetches.let_wait(true);
+    let waits = state.fetches.must_wait();
+    state.members.iter_mut().for_each(|members| {
+        members.asks(Some(asker));
+        members.serves(Some(*thing));
+    });
+    let outcome = match work {
+        Work::Look(body) => look(state, *thing, body),
+        Work::Change(body) => change(state, *thing, body),
+        Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
+    };
+    state.members.iter_mut().for_each(|members| {
+        members.asks(None);
+        members.serves(None);
+    });
+    let must_wait = state.fetches.must_wait();
+    state.fetches.let_wait(may);
+    state.fetches.set_waiting(waits);
+    if must_wait {
+        state.members.iter_mut().for_each(|members| members.keep(served.clone()));
+        return;
+    }
+    requiring::has_run(state, asker);
+    let answer = outcome.unwrap_or_else(Outcome::Failed).body().unwrap_or_default();
+    tell(state, Input::Served { operation: *operation, thing: *thing, answer });
+}
+
+/// What was kept is tried again.
+pub fn serve_again(state: &mut State) {
+    let kept = state.members.as_mut().map(|members| members.take_kept()).unwrap_or_default();
+    kept.into_iter().for_each(|served| serve(state, served));
+}
+
+/// What somebody sees who looks at what is here, or was shown; as bytes.
+pub fn seen(state: &mut State, thing: Thing, look: &Body) -> Body {
+    let copy = state.members.as_ref().and_then(|members| members.copy(thing).cloned());
+    let outcome = match copy {
+        Some(copy) => By::<Look>::of(look).and_then(|by| elsewhere::seen_in(thing, &copy, by.what)),
+        None => self::look(state, thing, look),
+    };
+    outcome.unwrap_or_else(Outcome::Failed).body().unwrap_or_default()
+}
+
+fn caller<T>(by: &By<T>) -> Result<Caller> {
+    if by.person.groups.len() > GROUPS_MAX {
+        return Err(Error::new(ErrorKind::Malformed, "too many groups"));
+    }
+    Ok(Caller { session: NOBODY, person: Arc::new(by.person.clone()) })
+}
+
+fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
+    let by = By::<Look>::of(body)?;
+    let inode = bodies::inode_of(state, thing)?;
+    let missing = || Error::new(ErrorKind::NotFound, format!("{thing:?}"));
+    let attributes = state.attributes(inode.ino).ok_or_else(missing)?;
+    let names = match thing {
+        Thing::Directory(_) => bodies::children(state, &inode),
+        _ => return Ok(Outcome::Attributes(attributes)),
+    };
+    Ok(match elsewhere::seen(Directory { attributes, names }, by.what) {
+        Outcome::Names(names, _) => {
+            let count = names.len();
+            let mut bytes = 0;
+            let fits = |child: &Child| {
+                bytes += child.name.len() + child.text.len() + 32;
+                bytes <= NAMES_BYTES
+            };
+            let page: Vec<_> = names.into_iter().take_while(fits).collect();
+            let last = page.len() == count;
+            Outcome::Names(page, last)
+        }
+        seen => seen,
+    })
+}
+
+fn change(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
+    let by = By::<Change>::of(body)?;
+    let caller = caller(&by)?;
+    let parent = bodies::inode_of(state, thing)?.ino;
+    match by.what {
+        Change::Make(name, made) => {
+            state.names.reserve()?;
+            let place = (parent, name.as_slice());
+            let new = New { place, kind: made.kind, mode: made.mode, target: &made.text };
+            let ino = making::make_in(state, &caller, &new, &name)?;
+            Ok(Outcome::Done(state.members.as_ref().and_then(|members| members.number(ino))))
+        }
+        Change::Remove(name) => {
+            making::unlink_in(state, &caller, (parent, &name), &name)?;
+            Ok(Outcome::Done(None))
+        }
+        Change::Attributes(change) => attributes(state, &caller, parent, change),
+    }
+}
+
+fn attributes(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    change: terral_format::wire::message::Change,
+) -> Result<Outcome> {
+    permitting::permit_attributes(state, caller, ino, &change)?;
+    let time_ns = change.made_ns(state.storage.time_ns());
+    state.record(Fact::Changed { ino, change, time_ns });
+    Ok(Outcome::Done(None))
+}

@@ -1,0 +1,227 @@
+//! Several servers in one test, members of one partition: what each says to the others goes over
+//! links as bytes, and scripted clients of any of them use one namespace. None has a permanent
+//! store.
+//!
+//! Not here: what networks do wrong (`terral_network::sim`), and the protocol alone
+//! (`terral_partition`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
+use terral_format::wire::peers::Frame;
+use terral_format::{Error, ErrorKind, Result, frame};
+use terral_partition::effect::Input;
+use terral_partition::members::{Standing, Table};
+
+use super::Sim;
+use super::client::CREATE;
+use crate::members::stepping;
+use crate::requests::handling::{self, Outcome as Handled};
+use crate::sharing::carrying;
+
+mod crowd;
+mod tree;
+mod walks;
+
+fn member(at: usize) -> Member {
+    Member::new(at as u16).expect("few")
+}
+
+/// All of them.
+struct Peers {
+    sims: Vec<Sim>,
+    /// What is on its way, by from and to.
+    links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
+    /// A client of each.
+    clients: Vec<usize>,
+    /// Frames that arrived.
+    carried: u64,
+    /// Servers that were killed, of each, as far as the others have heard.
+    killed: Vec<u64>,
+}
+
+impl Peers {
+    fn new(seed: u64, count: usize) -> Self {
+        let sims = (0..count).map(|at| Sim::without_dir(seed * 100 + at as u64)).collect();
+        let mut peers = Peers {
+            sims,
+            links: BTreeMap::new(),
+            clients: vec![],
+            carried: 0,
+            killed: vec![0; count],
+        };
+        let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
+        let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
+        for (at, sim) in peers.sims.iter_mut().enumerate() {
+            let table = table.clone();
+            sim.with(|server| {
+                let mut state = server.lock();
+                stepping::join(&mut state, member(at), ServerId(at as u64), member(0));
+                carrying::hear(&mut state, Input::Table(table)).expect("there is room");
+            });
+        }
+        peers.clients = peers.sims.iter_mut().map(Sim::connect).collect();
+        for at in 0..count {
+            for other in (0..count).filter(|other| *other != at) {
+                peers.tell(at, Input::Connected(member(other)));
+            }
+        }
+        peers.settle();
+        peers
+    }
+
+    fn tell(&mut self, at: usize, input: Input) {
+        let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input));
+        assert!(heard.is_none_or(|heard| heard.is_ok()));
+        self.collect(at);
+    }
+
+    /// Who was killed, and is another process now, has new sessions: what was under way is lost.
+    fn reconnect(&mut self) {
+        let count = self.sims.len();
+        while let Some(at) = (0..count).find(|at| self.sims[*at].killed != self.killed[*at]) {
+            self.killed[at] = self.sims[at].killed;
+            for other in (0..count).filter(|other| *other != at) {
+                self.links.remove(&(at, other));
+                self.links.remove(&(other, at));
+                self.tell(at, Input::Connected(member(other)));
+                self.tell(other, Input::Connected(member(at)));
+            }
+        }
+    }
+
+    /// What a server wants to be sent goes on its way.
+    fn collect(&mut self, at: usize) {
+        let frames = self.sims[at].with(|server| {
+            let members = &mut server.lock().members;
+            members.as_mut().map(|members| members.take_frames()).unwrap_or_default()
+        });
+        for (to, frame) in frames.unwrap_or_default() {
+            let mut bytes = Vec::new();
+            frame.write(&mut bytes).expect("our own frame");
+            self.links.entry((at, to.number().into())).or_default().push_back(bytes);
+        }
+    }
+
+    /// One frame arrives. False: none is on its way.
+    fn carry(&mut self) -> bool {
+        self.reconnect();
+        let mut next =
+            self.links.iter_mut().filter_map(|(way, link)| Some((*way, link.pop_front()?)));
+        let Some(((_, to), bytes)) = next.next() else { return false };
+        self.carried += 1;
+        self.tell(to, Input::Frame(Frame::read(&bytes).expect("what was sent")));
+        true
+    }
+
+    /// One frame arrives, of those that may be next.
+    fn carry_any(&mut self, draw: &mut impl FnMut(u64) -> u64) {
+        let ways: Vec<_> =
+            self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(way, _)| *way).collect();
+        if ways.is_empty() {
+            return;
+        }
+        let way = ways[draw(ways.len() as u64) as usize];
+        if let Some(bytes) = self.links.get_mut(&way).and_then(VecDeque::pop_front) {
+            self.tell(way.1, Input::Frame(Frame::read(&bytes).expect("what was sent")));
+            self.reconnect();
+        }
+    }
+
+    /// All that is on its way arrives, and what that leads to.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if !self.carry() {
+                return;
+            }
+        }
+        panic!("they never stop talking");
+    }
+
+    /// Time passes for all of them.
+    fn pass(&mut self, time: Duration) {
+        for at in 0..self.sims.len() {
+            self.sims[at].world.pass(time);
+            self.tell(at, Input::Tick);
+        }
+        self.settle();
+    }
+
+    /// Asks a server, and waits for the answer.
+    fn ask(&mut self, at: usize, request: Request<'_>) -> Result<Reply> {
+        let client = self.clients[at];
+        let taken = self.sims[at].asking(client, request)?;
+        let session = self.sims[at].clients[client].session;
+        for _ in 0..500 {
+            let outcome =
+                self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
+            self.collect(at);
+            self.reconnect();
+            match outcome {
+                Some(Handled::Answer(reply)) => {
+                    return match frame::decode(&reply)? {
+                        Reply::Failed(error) => Err(error),
+                        reply => Ok(reply),
+                    };
+                }
+                Some(Handled::Fetch) if self.carry() => {}
+                Some(Handled::Fetch) => self.pass(Duration::from_millis(200)),
+                Some(Handled::Park) => panic!("there is memory"),
+                None => {}
+            }
+        }
+        Err(Error::new(ErrorKind::System, "it waits for ever"))
+    }
+
+    fn make_directory(&mut self, at: usize, path: &[u8]) -> Result<()> {
+        self.ask(at, Request::MakeDirectory { path, mode: 0o755 }).map(drop)
+    }
+
+    fn create(&mut self, at: usize, path: &[u8]) -> Result<()> {
+        let how = OpenHow { exclusive: true, ..CREATE };
+        match self.ask(at, Request::Open { path, how })? {
+            Reply::Opened { description, nonce, .. } => {
+                self.ask(at, Request::Close { description, nonce }).map(drop)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stat(&mut self, at: usize, path: &[u8]) -> Result<Attributes> {
+        match self.ask(at, Request::Stat(Target::Path(path)))? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn list(&mut self, at: usize, path: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>> {
+        match self.ask(at, Request::List { path, after: b"" })? {
+            Reply::Names { names, last: true } => {
+                Ok(names.into_iter().map(|name| (name.name, name.kind)).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The seeds to be tried: so many, or as the environment says.
+fn seeds(most: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
+    let (one, most) = (number("TERRAL_SEED"), number("TERRAL_SEEDS").unwrap_or(most));
+    one.map_or(0..most, |seed| seed..seed + 1)
+}
+
+#[test]
+fn what_one_machine_makes_another_sees() {
+    let mut peers = Peers::new(1, 3);
+    peers.make_directory(1, b"a").expect("made");
+    assert_eq!(peers.stat(2, b"a").expect("there").kind, Kind::Directory);
+    peers.make_directory(2, b"a/b").expect("made");
+    peers.make_directory(0, b"a/c").expect("made");
+    let names = [(b"b".to_vec(), Kind::Directory), (b"c".to_vec(), Kind::Directory)];
+    for at in 0..3 {
+        assert_eq!(peers.list(at, b"a").expect("listed"), names, "{at}");
+    }
+}

@@ -1,0 +1,99 @@
+//! One request after the other, on any server: each is answered as if there were only one.
+
+use std::time::Duration;
+
+use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
+
+use super::tree::{Node, Tree};
+use super::{Peers, Result, seeds};
+use crate::sim::world::Virtual;
+
+/// What somebody does, on which server.
+fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64) -> u64) {
+    let at = draw(peers.sims.len() as u64) as usize;
+    let path = some_path(draw);
+    let done = |result: Result<()>| result.map_err(|error| error.kind);
+    let (what, says) = (draw(12), String::from_utf8_lossy(&path).into_owned());
+    match what {
+        0..=2 => {
+            let node = Node { directory: true, mode: 0o755 };
+            let made = done(peers.make_directory(at, &path));
+            assert_eq!(made, tree.make(&path, node), "{at}: mkdir {says}");
+        }
+        3 | 4 => {
+            let node = Node { directory: false, mode: 0o644 };
+            let made = done(peers.create(at, &path));
+            assert_eq!(made, tree.make(&path, node), "{at}: create {says}");
+        }
+        5 | 6 => {
+            let gone = match what {
+                5 => peers.ask(at, Request::Unlink(&path)),
+                _ => peers.ask(at, Request::RemoveDirectory(&path)),
+            };
+            assert_eq!(done(gone.map(drop)), tree.remove(&path, what == 6), "{at}: rm {says}");
+        }
+        7 => {
+            let seen = peers.stat(at, &path).map_err(|error| error.kind);
+            let seen = seen.map(|a| Node { directory: a.kind == Kind::Directory, mode: a.mode });
+            assert_eq!(seen, tree.node(&path), "{at}: stat {says}");
+        }
+        8 => {
+            let seen = peers.list(at, &path).map_err(|error| error.kind);
+            let is_directory = |(name, kind)| (name, kind == Kind::Directory);
+            let seen = seen.map(|names| names.into_iter().map(is_directory).collect());
+            assert_eq!(seen, tree.names(&path), "{at}: ls {says}");
+        }
+        9 => {
+            let to = some_path(draw);
+            let moved =
+                peers.ask(at, Request::Rename { from: &path, to: &to, how: RenameHow::Replace });
+            let to_says = String::from_utf8_lossy(&to).into_owned();
+            assert_eq!(done(moved.map(drop)), tree.rename(&path, &to), "{at}: mv {says} {to_says}");
+        }
+        10 => {
+            let mode = 0o700 + draw(64) as u32;
+            let change = Change { mode: Some(mode), ..Change::default() };
+            let target = Target::Path(&path);
+            let changed = peers.ask(at, Request::Change { target, change });
+            assert_eq!(done(changed.map(drop)), tree.change(&path, mode), "{at}: chmod {says}");
+        }
+        _ => peers.pass(Duration::from_millis(draw(3000))),
+    }
+}
+
+fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+    let depth = 1 + draw(3);
+    let names: Vec<Vec<u8>> = (0..depth).map(|_| vec![b'a' + draw(3) as u8]).collect();
+    names.join(&b'/')
+}
+
+fn walk(seed: u64, steps: usize, kills: bool) {
+    let mut peers = Peers::new(seed, 3);
+    let mut tree = Tree::default();
+    let world = Virtual::new(seed);
+    let mut draw = |of| world.one_of(of);
+    for _ in 0..steps {
+        if kills && draw(4) == 0 {
+            let at = draw(3) as usize;
+            peers.sims[at].kill_at(1 + draw(12) as i64);
+        }
+        act(&mut peers, &mut tree, &mut draw);
+    }
+}
+
+fn all_walk(most: u64, kills: bool) {
+    for seed in seeds(most) {
+        let walked = std::panic::catch_unwind(|| walk(seed, 200, kills));
+        assert!(walked.is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn all_machines_see_one_namespace_whoever_changes_it() {
+    all_walk(30, false);
+}
+
+#[test]
+fn a_server_that_dies_anywhere_forgets_no_name_and_does_nothing_twice() {
+    all_walk(30, true);
+}

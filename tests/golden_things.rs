@@ -1,0 +1,84 @@
+//! A value of everything that says what things are, for the golden files: to other servers, and in
+//! a member's own log.
+
+use terral_format::disk::membership::Membership;
+use terral_format::disk::partition;
+use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
+use terral_format::wire::body::Body;
+use terral_format::wire::message::{self, Attributes, Kind};
+use terral_format::wire::person::Person;
+use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
+use terral_format::{Error, ErrorKind};
+
+fn number(counted: u64) -> Number {
+    Number::new(member(401), counted).expect("50 bits")
+}
+
+fn member(number: u16) -> Member {
+    Member::new(number).expect("14 bits")
+}
+
+fn attributes(kind: Kind) -> Attributes {
+    Attributes {
+        ino: Ino(402),
+        kind,
+        mode: 0o644,
+        links: 403,
+        uid: 404,
+        gid: 405,
+        size: 406,
+        accessed_ns: 407,
+        modified_ns: 408,
+        changed_ns: 409,
+    }
+}
+
+fn child(kind: Kind) -> Child {
+    Child { name: b"a".into(), number: number(410), kind, text: b"b".into() }
+}
+
+fn by<T>(what: T) -> By<T> {
+    By { person: Person { user: 411, group: 412, groups: vec![413] }, what }
+}
+
+/// Bodies of each kind, and of each form of what may be in them.
+pub fn bodies() -> Vec<Body> {
+    let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
+    let names = kinds.map(child).to_vec();
+    let directory = Directory { attributes: attributes(Kind::Directory), names };
+    let looks = [Look::Attributes, Look::Name(b"c".into()), Look::Names(b"d".into())];
+    let made = Made { kind: Kind::Symlink, mode: 0o777, text: b"e".into() };
+    let changed = message::Change { mode: Some(0o600), uid: Some(414), ..Default::default() };
+    let changes =
+        [Change::Make(b"f".into(), made), Change::Remove(b"g".into()), Change::Attributes(changed)];
+    let outcomes = [
+        Outcome::Attributes(attributes(Kind::Fifo)),
+        Outcome::Name(Some(child(Kind::File))),
+        Outcome::Name(None),
+        Outcome::Names(vec![child(Kind::File)], true),
+        Outcome::Done(Some(number(415))),
+        Outcome::Done(None),
+        Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
+    ];
+    let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
+    all.extend(looks.map(|look| by(look).body()));
+    all.extend(changes.map(|change| by(change).body()));
+    all.extend(outcomes.map(|outcome| outcome.body()));
+    all.into_iter().map(|body| body.expect("short")).collect()
+}
+
+/// Every record of a member.
+pub fn records() -> Vec<Membership> {
+    let (ino, parent, name) = (Ino(416), Ino(417), b"i".to_vec());
+    let (kind, text) = (Kind::Symlink, b"j".to_vec());
+    vec![
+        Membership::Joined { me: member(418), server: ServerId(419), root: member(420) },
+        Membership::Protocol(partition::Record::Epoch(Epoch(421))),
+        Membership::Born { ino, number: number(422), kind, text },
+        Membership::Forgotten { ino },
+        Membership::Named { ino, parent, name: name.clone() },
+        Membership::Unnamed { parent, name },
+        Membership::Looks { attributes: attributes(Kind::Socket) },
+        Membership::Elsewhere { ino, is: true },
+    ]
+}
