@@ -22,10 +22,9 @@ const INDEX: usize = 1;
 const SUM: usize = 2;
 const BYTES: usize = 3;
 const KEPT: usize = 4;
-const PACKED: usize = 5;
-/// The checksum of packed bytes is kept so: a server of before, which would take them for a chunk
-/// with its holes, then says that they are not what was written, and touches nothing.
-const PACKED_SUM: u64 = u64::MAX;
+/// With the number of bytes: they are packed. To a server of before these are more than a chunk
+/// has: it does not read them, cuts them as we do, and what it puts in the place has no such mark.
+const PACKED: u64 = 1 << 63;
 const VALID: usize = 8;
 const DIRTY: usize = VALID + BITMAP_WORDS;
 const _: () = assert!(DIRTY + BITMAP_WORDS <= RECORD_WORDS);
@@ -106,9 +105,8 @@ impl<'t> Record<'t> {
     /// Describes the chunk that the place holds from now on.
     pub fn describe(self, chunk: &Description) {
         let Description { ino, index, sum, bytes, end, valid, dirty } = chunk;
-        let sum = &(sum ^ PACKED_SUM);
-        let words = [(INO, ino), (INDEX, index), (SUM, sum), (BYTES, bytes), (KEPT, end)];
-        for (at, value) in words.into_iter().chain([(PACKED, &1)]) {
+        let bytes = &(bytes | PACKED);
+        for (at, value) in [(INO, ino), (INDEX, index), (SUM, sum), (BYTES, bytes), (KEPT, end)] {
             self.0[at].store(*value, Ordering::SeqCst);
         }
         for (at, words) in [(VALID, valid), (DIRTY, dirty)] {
@@ -125,8 +123,7 @@ impl<'t> Record<'t> {
 
     /// Checksum, and how many bytes it is of.
     pub fn sum(self) -> (u64, u64) {
-        let hidden = if self.load(PACKED) != 0 { PACKED_SUM } else { 0 };
-        (self.load(SUM) ^ hidden, self.load(BYTES))
+        (self.load(SUM), self.load(BYTES) & !PACKED)
     }
 
     /// So many bytes of the chunk count; zeros follow.
@@ -137,7 +134,8 @@ impl<'t> Record<'t> {
     /// Where what counts of the chunk lies in its place: pages that are no holes, one behind the
     /// other. What was written before holes were left out has them, as zeros.
     pub fn parts(self) -> Vec<Part> {
-        let (packed, kept) = (self.load(PACKED) != 0, self.kept_bytes() as usize);
+        let packed = self.load(BYTES) & PACKED != 0;
+        let kept = self.kept_bytes() as usize;
         let mut packed_bytes = 0;
         let mut parts = Vec::new();
         for (from, to) in runs(&self.valid()) {
@@ -200,9 +198,11 @@ impl<'t> Record<'t> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{
-        BITMAP_WORDS, Description, PACKED, Part, RECORD_WORDS, Record, SUM, has, runs, set,
+        BITMAP_WORDS, BYTES, Description, KEPT, Part, RECORD_WORDS, Record, SUM, VALID, has, runs,
+        set,
     };
-    use std::sync::atomic::AtomicU64;
+    use crate::local::geometry::CHUNK_BYTES;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn words() -> Vec<AtomicU64> {
         (0..RECORD_WORDS).map(|_| AtomicU64::new(0)).collect()
@@ -226,7 +226,6 @@ mod tests {
         let record = described(&words);
         assert!(record.is_of(7, 9) && !record.is_of(7, 8) && !record.is_of(8, 9));
         assert_eq!(record.sum(), (11, 5 * 4096));
-        assert_ne!(words[SUM].load(std::sync::atomic::Ordering::SeqCst), 11);
         assert_eq!(runs(&record.valid()), [(0, 1), (63, 66), (511, 512)]);
         assert_eq!(runs(&record.take_dirty()), [(64, 65)]);
         assert_eq!(record.count_dirty(), 0);
@@ -247,11 +246,28 @@ mod tests {
         record.cut(64 * 4096 + 5);
         let last = Part { to: 64 * 4096 + 5, ..pages((63, 66, 1)) };
         assert_eq!(record.parts(), [pages((0, 1, 0)), last]);
-        // As a server before left it.
-        words[PACKED].store(0, std::sync::atomic::Ordering::SeqCst);
-        assert_eq!(record.parts(), [pages((0, 1, 0)), Part { at: 63 * 4096, ..last }]);
         record.cut(0);
         assert_eq!(record.parts(), []);
+    }
+
+    #[test]
+    fn what_a_server_of_before_cuts_or_puts_in_the_place_is_what_it_says() {
+        let words = words();
+        let record = described(&words);
+        let load = |at: usize| words[at].load(Ordering::SeqCst);
+        // It reads no more than a chunk has, and of what it cuts no more than there are bytes.
+        assert!(load(BYTES) > CHUNK_BYTES);
+        words[KEPT].store((64 * 4096 + 5).min(load(KEPT).min(load(BYTES))), Ordering::SeqCst);
+        let (page, at) = (|page: usize| page * 4096, |part: &Part| (part.from, part.to, part.at));
+        let found: Vec<_> = record.parts().iter().map(at).collect();
+        assert_eq!(found, [(0, page(1), 0), (page(63), page(64) + 5, page(1))]);
+        // What it leaves there itself has its holes, as zeros.
+        for (at, value) in [(SUM, 12), (BYTES, 66 * 4096), (KEPT, 64 * 4096 + 5), (VALID + 7, 0)] {
+            words[at].store(value, Ordering::SeqCst);
+        }
+        assert_eq!(record.sum(), (12, 66 * 4096));
+        let found: Vec<_> = record.parts().iter().map(at).collect();
+        assert_eq!(found, [(0, page(1), 0), (page(63), page(64) + 5, page(63))]);
     }
 
     #[test]
