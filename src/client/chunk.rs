@@ -224,17 +224,26 @@ impl<'c> Piece<'c> {
         if all_valid && end <= here {
             return arena.read(page, self.within, into, state);
         }
+        let words = notes.words();
+        let is_valid = |at: usize| {
+            let number = page.0 + (at / PAGE_BYTES) as u32;
+            number < self.last && pages::was_valid(words, self.first, number)
+        };
+        let next = |at: usize| ((at / PAGE_BYTES + 1) * PAGE_BYTES).min(end);
         let mut at = self.within;
         while at < end {
-            let number = page.0 + (at / PAGE_BYTES) as u32;
-            let length = (PAGE_BYTES - at % PAGE_BYTES).min(end - at);
-            let piece = &mut into[at - self.within..at - self.within + length];
-            if number < self.last && pages::was_valid(notes.words(), self.first, number) {
+            // A call for each run of pages: a file may have a hole here and there.
+            let (valid, mut to) = (is_valid(at), next(at));
+            while to < end && is_valid(to) == valid {
+                to = next(to);
+            }
+            let piece = &mut into[at - self.within..to - self.within];
+            if valid {
                 arena.read(page, at, piece, state)?;
             } else {
                 fault::clear(piece)?;
             }
-            at += length;
+            at = to;
         }
         Ok(())
     }
