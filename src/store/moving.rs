@@ -21,7 +21,7 @@ pub struct Copied {
     seen: [u64; WORDS],
 }
 
-/// Copies chunk `index` of a file. `None`: somebody writes to it.
+/// Copies chunk `index` of a file. `None`: somebody writes to it, or it has nothing but holes.
 ///
 /// # Errors
 /// Those of [`Spill::write`].
@@ -49,6 +49,10 @@ pub fn copy(
     }
     fence(Ordering::Acquire);
     if !pages::is_unchanged(memory.lanes(), first, last, &seen) {
+        return Ok(None);
+    }
+    if filled == 0 {
+        // Its last bytes were just cut off.
         return Ok(None);
     }
     let sum = spill.write(place, block, filled)?;
@@ -182,5 +186,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_chunk_with_nothing_but_holes_does_not_go() {
+        let held = Held::default();
+        let (mut ram, _, entry) = with(&[], &held);
+        let memory = ram.memory().clone();
+        let way = (entry, ram.take_place().expect("room"));
+        let (spill, mut block) = (memory.spill().expect("is one"), Block::default());
+        // No file system makes room for nothing: that would be a disk that fails.
+        let copied = copy(&memory, spill, (INO, 0), way, &mut block).expect("a disk");
+        assert!(copied.is_none() && held.0.lock().expect("unharmed").is_empty());
     }
 }

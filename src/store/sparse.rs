@@ -266,4 +266,49 @@ mod tests {
         let filled: Vec<_> = sparse.filled().map(|(at, bytes)| (at, bytes.len())).collect();
         assert_eq!(filled, [(0, PAGE), (10 * PAGE, PAGE), (99 * PAGE, PAGE)]);
     }
+
+    #[test]
+    fn whatever_is_added_it_is_the_same_as_bytes() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below.max(1)
+        };
+        let mut sparse = Sparse::default();
+        for round in 0..3000 {
+            let bytes = random(60 * PAGE) + random(2);
+            let mut all = vec![0; bytes];
+            sparse.clear(bytes);
+            let mut at = 0;
+            loop {
+                at += [0, random(40), random(PAGE), random(40 * PAGE)][random(4)];
+                let count = [1, PAGE, random(9000), PAGE - at % PAGE][random(4)];
+                if at + count > bytes || count == 0 {
+                    break;
+                }
+                let value = random(3) as u8;
+                all[at..at + count].fill(value);
+                sparse.add(at, count).fill(value);
+                at += count;
+            }
+            assert!(sparse.to_vec() == all && sparse.is(Piece::Bytes(&all)), "{round}");
+            assert_eq!(sparse.sum(), Sparse::from(all.clone()).sum(), "{round}");
+            assert_eq!(sparse.is(Piece::Zeros(bytes)), all.iter().all(|byte| *byte == 0));
+            let (one, other) = (random(bytes + PAGE), random(bytes + PAGE));
+            let (from, to) = (one.min(other), one.max(other));
+            let mut found = Vec::new();
+            for (at, piece) in sparse.pieces(from, to) {
+                assert_eq!(at, from + found.len(), "{round}");
+                match piece {
+                    Piece::Bytes(bytes) => found.extend_from_slice(bytes),
+                    Piece::Zeros(count) => found.resize(found.len() + count, 0),
+                }
+            }
+            assert!(found == all[from.min(bytes)..to.min(bytes)], "{round}");
+            if let Some(at) = (bytes > 0).then(|| random(bytes)) {
+                all[at] ^= 0x80;
+                assert!(sparse.sum() != Sparse::from(all).sum(), "{round}");
+            }
+        }
+    }
 }
