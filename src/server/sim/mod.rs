@@ -66,6 +66,7 @@ mod spilling;
 mod unwritten;
 mod world;
 mod writing;
+mod zeros;
 
 use client::Client;
 use disk::SpillDisk;

@@ -33,7 +33,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-fn seeds(usual: u64) -> Vec<u64> {
+/// Those that are run, if it is not said otherwise.
+pub(super) fn seeds(usual: u64) -> Vec<u64> {
     let count = number("TERRAL_SEEDS").unwrap_or(usual);
     number("TERRAL_SEED").map_or_else(|| (0..count).collect(), |seed| vec![seed])
 }
