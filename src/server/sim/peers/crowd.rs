@@ -48,7 +48,8 @@ impl Crowd {
     }
 
     fn begin(&mut self, draw: &mut impl FnMut(u64) -> u64) {
-        let Some((at, client)) = self.idle.pop() else { return };
+        let free = self.idle.iter().rposition(|(at, _)| !self.peers.is_stopped(*at));
+        let Some((at, client)) = free.map(|free| self.idle.swap_remove(free)) else { return };
         let path = vec![b'a' + draw(3) as u8, b'/', b'a' + draw(3) as u8];
         let (what, path_of) = (draw(4), path.clone());
         let how = OpenHow { exclusive: true, ..CREATE };
@@ -66,6 +67,9 @@ impl Crowd {
     /// A request is carried out, or tried again.
     fn poke(&mut self, which: usize) {
         let Open { at, client, .. } = self.open[which];
+        if self.peers.is_stopped(at) {
+            return;
+        }
         let session = self.peers.sims[at].clients[client].session;
         let taken = &self.open[which].taken;
         let outcome =
@@ -92,6 +96,9 @@ impl Crowd {
 
     /// A client dies while it waits: nobody knows whether that was done.
     fn end(&mut self, which: usize) {
+        if self.peers.is_stopped(self.open[which].at) {
+            return;
+        }
         let Open { at, client, path, .. } = self.open.swap_remove(which);
         self.unknown.insert(path);
         self.peers.sims[at].end(client);
@@ -101,20 +108,25 @@ impl Crowd {
         self.peers.collect(at);
     }
 
-    fn step(&mut self, draw: &mut impl FnMut(u64) -> u64, ends: bool) {
-        match draw(8) {
-            0 | 1 => self.begin(draw),
-            2 | 3 if !self.open.is_empty() => self.poke(draw(self.open.len() as u64) as usize),
-            4..=6 => self.peers.carry_any(draw),
-            7 if ends && draw(20) == 0 && !self.open.is_empty() => {
-                self.end(draw(self.open.len() as u64) as usize);
+    fn step(&mut self, draw: &mut impl FnMut(u64) -> u64, wrong: bool) {
+        let any = draw(self.open.len().max(1) as u64) as usize;
+        let (one, other) = (draw(3) as usize, draw(3) as usize);
+        match (draw(8), draw(20)) {
+            (0 | 1, _) => self.begin(draw),
+            (2 | 3, _) if !self.open.is_empty() => self.poke(any),
+            (4..=6, _) => self.peers.carry_any(draw),
+            (7, 0) if wrong && !self.open.is_empty() => self.end(any),
+            (7, 1) if wrong && one != other => self.peers.cut(one, other),
+            (7, 2) if wrong && self.peers.stopped.is_none() => {
+                self.peers.stopped = Some((one, Duration::from_secs(draw(20))));
             }
-            7 if draw(10) == 0 => self.peers.pass(Duration::from_millis(draw(2500))),
+            (7, 3 | 4) => self.peers.pass(Duration::from_millis(draw(2500))),
             _ => {}
         }
     }
 
     fn finish(&mut self) {
+        self.peers.stopped = None;
         for _ in 0..2000 {
             let Some(which) = self.open.len().checked_sub(1) else { return };
             (0..=which).rev().for_each(|which| {

@@ -40,6 +40,8 @@ struct Peers {
     carried: u64,
     /// Servers that were killed, of each, as far as the others have heard.
     killed: Vec<u64>,
+    /// Who does nothing for so long, though time passes for it.
+    stopped: Option<(usize, Duration)>,
 }
 
 impl Peers {
@@ -51,6 +53,7 @@ impl Peers {
             clients: vec![],
             carried: 0,
             killed: vec![0; count],
+            stopped: None,
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -116,10 +119,25 @@ impl Peers {
         true
     }
 
+    /// The session of two ends, and another one begins: what is under way in it is lost.
+    fn cut(&mut self, one: usize, other: usize) {
+        for (at, other) in [(one, other), (other, one)] {
+            self.links.remove(&(at, other));
+        }
+        for (at, other) in [(one, other), (other, one)] {
+            self.tell(at, Input::Connected(member(other)));
+        }
+    }
+
+    fn is_stopped(&self, at: usize) -> bool {
+        self.stopped.is_some_and(|(stopped, _)| stopped == at)
+    }
+
     /// One frame arrives, of those that may be next.
     fn carry_any(&mut self, draw: &mut impl FnMut(u64) -> u64) {
         let ways: Vec<_> =
             self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(way, _)| *way).collect();
+        let ways: Vec<_> = ways.into_iter().filter(|(_, to)| !self.is_stopped(*to)).collect();
         if ways.is_empty() {
             return;
         }
@@ -144,9 +162,16 @@ impl Peers {
     fn pass(&mut self, time: Duration) {
         for at in 0..self.sims.len() {
             self.sims[at].world.pass(time);
-            self.tell(at, Input::Tick);
+            if !self.is_stopped(at) {
+                self.tell(at, Input::Tick);
+            }
         }
-        self.settle();
+        self.stopped = self.stopped.filter(|(_, left)| *left > time);
+        if let Some((_, left)) = &mut self.stopped {
+            *left -= time;
+        } else {
+            self.settle();
+        }
     }
 
     /// Asks a server, and waits for the answer.
