@@ -93,14 +93,23 @@ impl Connection {
 
 fn is_data(connection: &Connection, record: &FileRecord, at: u64) -> bool {
     let memory = &connection.memory;
-    let entry = map::entry(memory, record, at / CHUNK_BYTES).unrecalled();
-    if entry.is_absent() {
-        return at < record.backed_bytes.load(Ordering::SeqCst);
+    let now = || map::entry(memory, record, at / CHUNK_BYTES).unrecalled();
+    let mut entry = now();
+    loop {
+        if entry.is_absent() {
+            return at < record.backed_bytes.load(Ordering::SeqCst);
+        }
+        if entry.place().is_some() {
+            return true;
+        }
+        let page = (at % CHUNK_BYTES) as u32 / PAGE_BYTES as u32;
+        let is = page < entry.pages()
+            && pages::state(memory.lanes(), entry.page().0 + page) != PageState::Invalid;
+        // Another file's page may be a hole that this one's is not.
+        let after = now();
+        if after == entry {
+            return is;
+        }
+        entry = after;
     }
-    if entry.place().is_some() {
-        return true;
-    }
-    let page = (at % CHUNK_BYTES) as u32 / PAGE_BYTES as u32;
-    page < entry.pages()
-        && pages::state(memory.lanes(), entry.page().0 + page) != PageState::Invalid
 }

@@ -143,7 +143,11 @@ fn copy_whole(
         let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
         let mut copied = version.copied();
-        for (offset, piece) in snapshot.pieces(index) {
+        let (end, next) = (index * CHUNK_BYTES + snapshot.sum().1, (index + 1) * CHUNK_BYTES);
+        // What an older version had behind the last page that is no hole.
+        let rest = (want == Want::Whole && end < next)
+            .then_some((end, Piece::Zeros((next - end) as usize)));
+        for (offset, piece) in snapshot.pieces(index).chain(rest) {
             if let Err(error) = copied.staged().and_then(|staged| put(&mut **staged, offset, piece))
             {
                 tier::give_back(memory, job.slot, index);
