@@ -102,30 +102,86 @@ fn spill(sim: &mut Sim, file: FileRef) {
     });
 }
 
-/// Gives how many chunks were evicted, and in how many steps some were spilled.
-fn run(seed: u64, spills: bool, kills: bool) -> [u64; 2] {
-    let mut sim = Sim::made(seed, None, spills.then_some(64));
-    let mut must = Must::default();
-    if sim.world.one_of(4) != 0 {
-        let first = some_bytes(&sim);
-        sim.dir.put(b"file", &first).expect("an empty store");
-        must.write(0, &first);
-        for _ in 0..20 {
-            let (at, bytes) = (some_page(&sim) * PAGE, some_bytes(&sim));
-            sim.dir.overwrite(b"file", at, &bytes).expect("it is there");
+/// A server, the file in its permanent store, and what it must have.
+fn begin(seed: u64, spills: bool) -> (Sim, Must) {
+    let (sim, mut must) = (Sim::made(seed, None, spills.then_some(64)), Must::default());
+    if sim.world.one_of(4) == 0 {
+        sim.dir.put(b"file", b"").expect("an empty store");
+        return (sim, must);
+    }
+    let first = some_bytes(&sim);
+    sim.dir.put(b"file", &first).expect("an empty store");
+    must.write(0, &first);
+    for _ in 0..20 {
+        let (at, bytes) = (some_page(&sim) * PAGE, some_bytes(&sim));
+        sim.dir.overwrite(b"file", at, &bytes).expect("it is there");
+        must.write(at, &bytes);
+    }
+    (sim, must)
+}
+
+fn read(sim: &mut Sim, client: usize, file: FileRef, must: &Must) {
+    let page = some_page(sim);
+    let mut found = sim.read(client, file, page * PAGE, PAGE_BYTES);
+    if found.is_err() {
+        // It is only in the store, which is full.
+        sim.faults.heal();
+        found = sim.read(client, file, page * PAGE, PAGE_BYTES);
+    }
+    assert!(found.expect("it is there") == must.page(page), "{page}");
+}
+
+/// Somebody does something; gives how many chunks were evicted.
+fn step(sim: &mut Sim, client: usize, file: FileRef, must: &mut Must, spills: bool) -> u64 {
+    match sim.world.one_of(15) {
+        0..5 => {
+            let bytes = some_bytes(sim);
+            let at = some_page(sim) * PAGE + sim.world.one_of(PAGE + 1 - bytes.len() as u64);
+            sim.write(client, file, at, &bytes).expect("there is room for it");
             must.write(at, &bytes);
         }
-    } else {
-        sim.dir.put(b"file", b"").expect("an empty store");
+        5..8 => read(sim, client, file, must),
+        8 => {
+            let size = some_page(sim) * PAGE + [0, 7, 4095][sim.world.one_of(3) as usize];
+            let target = Target::File(file);
+            sim.ask(client, Request::Truncate { target, size }).expect("it is there");
+            must.truncate(size);
+        }
+        9..12 => {
+            let time = Duration::from_millis(1 << sim.world.one_of(15));
+            sim.pass(time);
+        }
+        14 if spills => spill(sim, file),
+        _ => {
+            let before = sim.memory.record(file.slot).evictions().load(Ordering::SeqCst);
+            evict(sim, file);
+            let after = sim.memory.record(file.slot).evictions().load(Ordering::SeqCst);
+            return after.saturating_sub(before);
+        }
     }
+    0
+}
+
+/// The permanent store has what it must have in the end.
+fn check(sim: &Sim, must: &Must) {
+    let (found, filled) = &sim.dir.files()[&b"file"[..]];
+    assert_eq!(found.attributes.size, must.size);
+    let must = must.filled();
+    let numbers = |pages: &BTreeMap<u64, Vec<u8>>| pages.keys().copied().collect::<Vec<_>>();
+    assert_eq!(numbers(filled), numbers(&must));
+    assert!(*filled == must);
+}
+
+/// Gives how many chunks were evicted, and in how many steps some were spilled.
+fn run(seed: u64, spills: bool, kills: bool) -> [u64; 2] {
+    let (mut sim, mut must) = begin(seed, spills);
     let one = sim.connect();
     let how = OpenHow { access: 3, ..OpenHow::default() };
     let open = sim.open(one, b"file", how).expect("it is there");
-    let file = open.file;
     // Others fill memory.
     let pad = sim.open(one, b"pad", CREATE).expect("a free name");
     let (mut spilled, mut evicted) = (0, 0);
-    for step in 0..100 {
+    for _ in 0..100 {
         if sim.world.one_of(10) == 0 {
             let at = sim.world.one_of(16) * CHUNK_BYTES;
             sim.write(one, pad.file, at, b"bytes").expect("there is room for it");
@@ -138,51 +194,12 @@ fn run(seed: u64, spills: bool, kills: bool) -> [u64; 2] {
         if kills && sim.world.one_of(8) == 0 {
             sim.kill_at(1 + sim.world.one_of(30) as i64);
         }
-        match sim.world.one_of(15) {
-            0..5 => {
-                let bytes = some_bytes(&sim);
-                let at = some_page(&sim) * PAGE + sim.world.one_of(PAGE + 1 - bytes.len() as u64);
-                sim.write(one, file, at, &bytes).expect("there is room for it");
-                must.write(at, &bytes);
-            }
-            5..8 => {
-                let page = some_page(&sim);
-                let mut found = sim.read(one, file, page * PAGE, PAGE_BYTES);
-                if found.is_err() {
-                    // It is only in the store, which is full.
-                    sim.faults.heal();
-                    found = sim.read(one, file, page * PAGE, PAGE_BYTES);
-                }
-                assert!(found.expect("it is there") == must.page(page), "{seed} {step} {page}");
-            }
-            8 => {
-                let size = some_page(&sim) * PAGE + [0, 7, 4095][sim.world.one_of(3) as usize];
-                let target = Target::File(file);
-                sim.ask(one, Request::Truncate { target, size }).expect("it is there");
-                must.truncate(size);
-            }
-            9..12 => {
-                let time = Duration::from_millis(1 << sim.world.one_of(15));
-                sim.pass(time);
-            }
-            14 if spills => spill(&mut sim, file),
-            _ => {
-                let before = sim.memory.record(file.slot).evictions().load(Ordering::SeqCst);
-                evict(&mut sim, file);
-                let after = sim.memory.record(file.slot).evictions().load(Ordering::SeqCst);
-                evicted += after.saturating_sub(before);
-            }
-        }
+        evicted += step(&mut sim, one, open.file, &mut must, spills);
     }
     sim.faults.heal();
     sim.close(one, open).expect("it is open");
     sim.finish();
-    let (found, filled) = &sim.dir.files()[&b"file"[..]];
-    assert_eq!(found.attributes.size, must.size, "{seed}");
-    let must = must.filled();
-    let numbers = |pages: &BTreeMap<u64, Vec<u8>>| pages.keys().copied().collect::<Vec<_>>();
-    assert_eq!(numbers(filled), numbers(&must), "{seed}");
-    assert!(*filled == must, "{seed}");
+    check(&sim, &must);
     [evicted, spilled]
 }
 
@@ -192,7 +209,8 @@ fn zeros_are_zeros_wherever_the_chunks_are_that_they_lie_in() {
     let seeds = seeds(30);
     for seed in &seeds {
         for (spills, kills) in [(false, false), (true, false), (false, true), (true, true)] {
-            let more = run(*seed, spills, kills);
+            let ran = std::panic::catch_unwind(|| run(*seed, spills, kills));
+            let more = ran.unwrap_or_else(|_| panic!("seed {seed}, {spills}, {kills}"));
             went = [went[0] + more[0], went[1] + more[1]];
         }
     }
