@@ -15,22 +15,6 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// A running [`checksum`].
-#[derive(Default)]
-pub struct Checksum(xxhash_rust::xxh3::Xxh3);
-
-impl Checksum {
-    /// Adds the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The checksum of all bytes so far.
-    pub fn value(&self) -> u64 {
-        self.0.digest()
-    }
-}
-
 fn seal(payload: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(payload, payload.len() as u64 | 1 << 63)
 }

@@ -154,6 +154,15 @@ pub trait Endpoint {
     /// [`Refused`]: nothing of the frame was sent.
     fn send(&mut self, session: Session, frame: &[u8]) -> Result<(), Refused>;
 
+    /// Sends a frame that lies in parts, if nothing waits to go to the member; else it is
+    /// [`Refused::Full`], and [`Event::Room`] is said once nothing does. For what is long: it goes
+    /// from where it lies, as far as the network takes it now, and what is short and sent meanwhile
+    /// waits behind one such frame at most. Never waits.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing of the frame was sent.
+    fn send_now(&mut self, session: Session, parts: &[&[u8]]) -> Result<(), Refused>;
+
     /// The next event, or none by `until`; a moment that has passed asks for what is there. Members
     /// of whom something waits have their turns. All that is done in the background is done in
     /// here: who does not call it for [`Timing::silence`] is silent to the others.

@@ -17,6 +17,9 @@ const TURNS: usize = 1_000_000;
 /// How long one is asked for.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Whether a frame was sent.
+pub(crate) type Sent = Result<(), Refused>;
+
 /// The member of a number.
 pub(crate) fn member(number: u16) -> Member {
     Member::new(number).expect("14 bits")
@@ -129,9 +132,14 @@ impl<S: Stage> Crowd<S> {
         of.map(|(_, frame)| &frame[..]).collect()
     }
 
-    pub(crate) fn send(&mut self, one: u16, other: u16, frame: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn send(&mut self, one: u16, other: u16, frame: &[u8]) -> Sent {
         let session = self.session(one, other).expect("there is a session");
         self.endpoint(one).send(session, frame)
+    }
+
+    pub(crate) fn send_now(&mut self, (one, other): (u16, u16), parts: &[&[u8]]) -> Sent {
+        let session = self.session(one, other).expect("there is a session");
+        self.endpoint(one).send_now(session, parts)
     }
 
     /// Takes one event of a member, if there is one soon.

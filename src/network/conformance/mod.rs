@@ -54,8 +54,10 @@ macro_rules! endpoint_conforms {
             members: a_members_new_server_takes_the_place_of_the_old;
             frames: frames_come_in_order_once_and_unchanged;
             frames: frames_of_any_length_come_and_longer_ones_are_refused;
+            frames: a_frame_that_lies_in_parts_comes_whole;
             frames: what_comes_of_a_cut_session_is_its_beginning;
             flow: who_sends_without_end_is_told_full_and_then_room;
+            flow: who_sends_what_goes_now_leaves_room_for_what_is_short;
             flow: a_busy_peer_does_not_starve_another;
         );
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 
-use crate::endpoint::{Event, IN_FLIGHT_BYTES, Loss, Session};
+use crate::endpoint::{Event, Loss, Session};
 use crate::turns::Turns;
 
 use super::link::Packet;
@@ -45,8 +45,8 @@ pub(crate) struct End {
     pub(crate) heard: Moment,
     /// Bytes that the other side has not said it has taken.
     pub(crate) in_flight: usize,
-    /// A frame was refused.
-    pub(crate) was_full: bool,
+    /// A frame was refused; when no more than so much is in flight, there is room.
+    pub(crate) room: Option<usize>,
 }
 
 /// A member's process.
@@ -98,7 +98,7 @@ impl Host {
         self.lose(with, Loss::Replaced);
         self.wanted.remove(&with);
         self.latest.insert(with, number);
-        let end = End { number, life, heard: now, in_flight: 0, was_full: false };
+        let end = End { number, life, heard: now, in_flight: 0, room: None };
         self.ends.insert(with, end);
         self.turns.push(Event::Connected(Session { with, number }));
     }
@@ -114,8 +114,8 @@ impl Host {
     pub(crate) fn taken(&mut self, with: Member, number: u64, bytes: usize) {
         let Some(end) = self.end(with, number) else { return };
         end.in_flight = end.in_flight.saturating_sub(bytes);
-        if end.was_full && end.in_flight <= IN_FLIGHT_BYTES / 2 {
-            end.was_full = false;
+        if end.room.is_some_and(|room| end.in_flight <= room) {
+            end.room = None;
             self.turns.push(Event::Room(Session { with, number }));
         }
     }

@@ -38,6 +38,9 @@ use host::Host;
 use link::{Packet, State, Word};
 use world::World;
 
+/// What the network itself holds of a session: what is beyond that waits to go.
+const HELD_BYTES: usize = FRAME_BYTES;
+
 /// What goes wrong by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
@@ -169,6 +172,33 @@ impl Sim {
         Some(event)
     }
 
+    /// Sends a frame if no more than `most` is in flight; if more is, there is room when no more
+    /// than `room` is.
+    fn send_if(
+        &self,
+        session: Session,
+        parts: &[&[u8]],
+        (most, room): (usize, usize),
+    ) -> Result<(), Refused> {
+        let frame = parts.concat();
+        if frame.len() > FRAME_BYTES {
+            return Err(Refused::TooLong);
+        }
+        let is_sent = self.host(|host| {
+            let end = host.end(session.with, session.number).ok_or(Refused::Over)?;
+            if end.in_flight > most {
+                end.room = end.room.max(Some(room));
+                return Err(Refused::Full);
+            }
+            end.in_flight += weight(frame.len());
+            Ok(())
+        });
+        is_sent.unwrap_or(Err(Refused::Over))?;
+        let packet = Packet::Within(session.number, Word::Frame(frame.into()));
+        self.alive(|world| world.say(self.member, session.with, packet));
+        Ok(())
+    }
+
     /// Until when, by the time of all.
     fn time(&self, until: Moment) -> u64 {
         let world = self.net.0.borrow();
@@ -212,22 +242,12 @@ impl Endpoint for Sim {
     }
 
     fn send(&mut self, session: Session, frame: &[u8]) -> Result<(), Refused> {
-        if frame.len() > FRAME_BYTES {
-            return Err(Refused::TooLong);
-        }
-        let room = self.host(|host| {
-            let end = host.end(session.with, session.number).ok_or(Refused::Over)?;
-            if end.in_flight + weight(frame.len()) > IN_FLIGHT_BYTES {
-                end.was_full = true;
-                return Err(Refused::Full);
-            }
-            end.in_flight += weight(frame.len());
-            Ok(())
-        });
-        room.unwrap_or(Err(Refused::Over))?;
-        let packet = Packet::Within(session.number, Word::Frame(frame.into()));
-        self.alive(|world| world.say(self.member, session.with, packet));
-        Ok(())
+        let most = IN_FLIGHT_BYTES.saturating_sub(weight(frame.len()));
+        self.send_if(session, &[frame], (most, IN_FLIGHT_BYTES / 2))
+    }
+
+    fn send_now(&mut self, session: Session, parts: &[&[u8]]) -> Result<(), Refused> {
+        self.send_if(session, parts, (HELD_BYTES, HELD_BYTES))
     }
 
     fn next(&mut self, until: Moment) -> Option<Event> {

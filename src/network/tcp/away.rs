@@ -44,7 +44,7 @@ fn who_was_away_while_it_waited_calls_nobody_silent(encryption: Encryption) {
 fn who_is_slow_to_take_what_has_come_is_heard_of(encryption: Encryption) {
     let mut two = Two::new(encryption);
     let mut third = two.third();
-    let frame = [&frame_header(b"some")[..], b"some"].concat();
+    let frame = [&frame_header(encryption, &[b"some"])[..], b"some"].concat();
     third.say(&frame.repeat(12));
     let begin = Instant::now();
     while two.one.turns.count(member(3)) == 0 {
@@ -57,7 +57,7 @@ fn who_is_slow_to_take_what_has_come_is_heard_of(encryption: Encryption) {
     }
     assert!(two.one.turns.count(member(3)) > 0, "something is still there");
     let wait = || std::thread::sleep(Duration::from_millis(1));
-    assert_eq!(third.read(HEADER_BYTES, wait), Some(beat().to_vec()));
+    assert_eq!(third.read(HEADER_BYTES, wait), Some(beat(encryption).to_vec()));
 }
 
 /// Where the system has no descriptors left nobody is accepted, and soon after it has some again

@@ -68,7 +68,7 @@ impl Line {
 
     /// What waits goes when it reads.
     pub(super) fn say(&mut self, what: &[u8]) {
-        self.0.write([what, &[]]).expect("a connection");
+        self.0.write(&[what]).expect("a connection");
     }
 
     /// What the other side says, so many bytes of it; none if it closes the connection.

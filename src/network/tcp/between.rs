@@ -211,7 +211,7 @@ impl<const DIALLER: bool, const ACCEPTOR: bool> Ender<DIALLER, ACCEPTOR> {
         _ = ends[way].flush();
         if let Came::Bytes(count) = ends[way].read_first(&mut some) {
             self.read[way] += count;
-            _ = ends[1 - way].write([&some[..count], &[]]);
+            _ = ends[1 - way].write(&[&some[..count]]);
         }
     }
 }

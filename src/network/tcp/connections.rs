@@ -154,7 +154,7 @@ impl Connections {
         }
         let tls = self.keys.as_ref().map(|keys| keys.dial(to.1)).transpose()?;
         let mut stream = Stream::dial(to.1, tls)?;
-        stream.write([&said, &[]])?;
+        stream.write(&[&said])?;
         self.add(stream, shake, Some(to), now)
     }
 
@@ -188,7 +188,7 @@ impl Connections {
     }
 
     /// Says something. A connection into which it cannot go is over, and says so when it is read.
-    pub(super) fn write(&mut self, token: Token, parts: [&[u8]; 2]) {
+    pub(super) fn write(&mut self, token: Token, parts: &[&[u8]]) {
         if let Some(one) = self.list.get_mut(&token)
             && one.stream.write(parts).is_err()
         {
@@ -247,6 +247,12 @@ impl Connections {
         self.unread.remove(&token);
         let one = self.list.get_mut(&token);
         one.map_or(Came::Nothing, |one| one.stream.read(scratch, hand))
+    }
+
+    /// Reads what has come in a session that is not encrypted to the end of `into`, without taking
+    /// more memory for it.
+    pub(super) fn read_plain(&mut self, token: Token, into: &mut Vec<u8>) -> Came {
+        self.list.get_mut(&token).map_or(Came::Nothing, |one| one.stream.read_plain(into))
     }
 }
 

@@ -190,11 +190,11 @@ impl Tls {
     }
 
     /// Encrypts of these what has room; how much that was. None before TLS is through.
-    pub(super) fn seal(&mut self, parts: [&[u8]; 2]) -> std::io::Result<usize> {
+    pub(super) fn seal(&mut self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
         if self.connection.is_handshaking() {
             return Ok(0);
         }
-        self.connection.writer().write_vectored(&parts.map(IoSlice::new))
+        self.connection.writer().write_vectored(parts)
     }
 
     /// Lets go what is encrypted.

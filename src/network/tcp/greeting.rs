@@ -9,7 +9,7 @@ use sha2::Sha256;
 use terral_format::ids::{Member, ServerId};
 
 /// What a greeting begins with: it names the protocol and its version.
-pub(super) const MAGIC: [u8; 8] = *b"terral\x00\x02";
+pub(super) const MAGIC: [u8; 8] = *b"terral\x00\x03";
 /// Bytes of a greeting.
 pub(super) const GREETING_BYTES: usize = 93;
 /// Bytes of a proof.

@@ -3,13 +3,13 @@
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use terral_format::ids::ServerId;
 
 use super::beside::{Line, PATIENCE, Two, known, listen, peer, proof, prove};
 use super::encryption::Keys;
-use super::framing::{beat, frame_header};
+use super::framing::{HEADER_BYTES, beat, frame_header};
 use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
 use super::opening::UNHEARD_LOSSES;
 use super::shake::{Identity, Known, Next, Shake};
@@ -30,6 +30,7 @@ encrypted_or_not! {
     all_addresses_are_tried_and_who_never_answers_keeps_nobody_waiting;
     a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of;
     who_says_more_than_is_taken_holds_a_bounded_amount;
+    who_says_long_frames_without_end_holds_a_bounded_amount;
     an_absurd_number_of_a_session_locks_nobody_out;
     who_begins_sessions_without_end_holds_a_bounded_amount;
 }
@@ -153,14 +154,18 @@ fn a_hand_shake_that_is_said_again_gets_no_session(encryption: Encryption) {
 }
 
 fn absurd_lengths_kinds_and_sums_end_the_session(encryption: Encryption) {
-    for (at, value, what) in [
+    let mut absurd = vec![
         (3, 0xff, "an absurd length"),
         (2, 0x11, "an absurd length"),
         (5, 1, "a kind of frame that there is not"),
+        (7, 1, "a kind of frame that there is not"),
         (9, 1, "a checksum that does not fit"),
-        (18, 1, "a checksum that does not fit"),
-    ] {
-        let mut said = [&frame_header(b"right")[..], b"right"].concat();
+    ];
+    if encryption == Encryption::None {
+        absurd.push((HEADER_BYTES + 2, 1, "a checksum that does not fit"));
+    }
+    for (at, value, what) in absurd {
+        let mut said = [&frame_header(encryption, &[b"right"])[..], b"right"].concat();
         let mut wrong = said.clone();
         wrong[at] ^= value;
         said.extend_from_slice(&wrong);
@@ -174,7 +179,7 @@ fn of_a_frame_that_ends_early_nothing_comes(encryption: Encryption) {
     let mut two = Two::new(encryption);
     let mut third = two.third();
     let frame = vec![1; FRAME_BYTES];
-    third.say(&frame_header(&frame));
+    third.say(&frame_header(encryption, &[&frame]));
     third.say(&frame[..1000]);
     third.0.socket().shutdown(Shutdown::Write).expect("a socket");
     two.until("it is lost", |two| two.others.len() == 2);
@@ -193,7 +198,7 @@ fn who_never_reads_is_lost_and_holds_a_bounded_amount(encryption: Encryption) {
     while two.others.len() == 1 {
         assert!(two.one.now() < end, "it is never lost");
         two.turn();
-        third.say(&beat());
+        third.say(&beat(encryption));
     }
     assert_eq!(two.others[1], Event::Lost(session, Loss::Silent));
     two.still_talk();
@@ -253,7 +258,7 @@ fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of
 fn who_says_more_than_is_taken_holds_a_bounded_amount(encryption: Encryption) {
     let mut two = Two::new(encryption);
     let mut third = two.third();
-    let frame = [&frame_header(&[3; 100])[..], &[3; 100]].concat();
+    let frame = [&frame_header(encryption, &[&[3; 100]])[..], &[3; 100]].concat();
     // With the record of TLS of which some had come before.
     let (much, most) = (frame.repeat(1000), (READ_BYTES + (16 << 10)) / frame.len() + 2);
     for _ in 0..2000 {
@@ -266,6 +271,33 @@ fn who_says_more_than_is_taken_holds_a_bounded_amount(encryption: Encryption) {
         assert!(waits <= most, "{waits} frames");
     }
     assert!(two.one.turns.count(member(3)) > 16, "it says more than is taken");
+}
+
+/// They are read to where they will be given out, and no more of them at once than of others.
+fn who_says_long_frames_without_end_holds_a_bounded_amount(encryption: Encryption) {
+    let mut two = Two::new(encryption);
+    let mut third = two.third();
+    let frame = vec![3; 40_000];
+    let frame = [&frame_header(encryption, &[&frame])[..], &frame].concat();
+    let (much, most) = (frame.repeat(30), (READ_BYTES + (16 << 10)) / frame.len() + 2);
+    let (mut came, mut greatest, begin) = (0, 0, Instant::now());
+    while came < 300 || greatest < 2 {
+        assert!(begin.elapsed() < PATIENCE, "{came} have come, {greatest} at once");
+        _ = third.0.flush();
+        if third.0.unsent() == 0 {
+            third.say(&much);
+        }
+        match two.one.next(two.one.now()) {
+            Some(Event::Frame(session, bytes)) if session.with == member(3) => {
+                assert!(bytes[..] == frame[HEADER_BYTES..], "what came is what was sent");
+                came += 1;
+            }
+            _ => {}
+        }
+        let waits = two.one.turns.count(member(3));
+        assert!(waits <= most, "{waits} frames");
+        greatest = greatest.max(waits);
+    }
 }
 
 /// Who sits on the wire can change that number, and none that follows would be greater.

@@ -66,7 +66,7 @@ use connections::Connections;
 use encryption::Keys;
 use peer::Admitted;
 
-/// Bytes that are read of one member at once.
+/// Bytes that are read of one member at once; of a long frame the rest, too.
 const READ_BYTES: usize = 256 << 10;
 /// After so many events one looks whether somebody else has something to say.
 const TAKEN_AT_MOST: u32 = 16;
@@ -176,6 +176,35 @@ impl Tcp {
         &self.turned_away
     }
 
+    /// Sends a frame if no more than `most` waits; if more does, there is room when no more than
+    /// `room` waits.
+    fn send_if(
+        &mut self,
+        session: Session,
+        parts: &[&[u8]],
+        (most, room): (usize, usize),
+    ) -> std::result::Result<(), Refused> {
+        if parts.iter().map(|part| part.len()).sum::<usize>() > FRAME_BYTES {
+            return Err(Refused::TooLong);
+        }
+        let now = self.now();
+        let token = self.open(session).ok_or(Refused::Over)?.token;
+        let unsent = self.connections.unsent(token);
+        let open = self.open(session).ok_or(Refused::Over)?;
+        if unsent > most {
+            open.room = open.room.max(Some(room));
+            return Err(Refused::Full);
+        }
+        open.said = now;
+        if unsent == 0 {
+            open.moved = now;
+        }
+        let header = framing::frame_header(self.encryption, parts);
+        let all: Vec<&[u8]> = std::iter::once(&header[..]).chain(parts.iter().copied()).collect();
+        self.connections.write(token, &all);
+        Ok(())
+    }
+
     /// Does what can be done now, or waits for that until then. What has come is read before
     /// anybody is called silent, and who has not looked himself for long gives the others time.
     fn look(&mut self, until: Moment) {
@@ -246,24 +275,12 @@ impl Endpoint for Tcp {
     }
 
     fn send(&mut self, session: Session, frame: &[u8]) -> std::result::Result<(), Refused> {
-        if frame.len() > FRAME_BYTES {
-            return Err(Refused::TooLong);
-        }
-        let now = self.now();
-        let open = self.open(session).ok_or(Refused::Over)?;
-        let token = open.token;
-        let unsent = self.connections.unsent(token);
-        let open = self.open(session).ok_or(Refused::Over)?;
-        if unsent + weight(frame.len()) > IN_FLIGHT_BYTES {
-            open.was_full = true;
-            return Err(Refused::Full);
-        }
-        open.said = now;
-        if unsent == 0 {
-            open.moved = now;
-        }
-        self.connections.write(token, [&framing::frame_header(frame), frame]);
-        Ok(())
+        let most = IN_FLIGHT_BYTES.saturating_sub(weight(frame.len()));
+        self.send_if(session, &[frame], (most, IN_FLIGHT_BYTES / 2))
+    }
+
+    fn send_now(&mut self, session: Session, parts: &[&[u8]]) -> std::result::Result<(), Refused> {
+        self.send_if(session, parts, (0, 0))
     }
 
     fn next(&mut self, until: Moment) -> Option<Event> {

@@ -91,17 +91,17 @@ impl Tcp {
         match shake.take(bytes, &channel, known) {
             Err(why) => {
                 if why == WANTS_ENCRYPTION {
-                    self.connections.write(token, [&NO_ENCRYPTION, &[]]);
+                    self.connections.write(token, &[&NO_ENCRYPTION]);
                 }
                 self.refuse(token, why)
             }
             Ok(Next::More) => true,
             Ok(Next::Say(what)) => {
-                self.connections.write(token, [&what, &[]]);
+                self.connections.write(token, &[&what]);
                 true
             }
             Ok(Next::Proven(what)) => {
-                self.connections.write(token, [&what, &[]]);
+                self.connections.write(token, &[&what]);
                 self.proven(token, now)
             }
             Ok(Next::Go(number)) => self.go(token, number, now),
@@ -137,7 +137,7 @@ impl Tcp {
         let Some(number) = known.latest.max(theirs.after).checked_add(1) else {
             return self.refuse(token, "an absurd number of sessions");
         };
-        self.connections.write(token, [&number.to_le_bytes(), &[]]);
+        self.connections.write(token, &[&number.to_le_bytes()]);
         self.begin(token, &theirs, number, now)
     }
 
@@ -161,7 +161,8 @@ impl Tcp {
         self.connections.begin(token, member);
         self.connections.close_dials(member);
         let Some(known) = self.members.get_mut(&member) else { return false };
-        known.begun(Open::new(number, token, theirs.life, now));
+        let carrier = (token, self.encryption);
+        known.begun(Open::new((number, theirs.life), carrier, now));
         self.turns.push(Event::Connected(Session { with: member, number }));
         self.due = self.due.min(now + self.timing.beat());
         false

@@ -10,6 +10,7 @@ use crate::chance::Chance;
 use crate::endpoint::Timing;
 
 use super::framing::Assembler;
+use super::greeting::Encryption;
 use super::ready::Token;
 use super::shake::Known;
 
@@ -27,16 +28,20 @@ pub(super) struct Open {
     pub(super) moved: Moment,
     /// When something was said last.
     pub(super) said: Moment,
-    /// A frame was refused.
-    pub(super) was_full: bool,
+    /// A frame was refused; when no more than so much waits to go, there is room.
+    pub(super) room: Option<usize>,
     pub(super) assembler: Assembler,
 }
 
 impl Open {
-    pub(super) fn new(number: u64, token: Token, life: u64, now: Moment) -> Self {
+    pub(super) fn new(
+        (number, life): (u64, u64),
+        (token, encryption): (Token, Encryption),
+        now: Moment,
+    ) -> Self {
         let [begun, heard, moved, said] = [now; 4];
-        let assembler = Assembler::default();
-        Open { number, token, life, begun, heard, moved, said, was_full: false, assembler }
+        let (assembler, room) = (Assembler::new(encryption), None);
+        Open { number, token, life, begun, heard, moved, said, room, assembler }
     }
 }
 

@@ -71,7 +71,7 @@ fn what_lies_behind_the_hand_shake_in_one_record_is_heard() {
     let mut turn = || assert_eq!(tcp.next(tcp.now() + Duration::from_millis(1)), None);
     let (mut said, _) = proof(&mut line, &third, (7, known(9)), &mut turn).expect("it is known");
     said.extend_from_slice(&1u64.to_le_bytes());
-    said.extend_from_slice(&frame_header(b"first"));
+    said.extend_from_slice(&frame_header(Encryption::Tls, &[b"first"]));
     said.extend_from_slice(b"first");
     line.say(&said);
     let session = Session { with: member(3), number: 1 };

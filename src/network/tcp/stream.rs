@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
@@ -12,6 +13,9 @@ use rustix::net::{
 use super::backlog::Backlog;
 use super::encryption::{OPENING_STEP, SEALED_BYTES, Tls};
 use super::greeting::Channel;
+
+/// Parts that the system takes at once (`UIO_MAXIOV`).
+const PARTS_AT_ONCE: usize = 1024;
 
 /// What reading has come to.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,29 +79,31 @@ impl Stream {
         self.unsent.bytes() + if is_sealed { SEALED_BYTES } else { 0 }
     }
 
-    /// Puts these behind what is to go. If nothing else is, they go now, as far as they can.
-    pub(super) fn write(&mut self, parts: [&[u8]; 2]) -> std::io::Result<()> {
-        let mut skip = 0;
+    /// Puts these behind what is to go. If nothing else is, they go now, as far as they can, from
+    /// where they lie.
+    pub(super) fn write(&mut self, parts: &[&[u8]]) -> std::io::Result<()> {
+        let mut parts: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut parts[..];
         if self.unsent() == 0 {
-            skip = self.write_now(parts)?;
+            self.write_now(&mut left)?;
         }
-        for part in rest(parts, skip) {
-            self.unsent.push(part);
-        }
+        left.iter().for_each(|part| self.unsent.push(part));
         Ok(())
     }
 
-    /// How much of these has gone, or waits encrypted.
-    fn write_now(&mut self, parts: [&[u8]; 2]) -> std::io::Result<usize> {
+    /// Takes of these what has gone, or waits encrypted.
+    fn write_now(&mut self, left: &mut &mut [IoSlice<'_>]) -> std::io::Result<()> {
         let mut wire = Wire(&self.socket);
-        let Some(tls) = &mut self.tls else { return not_yet_is_none(wire.send(parts)) };
-        let mut gone = 0;
+        let Some(tls) = &mut self.tls else {
+            IoSlice::advance_slices(left, not_yet_is_none(wire.send(left))?);
+            return Ok(());
+        };
         loop {
-            let now = tls.seal(rest(parts, gone))?;
-            gone += now;
+            let now = tls.seal(left)?;
+            IoSlice::advance_slices(left, now);
             not_yet_is_none(tls.send(&mut wire))?;
             if now == 0 || tls.is_unsent() {
-                return Ok(gone);
+                return Ok(());
             }
         }
     }
@@ -113,7 +119,7 @@ impl Stream {
                     some => went += some,
                 }
             }
-            match tls.seal(self.unsent.first())? {
+            match tls.seal(&self.unsent.first().map(IoSlice::new))? {
                 0 => return Ok(went),
                 sealed => self.unsent.pop(sealed),
             }
@@ -123,7 +129,8 @@ impl Stream {
     fn flush_plain(&mut self) -> std::io::Result<usize> {
         let mut went = 0;
         while self.unsent.bytes() > 0 {
-            match not_yet_is_none(Wire(&self.socket).send(self.unsent.first()))? {
+            let first = self.unsent.first().map(IoSlice::new);
+            match not_yet_is_none(Wire(&self.socket).send(&first))? {
                 0 => break,
                 some => {
                     self.unsent.pop(some);
@@ -202,21 +209,26 @@ impl Stream {
             Ok(count) => Came::Bytes(count),
         }
     }
+
+    /// Reads once, to the end of `into`, without taking more memory for it. Not for what is
+    /// encrypted.
+    pub(super) fn read_plain(&mut self, into: &mut Vec<u8>) -> Came {
+        debug_assert!(self.tls.is_none(), "TLS has it elsewhere");
+        came(rustix::io::read(&self.socket, spare_capacity(into)).map_err(Into::into))
+    }
 }
 
 fn read(mut socket: &TcpStream, into: &mut [u8]) -> Came {
-    match socket.read(into) {
+    came(socket.read(into))
+}
+
+fn came(count: std::io::Result<usize>) -> Came {
+    match count {
         Ok(0) => Came::End,
         Ok(bytes) => Came::Bytes(bytes),
         Err(error) if is_not_yet(&error) => Came::Nothing,
         Err(_) => Came::End,
     }
-}
-
-/// What remains without the first `skip` bytes.
-fn rest(parts: [&[u8]; 2], skip: usize) -> [&[u8]; 2] {
-    let first = skip.min(parts[0].len());
-    [&parts[0][first..], &parts[1][skip - first..]]
 }
 
 /// Whether it is to be tried again when the socket is ready.
@@ -232,12 +244,9 @@ fn not_yet_is_none(went: std::io::Result<usize>) -> std::io::Result<usize> {
 struct Wire<'a>(&'a TcpStream);
 
 impl Wire<'_> {
-    fn send<const PARTS: usize>(&self, parts: [&[u8]; PARTS]) -> std::io::Result<usize> {
-        self.send_slices(&parts.map(IoSlice::new))
-    }
-
     /// Not `writev`: a connection that is over is no reason for a signal.
-    fn send_slices(&self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+    fn send(&self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        let parts = &parts[..parts.len().min(PARTS_AT_ONCE)];
         let mut no_more = SendAncillaryBuffer::default();
         Ok(rustix::net::sendmsg(self.0, parts, &mut no_more, SendFlags::NOSIGNAL)?)
     }
@@ -245,11 +254,11 @@ impl Wire<'_> {
 
 impl Write for Wire<'_> {
     fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
-        self.send([part])
+        self.send(&[IoSlice::new(part)])
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
-        self.send_slices(parts)
+        self.send(parts)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -3,13 +3,47 @@
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 
-use crate::endpoint::{Event, IN_FLIGHT_BYTES, Loss, Session};
+use crate::endpoint::{Event, Loss, Session};
 
-use super::framing;
+use super::connections::Connections;
+use super::framing::{self, Assembler};
+use super::greeting::Encryption;
 use super::peer::Open;
 use super::ready::Token;
 use super::stream::Came;
-use super::{LONGEST_IDLE, PAUSE, Tcp};
+use super::{LONGEST_IDLE, PAUSE, READ_BYTES, Tcp};
+
+/// Bytes that are read at once where a long frame is likely to come, whose rest is then read to
+/// where it will be given out.
+const LITTLE_BYTES: usize = 4 << 10;
+
+/// What reading has come to, and whether that is what a member says.
+type Heard = (Came, Result<(), &'static str>);
+
+/// Reads long frames that are coming to where they will be given out, as long as there is more and
+/// it is not too much for one turn; none if no such frame is coming.
+fn read_long(
+    connections: &mut Connections,
+    token: Token,
+    assembler: &mut Assembler,
+    hand: &mut impl FnMut(Box<[u8]>),
+) -> Option<Heard> {
+    let (mut heard, mut all, mut is_more) = (None, 0, true);
+    while is_more && all < READ_BYTES {
+        let mut asked = 0;
+        let read = |into: &mut Vec<u8>| {
+            asked = into.capacity() - into.len();
+            connections.read_plain(token, into)
+        };
+        let Some(now) = assembler.read_rest(read, &mut *hand) else { break };
+        is_more = now == (Came::Bytes(asked), Ok(()));
+        all += asked;
+        if now.0 != Came::Nothing || heard.is_none() {
+            heard = Some(now);
+        }
+    }
+    heard
+}
 
 impl Tcp {
     /// The session, if it is the one that there is.
@@ -32,8 +66,8 @@ impl Tcp {
         if went > 0 {
             (open.moved, open.said) = (now, now);
         }
-        if open.was_full && unsent <= IN_FLIGHT_BYTES / 2 {
-            open.was_full = false;
+        if open.room.is_some_and(|room| unsent <= room) {
+            open.room = None;
             self.turns.push(Event::Room(Session { with: member, number: open.number }));
         }
     }
@@ -44,12 +78,22 @@ impl Tcp {
             return;
         };
         let session = Session { with: member, number: open.number };
-        let (turns, mut right) = (&mut self.turns, Ok(()));
-        let came = self.connections.read(token, &mut self.scratch, |bytes| {
-            if right.is_ok() {
-                let hand = |frame| turns.push(Event::Frame(session, frame));
-                right = open.assembler.take(bytes, hand);
-            }
+        let (turns, assembler) = (&mut self.turns, &mut open.assembler);
+        let mut hand = |frame| turns.push(Event::Frame(session, frame));
+        let straight = match self.encryption {
+            Encryption::Tls => None,
+            Encryption::None => read_long(&mut self.connections, token, assembler, &mut hand),
+        };
+        let (came, right) = straight.unwrap_or_else(|| {
+            let is_long = self.encryption == Encryption::None && assembler.is_long();
+            let most = if is_long { LITTLE_BYTES } else { READ_BYTES };
+            let mut right = Ok(());
+            let came = self.connections.read(token, &mut self.scratch[..most], |bytes| {
+                if right.is_ok() {
+                    right = assembler.take(bytes, &mut hand);
+                }
+            });
+            (came, right)
         });
         match (right, came) {
             (Err(what), _) | (_, Came::Wrong(what)) => self.lose(member, Loss::Garbage(what)),
@@ -116,7 +160,7 @@ impl Tcp {
             let token = open.token;
             if unsent == 0 {
                 open.moved = now;
-                self.connections.write(token, [&framing::beat(), &[]]);
+                self.connections.write(token, &[&framing::beat(self.encryption)]);
             }
         }
         let Some(open) = self.members.get(&member).and_then(|known| known.open.as_ref()) else {
