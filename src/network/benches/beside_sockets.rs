@@ -227,14 +227,26 @@ fn next(tcp: &mut Tcp) -> Event {
     }
 }
 
-fn send(tcp: &mut Tcp, session: Session, frame: &[u8]) {
-    while let Err(refused) = tcp.send(session, frame) {
+/// By which call a frame is sent.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Send,
+    /// In two parts, as what is said of some bytes of a file, and they.
+    SendNow,
+}
+
+fn send(tcp: &mut Tcp, session: Session, frame: &[u8], call: Call) {
+    let (begin, rest) = frame.split_at(frame.len().min(64));
+    while let Err(refused) = match call {
+        Call::Send => tcp.send(session, frame),
+        Call::SendNow => tcp.send_now(session, &[begin, rest]),
+    } {
         assert_eq!(refused, Refused::Full);
         assert_eq!(next(tcp), Event::Room(session));
     }
 }
 
-fn frames_of(encryption: Encryption, frame_bytes: usize) -> Cost {
+fn frames_of((encryption, call): (Encryption, Call), frame_bytes: usize) -> Cost {
     let frames = BYTES / frame_bytes;
     let (mut one, mut other) = (member(1, encryption), member(2, encryption));
     let peer = |number: u16, tcp: &Tcp| Peer {
@@ -251,12 +263,12 @@ fn frames_of(encryption: Encryption, frame_bytes: usize) -> Cost {
             let Event::Frame(_, frame) = next(&mut other) else { panic!("no frame") };
             assert_eq!(frame.len(), frame_bytes);
         }
-        send(&mut other, session, &[1]);
+        send(&mut other, session, &[1], Call::Send);
         while !matches!(next(&mut other), Event::Lost(..)) {}
     });
     let Event::Connected(session) = next(&mut one) else { panic!("no session") };
     let (frame, begin) = (vec![7; frame_bytes], Begin::now());
-    (0..frames).for_each(|_| send(&mut one, session, &frame));
+    (0..frames).for_each(|_| send(&mut one, session, &frame, call));
     while !matches!(next(&mut one), Event::Frame(..)) {}
     let time = begin.elapsed();
     one.cut(session);
@@ -270,22 +282,26 @@ fn median(of: &[(Cost, Cost)], what: impl Fn(&(Cost, Cost)) -> f64) -> f64 {
     all[all.len() / 2]
 }
 
+/// Arguments are lengths of frames, in KiB.
 fn main() {
-    println!(
-        "frames of    beside          MB/s   its MB/s   of its rate   of its rate by processor"
-    );
-    for (kib, encryption) in [4, 64, 128, 1024]
-        .into_iter()
-        .flat_map(|kib| [(kib, Encryption::Tls), (kib, Encryption::None)])
-    {
+    let asked: Vec<usize> = std::env::args().filter_map(|word| word.parse().ok()).collect();
+    let lengths = if asked.is_empty() { vec![4, 64, 256, 1024] } else { asked };
+    println!("frames of    sent by   beside          MB/s   its MB/s   of its rate   by processor");
+    let kinds = [Encryption::Tls, Encryption::None];
+    for (kib, encryption, call) in lengths.into_iter().flat_map(|kib| {
+        let ways = kinds.into_iter().flat_map(|kind| [(kind, Call::Send), (kind, Call::SendNow)]);
+        ways.map(move |(kind, call)| (kib, kind, call))
+    }) {
+        let ours = || frames_of((encryption, call), kib << 10);
         let pair = |_| match encryption {
-            Encryption::Tls => (frames_of(encryption, kib << 10), rustls_alone(kib << 10)),
-            Encryption::None => (frames_of(encryption, kib << 10), carried(sockets(), kib << 10)),
+            Encryption::Tls => (ours(), rustls_alone(kib << 10)),
+            Encryption::None => (ours(), carried(sockets(), kib << 10)),
         };
         let all: Vec<(Cost, Cost)> = (0..ROUNDS).map(pair).collect();
         let rate = |cost: &Cost| BYTES as f64 / 1e6 / cost.time.as_secs_f64();
         println!(
-            "{kib:>5} KiB    {:<12} {:>7.0}    {:>7.0}   {:>11.2}   {:>11.2}",
+            "{kib:>5} KiB    {:<7}   {:<12} {:>7.0}    {:>7.0}   {:>11.2}   {:>12.2}",
+            format!("{call:?}"),
             if encryption == Encryption::Tls { "rustls alone" } else { "a socket" },
             median(&all, |(ours, _)| rate(ours)),
             median(&all, |(_, its)| rate(its)),
