@@ -51,7 +51,7 @@ pub struct Log {
     length: u64,
     reserved: u64,
     buffer: Vec<u8>,
-    older: bool,
+    oldest: u16,
 }
 
 impl Log {
@@ -63,7 +63,14 @@ impl Log {
     }
 
     fn over(path: &Path, file: File, length: u64) -> Self {
-        Log { path: path.into(), file, length, reserved: 0, buffer: Vec::new(), older: false }
+        Log {
+            path: path.into(),
+            file,
+            length,
+            reserved: 0,
+            buffer: Vec::new(),
+            oldest: Transaction::VERSION,
+        }
     }
 
     /// Opens a log and gives its transactions, in order.
@@ -73,23 +80,24 @@ impl Log {
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<Record>>)> {
         let failed = |e: &io::Error| Error::system(e, path.display().to_string());
         let bytes = fs::read(path).map_err(|e| failed(&e))?;
-        let (mut rest, mut transactions, mut older) = (bytes.as_slice(), Vec::new(), false);
+        let (mut rest, mut transactions) = (bytes.as_slice(), Vec::new());
+        let mut oldest = Transaction::VERSION;
         // Zeros at the end are memory that was reserved and not yet used.
         while rest.iter().take(frame::HEADER_BYTES).any(|byte| *byte != 0) {
             let Ok(frame) = frame::read(rest) else { break };
             transactions.push(Transaction::read(frame.version, frame.payload)?.0);
-            older |= frame.version != Transaction::VERSION;
+            oldest = oldest.min(frame.version);
             rest = frame.rest;
         }
         let length = (bytes.len() - rest.len()) as u64;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| failed(&e))?;
         file.set_len(length).map_err(|e| failed(&e))?;
-        Ok((Log { older, ..Log::over(path, file, length) }, transactions))
+        Ok((Log { oldest, ..Log::over(path, file, length) }, transactions))
     }
 
-    /// Whether some of it is of an earlier version, as long as it is not rewritten.
-    pub fn has_older(&self) -> bool {
-        self.older
+    /// The earliest version that some of it is of, as long as it is not rewritten.
+    pub fn oldest(&self) -> u16 {
+        self.oldest
     }
 
     fn write_next(
@@ -110,7 +118,7 @@ impl Log {
         let moved = fs::rename(&next, &self.path);
         moved.map_err(|e| Error::system(&e, next.display().to_string()))?;
         (self.file, self.length, self.reserved) = (log.file, log.length, log.length);
-        self.older = false;
+        self.oldest = Transaction::VERSION;
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ pub mod membership;
 pub mod migrate;
 pub mod partition;
 pub mod v4;
+pub mod v5;
 
 use serde::{Deserialize, Serialize};
 
@@ -56,13 +57,11 @@ impl From<Local> for Record {
 pub struct Transaction(pub Vec<Record>);
 
 impl Migrate for Transaction {
-    const VERSION: u16 = 5;
-    type Previous = v4::Transaction;
+    const VERSION: u16 = 6;
+    type Previous = v5::Transaction;
 
-    fn migrate(previous: v4::Transaction) -> Self {
-        let mut records = Vec::with_capacity(previous.0.len());
-        previous.0.into_iter().for_each(|record| v4::migrate(record, &mut records));
-        Transaction(records)
+    fn migrate(previous: v5::Transaction) -> Self {
+        Transaction(previous.0.into_iter().map(Record::from).collect())
     }
 }
 

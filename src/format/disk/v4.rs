@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Record as Next;
 use super::facts::{self, Fact};
 use super::local::{Began, Local, Publishing};
 use super::migrate::{Migrate, Nothing};
+use super::v5::Record as Next;
 use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Lsn, SessionSlot};
 use crate::wire::capability::Rights;

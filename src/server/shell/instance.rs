@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
-use terral_format::disk::Record;
 use terral_format::disk::local::{Began, Local};
+use terral_format::disk::migrate::Migrate;
+use terral_format::disk::{Record, Transaction};
 use terral_format::ids::{InstanceId, ROOT};
 use terral_format::local::geometry::Geometry;
 use terral_format::local::tables::Superblock;
@@ -44,6 +45,9 @@ use crate::shell::spill_file;
 
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
+
+/// Programs of earlier versions do not know of the spill.
+const KNOWS_SPILL: u16 = 5;
 
 /// An instance this process serves.
 pub struct Instance {
@@ -216,7 +220,7 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
         return corrupt("geometry out of bounds");
     }
     let mut began = began.clone();
-    let rewritten = moved(&mut began, options) || log.has_older();
+    let rewritten = moved(&mut began, options) || log.oldest() < Transaction::VERSION;
     clear_names(directory, &began.geometry)?;
     let mut instance = assemble(options, lock, log, began, &transactions)?;
     recovery::adopt(&mut instance.state)?;
@@ -268,8 +272,8 @@ fn assemble(
     let offset = &mapped[0].view::<Superblock>(0).clock_offset;
     let now = clock::time_ns(offset, world.wall_ns());
     let (backing, root) = backing_of(&began, machine.user(), machine.group(), now)?;
-    // Programs of the version before, which may still be there, do not know of spilled chunks.
-    let spill = if log.has_older() { None } else { spill_of(options, &began)? };
+    // Programs of that time may still be there, and do not know of spilled chunks.
+    let spill = if log.oldest() < KNOWS_SPILL { None } else { spill_of(options, &began)? };
     let memory = Memory::new(began.geometry, shared(&mapped), segments).with_spill(spill);
     let state = recovery::replay(
         Parts {
