@@ -15,6 +15,7 @@ use process::Bench;
 use rustix::process::Signal;
 use terral_client::{Change, Client, File, MapHow, OpenHow, access};
 use terral_format::ids::Ino;
+use terral_format::local::names::flag;
 use terral_transport::boottime;
 use vandal::Vandal;
 
@@ -220,6 +221,30 @@ fn names_of_a_borrowed_directory_are_found_until_the_deadline_and_then_asked_for
     lent.late();
     assert_eq!(lent.asks(move |client, _| look(client), || ()), (true, true, 1 + FILES));
     assert!(lent.vandal.is_lent(directory), "to look changes nothing");
+}
+
+#[test]
+fn what_another_machine_has_is_asked_for_and_nothing_of_it_is_changed_without_asking() {
+    let lent = Lent::new();
+    for path in [&b"d"[..], b"d/file"] {
+        lent.vandal.mark(&lent.bench.instance(), lent.ino(path), flag::ELSEWHERE);
+    }
+    lent.in_time();
+    let there = |name: &'static [u8]| lent.asks(move |client, _| client.stat(name).is_ok(), || ());
+    assert!(there(b"d") && there(b"d/file") && !there(b"d/none"));
+    assert_eq!(lent.asks(|client, _| client.list(b"d").expect("lists").len(), || ()), 1 + FILES);
+    let make = |client: &Client, _: &File| client.open(b"d/new", NEW).map(|file| file.close());
+    lent.asks(make, || ()).expect("is made");
+    lent.asks(|client, _| client.make_directory(b"d/below", 0o755), || ()).expect("is made");
+    lent.asks(|client, _| client.rename(b"d/1", b"moved", Default::default()), || ())
+        .expect("moves");
+    lent.asks(|client, _| client.unlink(b"d/2"), || ()).expect("is removed");
+    lent.asks(|client, _| client.open(b"d/file", WRITE).map(|file| file.close()), || ())
+        .expect("opens");
+    let change = Change { mode: Some(0o600), ..Change::default() };
+    lent.asks(move |_, file| file.change(change), || ()).expect("changes");
+    // Its bytes are here.
+    assert_eq!(lent.asks_nobody(|_, file| read(file)), vec![b'a'; CHUNK]);
 }
 
 #[test]

@@ -146,8 +146,13 @@ impl Vandal {
 
     /// Marks them as borrowed.
     pub fn lend(&self, instance: &Path, ino: Ino) {
+        self.mark(instance, ino, flag::BORROWED);
+    }
+
+    /// Marks them by these flags.
+    pub fn mark(&self, instance: &Path, ino: Ino, flags: u16) {
         let at = self.flags_at(ino);
-        let marked = word(&self.tables, at) | u64::from(flag::BORROWED) << 48;
+        let marked = word(&self.tables, at) | u64::from(flags) << 48;
         self.table(instance).write_all_at(&marked.to_ne_bytes(), at).expect("writes");
     }
 }

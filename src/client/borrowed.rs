@@ -1,5 +1,5 @@
-//! What is borrowed from another machine, and used without asking until a deadline: see
-//! `terral_format::local::lease`. Whoever was late asks here how that stands.
+//! What is borrowed from another machine, and used without asking until a deadline, or is there and
+//! asked for: see `terral_format::local::lease`. Whoever was late asks here how that stands.
 
 use terral_format::Result;
 use terral_format::ids::Ino;
@@ -27,13 +27,27 @@ impl Memory {
     /// The same of the attributes of an inode, or the names in a directory.
     #[inline]
     pub(crate) fn until_of(&self, inode: &Inode) -> Until {
-        self.until(inode.is(flag::BORROWED))
+        self.until_by(inode.flags)
     }
 
-    /// The same of one that is open.
+    /// The same as things are now, whatever was seen before.
+    pub(crate) fn until_now(&self, ino: Ino) -> Until {
+        self.until_by(names::flags_of(self.flags(ino)))
+    }
+
+    /// The same of the bytes of a file that is open, and of how many they are: those are here, also
+    /// while another machine has its attributes.
     #[inline]
     pub(crate) fn until_of_open(&self, ino: Ino) -> Until {
-        self.until(names::is_borrowed(self.flags(ino)))
+        self.until(names::flags_of(self.flags(ino)) & flag::BORROWED != 0)
+    }
+
+    #[inline]
+    fn until_by(&self, flags: u16) -> Until {
+        if flags & flag::ELSEWHERE != 0 {
+            return Until::NEVER;
+        }
+        self.until(flags & flag::BORROWED != 0)
     }
 }
 

@@ -53,7 +53,7 @@ impl Held<'_> {
     /// marks them later finds the claim.
     pub(crate) fn uses(&mut self, inodes: [&Inode; 2]) {
         let memory = &self.connection.memory;
-        self.lent = inodes.map(|inode| (inode.ino, memory.until_of_open(inode.ino)));
+        self.lent = inodes.map(|inode| (inode.ino, memory.until_now(inode.ino)));
     }
 
     /// Whether what was committed counts: what was committed too late, the server knows.
@@ -67,13 +67,14 @@ impl Held<'_> {
         Ok(true)
     }
 
-    /// Whether the gate is open, and a change that needs these operations still allowed. To be
-    /// asked after the claim, and before a look at what speaks against the change: a server that
+    /// Whether the gate is open, what the change is about is not another machine's, and a change
+    /// that needs these operations still allowed. To be asked after the claim, and before a look at what speaks against the change: a server that
     /// changes names for somebody may be done, and have opened the gate, by the end of that look.
     pub(crate) fn is_open(&self, needs: Operations, time_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0
             && superblock.server_pid.load(Ordering::SeqCst) != 0
+            && self.lent.iter().all(|(_, until)| *until != Until::NEVER)
             && self.own.check(needs.0.into()).is_ok()
             && self.own.lasts(clock::wall_ns(&superblock.clock_offset, time_ns))
     }

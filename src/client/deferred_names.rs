@@ -61,6 +61,7 @@ impl Connection {
             person.may(&directory.attributes(), CHANGE)
                 && (person.is_root() || directory.mode & STICKY == 0)
                 && !directory.is(flag::OVERLAY)
+                && !directory.is(flag::ELSEWHERE)
         })
     }
 

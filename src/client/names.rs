@@ -8,6 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
 use terral_format::local::geometry::NAME_MAX;
+use terral_format::local::lease::Until;
 use terral_format::local::names::{Inode, Lookup, Table, flag, hash, index_of};
 use terral_format::wire::message::{Attributes, Kind, Name, Reply, Request, Target};
 use terral_format::wire::person::Person;
@@ -39,6 +40,9 @@ impl Memory {
             let link = directory.kind == Kind::Symlink;
             return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
         }
+        if directory.is(flag::ELSEWHERE) {
+            return Known::Unknown;
+        }
         if !person.is_root() && !person.may(&directory.attributes(), SEARCH) {
             return Known::Not(ErrorKind::Denied);
         }
@@ -50,10 +54,13 @@ impl Memory {
 
     /// What has a name in a directory.
     pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
-        if !directory.is(flag::BORROWED) {
+        let until = self.until_of(directory);
+        if until == Until::NEVER {
+            return Known::Unknown;
+        }
+        if until == Until::ALWAYS {
             return self.child_now(table, directory, name);
         }
-        let until = self.until_of(directory);
         let known = self.child_now(table, directory, name);
         if is_over(until) { Known::Unknown } else { known }
     }

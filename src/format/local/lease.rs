@@ -26,6 +26,9 @@ impl Until {
     /// As long as one likes: it is not borrowed.
     pub const ALWAYS: Until = Until(u64::MAX);
 
+    /// Another machine has it: it is to be asked for.
+    pub const NEVER: Until = Until(0);
+
     /// By the deadline word, if it is borrowed.
     #[inline]
     pub fn noted(deadline: &AtomicU64, borrowed: bool) -> Self {
@@ -49,6 +52,7 @@ mod tests {
         let deadline = AtomicU64::new(0);
         assert!(!Until::noted(&deadline, false).is_over(|| unreachable!("no clock")));
         assert!(Until::noted(&deadline, true).is_over(|| 0));
+        assert!(Until::NEVER.is_over(|| 0));
     }
 
     #[test]

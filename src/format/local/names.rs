@@ -139,11 +139,11 @@ const MODE_WORD: usize = 4;
 /// Word of a slot that ends with the flags.
 pub const FLAGS_WORD: usize = 15;
 
-/// Whether a slot whose [`FLAGS_WORD`] this is has [`flag::BORROWED`], for one load: while the
-/// server changes it, anything.
+/// The [`flag`]s of a slot whose [`FLAGS_WORD`] this is, by one load: while the server changes it,
+/// anything.
 #[inline]
-pub fn is_borrowed(flags: &AtomicU64) -> bool {
-    (flags.load(Ordering::SeqCst) >> 48) as u16 & flag::BORROWED != 0
+pub fn flags_of(word: &AtomicU64) -> u16 {
+    (word.load(Ordering::SeqCst) >> 48) as u16
 }
 
 const KINDS: [Kind; 5] = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];

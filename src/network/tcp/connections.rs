@@ -12,6 +12,7 @@ use super::greeting::Said;
 use super::ready::{Ready, Token};
 use super::shake::Shake;
 use super::stream::{Came, Stream};
+use super::waker::Waker;
 
 /// Connections at most that were accepted and have proven nothing. One more, and the oldest is
 /// closed: a member is through in one round trip, or two with TLS, so that one would have to be
@@ -22,6 +23,8 @@ const ACCEPTED_AT_ONCE: usize = 16;
 
 /// The listener's.
 pub(super) const LISTENER: Token = 0;
+/// The waker's.
+pub(super) const WAKER: Token = Token::MAX;
 
 /// How far a connection is.
 pub(super) enum Phase {
@@ -45,6 +48,7 @@ pub(super) struct Connection {
 /// All of them.
 pub(super) struct Connections {
     ready: Ready,
+    waker: Waker,
     listener: TcpListener,
     /// By which they are encrypted, if they are.
     keys: Option<Keys>,
@@ -61,8 +65,14 @@ impl Connections {
         listener.set_nonblocking(true)?;
         let ready = Ready::new()?;
         ready.add(&listener, LISTENER, false)?;
+        let waker = Waker::new()?;
+        ready.add(waker.descriptor(), WAKER, false)?;
         let (list, unread, next) = (BTreeMap::new(), BTreeSet::new(), LISTENER + 1);
-        Ok(Connections { ready, listener, keys, is_paused: false, list, next, unread })
+        Ok(Connections { ready, waker, listener, keys, is_paused: false, list, next, unread })
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     pub(super) fn address(&self) -> std::io::Result<SocketAddr> {

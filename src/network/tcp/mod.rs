@@ -10,6 +10,8 @@ mod framing;
 mod greeting;
 mod ready;
 
+mod waker;
+
 mod encryption;
 
 mod backlog;
@@ -61,8 +63,9 @@ use crate::turns::Turns;
 pub use connections::STRANGERS;
 pub use greeting::{Encryption, PartitionId, Ticket};
 pub use shake::Identity;
+pub use waker::Waker;
 
-use connections::Connections;
+use connections::{Connections, WAKER};
 use encryption::Keys;
 use peer::Admitted;
 
@@ -116,6 +119,8 @@ pub struct Tcp {
     /// How many events were taken since sockets were looked at.
     taken: u32,
     turned_away: BTreeMap<&'static str, u64>,
+    /// Somebody has broken off the wait.
+    woken: bool,
 }
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
@@ -160,6 +165,7 @@ impl Tcp {
             due: now,
             taken: 0,
             turned_away: BTreeMap::new(),
+            woken: false,
         })
     }
 
@@ -169,6 +175,11 @@ impl Tcp {
     /// As the system has them.
     pub fn address(&self) -> Result<SocketAddr> {
         self.connections.address().map_err(|error| Error::system(&error, "the listener's address"))
+    }
+
+    /// What breaks off a wait in [`Endpoint::next`].
+    pub fn waker(&self) -> Waker {
+        self.connections.waker().clone()
     }
 
     /// How many connections were turned away before they were a session, by what was wrong.
@@ -219,7 +230,12 @@ impl Tcp {
             ready = self.connections.wait(Duration::ZERO);
         }
         for token in ready {
-            self.serve(token, now);
+            if token == WAKER {
+                self.connections.waker().rest();
+                self.woken = true;
+            } else {
+                self.serve(token, now);
+            }
         }
         if was_away {
             self.forgive(now);
@@ -294,7 +310,7 @@ impl Endpoint for Tcp {
                 self.taken += 1;
                 return Some(event);
             }
-            if self.now() >= until {
+            if std::mem::take(&mut self.woken) || self.now() >= until {
                 return None;
             }
         }

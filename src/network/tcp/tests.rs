@@ -93,6 +93,26 @@ fn an_endpoint_goes_to_another_thread() {
     assert_eq!(now.join().expect("it ends").0, None);
 }
 
+#[test]
+fn a_wait_is_broken_off_once_for_who_wakes_it() {
+    let [mut stage] = stage(Encryption::Tls);
+    let mut tcp = stage.start(Member::new(1).expect("14 bits"), ServerId(1));
+    let (waker, begin) = (tcp.waker(), Instant::now());
+    let woken = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        (0..3).for_each(|_| waker.wake());
+    });
+    let far = tcp.now() + Duration::from_secs(60);
+    assert_eq!(tcp.next(far), None);
+    assert!(begin.elapsed() < Duration::from_secs(30), "it waited on");
+    woken.join().expect("it ends");
+    // Those that came after the first was heard count once, too.
+    assert_eq!(tcp.next(tcp.now() + Duration::from_millis(20)), None);
+    let soon = tcp.now() + Duration::from_millis(20);
+    assert_eq!(tcp.next(soon), None);
+    assert!(tcp.now() >= soon, "nobody has woken it since");
+}
+
 mod conforms {
     crate::endpoint_conforms!(super::stage(super::Encryption::Tls));
 }
