@@ -7,6 +7,7 @@ use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{self, Attributes, Kind};
 use terral_format::wire::person::Person;
+use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
 use terral_format::{Error, ErrorKind};
 
@@ -72,7 +73,21 @@ pub fn records() -> Vec<Membership> {
     let (ino, parent, name) = (Ino(416), Ino(417), b"i".to_vec());
     let (kind, text) = (Kind::Symlink, b"j".to_vec());
     vec![
-        Membership::Joined { me: member(418), server: ServerId(419), root: member(420) },
+        Membership::Joined {
+            me: member(418),
+            server: ServerId(419),
+            root: member(420),
+            partition: Partition { id: 423, ticket: Secret([42; 32]), encrypted: true },
+        },
+        Membership::Roster(Roster {
+            version: 424,
+            epoch: Epoch(425),
+            seats: vec![Seat {
+                member: member(426),
+                standing: partition::Standing::In(ServerId(427)),
+                addresses: vec![([127, 0, 0, 1], 428).into()],
+            }],
+        }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },
         Membership::Forgotten { ino },

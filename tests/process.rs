@@ -160,6 +160,8 @@ fn serve(instance: &Path, memory_mib: u64) {
         memory_bytes: memory_mib << 20,
         spill: std::env::var_os(SPILL).map(Into::into),
         ready_bytes: None,
+        partition: None,
+        listen: terral_server::EVERYWHERE,
         launcher: None,
     };
     terral_server::serve(&options).expect("serves");

@@ -26,6 +26,8 @@ impl Server {
             spill: None,
             // No process is forked beside the other servers of this one.
             ready_bytes: Some(0),
+            partition: None,
+            listen: terral_server::EVERYWHERE,
             launcher: None,
         };
         let thread = std::thread::spawn(move || serve(&options).expect("serves"));

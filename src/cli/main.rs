@@ -41,6 +41,7 @@ mod past;
 mod summary;
 mod waits;
 
+mod partition;
 mod serve;
 mod status;
 
@@ -119,6 +120,7 @@ struct Terral {
 enum Verb {
     Run(run::Arguments),
     Serve(serve::Arguments),
+    Invite(partition::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -147,6 +149,7 @@ fn main() -> std::process::ExitCode {
     let done = match terral.verb {
         Verb::Run(arguments) => run::main(arguments),
         Verb::Serve(arguments) => serve::main(arguments),
+        Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -244,6 +244,7 @@ mod tests {
             warnings: Vec::new(),
             spill: None,
             spilled_bytes: 0,
+            partition: None,
         }
     }
 

@@ -99,8 +99,7 @@ impl<'a> Search<'a> {
 
     /// Who is in charge of an instance, for people.
     pub fn holder(&self, path: &Path) -> String {
-        let pid = claim::holder(path).map(|(pid, _)| pid).or(terral_server::server_pid(path));
-        pid.map_or_else(|| "somebody".into(), |pid| format!("process {pid}"))
+        holder(path)
     }
 
     /// How long may still be waited.
@@ -183,33 +182,11 @@ impl<'a> Search<'a> {
     }
 
     fn make(&self) -> Result<Place> {
-        let memory_bytes = machine::memory_bound(self.wanted.memory)?;
         let instance = self.wanted.instance.clone();
         let instance = instance.unwrap_or_else(|| instances::base().join(instances::fresh_name()));
-        let name = instances::name_of(&instance);
-        let for_what = instances::target(&instance).unwrap_or_default();
-        if terral_server::is_served(&instance) {
-            bail!("{name}: serves {} already: give this one another name", for_what.display());
-        }
-        if instance.join("log").exists() {
-            bail!(
-                "{name}: holds data for {}: `terral recover {name}` first, or another name",
-                for_what.display()
-            );
-        }
-        if instances::is_foreign(&instance) {
-            let shown = instance.display();
-            bail!("{shown}: exists, and is no instance of Terral's: give another name");
-        }
-        instances::make(&instance)?;
-        let Some(claim) = Claim::take(&instance, self.wanted.purpose)? else {
-            bail!(
-                "{name}: {} has just taken it: give this one another name",
-                self.holder(&instance)
-            );
-        };
-        self.note(&instance)?;
-        Ok(Place { instance, claim, memory_bytes })
+        let place = make(instance, self.wanted.memory, self.wanted.purpose)?;
+        self.note(&place.instance)?;
+        Ok(place)
     }
 
     /// Says in an instance what it is for.
@@ -219,8 +196,45 @@ impl<'a> Search<'a> {
     }
 }
 
+/// Makes a new place, which is for nothing yet: in one's [`turn`].
+///
+/// # Errors
+/// If something is there; if memory is short.
+pub fn make(instance: PathBuf, memory: Option<u64>, purpose: Purpose) -> Result<Place> {
+    let memory_bytes = machine::memory_bound(memory)?;
+    let name = instances::name_of(&instance);
+    let for_what = instances::target(&instance).unwrap_or_default();
+    if terral_server::is_served(&instance) {
+        bail!("{name}: serves {} already: give this one another name", for_what.display());
+    }
+    if instance.join("log").exists() {
+        bail!(
+            "{name}: holds data for {}: `terral recover {name}` first, or another name",
+            for_what.display()
+        );
+    }
+    if instances::is_foreign(&instance) {
+        let shown = instance.display();
+        bail!("{shown}: exists, and is no instance of Terral's: give another name");
+    }
+    instances::make(&instance)?;
+    let Some(claim) = Claim::take(&instance, purpose)? else {
+        bail!("{name}: {} has just taken it: give this one another name", holder(&instance));
+    };
+    Ok(Place { instance, claim, memory_bytes })
+}
+
+/// Who is in charge of an instance, for people.
+fn holder(path: &Path) -> String {
+    let pid = claim::holder(path).map(|(pid, _)| pid).or(terral_server::server_pid(path));
+    pid.map_or_else(|| "somebody".into(), |pid| format!("process {pid}"))
+}
+
 /// One `terral` of a user at a time looks at all instances.
-fn turn() -> Result<std::fs::File> {
+///
+/// # Errors
+/// If another one has it for very long.
+pub fn turn() -> Result<std::fs::File> {
     instances::make(&instances::base())?;
     let path = instances::base().join(".lock");
     let begin = Instant::now();

@@ -12,12 +12,13 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use terral_client::Client;
-use terral_server::{Options, Outcome};
+use terral_server::{Options, Outcome, Part};
 
 use crate::claim::{Claim, Purpose};
 use crate::debt::debt;
 use crate::instances::{self, PREFIX};
 use crate::machine;
+use crate::partition::{self, Partition};
 use crate::report::{code, failure, note, say};
 use crate::search::{Place, Wanted};
 use crate::signals::Signals;
@@ -61,6 +62,8 @@ pub struct Arguments {
     /// From Ctrl-C or SIGTERM on, bring for so long at most (30, 90s, 10m, 2h)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait_timeout: Option<Duration>,
+    #[command(flatten)]
+    partition: Partition,
     #[arg(long, hide = true, conflicts_with = "name")]
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -126,6 +129,8 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 memory_bytes: arguments.memory.unwrap_or(0),
                 spill: arguments.spill,
                 ready_bytes: arguments.ready,
+                partition: arguments.partition.part().map_err(not_started)?,
+                listen: arguments.partition.address(),
                 launcher: arguments.launcher,
             };
             (options, None)
@@ -137,7 +142,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
             (place.0, Some(place.1))
         }
     };
-    listen(options.instance.clone(), arguments.wait_timeout)?;
+    listen(options.instance.clone(), arguments.wait_timeout, options.partition.is_some())?;
     // Its files are not the program's, for which the launcher's limit is meant.
     terral_client::limit::raise(FILE_BYTES)?;
     let outcome = terral_server::serve(&options)?;
@@ -150,6 +155,9 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
+    if let Some(part) = arguments.partition.part()? {
+        return prepare_part(arguments, &wanted, part);
+    }
     let target = match &arguments.to {
         Some(to) => permanent_directory(to)?,
         None => instances::target(&wanted)
@@ -180,12 +188,50 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
     let Place { instance, memory_bytes, claim, .. } = place;
     let (backing, ready_bytes, launcher) = (Some(target), arguments.ready, None);
-    Ok((Options { instance, backing, memory_bytes, spill, ready_bytes, launcher }, claim))
+    let (partition, listen) = (None, arguments.partition.address());
+    let options = Options {
+        instance,
+        backing,
+        memory_bytes,
+        spill,
+        ready_bytes,
+        partition,
+        listen,
+        launcher,
+    };
+    Ok((options, claim))
+}
+
+/// The same for one of the servers of several machines.
+fn prepare_part(arguments: &Arguments, wanted: &Path, part: Part) -> Result<(Options, Claim)> {
+    let Place { instance, memory_bytes, claim } = partition::place(wanted, arguments.memory)?;
+    let name = instances::name_of(&instance);
+    match &part {
+        Part::Control { .. } => {
+            note(format_args!("{name}: the first of several; let others in: terral invite"));
+        }
+        Part::Invited(invitation) => {
+            let control = &invitation.control.member;
+            note(format_args!("{name}: {}, invited by {control}", invitation.me));
+        }
+    }
+    note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
+    let options = Options {
+        instance,
+        backing: None,
+        memory_bytes,
+        spill: None,
+        ready_bytes: arguments.ready,
+        partition: Some(part),
+        listen: arguments.partition.address(),
+        launcher: None,
+    };
+    Ok((options, claim))
 }
 
 /// Answers signals: the first asks the server to finish, the next, or its time being over, to
 /// leave.
-fn listen(instance: PathBuf, limit: Option<Duration>) -> Result<()> {
+fn listen(instance: PathBuf, limit: Option<Duration>, is_part: bool) -> Result<()> {
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = signal_hook::iterator::Signals::new(wanted).context("signals")?;
     let program = std::env::current_exe().context("terral: own path")?;
@@ -195,7 +241,11 @@ fn listen(instance: PathBuf, limit: Option<Duration>) -> Result<()> {
                 tell(&program, "leave", &instance);
                 continue;
             }
-            say("bringing everything to the permanent directory; once more to end at once");
+            say(if is_part {
+                "ends once no program uses it, and its files with it; once more to end at once"
+            } else {
+                "bringing everything to the permanent directory; once more to end at once"
+            });
             tell(&program, "finish", &instance);
             if let Some(limit) = limit {
                 let (program, instance) = (program.clone(), instance.clone());

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::Serialize;
 use terral_client::Client;
-use terral_server::{Left, Options};
+use terral_server::{EVERYWHERE, Left, Options};
 
 use crate::claim;
 use crate::debt::first_cause;
@@ -161,6 +161,8 @@ impl Search<'_> {
             memory_bytes: 0,
             spill: None,
             ready_bytes: Some(0),
+            partition: None,
+            listen: EVERYWHERE,
             launcher: None,
         }
     }

@@ -387,6 +387,18 @@ impl Client {
         }
     }
 
+    /// Lets one more server into the partition: the text of its invitation, which whoever has it
+    /// can use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server lets nobody in.
+    pub fn invite(&self) -> Result<String> {
+        match self.0.call(Request::Invite)? {
+            Reply::Invitation(text) => Ok(text),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Where a file's bytes are.
     pub fn safety(&self, path: &[u8]) -> Result<Safety> {
         match self.0.call(Request::Safety(path))? {

@@ -48,7 +48,8 @@ pub use shell::instance::{is_dying, is_served, server_pid};
 pub use shell::leftover::{
     FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
 };
-pub use shell::options::Options;
+pub use shell::options::{EVERYWHERE, Options, Part};
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
 pub use shell::serve::{Outcome, serve};
+pub use terral_format::wire::roster::Invitation;
 pub use terral_store::spill::directory::check as check_spill;

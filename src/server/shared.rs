@@ -1,10 +1,11 @@
 //! What the server's threads share: the state behind its lock, and how they wake each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use terral_format::local::tables::Doorbell;
+use terral_network::tcp::Waker;
 use terral_store::memory::Memory;
 use terral_transport::region::Region;
 use terral_transport::requests;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub machine: Arc<dyn Machine>,
     /// The server is about to leave.
     pub over: AtomicBool,
+    /// Wakes who has the way to other servers, if there is one.
+    links: OnceLock<Waker>,
 }
 
 impl Shared {
@@ -45,6 +48,7 @@ impl Shared {
             headers,
             requested: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            links: OnceLock::new(),
         }
     }
 
@@ -129,13 +133,27 @@ impl Shared {
         let drains = state.finishing || owing::must_wake_drain(&state);
         let lost = requests::seems_awake(self.bell());
         let requests = state.finishing || state.leaving || state.debts.is_pressed() || lost;
+        let links = state.members.is_some();
         drop(state);
+        if links {
+            self.wake_links();
+        }
         if drains {
             self.rouse(Trade::Draining);
         }
         if requests {
             self.nudge();
         }
+    }
+
+    /// Who has the way to other servers is woken by this from now on.
+    pub fn is_linked_by(&self, waker: Waker) {
+        let _ = self.links.set(waker);
+    }
+
+    /// Has what is to be said to other servers sent.
+    pub fn wake_links(&self) {
+        self.links.get().into_iter().for_each(Waker::wake);
     }
 
     /// Has the requests' thread look again at what waits for memory, or for the end.

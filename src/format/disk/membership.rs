@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::partition;
 use crate::ids::{Ino, Member, Number, ServerId};
 use crate::wire::attributes::{Attributes, Kind};
+use crate::wire::roster::{Partition, Roster};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,9 +21,13 @@ pub enum Membership {
         me: Member,
         /// Of which life of its memory.
         server: ServerId,
-        /// Whose number the root has.
+        /// Whose number the root has; it is the control, too.
         root: Member,
+        /// Of which partition.
+        partition: Partition,
     },
+    /// Who is in, as the control says.
+    Roster(Roster),
     /// Of its part in the protocol.
     Protocol(partition::Record),
     /// What was born elsewhere has a place in the tables; no name yet.

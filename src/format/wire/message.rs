@@ -12,7 +12,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -407,6 +407,8 @@ pub enum Request<'a> {
     Flush,
     /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
     Finish,
+    /// Let one more server into the partition → [`Reply::Invitation`]. (`admin`)
+    Invite,
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,
     /// Make chunks fit to be mapped (see [`crate::local::entry`]), holes and what lies beyond the
@@ -508,7 +510,7 @@ impl Request<'_> {
             Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
-            Request::Finish | Request::Leave => Operations::ADMIN,
+            Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
         }
     }
 
@@ -524,6 +526,7 @@ impl Request<'_> {
                 | Request::Safety(_)
                 | Request::Flush
                 | Request::Finish
+                | Request::Invite
                 | Request::Leave
         )
     }
@@ -671,6 +674,8 @@ pub enum Reply {
     Node(Ino),
     /// It is to be done anew.
     Again,
+    /// The text of an invitation ([`crate::wire::roster::Invitation`]), for who is to become a member.
+    Invitation(String),
     /// Bytes that memory has no room for: as many as were asked for.
     Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),
 }

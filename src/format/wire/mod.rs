@@ -9,6 +9,9 @@ pub mod person;
 pub mod locks;
 
 pub mod attributes;
+
+pub mod roster;
+
 pub mod status;
 
 pub mod message;

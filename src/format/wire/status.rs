@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::{Epoch, Member};
 use crate::wire::attributes::Attributes;
+use crate::wire::roster::Seat;
 
 /// Bytes and names, used and free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,30 @@ pub struct Drain {
     pub conflicts: Vec<String>,
 }
 
+/// A member of the partition, as this server sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Other {
+    /// Where it is, and whether it is in.
+    pub seat: Seat,
+    /// Whether the two can talk now; this server with itself always can.
+    pub connected: bool,
+}
+
+/// The partition that a server is a member of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// Which member it is.
+    pub me: Member,
+    /// Who says who is in.
+    pub control: Member,
+    /// Changes of who is in, so far.
+    pub epoch: Epoch,
+    /// All that there ever were, this one included.
+    pub members: Vec<Other>,
+    /// Whether what they say to each other is encrypted.
+    pub encrypted: bool,
+}
+
 /// How a server is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -120,4 +146,6 @@ pub struct Status {
     pub spill: Option<String>,
     /// Bytes of chunks that are there.
     pub spilled_bytes: u64,
+    /// What it is part of, unless it is alone.
+    pub partition: Option<Membership>,
 }

@@ -334,8 +334,8 @@ impl State {
     }
 
     fn apply_member(&mut self, member: &Membership) {
-        if let Membership::Joined { me, server, root } = member {
-            self.members = Some(Box::new(Members::joined(*me, *server, *root)));
+        if let Membership::Joined { me, server, root, partition } = member {
+            self.members = Some(Box::new(Members::joined((*me, *server), *root, *partition)));
         }
         self.names.apply_member(member);
         self.members.iter_mut().for_each(|members| members.apply(member));

@@ -7,6 +7,7 @@
 //!
 //! [`State::members`]: crate::core::state::State::members
 
+pub mod control;
 mod numbers;
 pub mod requiring;
 pub mod role;

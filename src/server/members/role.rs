@@ -10,6 +10,7 @@ use terral_format::ids::{Ino, Member, Number, Operation, ServerId, SessionSlot, 
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Frame, Work};
+use terral_format::wire::roster::{Partition, Roster};
 use terral_partition::durable::Durable;
 use terral_partition::effect::{Access, Effect, Input, Local};
 use terral_partition::machine::Machine;
@@ -106,6 +107,14 @@ pub struct Members {
     part: Part,
     numbers: Numbers,
     root: Member,
+    partition: Partition,
+    roster: Roster,
+    /// Members with whom there is a session.
+    connected: BTreeSet<Member>,
+    /// The control is to say again who is in.
+    asks_control: bool,
+    /// Something that a request waits for may be there.
+    news: bool,
     /// What others have shown: only the server looks at it.
     copies: BTreeMap<Thing, Body>,
     pub(super) wishes: BTreeMap<Wish, Wished>,
@@ -128,11 +137,16 @@ pub struct Members {
 
 impl Members {
     /// It has just become one, or a record says so.
-    pub fn joined(me: Member, server: ServerId, root: Member) -> Self {
+    pub fn joined((me, server): (Member, ServerId), root: Member, partition: Partition) -> Self {
         Members {
             part: Part::Replayed(Box::new(Durable::new(me, server))),
             numbers: Numbers::new(me, root),
             root,
+            partition,
+            roster: Roster::default(),
+            connected: BTreeSet::new(),
+            asks_control: false,
+            news: false,
             copies: BTreeMap::new(),
             wishes: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -176,6 +190,7 @@ impl Members {
                     durable.apply(record.clone());
                 }
             }
+            Membership::Roster(roster) => self.roster = roster.clone(),
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             _ => {}
@@ -189,8 +204,72 @@ impl Members {
             Part::Runs(machine) => machine.durable(),
         };
         let (me, server, root) = (durable.me(), durable.server(), self.root);
-        let joined = std::iter::once(Membership::Joined { me, server, root });
+        let partition = self.partition;
+        let joined = std::iter::once(Membership::Joined { me, server, root, partition });
+        let joined = joined.chain(std::iter::once(Membership::Roster(self.roster.clone())));
         joined.chain(durable.snapshot().into_iter().map(Membership::Protocol))
+    }
+
+    /// Which member this is.
+    pub fn me(&self) -> Member {
+        self.numbers.me()
+    }
+
+    /// The life of its memory.
+    pub fn server(&self) -> ServerId {
+        match &self.part {
+            Part::Runs(machine) => machine.durable().server(),
+            Part::Replayed(durable) => durable.server(),
+        }
+    }
+
+    /// Who says who is in; the root was born there.
+    pub fn control(&self) -> Member {
+        self.root
+    }
+
+    /// Which partition it is.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Who is in, as far as is known here.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Whether there is a session with a member.
+    pub fn is_connected(&self, member: Member) -> bool {
+        self.connected.contains(&member)
+    }
+
+    /// There is one from now on, or none.
+    pub fn connects(&mut self, member: Member, is: bool) {
+        if is {
+            self.connected.insert(member);
+        } else {
+            self.connected.remove(&member);
+        }
+    }
+
+    /// Others go by a later roster than this one.
+    pub fn needs_roster(&mut self) {
+        self.asks_control = true;
+    }
+
+    /// Whether they do. Said once.
+    pub fn take_asks(&mut self) -> bool {
+        std::mem::take(&mut self.asks_control)
+    }
+
+    /// Whether something that a request waits for may be there. Said once.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether something is to be sent.
+    pub fn has_frames(&self) -> bool {
+        !self.frames.is_empty() || self.asks_control
     }
 
     /// Numbers of what was born elsewhere.
@@ -313,7 +392,6 @@ impl Members {
     }
 
     /// What is to be sent now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
     pub fn take_frames(&mut self) -> Vec<(Member, Frame)> {
         std::mem::take(&mut self.frames)
     }
@@ -379,7 +457,7 @@ impl Members {
     fn reaches(&mut self, wish: Wish, stage: Stage) {
         if let Some(wished) = self.wishes.get_mut(&wish) {
             wished.stage = stage;
-            self.woken = true;
+            (self.woken, self.news) = (true, true);
         }
     }
 }

@@ -2,14 +2,19 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Member, ROOT, ServerId};
+use terral_format::wire::roster::Partition;
 use terral_partition::effect::Input;
 
 use crate::core::state::State;
 
 /// This server becomes a member of a partition whose root was born there.
-#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
-pub fn join(state: &mut State, me: Member, server: ServerId, root: Member) {
-    state.record(Membership::Joined { me, server, root });
+pub fn join(
+    state: &mut State,
+    (me, server): (Member, ServerId),
+    root: Member,
+    partition: Partition,
+) {
+    state.record(Membership::Joined { me, server, root, partition });
     if root != me {
         state.record(Membership::Elsewhere { ino: ROOT, is: true });
     }

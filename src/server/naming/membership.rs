@@ -36,7 +36,7 @@ impl Names {
                 let others = inode.flags & !flag::ELSEWHERE;
                 inode.flags = if *is { others | flag::ELSEWHERE } else { others };
             }),
-            Membership::Joined { .. } | Membership::Protocol(_) => {}
+            Membership::Joined { .. } | Membership::Roster(_) | Membership::Protocol(_) => {}
         }
     }
 

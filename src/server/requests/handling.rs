@@ -28,6 +28,9 @@ use crate::storage::{eviction, reclaim};
 /// No session has this number.
 const NOBODY: SessionSlot = SessionSlot(u16::MAX);
 
+/// By this slot who asks without a session is told from the members that ask.
+const AT_THE_DOOR: u8 = 1;
+
 /// What becomes of a request.
 pub enum Outcome {
     /// This answer, encoded.
@@ -159,14 +162,15 @@ fn has_ended(state: &State, session: SessionSlot) -> bool {
     state.sessions.client(session).is_some_and(|client| !client.process.is_alive())
 }
 
-/// Answers who has no session, and whether more was deferred than is applied now.
+/// Answers who has no session, and whether more was deferred than is applied now. He is known by a
+/// number that nobody else has, also when his question is carried out anew.
 ///
 /// # Errors
 /// As the request says; [`ErrorKind::Invalid`] for one that needs a session.
 pub fn question(
     state: &mut State,
     who: &Credential,
-    person: Person,
+    (person, number): (Person, u64),
     request: Request<'_>,
 ) -> Result<(Reply, bool)> {
     if !request.is_question() {
@@ -179,12 +183,31 @@ pub fn question(
     let person = state.authz.check(now_s, &presented, 1, &request)?;
     let caller = Caller { session: NOBODY, person };
     let more = applying::apply_deferred(state)?;
+    let asker = at_the_door(number);
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
     let reply = match routing::carry_out(state, &caller, request) {
         Ok(reply) => reply,
         Err(error) => Reply::Failed(error),
     };
-    state.commit()?;
+    state.members.iter_mut().for_each(|members| members.asks(None));
+    if !state.fetches.is_waiting() {
+        requiring::has_run(state, asker);
+    }
+    carrying::resume(state)?;
     Ok((reply, more))
+}
+
+fn at_the_door(number: u64) -> Asker {
+    Asker { session: NOBODY, index: AT_THE_DOOR, sequence: number }
+}
+
+/// Who has asked a question is gone.
+///
+/// # Errors
+/// If the log cannot be written.
+pub fn is_gone(state: &mut State, number: u64) -> Result<()> {
+    requiring::has_run(state, at_the_door(number));
+    carrying::resume(state)
 }
 
 fn carried_out(state: &mut State, caller: Option<&Caller>, request: Request<'_>) -> Result<Reply> {

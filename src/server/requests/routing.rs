@@ -9,6 +9,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
 use crate::files::{closing, opening};
+use crate::members::control;
 use crate::naming::{attributes, elsewhere, links, listing, lookup, making, nodes, xattr_requests};
 use crate::requests::{executing, late, locking, status};
 use crate::storage::{bringing, granting, mapping, reclaim};
@@ -32,6 +33,7 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
         }
         Request::List { path, after } => listing::list(state, who, path, after),
         Request::Space => Ok(Reply::Space(status::space(state))),
+        Request::Invite => control::invite(state)?.text().map(Reply::Invitation),
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
             status::safety(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))

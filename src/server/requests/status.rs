@@ -2,12 +2,14 @@
 
 use terral_format::local::names::flag;
 use terral_format::wire::message::{Kind, Safety, Space, Status};
+use terral_format::wire::status::{Membership, Other};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::members::role::Members;
 use crate::naming::lookup;
 use crate::naming::names::is_known;
 
@@ -75,6 +77,21 @@ pub fn status(state: &mut State) -> Status {
         warnings: state.warnings.clone(),
         spill: state.storage.memory().spill().map(|spill| spill.describe()),
         spilled_bytes: state.storage.spilled_bytes(),
+        partition: state.members.as_deref().map(membership),
+    }
+}
+
+fn membership(members: &Members) -> Membership {
+    let connected = |member| member == members.me() || members.is_connected(member);
+    let seats = members.roster().seats.iter();
+    Membership {
+        me: members.me(),
+        control: members.control(),
+        epoch: members.roster().epoch,
+        members: seats
+            .map(|seat| Other { seat: seat.clone(), connected: connected(seat.member) })
+            .collect(),
+        encrypted: members.partition().encrypted,
     }
 }
 

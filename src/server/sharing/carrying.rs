@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Thing;
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{ErrorKind, Result};
 use terral_partition::effect::{Access, Effect, Input};
 
 use crate::core::state::State;
@@ -39,9 +39,16 @@ pub fn carry_out(state: &mut State) -> Result<()> {
 ///
 /// # Errors
 /// If the log cannot be written; all is as if it had not happened, but for this process.
-#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
 pub fn hear(state: &mut State, input: Input) -> Result<()> {
     tell(state, input);
+    resume(state)
+}
+
+/// What is to be done, and could not be, or nobody has seen to, is done now.
+///
+/// # Errors
+/// As those of [`hear`].
+pub fn resume(state: &mut State) -> Result<()> {
     carry_out(state)?;
     state.commit()?;
     if state.storage.memory().gate().load(Ordering::SeqCst) != 0 {
@@ -88,8 +95,11 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         }
         // No client goes by a lease yet: what is shown, only the server looks at.
         Effect::Deadline(_) => {}
-        Effect::NeedTable(_) | Effect::Expelled => {
-            return Err(Error::new(ErrorKind::Unsupported, "another table"));
+        Effect::NeedTable(_) => {
+            state.members.iter_mut().for_each(|members| members.needs_roster());
+        }
+        Effect::Expelled => {
+            state.warn("this machine was removed from the partition".into());
         }
     }
     Ok(())

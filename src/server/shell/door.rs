@@ -36,6 +36,8 @@ const BREATH: Duration = Duration::from_millis(10);
 
 /// Who has connected and was not yet answered.
 struct Caller {
+    /// By which he is known.
+    token: u64,
     handshake: Handshake,
     peer: Peer,
     since: Instant,
@@ -125,13 +127,13 @@ impl<'s> Door<'s> {
 
     fn receive(&mut self, handshake: Handshake) {
         let Ok(peer) = handshake.peer() else { return };
-        let mut caller = Caller { handshake, peer, since: Instant::now(), asked: None };
+        let token = self.next;
+        self.next += 1;
+        let mut caller = Caller { token, handshake, peer, since: Instant::now(), asked: None };
         if self.serve(&mut caller) {
             return;
         }
         self.make_room(peer);
-        let token = self.next;
-        self.next += 1;
         if self.watch.add(caller.handshake.as_fd(), token).is_ok() {
             self.callers.insert(token, caller);
         }
@@ -155,8 +157,13 @@ impl<'s> Door<'s> {
     /// Somebody at the door speaks.
     pub fn hear(&mut self, token: u64) {
         // Who has asked and says more is gone.
-        let caller = self.callers.remove(&token).filter(|caller| caller.asked.is_none());
-        let Some(mut caller) = caller else { return };
+        let Some(mut caller) = self.callers.remove(&token) else { return };
+        if caller.asked.is_some() {
+            let mut state = self.shared.lock();
+            let forgotten = handling::is_gone(&mut state, token);
+            forgotten.unwrap_or_else(|error| state.warn(error.to_string()));
+            return self.shared.wake(state);
+        }
         if !self.serve(&mut caller) {
             self.callers.insert(token, caller);
         }
@@ -176,7 +183,7 @@ impl<'s> Door<'s> {
         };
         let heard = match said {
             Ok(None) => return false,
-            Ok(Some(payload)) => match self.answer(caller.peer, &payload) {
+            Ok(Some(payload)) => match self.answer((caller.peer, caller.token), &payload) {
                 Ok(None) => {
                     caller.asked = Some(payload);
                     return false;
@@ -197,7 +204,11 @@ impl<'s> Door<'s> {
     }
 
     /// `None`: what is asked must be fetched.
-    fn answer(&self, peer: Peer, payload: &[u8]) -> Result<Option<(Welcome, Option<File>)>> {
+    fn answer(
+        &self,
+        (peer, token): (Peer, u64),
+        payload: &[u8],
+    ) -> Result<Option<(Welcome, Option<File>)>> {
         let hello: Hello<'_> = frame::decode(payload)?;
         if hello.protocol != PROTOCOL {
             let context = format!(
@@ -212,7 +223,7 @@ impl<'s> Door<'s> {
                 begun.map(|(welcome, page)| Some((welcome, Some(page))))
             }
             Wants::Answer(request) => {
-                let reply = self.look(peer, hello.person, request)?;
+                let reply = self.look(peer, (hello.person, token), request)?;
                 Ok(reply.map(|reply| (Welcome::Answer(Box::new(reply)), None)))
             }
         }
@@ -222,18 +233,19 @@ impl<'s> Door<'s> {
         authn::identify(&*self.shared.world, &*self.shared.machine, peer)
     }
 
-    fn look(&self, peer: Peer, person: Person, request: Request<'_>) -> Result<Option<Reply>> {
+    fn look(&self, peer: Peer, who: (Person, u64), request: Request<'_>) -> Result<Option<Reply>> {
         let credential = self.identify(peer)?;
-        authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &person)?;
+        authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &who.0)?;
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(true);
-        let answer = handling::question(&mut state, &credential, person, request);
+        let answer = handling::question(&mut state, &credential, who, request);
         state.fetches.let_wait(false);
         if state.fetches.must_wait() {
             state.fetches.are_asked(true);
             drop(state);
             // It has the needs of all fetched.
             self.shared.nudge();
+            self.shared.wake_links();
             return Ok(None);
         }
         let (reply, more) = answer?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use terral_store::arena::Segments;
 use terral_transport::permission::Reach;
 use terral_transport::region::Region;
 use terral_transport::requests::Session;
-use terral_transport::{lock, maps, nodes, process, program};
+use terral_transport::{boottime, lock, maps, nodes, process, program};
 
 use crate::core::machine::{Machine, Process};
 use crate::core::world::{Tick, World};
@@ -33,17 +33,13 @@ use crate::core::world::{Tick, World};
 const ALL: u32 = 0o666;
 
 /// The kernel's clocks and random numbers.
-pub struct Clock(Instant);
-
-impl Default for Clock {
-    fn default() -> Self {
-        Clock(Instant::now())
-    }
-}
+#[derive(Default)]
+pub struct Clock;
 
 impl World for Clock {
     fn now(&self) -> Tick {
-        Tick::default() + self.0.elapsed()
+        // Servers that follow each other go by the same.
+        Tick(boottime::now_ns())
     }
 
     fn wall_ns(&self) -> u64 {

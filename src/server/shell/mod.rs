@@ -1,13 +1,15 @@
 //! The shell around the server: its threads, the door, the instance's directory. Only here, and in
 //! what the threads share, does anybody lock, wait, start a thread or ask the kernel.
 
+pub mod addresses;
 pub mod available;
-pub mod door;
+mod door;
 pub mod draining;
 pub mod fetchers;
 pub mod host;
 pub mod instance;
 pub mod leftover;
+pub mod links;
 pub mod options;
 pub mod ready;
 pub mod region_file;

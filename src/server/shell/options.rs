@@ -1,6 +1,24 @@
 //! How to serve.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+
+use terral_format::wire::roster::Invitation;
+
+/// Where others reach a server, unless something else is said: at all addresses.
+pub const EVERYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// What a server is of a partition.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// It begins one, and invites others.
+    Control {
+        /// Whether they encrypt what they say to each other.
+        encrypted: bool,
+    },
+    /// It was invited.
+    Invited(Box<Invitation>),
+}
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -16,6 +34,10 @@ pub struct Options {
     pub spill: Option<PathBuf>,
     /// Memory to keep ready for writers, bytes; `None`: an eighth of the bound, at most 2 GiB.
     pub ready_bytes: Option<u64>,
+    /// As part of which partition, if it is not to be alone; used at the first start only.
+    pub partition: Option<Part>,
+    /// Where other servers of the partition reach this one; port 0 is any that is free.
+    pub listen: SocketAddr,
     /// Once this process is gone and no client is left, finish and leave.
     pub launcher: Option<u32>,
 }

@@ -5,10 +5,10 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::SessionSlot;
+use terral_format::ids::{ROOT, SessionSlot};
 use terral_format::local::tables::Superblock;
 use terral_format::wire::message::Status;
-use terral_format::{Error, Result};
+use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
@@ -17,13 +17,16 @@ use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
+use crate::members::control;
 use crate::requests::handling::Outcome as Handled;
 use crate::requests::{handling, status, tending};
 use crate::shared::Shared;
+use crate::sharing::carrying;
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
-use crate::shell::options::Options;
+use crate::shell::links::Links;
+use crate::shell::options::{Options, Part};
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 use crate::shell::{draining, removal, spillers, workers};
@@ -47,8 +50,11 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     let ready = &Ready::new(options);
     let preparer = ready.preparer(&options.instance);
     let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
-    let backing = state.backing.clone();
+    let mut state = state;
+    take_part(&mut state, options)?;
+    let (backing, is_member) = (state.backing.clone(), state.members.is_some());
     let shared = Shared::new(state, headers);
+    let links = is_member.then(|| Links::open(&shared, options.listen)).transpose()?;
     let superblock: &Superblock = tables.view(0);
     // Before anybody can come.
     superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
@@ -73,6 +79,9 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             let shared = &shared;
             threads.spawn(move || draining::drain(shared, backing.as_ref()));
         }
+        if let Some(links) = links {
+            threads.spawn(move || links.run());
+        }
         let (shared_too, halt) = (&shared, stopped.as_fd());
         threads.spawn(move || ready::keep(shared_too, ready, preparer, halt));
         let launched = options.launcher.is_some();
@@ -95,10 +104,46 @@ pub fn serve(options: &Options) -> Result<Outcome> {
             shared.over.store(true, Ordering::SeqCst);
         }
         workers::wake_all(shared);
+        shared.wake_links();
         drop(stop);
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
     leave(&shared, options)
+}
+
+/// The server becomes what it is to be of a partition, unless it is that already.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] with a permanent directory; [`ErrorKind::Invalid`] if it is something
+/// else.
+fn take_part(state: &mut State, options: &Options) -> Result<()> {
+    let Some(part) = &options.partition else { return Ok(()) };
+    if state.backing.is_some() {
+        let context = "servers of several machines have no permanent directory yet";
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
+    if let Some(members) = &state.members {
+        let same = match part {
+            Part::Control { .. } => members.control() == members.me(),
+            Part::Invited(invitation) => {
+                (members.partition().id, members.server())
+                    == (invitation.partition.id, invitation.server)
+            }
+        };
+        let context = "it is another member already: give another --name";
+        return if same { Ok(()) } else { Err(Error::new(ErrorKind::Invalid, context)) };
+    }
+    match part {
+        Part::Control { encrypted } => control::begin(state, *encrypted)?,
+        Part::Invited(invitation) => {
+            if state.names.inodes().any(|inode| inode.ino != ROOT) {
+                let context = "it has files of its own already: give another --name";
+                return Err(Error::new(ErrorKind::Invalid, context));
+            }
+            control::accept(state, invitation);
+        }
+    }
+    carrying::resume(state)
 }
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
@@ -204,8 +249,12 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         }
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
+        let speaks = state.members.as_ref().is_some_and(|members| members.has_frames());
         let oversleep = oversleep(&state, ready);
         drop(state);
+        if speaks {
+            shared.wake_links();
+        }
         if finished {
             return;
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
 use terral_format::wire::peers::Frame;
+use terral_format::wire::roster::{Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -24,6 +25,8 @@ use crate::sharing::carrying;
 mod crowd;
 mod tree;
 mod walks;
+
+const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypted: false };
 
 fn member(at: usize) -> Member {
     Member::new(at as u16).expect("few")
@@ -61,7 +64,8 @@ impl Peers {
             let table = table.clone();
             sim.with(|server| {
                 let mut state = server.lock();
-                stepping::join(&mut state, member(at), ServerId(at as u64), member(0));
+                let me = (member(at), ServerId(at as u64));
+                stepping::join(&mut state, me, member(0), PARTITION);
                 carrying::hear(&mut state, Input::Table(table)).expect("there is room");
             });
         }

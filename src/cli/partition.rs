@@ -1,0 +1,140 @@
+//! Servers of several machines: where one begins, and `terral invite`.
+
+use std::io::{IsTerminal, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use terral_client::Client;
+
+use terral_server::{EVERYWHERE, Invitation, Part};
+
+use crate::claim::{Claim, Purpose};
+use crate::instances::{self, Which};
+use crate::search::{self, Place};
+
+/// Longest invitation that is read.
+const INVITATION_MAX: u64 = 64 << 10;
+
+/// Lets the server of another machine into the partition of one that was started with --listen
+#[derive(Args)]
+#[command(after_help = "\
+Prints an invitation: one word, for one server, which whoever reads it can use. Give it to
+`terral serve --join FILE` on the other machine, and to nobody else.
+
+Example:
+  terral invite | ssh other terral serve --join -")]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// How a server is one of several.
+#[derive(Args, Clone)]
+pub struct Partition {
+    /// Be the first of the servers of several machines, which all show the same files; the others
+    /// come by `terral invite`. Listens at ADDRESS (host's address, port, or both)
+    /// [default: all addresses, any port]. There is no permanent directory then yet
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(value_parser = parse_address, conflicts_with_all = ["to", "spill"])]
+    pub listen: Option<SocketAddr>,
+    /// Be one of several: FILE has an invitation (`terral invite`); `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "spill"])]
+    pub join: Option<std::path::PathBuf>,
+    /// With --listen: do not encrypt what servers say to each other, also bytes of files. Only where
+    /// nobody else is on the network
+    #[arg(long, requires = "listen", conflicts_with = "join")]
+    pub no_encryption: bool,
+}
+
+impl Partition {
+    /// What the server is to be, if not alone.
+    ///
+    /// # Errors
+    /// If there is no invitation.
+    pub fn part(&self) -> Result<Option<Part>> {
+        if let Some(file) = &self.join {
+            return Ok(Some(Part::Invited(Box::new(read(file)?))));
+        }
+        Ok(self.listen.map(|_| Part::Control { encrypted: !self.no_encryption }))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listen.unwrap_or(EVERYWHERE)
+    }
+}
+
+/// An address, a port, or both.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(EVERYWHERE.ip(), port));
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 0));
+    }
+    text.parse().map_err(|_| "neither an address, a port, nor ADDRESS:PORT".into())
+}
+
+fn read(file: &Path) -> Result<Invitation> {
+    let mut text = String::new();
+    let shown = file.display();
+    if file == Path::new("-") {
+        // What comes after it is not ours: who gave it may keep the pipe.
+        std::io::stdin().read_line(&mut text).context("standard input")?;
+    } else {
+        let found = std::fs::File::open(file).with_context(|| format!("--join {shown}"))?;
+        let read = found.take(INVITATION_MAX).read_to_string(&mut text);
+        read.with_context(|| format!("--join {shown}"))?;
+    }
+    Invitation::of(&text).with_context(|| format!("--join {shown}"))
+}
+
+/// Makes the place of a server that has no permanent directory, or goes on with one that is left.
+///
+/// # Errors
+/// If somebody serves it, or something else is there.
+pub fn place(instance: &Path, memory: Option<u64>) -> Result<Place> {
+    let _turn = search::turn()?;
+    let name = instances::name_of(instance);
+    let left = instance.join("log").exists() && !terral_server::is_served(instance);
+    if left && instances::target(instance).is_none() {
+        let Some(claim) = Claim::take(instance, Purpose::Stay)? else {
+            bail!("{name}: another terral has just taken it: give this one another --name");
+        };
+        return Ok(Place { instance: instance.into(), claim, memory_bytes: 0 });
+    }
+    search::make(instance.into(), memory, Purpose::Stay)
+}
+
+/// Invites.
+pub fn invite(arguments: &Arguments) -> Result<u8> {
+    let client: Client = arguments.which.observe()?;
+    let invitation = client.invite()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{invitation}")?;
+    out.flush()?;
+    if out.is_terminal() {
+        crate::report::note("for one server; whoever has it can read and change all files");
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_address;
+
+    #[test]
+    fn an_address_is_one_or_a_port_or_both() {
+        let read = |text| parse_address(text).map(|at| at.to_string());
+        assert_eq!(read("0"), Ok("0.0.0.0:0".into()));
+        assert_eq!(read("7000"), Ok("0.0.0.0:7000".into()));
+        assert_eq!(read("10.0.0.1"), Ok("10.0.0.1:0".into()));
+        assert_eq!(read("10.0.0.1:7000"), Ok("10.0.0.1:7000".into()));
+        assert_eq!(read("[::1]:7"), Ok("[::1]:7".into()));
+        for bad in ["", "host", "70000", "10.0.0.1:x", "-1"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Who is in a partition and where, how one is let in, and what a server says of that to another.
+//!
+//! Not here: who decides what (`partition`), and how a member proves that it is one (`network`).
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::partition::Standing;
+use crate::frame;
+use crate::ids::{Epoch, Member, ServerId};
+use crate::{Error, ErrorKind, Result};
+
+/// Most addresses of one member.
+pub const ADDRESSES_MAX: usize = 32;
+/// Version of an invitation.
+const INVITATION: u16 = 1;
+/// What the text of an invitation begins with.
+const PREFIX: &str = "terral-invitation-";
+/// Longest text of one.
+const TEXT_MAX: usize = 8 << 10;
+
+/// What members share and nobody else has. Not shown.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub [u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Which partition, and what opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Which.
+    pub id: u128,
+    /// What its members prove to have.
+    pub ticket: Secret,
+    /// Whether they encrypt what they say to each other.
+    pub encrypted: bool,
+}
+
+/// A member, as the control knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// Which.
+    pub member: Member,
+    /// Whether it is in.
+    pub standing: Standing,
+    /// Where it can be reached; none as long as it has not been there.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// All members there ever were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roster {
+    /// Grows with each change.
+    pub version: u64,
+    /// Grows with each change of who is in.
+    pub epoch: Epoch,
+    /// By member, in order.
+    pub seats: Vec<Seat>,
+}
+
+impl Roster {
+    /// The seat of a member.
+    pub fn seat(&self, member: Member) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.member == member)
+    }
+}
+
+/// What lets one server, and no other, become a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// Of which partition.
+    pub partition: Partition,
+    /// Who it will be.
+    pub me: Member,
+    /// Its memory.
+    pub server: ServerId,
+    /// Who invites, where the root was born.
+    pub control: Seat,
+}
+
+impl Invitation {
+    /// As one word of text; who reads it is a member.
+    ///
+    /// # Errors
+    /// None, of what this program has made.
+    pub fn text(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        frame::write(&mut bytes, INVITATION, &frame::encode(self)?);
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        Ok(std::iter::once(PREFIX.to_owned()).chain(digits).collect())
+    }
+
+    /// What a text says; white space around it does not count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] if it is none, or was cut off; [`ErrorKind::Version`],
+    /// [`ErrorKind::Corrupt`].
+    pub fn of(text: &str) -> Result<Self> {
+        let none = || Error::new(ErrorKind::Malformed, "no invitation (`terral invite` makes one)");
+        let digits = text.trim().strip_prefix(PREFIX).ok_or_else(none)?;
+        if digits.len() > TEXT_MAX || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+            return Err(none());
+        }
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| none());
+        let bytes = (0..digits.len()).step_by(2).map(byte).collect::<Result<Vec<u8>>>()?;
+        let found = frame::read(&bytes)?;
+        frame::is_of(found.version, INVITATION)?;
+        if found.rest.is_empty() { frame::decode(found.payload) } else { Err(none()) }
+    }
+}
+
+/// What servers say to each other of who is in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// By the control: this is so now.
+    Roster(Roster),
+    /// To the control: here I am.
+    Here(Vec<SocketAddr>),
+    /// To the control: say the roster again.
+    Ask,
+}
+
+/// A frame between two servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said<'f> {
+    /// A [`super::peers::Frame`].
+    Protocol(&'f [u8]),
+    /// Of who is in.
+    Control(Control),
+    /// Something of a file is asked.
+    Question(&'f [u8]),
+    /// That was answered.
+    Answer(&'f [u8]),
+}
+
+/// What a frame is; its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    /// See [`Said::Protocol`].
+    Protocol = 0,
+    /// See [`Said::Control`].
+    Control = 1,
+    /// See [`Said::Question`].
+    Question = 2,
+    /// See [`Said::Answer`].
+    Answer = 3,
+}
+
+impl<'f> Said<'f> {
+    /// What the bytes of a frame say.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] for what no member sends.
+    pub fn read(bytes: &'f [u8]) -> Result<Self> {
+        let strange = || Error::new(ErrorKind::Malformed, "frame of a member: of no kind");
+        let (tag, rest) = bytes.split_first().ok_or_else(strange)?;
+        Ok(match *tag {
+            tag if tag == Tag::Protocol as u8 => Said::Protocol(rest),
+            tag if tag == Tag::Control as u8 => Said::Control(control(rest)?),
+            tag if tag == Tag::Question as u8 => Said::Question(rest),
+            tag if tag == Tag::Answer as u8 => Said::Answer(rest),
+            _ => return Err(strange()),
+        })
+    }
+}
+
+fn control(bytes: &[u8]) -> Result<Control> {
+    let said = frame::decode(bytes)?;
+    let addresses: &[Vec<SocketAddr>] = match &said {
+        Control::Here(addresses) => std::slice::from_ref(addresses),
+        Control::Roster(_) | Control::Ask => &[],
+    };
+    if addresses.iter().any(|addresses| addresses.len() > ADDRESSES_MAX) {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many addresses"));
+    }
+    Ok(said)
+}
+
+impl Control {
+    /// The frame that says it.
+    ///
+    /// # Errors
+    /// None, of what this program has made.
+    pub fn frame(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![Tag::Control as u8];
+        bytes.extend(frame::encode(self)?);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Control, Invitation, Partition, Said, Seat, Secret, Tag};
+    use crate::ErrorKind;
+    use crate::disk::partition::Standing;
+    use crate::ids::{Member, ServerId};
+
+    fn invitation() -> Invitation {
+        let member = |number| Member::new(number).expect("14 bits");
+        Invitation {
+            partition: Partition { id: 7, ticket: Secret([8; 32]), encrypted: true },
+            me: member(3),
+            server: ServerId(4),
+            control: Seat {
+                member: member(0),
+                standing: Standing::In(ServerId(5)),
+                addresses: vec![([10, 0, 0, 1], 6).into(), ([0_u16; 8], 9).into()],
+            },
+        }
+    }
+
+    #[test]
+    fn an_invitation_is_one_word_and_is_read_as_it_was_or_not_at_all() {
+        let text = invitation().text().expect("is written");
+        assert!(text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-'));
+        assert_eq!(Invitation::of(&format!(" {text}\n")), Ok(invitation()));
+        assert!(!format!("{:?}", invitation()).contains('8'), "it is a secret");
+        for cut in 0..text.len() {
+            assert!(Invitation::of(&text[..cut]).is_err(), "{cut}");
+        }
+        for at in 0..text.len() {
+            let mut other = text.clone().into_bytes();
+            other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+            let other = String::from_utf8(other).expect("text");
+            assert!(other == text || Invitation::of(&other).is_err(), "{at}");
+        }
+        assert!(Invitation::of("terral-invitation-é0").is_err());
+    }
+
+    #[test]
+    fn frames_are_of_four_kinds_and_no_other() {
+        let here = Control::Here(vec![([127, 0, 0, 1], 80).into()]);
+        let frame = here.frame().expect("is written");
+        assert_eq!(Said::read(&frame), Ok(Said::Control(here)));
+        assert_eq!(Said::read(&[Tag::Answer as u8, 9]), Ok(Said::Answer(&[9])));
+        for strange in [&[][..], &[4], &[255, 1], &[Tag::Control as u8, 77]] {
+            let read = Said::read(strange).map_err(|error| error.kind);
+            assert_eq!(read, Err(ErrorKind::Malformed), "{strange:?}");
+        }
+        let many = Control::Here(vec![([127, 0, 0, 1], 80).into(); 33]);
+        assert!(Said::read(&many.frame().expect("is written")).is_err());
+    }
+}

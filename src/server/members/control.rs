@@ -1,0 +1,115 @@
+//! Who is in. The control alone changes that: the member where the root was born, as long as it is.
+//! All others take over what it says.
+//!
+//! Invariant: a number is given once; what the control has said it has written down before. Not
+//! here: how it is said (`shell/links`).
+
+use std::net::SocketAddr;
+
+use terral_format::disk::membership::Membership;
+use terral_format::disk::partition::Standing;
+use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::roster::{ADDRESSES_MAX, Invitation, Partition, Roster, Seat, Secret};
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::Input;
+use terral_partition::members::Table;
+
+use super::stepping::{join, tell};
+use crate::core::state::State;
+
+/// Most members at the same time.
+pub const MEMBERS_MAX: usize = 1024;
+
+fn new_server(state: &State) -> Result<ServerId> {
+    Ok(ServerId(state.world.random()? as u64))
+}
+
+/// This server, which is alone, becomes the control of a partition of its own.
+///
+/// # Errors
+/// If the system has no random bits.
+pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
+    let (server, ticket) = (new_server(state)?, Secret(state.world.secret()?));
+    let partition = Partition { id: state.world.random()?, ticket, encrypted };
+    join(state, (Member::LEAST, server), Member::LEAST, partition);
+    let standing = Standing::In(server);
+    let seats = vec![Seat { member: Member::LEAST, standing, addresses: Vec::new() }];
+    seat(state, Roster { version: 1, epoch: Epoch(1), seats });
+    Ok(())
+}
+
+/// This server, which has nothing yet, becomes the member that it was invited to be.
+pub fn accept(state: &mut State, invitation: &Invitation) {
+    let Invitation { partition, me, server, control } = invitation;
+    join(state, (*me, *server), control.member, *partition);
+    let own = Seat { member: *me, standing: Standing::In(*server), addresses: Vec::new() };
+    // Less than any that the control says: of the others nothing is known yet.
+    seat(state, Roster { version: 0, epoch: Epoch(0), seats: vec![control.clone(), own] });
+}
+
+/// These are in from now on.
+fn seat(state: &mut State, roster: Roster) {
+    let (epoch, seats) = (roster.epoch, roster.seats.iter());
+    let members = seats.map(|seat| (seat.member, seat.standing)).collect();
+    state.record(Membership::Roster(roster));
+    tell(state, Input::Table(Table { epoch, members }));
+}
+
+/// The control has said who is in.
+pub fn heard(state: &mut State, roster: Roster) {
+    let known = state.members.as_ref().map(|members| members.roster().version);
+    if known.is_some_and(|known| known < roster.version) {
+        seat(state, roster);
+    }
+}
+
+/// The roster, which only the control may change.
+fn own_roster(state: &State) -> Result<Roster> {
+    let members = state.members.as_ref();
+    let alone = || Error::new(ErrorKind::Invalid, "this server is alone: serve with --listen");
+    let members = members.ok_or_else(alone)?;
+    if members.control() != members.me() {
+        let context =
+            format!("{} lets members in, and this is {}", members.control(), members.me());
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    Ok(members.roster().clone())
+}
+
+/// A member is at these addresses.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control.
+pub fn is_at(state: &mut State, member: Member, addresses: Vec<SocketAddr>) -> Result<()> {
+    let mut roster = own_roster(state)?;
+    let seat = roster.seats.iter_mut().find(|seat| seat.member == member);
+    let seat = seat.filter(|seat| seat.addresses != addresses);
+    let Some(seat) = seat else { return Ok(()) };
+    seat.addresses = addresses.into_iter().take(ADDRESSES_MAX).collect();
+    roster.version += 1;
+    self::seat(state, roster);
+    Ok(())
+}
+
+/// Lets in one more, who shows this.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control, [`ErrorKind::TooMany`] if there is no place,
+/// [`ErrorKind::Busy`] if it is not reachable yet.
+pub fn invite(state: &mut State) -> Result<Invitation> {
+    let mut roster = own_roster(state)?;
+    let server = new_server(state)?;
+    let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
+    let last = roster.seats.last().map_or(0, |seat| seat.member.number());
+    let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
+    let me = me.ok_or_else(full)?;
+    let Some(members) = &state.members else { return Err(full()) };
+    let (partition, control) = (*members.partition(), roster.seat(members.me()).cloned());
+    let control = control.filter(|control| !control.addresses.is_empty());
+    let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
+    let control = control.ok_or_else(late)?;
+    roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
+    (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
+    seat(state, roster);
+    Ok(Invitation { partition, me, server, control })
+}

@@ -1,0 +1,319 @@
+//! The thread that has this member's way to the others: what comes is heard under the lock, each
+//! frame in a transaction of its own; what a transaction wants said goes once the log has it.
+//!
+//! Invariants: nobody waits for the network with the lock held; a frame that cannot go now waits
+//! behind those before it, and is lost with its session. Not here: what frames mean (`members`,
+//! `sharing`), and how they go (`network`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use terral_format::disk::partition::Standing;
+use terral_format::ids::Member;
+use terral_format::moment::Moment;
+use terral_format::wire::peers::Frame;
+use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
+use terral_format::{Error, ErrorKind, Result};
+use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
+use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket};
+use terral_partition::effect::Input;
+use terral_transport::boottime;
+
+use crate::core::state::State;
+use crate::members::control;
+use crate::members::role::Members;
+use crate::shared::Shared;
+use crate::sharing::carrying;
+use crate::shell::addresses;
+
+/// How often time is said to pass: several times in a term of the protocol.
+const TICK: Duration = Duration::from_millis(250);
+
+/// This member's way to the others.
+pub struct Links<'s> {
+    shared: &'s Shared,
+    tcp: Tcp,
+    /// Where this member can be reached.
+    here: Vec<SocketAddr>,
+    sessions: BTreeMap<Member, Session>,
+    /// What could not go yet.
+    waiting: BTreeMap<Member, VecDeque<Vec<u8>>>,
+    /// Of which roster the endpoint, and each member, knows.
+    admitted: u64,
+    told: BTreeMap<Member, u64>,
+    ticked: Moment,
+}
+
+fn identity(members: &Members) -> Identity {
+    let partition = members.partition();
+    Identity {
+        partition: PartitionId(partition.id),
+        member: members.me(),
+        server: members.server(),
+        ticket: Ticket(partition.ticket.0),
+    }
+}
+
+impl<'s> Links<'s> {
+    /// Opens the way at this address; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// As those of [`Tcp::listen`]; [`ErrorKind::Invalid`] if this server is alone.
+    pub fn open(shared: &'s Shared, at: SocketAddr) -> Result<Self> {
+        let state = shared.lock();
+        let alone = || Error::new(ErrorKind::Invalid, "a server that is alone");
+        let members = state.members.as_ref().ok_or_else(alone)?;
+        let encryption =
+            if members.partition().encrypted { Encryption::Tls } else { Encryption::None };
+        let settings = Settings { encryption, ..Settings::default() };
+        let clock = || Box::new(|| Moment(boottime::now_ns()));
+        let tcp = Tcp::listen(at, identity(members), settings, clock())?;
+        drop(state);
+        let here = addresses::reachable(tcp.address()?);
+        let ticked = tcp.now();
+        shared.is_linked_by(tcp.waker());
+        Ok(Links {
+            shared,
+            tcp,
+            here,
+            sessions: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            admitted: 0,
+            told: BTreeMap::new(),
+            ticked,
+        })
+    }
+
+    /// Carries frames until the server leaves.
+    pub fn run(mut self) {
+        self.begin();
+        loop {
+            self.say_all();
+            let until = self.ticked + TICK;
+            let event = self.tcp.next(until);
+            if self.shared.lock().leaving {
+                return;
+            }
+            match event {
+                Some(Event::Connected(session)) => self.connected(session),
+                Some(Event::Frame(session, frame)) => self.came(session, &frame),
+                Some(Event::Room(session)) => self.send_waiting(session.with),
+                Some(Event::Lost(session, _)) => self.lost(session),
+                None => self.resume(),
+            }
+            if self.tcp.now() >= self.ticked + TICK {
+                self.ticked = self.tcp.now();
+                self.hear(Input::Tick);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let mut state = self.shared.lock();
+        let me = state.members.as_ref().map(|members| members.me());
+        if let Some(me) = me {
+            // Only the control takes it down; others say it to him.
+            let _ = control::is_at(&mut state, me, self.here.clone());
+        }
+        let done = settle(&mut state);
+        drop(state);
+        self.warn_of(done);
+        self.admit();
+        let control = self.shared.lock().members.as_ref().map(|members| members.control());
+        control.into_iter().for_each(|control| self.tcp.reach(control));
+    }
+
+    /// Whoever is in may have sessions with this one, and who was removed none any more.
+    fn admit(&mut self) {
+        let state = self.shared.lock();
+        let Some(members) = &state.members else { return };
+        let roster = members.roster();
+        let admitted = roster.version + 1;
+        if self.admitted == admitted {
+            return;
+        }
+        self.admitted = admitted;
+        for Seat { member, standing, addresses } in roster.seats.clone() {
+            match standing {
+                Standing::In(server) => self.tcp.admit(Peer { member, server, addresses }),
+                Standing::Removed { .. } => self.tcp.expel(member),
+            }
+        }
+    }
+
+    fn connected(&mut self, session: Session) {
+        let with = session.with;
+        self.sessions.insert(with, session);
+        self.waiting.remove(&with);
+        self.told.remove(&with);
+        let control = {
+            let mut state = self.shared.lock();
+            state.members.iter_mut().for_each(|members| members.connects(with, true));
+            state.members.as_ref().map(|members| members.control())
+        };
+        if control == Some(with) {
+            self.say(with, &Control::Here(self.here.clone()));
+        }
+        self.hear(Input::Connected(with));
+    }
+
+    fn lost(&mut self, session: Session) {
+        let with = session.with;
+        if self.sessions.get(&with) == Some(&session) {
+            self.sessions.remove(&with);
+            self.waiting.remove(&with);
+            let mut state = self.shared.lock();
+            state.members.iter_mut().for_each(|members| members.connects(with, false));
+        }
+        // What was said in it may be lost, and what is answered to it will be.
+        self.tcp.reach(with);
+    }
+
+    fn came(&mut self, session: Session, frame: &[u8]) {
+        let heard = match Said::read(frame) {
+            Ok(Said::Protocol(bytes)) => {
+                Frame::read(bytes).map(|frame| self.protocol(session, frame))
+            }
+            Ok(Said::Control(said)) => self.control(session, said),
+            Ok(Said::Question(_) | Said::Answer(_)) => {
+                Err(Error::new(ErrorKind::Unsupported, "bytes of files"))
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = heard {
+            let context = format!("{}: {error}; the session is ended", session.with);
+            self.shared.lock().warn(context);
+            self.tcp.cut(session);
+        }
+    }
+
+    fn protocol(&mut self, session: Session, frame: Frame) {
+        // Who speaks for another is not heard.
+        if frame.from == session.with {
+            self.hear(Input::Frame(frame));
+        }
+    }
+
+    fn control(&mut self, session: Session, said: Control) -> Result<()> {
+        let mut state = self.shared.lock();
+        let Some(members) = &state.members else { return Ok(()) };
+        let (with, is_control) = (session.with, members.control() == members.me());
+        match said {
+            Control::Roster(roster) if members.control() == with => {
+                self.roster(&mut state, roster);
+            }
+            Control::Here(addresses) if is_control => {
+                control::is_at(&mut state, with, addresses)?;
+            }
+            Control::Ask if is_control => {
+                self.told.remove(&with);
+            }
+            _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
+        }
+        let done = settle(&mut state);
+        drop(state);
+        self.warn_of(done);
+        self.admit();
+        Ok(())
+    }
+
+    /// Those with whom there is a session already are members only now.
+    fn roster(&self, state: &mut State, roster: Roster) {
+        control::heard(state, roster);
+        for with in self.sessions.keys() {
+            let connected = carrying::hear(state, Input::Connected(*with));
+            connected.unwrap_or_else(|error| state.warn(error.to_string()));
+        }
+    }
+
+    /// Something has happened.
+    fn hear(&mut self, input: Input) {
+        let mut state = self.shared.lock();
+        let heard = carrying::hear(&mut state, input);
+        drop(state);
+        self.warn_of(heard);
+    }
+
+    /// What others of this server have begun goes on.
+    fn resume(&mut self) {
+        let done = settle(&mut self.shared.lock());
+        self.warn_of(done);
+    }
+
+    fn warn_of(&self, done: Result<()>) {
+        if let Err(error) = done {
+            self.shared.lock().warn(format!("between servers: {error}"));
+        }
+    }
+
+    // What is to be said.
+
+    /// Sends all that the log has.
+    fn say_all(&mut self) {
+        let (frames, asks, roster, control, news) = {
+            let mut state = self.shared.lock();
+            let is_logged = state.is_logged();
+            let Some(members) = &mut state.members else { return };
+            let frames = if is_logged { members.take_frames() } else { Vec::new() };
+            let is_control = members.control() == members.me();
+            let roster = (is_control && is_logged).then(|| members.roster().clone());
+            (frames, members.take_asks(), roster, members.control(), members.take_news())
+        };
+        for (to, frame) in frames {
+            let mut bytes = vec![Tag::Protocol as u8];
+            if frame.write(&mut bytes).is_ok() {
+                self.send(to, bytes);
+            }
+        }
+        if asks {
+            self.say(control, &Control::Ask);
+        }
+        if let Some(roster) = roster {
+            self.admit();
+            let behind = |with: &&Member| self.told.get(with) != Some(&roster.version);
+            let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
+            for with in behind {
+                self.told.insert(with, roster.version);
+                self.say(with, &Control::Roster(roster.clone()));
+            }
+        }
+        if news {
+            self.shared.nudge();
+        }
+    }
+
+    fn say(&mut self, to: Member, said: &Control) {
+        if let Ok(frame) = said.frame() {
+            self.send(to, frame);
+        }
+    }
+
+    /// Without a session it is lost, and one is wanted.
+    fn send(&mut self, to: Member, frame: Vec<u8>) {
+        if !self.sessions.contains_key(&to) {
+            return self.tcp.reach(to);
+        }
+        self.waiting.entry(to).or_default().push_back(frame);
+        self.send_waiting(to);
+    }
+
+    fn send_waiting(&mut self, to: Member) {
+        let Some(session) = self.sessions.get(&to).copied() else { return };
+        let Some(waiting) = self.waiting.get_mut(&to) else { return };
+        while let Some(frame) = waiting.front() {
+            match self.tcp.send(session, frame) {
+                Ok(()) => drop(waiting.pop_front()),
+                // There will be room, or the session is lost.
+                Err(Refused::Full | Refused::Over) => return,
+                Err(Refused::TooLong) => drop(waiting.pop_front()),
+            }
+        }
+        self.waiting.remove(&to);
+    }
+}
+
+/// Carries out what is to be done, and writes it down.
+fn settle(state: &mut State) -> Result<()> {
+    carrying::resume(state)
+}
