@@ -87,6 +87,12 @@ impl Decider {
         })
     }
 
+    /// Whether the decider itself has a thing.
+    pub fn is_here(&self, thing: Thing) -> bool {
+        let hold = self.entries.get(&thing).map(|entry| &entry.hold);
+        matches!(hold, Some(Hold::Here { .. } | Hold::Kept { here: true, .. }))
+    }
+
     /// Somebody wants something done.
     pub fn want(
         &mut self,

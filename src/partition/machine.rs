@@ -96,6 +96,13 @@ impl Machine {
         self.durable.borrower.access(thing, &context!(self, now, local))
     }
 
+    /// Whether what a thing is, is here and nowhere else: also while clients are leaving it, and
+    /// while it is only shown, or changed for others.
+    pub fn has(&self, thing: Thing, now: Moment, local: &dyn Local) -> bool {
+        let access = self.access(thing, now, local);
+        matches!(access, Access::Change | Access::Look) || self.durable.decider.is_here(thing)
+    }
+
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
         self.durable.table.decider(thing.number()) == Some(self.durable.me)

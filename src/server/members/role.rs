@@ -301,6 +301,15 @@ impl Members {
         }
     }
 
+    /// Whether the tables say what a thing is: it is nowhere else.
+    pub fn has(&self, thing: Thing, state: &State) -> bool {
+        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        match &self.part {
+            Part::Runs(machine) => machine.has(thing, here.now(), &here),
+            Part::Replayed(_) => true,
+        }
+    }
+
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
         match &self.part {

@@ -153,6 +153,32 @@ pub fn place(state: &mut State, child: &Child) -> Result<Ino> {
     Ok(ino)
 }
 
+/// Whether the tables say what names a directory has.
+fn is_here(state: &State, directory: Ino) -> bool {
+    let thing = thing_of(state, directory);
+    let members = state.members.as_ref().zip(thing);
+    members.is_none_or(|(members, thing)| members.has(thing, state))
+}
+
+/// In a directory that another member has, a name stands for this, or for nothing: so the tables
+/// have it, too, as far as nobody looks there but for a path.
+pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino>) {
+    let known = state.names.child_here(parent, name);
+    if known == is || is_here(state, parent) {
+        return;
+    }
+    if known.is_some() {
+        state.record(Membership::Unnamed { parent, name: name.into() });
+    }
+    let Some(ino) = is else { return };
+    // What has a name in a directory that is here has it there.
+    let above = state.names.above(ino);
+    let has_name = above.is_some_and(|above| is_here(state, above));
+    if !has_name && !state.names.is_within(parent, ino) {
+        state.record(Membership::Named { ino, parent, name: name.into() });
+    }
+}
+
 /// What a name in a directory stands for that another member has; `None`: the tables say it.
 ///
 /// # Errors
@@ -164,8 +190,11 @@ pub fn name(
     name: &[u8],
 ) -> Result<Option<Option<Ino>>> {
     match look(state, caller, directory, Look::Name(name.into()))? {
-        Some(Outcome::Name(Some(child))) => Ok(Some(Some(place(state, &child)?))),
-        Some(Outcome::Name(None)) => Ok(Some(None)),
+        Some(Outcome::Name(child)) => {
+            let ino = child.map(|child| place(state, &child)).transpose()?;
+            is_called(state, (directory, name), ino);
+            Ok(Some(ino))
+        }
         Some(_) => Err(Error::new(ErrorKind::Malformed, "what another member says")),
         None => Ok(None),
     }

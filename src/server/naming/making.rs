@@ -67,7 +67,11 @@ pub fn make_at(
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     let made = Made { kind, mode, text: target.into() };
     match elsewhere::change(state, caller, parent, Change::Make(name.into(), made))? {
-        Some(number) => made_elsewhere(state, name, kind, number),
+        Some(number) => {
+            let ino = made_elsewhere(state, name, kind, number)?;
+            elsewhere::is_called(state, (parent, name), Some(ino));
+            Ok(ino)
+        }
         None => make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path),
     }
 }
@@ -125,7 +129,10 @@ pub fn remove_directory(state: &mut State, caller: &Caller, path: &[u8]) -> Resu
 pub fn unlink(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     match elsewhere::change(state, caller, parent, Change::Remove(name.into()))? {
-        Some(_) => Ok(()),
+        Some(_) => {
+            elsewhere::is_called(state, (parent, name), None);
+            Ok(())
+        }
         None => unlink_in(state, caller, (parent, name), path),
     }
 }

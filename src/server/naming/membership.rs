@@ -2,7 +2,8 @@
 //! the namespace: it runs from records only.
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, ROOT};
+use terral_format::local::geometry::PATH_MAX;
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
 
@@ -79,6 +80,19 @@ impl Names {
     /// Whether another member has it, or may.
     pub fn is_elsewhere(&self, ino: Ino) -> bool {
         self.inode(ino).is_some_and(|inode| inode.is(flag::ELSEWHERE))
+    }
+
+    /// The directory that something has its name in.
+    pub fn above(&self, ino: Ino) -> Option<Ino> {
+        let inode = self.inode(ino).filter(|inode| inode.is(flag::NAMED))?;
+        Some(self.inodes.at(inode.parent).ino)
+    }
+
+    /// Whether a directory is, or is below, another one, by the names that are here.
+    pub fn is_within(&self, directory: Ino, other: Ino) -> bool {
+        std::iter::successors(Some(directory), |at| self.above(*at).filter(|_| *at != ROOT))
+            .take(PATH_MAX)
+            .any(|at| at == other)
     }
 
     /// For a snapshot: what was born elsewhere, and what other members have.
