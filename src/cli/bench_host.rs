@@ -182,6 +182,7 @@ impl Bed {
             memory_bytes,
             spill,
             ready_bytes: None,
+            part: None,
             ends_with_us: true,
         })?;
         let client = Client::connect(&instance)?;

@@ -45,6 +45,10 @@ mod partition;
 mod serve;
 mod status;
 
+mod command;
+
+mod hosts;
+
 mod run;
 
 mod copies;
@@ -140,6 +144,8 @@ enum Verb {
     #[command(hide = true)]
     Ask(serve::Ask),
     #[command(hide = true)]
+    Host(hosts::Arguments),
+    #[command(hide = true)]
     Man(man::Arguments),
 }
 
@@ -165,6 +171,7 @@ fn main() -> std::process::ExitCode {
         Verb::Bench(arguments) => bench::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
+        Verb::Host(arguments) => hosts::host(&arguments),
         Verb::Ask(arguments) => serve::ask(&arguments),
         Verb::Man(arguments) => man::main(&arguments, Terral::command()),
     };

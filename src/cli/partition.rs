@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -41,7 +41,7 @@ pub struct Partition {
     pub listen: Option<SocketAddr>,
     /// Be one of several: FILE has an invitation (`terral invite`); `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "spill"])]
-    pub join: Option<std::path::PathBuf>,
+    pub join: Option<PathBuf>,
     /// With --listen: do not encrypt what servers say to each other, also bytes of files. Only where
     /// nobody else is on the network
     #[arg(long, requires = "listen", conflicts_with = "join")]
@@ -91,6 +91,12 @@ fn read(file: &Path) -> Result<Invitation> {
     Invitation::of(&text).with_context(|| format!("--join {shown}"))
 }
 
+/// Whether a server of several machines left this, and none serves it.
+pub fn is_left(instance: &Path) -> bool {
+    let served = terral_server::is_served(instance);
+    instance.join("log").exists() && !served && instances::target(instance).is_none()
+}
+
 /// Makes the place of a server that has no permanent directory, or goes on with one that is left.
 ///
 /// # Errors
@@ -98,14 +104,27 @@ fn read(file: &Path) -> Result<Invitation> {
 pub fn place(instance: &Path, memory: Option<u64>) -> Result<Place> {
     let _turn = search::turn()?;
     let name = instances::name_of(instance);
-    let left = instance.join("log").exists() && !terral_server::is_served(instance);
-    if left && instances::target(instance).is_none() {
+    if is_left(instance) {
         let Some(claim) = Claim::take(instance, Purpose::Stay)? else {
             bail!("{name}: another terral has just taken it: give this one another --name");
         };
         return Ok(Place { instance: instance.into(), claim, memory_bytes: 0 });
     }
     search::make(instance.into(), memory, Purpose::Stay)
+}
+
+/// Puts an invitation where the servers of an instance find it.
+///
+/// # Errors
+/// If there is no room.
+pub fn keep_invitation(instance: &Path, text: &str) -> Result<PathBuf> {
+    let path = instance.join("invitation");
+    let mut how = std::fs::File::options();
+    let how = how.write(true).create(true).truncate(true);
+    let file = std::os::unix::fs::OpenOptionsExt::mode(how, 0o600).open(&path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 /// Invites.

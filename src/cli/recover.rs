@@ -160,7 +160,8 @@ fn recover(path: &Path, signals: &Signals, limit: Option<Duration>) -> Result<Do
     // Nobody will write.
     let ready_bytes = Some(0);
     let (target, spill) = (None, None);
-    let start = Start { instance, target, memory_bytes: 0, spill, ready_bytes, ends_with_us };
+    let start =
+        Start { instance, target, memory_bytes: 0, spill, ready_bytes, part: None, ends_with_us };
     bring(start, &claim, signals, left())
 }
 

@@ -5,20 +5,19 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use terral_client::{Client, Status, Totals};
 
-use crate::bypass;
 use crate::claim::Purpose;
+use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
+use crate::hosts;
 use crate::instances::{self, PREFIX};
-use crate::past::{Past, Watch};
+use crate::past::Past;
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
 use crate::search::{Place, Wanted};
@@ -29,7 +28,6 @@ use crate::staging;
 use crate::summary::{Summary, Whereabouts, difference};
 use crate::takeover::{self, Earlier};
 use crate::units::{parse_bytes, parse_duration};
-use crate::waits::Waits;
 
 /// Runs a command whose files are served from memory and arrive in DIR
 #[derive(Args)]
@@ -41,11 +39,22 @@ and keep the rest in memory: the next `terral run` to DIR, or `terral recover`, 
 
 Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
-  terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in")]
+  terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in
+  terral run --hosts a,b,c --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation")]
 pub struct Arguments {
     /// The permanent directory; made if it is not there
-    #[arg(long, value_name = "DIR", required_unless_present = "instance")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["instance", "hosts"])]
     to: Option<PathBuf>,
+    /// Run over these machines, and this one: all show the same files, which lie in their memory and
+    /// go with the run; there is no --to for that yet. They are reached by ssh, or what TERRAL_RSH
+    /// says; terral must be at the same path on each
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = hosts::parse_host)]
+    #[arg(conflicts_with_all = ["to", "fresh", "spill", "keep", "no_wait", "wait_timeout", "json"])]
+    hosts: Vec<String>,
+    /// With --hosts: do not encrypt what the machines say to each other, also bytes of files. Only
+    /// where nobody else is on the network
+    #[arg(long, requires = "hosts")]
+    no_encryption: bool,
     /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
     /// With --to: the name of a new one, which may serve DIR beside another
     #[arg(long, value_name = "NAME", value_parser = instances::parser())]
@@ -100,27 +109,12 @@ pub struct Arguments {
 /// Values of `--catch`; the first is what the library does by itself.
 const CATCH: [&str; 3] = ["found", "all", "never"];
 
-/// What a command runs in.
-struct Surroundings {
-    catch: String,
-    instance: PathBuf,
-    library: PathBuf,
-    prefix: PathBuf,
-    cwd: bool,
-    strict: bool,
-}
-
-/// How a command ended.
-struct Ended {
-    code: u8,
-    seconds: f64,
-    at: Instant,
-    watch: Watch,
-}
-
 /// Runs.
 pub fn main(arguments: Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+    if !arguments.hosts.is_empty() {
+        return over_hosts(&arguments);
+    }
     if let (Some(name), None) = (&arguments.instance, &arguments.to) {
         let new = [arguments.memory, arguments.ready].into_iter().flatten().next().is_some();
         if new || arguments.spill.is_some() || arguments.keep {
@@ -157,16 +151,28 @@ pub fn main(arguments: Arguments) -> Result<u8> {
     concluded
 }
 
-fn checked_prefix(prefix: &Path) -> Result<PathBuf> {
-    let plain = prefix.is_absolute()
-        && prefix.parent().is_some()
-        && prefix.as_os_str().len() < 1024
-        && prefix.components().all(|part| !matches!(part, std::path::Component::ParentDir));
-    if !plain {
-        bail!("--prefix {}: an absolute path like {PREFIX} is needed", prefix.display());
-    }
-    // Without doubled and trailing slashes, which the preload library compares literally.
-    Ok(prefix.components().collect())
+/// Over several machines.
+fn over_hosts(arguments: &Arguments) -> Result<u8> {
+    let wanted = hosts::Wanted {
+        hosts: &arguments.hosts,
+        instance: arguments.instance.as_deref(),
+        memory: arguments.memory,
+        ready: arguments.ready,
+        encrypted: !arguments.no_encryption,
+        command: &arguments.command,
+    };
+    hosts::run(&wanted, |instance| surroundings(arguments, instance))
+}
+
+fn surroundings(arguments: &Arguments, instance: PathBuf) -> Result<Surroundings> {
+    Ok(Surroundings {
+        catch: arguments.catch.clone(),
+        instance,
+        library: server::preload_library()?,
+        prefix: checked_prefix(&arguments.prefix)?,
+        cwd: arguments.cwd,
+        strict: arguments.strict,
+    })
 }
 
 /// Refuses what only the programs of an outer `terral run` can see: where the files are to go, and
@@ -229,6 +235,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         memory_bytes,
         spill,
         ready_bytes: arguments.ready,
+        part: None,
         ends_with_us,
     };
     Ok((
@@ -244,51 +251,6 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         place,
         earlier,
     ))
-}
-
-fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -> Result<Ended> {
-    let Some((program, arguments)) = command.split_first() else { bail!("no COMMAND") };
-    let Surroundings { prefix, library, cwd, strict, .. } = around;
-    let watch = Watch::begin(prefix, library, command, *cwd, *strict)?;
-    let list = server::preload_list(&around.library, std::env::var_os("LD_PRELOAD"));
-    let mut child = Command::new(program);
-    child.args(arguments);
-    child.env("LD_PRELOAD", list).env("TERRAL_INSTANCE", &around.instance);
-    child.env("TERRAL_PREFIX", &around.prefix).env("TERRAL_DIR", &around.prefix);
-    child.envs(bypass::variable());
-    if around.strict {
-        child.env("TERRAL_STRICT", "1");
-    }
-    child.env("TERRAL_CATCH", &around.catch);
-    if around.cwd {
-        child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);
-        child.current_dir(around.instance.join("shadow"));
-    } else {
-        child.env_remove("TERRAL_CWD");
-    }
-    let begin = Instant::now();
-    let mut child = child.spawn().map_err(|error| {
-        let code = match error.kind() {
-            std::io::ErrorKind::NotFound => code::NOT_FOUND,
-            _ => code::NOT_EXECUTABLE,
-        };
-        failure(code, format!("{}: {error}", program.display()))
-    })?;
-    signals.pass_to(child.id());
-    let waits = Waits::watch(&around.instance);
-    let status = child.wait().context("waiting for COMMAND")?;
-    signals.keep();
-    let at = Instant::now();
-    drop(waits);
-    Ok(Ended { code: exit_code(status), seconds: (at - begin).as_secs_f64(), at, watch })
-}
-
-fn exit_code(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => 128u8.saturating_add(signal as u8),
-        (None, None) => code::FAILED,
-    }
 }
 
 /// How a run ended.
@@ -443,14 +405,7 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     }
     let client = Client::observe(instance)?;
     let before = client.status()?;
-    let surroundings = Surroundings {
-        catch: arguments.catch.clone(),
-        instance: instance.to_path_buf(),
-        library: server::preload_library()?,
-        prefix: checked_prefix(&arguments.prefix)?,
-        cwd: arguments.cwd,
-        strict: arguments.strict,
-    };
+    let surroundings = surroundings(arguments, instance.to_path_buf())?;
     let signals = Signals::listen()?;
     let ended = execute(&surroundings, &arguments.command, &signals)?;
     client.flush()?;

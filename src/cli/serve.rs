@@ -155,7 +155,8 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
-    if let Some(part) = arguments.partition.part()? {
+    let part = arguments.partition.part()?;
+    if part.is_some() || (arguments.to.is_none() && partition::is_left(&wanted)) {
         return prepare_part(arguments, &wanted, part);
     }
     let target = match &arguments.to {
@@ -203,17 +204,22 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
 }
 
 /// The same for one of the servers of several machines.
-fn prepare_part(arguments: &Arguments, wanted: &Path, part: Part) -> Result<(Options, Claim)> {
+fn prepare_part(
+    arguments: &Arguments,
+    wanted: &Path,
+    part: Option<Part>,
+) -> Result<(Options, Claim)> {
     let Place { instance, memory_bytes, claim } = partition::place(wanted, arguments.memory)?;
     let name = instances::name_of(&instance);
     match &part {
-        Part::Control { .. } => {
+        Some(Part::Control { .. }) => {
             note(format_args!("{name}: the first of several; let others in: terral invite"));
         }
-        Part::Invited(invitation) => {
+        Some(Part::Invited(invitation)) => {
             let control = &invitation.control.member;
             note(format_args!("{name}: {}, invited by {control}", invitation.me));
         }
+        None => note(format_args!("{name}: goes on as the member that it was")),
     }
     note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
     let options = Options {
@@ -222,7 +228,7 @@ fn prepare_part(arguments: &Arguments, wanted: &Path, part: Part) -> Result<(Opt
         memory_bytes,
         spill: None,
         ready_bytes: arguments.ready,
-        partition: Some(part),
+        partition: part,
         listen: arguments.partition.address(),
         launcher: None,
     };

@@ -4,6 +4,7 @@
 //! the preload library; what it says is in `server-says` of the instance until it is ready.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -45,8 +46,39 @@ pub struct Start {
     pub spill: Option<PathBuf>,
     /// Memory to keep ready for writers.
     pub ready_bytes: Option<u64>,
+    /// What it is of a partition, if not alone.
+    pub part: Option<Part>,
     /// Whether it finishes by itself once we are gone.
     pub ends_with_us: bool,
+}
+
+/// What a server is of a partition.
+#[derive(Clone)]
+pub enum Part {
+    /// The first; others may come.
+    First {
+        /// Where it listens.
+        listen: SocketAddr,
+        /// Whether they encrypt.
+        encrypted: bool,
+    },
+    /// One that was invited, by what is in this file.
+    Invited(PathBuf),
+}
+
+impl Part {
+    fn arguments(&self) -> Vec<OsString> {
+        match self {
+            Part::First { listen, encrypted } => {
+                let mut arguments = vec![format!("--listen={listen}").into()];
+                if !encrypted {
+                    arguments.push("--no-encryption".into());
+                }
+                arguments
+            }
+            Part::Invited(file) => vec!["--join".into(), file.into()],
+        }
+    }
 }
 
 /// A running server.
@@ -80,6 +112,7 @@ impl Start {
         if let Some(ready) = self.ready_bytes {
             command.arg("--ready").arg(ready.to_string());
         }
+        command.args(self.part.iter().flat_map(Part::arguments));
         if self.ends_with_us {
             command.arg("--launcher").arg(std::process::id().to_string());
         }

@@ -216,6 +216,7 @@ impl Search<'_> {
             spill: None,
             // Nobody will write.
             ready_bytes: Some(0),
+            part: None,
             ends_with_us: true,
         }
     }
