@@ -7,6 +7,7 @@
 
 #![cfg(not(loom))]
 
+mod golden_far;
 mod golden_layout;
 mod golden_partition;
 mod golden_peers;
@@ -24,6 +25,7 @@ use terral_format::disk::migrate::Migrate;
 use terral_format::disk::{Record, Transaction, partition, v4, v5};
 use terral_format::frame;
 use terral_format::local::changes::Made;
+use terral_format::wire::far::{ANSWERS, Answer, QUESTIONS, Question};
 use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
 use terral_format::wire::peers::{self, PEERS};
 use terral_format::wire::things::{Directory, Outcome};
@@ -129,6 +131,22 @@ fn what_servers_say_to_each_other() {
 }
 
 #[test]
+fn what_is_asked_of_who_has_a_files_bytes() {
+    let mut all = Vec::new();
+    for (question, bytes) in golden_far::questions() {
+        let frame = question.write(bytes).expect("encodes");
+        assert_eq!(Question::read(&frame), Ok((question, bytes)));
+        all.extend(frame);
+    }
+    for (answer, bytes) in golden_far::answers() {
+        let frame = answer.write(bytes).expect("encodes");
+        assert_eq!(Answer::read(&frame), Ok((answer, bytes)));
+        all.extend(frame);
+    }
+    hold("far-1.bin", &all);
+}
+
+#[test]
 fn what_a_server_writes_down_of_its_part() {
     let records = golden_partition::records();
     let kinds: BTreeSet<usize> = records.iter().map(golden_partition::kind).collect();
@@ -212,6 +230,8 @@ fn the_page_on_formats_says_what_is_so() {
         format!("`message::PROTOCOL`, {PROTOCOL},"),
         format!("`message::FRAMES`, {FRAMES} "),
         format!("`peers::PEERS`, {PEERS} "),
+        format!("`far::QUESTIONS`, {QUESTIONS},"),
+        format!("`far::ANSWERS`, {ANSWERS} "),
         format!("of the log, {} ", Transaction::VERSION),
     ] {
         assert!(page.contains(&version), "docs/formats.md does not say {version}");

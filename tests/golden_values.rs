@@ -7,6 +7,7 @@ use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Rights,
 };
+use terral_format::wire::far_files::{FarFile, Handle, Piece};
 use terral_format::wire::locks::{LockKind, LockRange, Locker};
 use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenFile, OpenHow, PROTOCOL,
@@ -177,6 +178,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
     all.extend(lock_requests());
+    all.extend(far_requests().map(Request::Far));
     let xattr = (Target::Path(b"a"), b"user.b");
     all.extend([
         Request::Xattr { target: xattr.0, name: xattr.1 },
@@ -214,6 +216,18 @@ pub fn deferred() -> Vec<Made<'static>> {
         },
     ];
     changes.map(|change| Made { authority: 169, change }).to_vec()
+}
+
+fn far_requests() -> [FarFile<'static>; 5] {
+    let of = Handle { description: DescriptionSlot(186), nonce: 187 };
+    let piece = Piece { call: 188, within: 189, more: 190 };
+    [
+        FarFile::Read { of, at: 191, bytes: 192, piece },
+        FarFile::Write { of, at: Some(193), piece, bytes: b"f" },
+        FarFile::Write { of, at: None, piece, bytes: b"g" },
+        FarFile::Open { ino: Ino(194), access: 3 },
+        FarFile::Gone(Ino(195)),
+    ]
 }
 
 fn lock_requests() -> Vec<Request<'static>> {
@@ -288,5 +302,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Extent(vec![1, 2, 200]),
+        Reply::At(196),
     ]
 }

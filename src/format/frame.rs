@@ -111,12 +111,20 @@ pub fn encode_into<'a, T: serde::Serialize>(value: &T, out: &'a mut [u8]) -> Res
         .map_err(|error| Error::new(ErrorKind::Malformed, format!("encode: {error}")))
 }
 
+/// Decodes a message or record, and gives the bytes behind it.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] if they are none.
+pub fn decode_first<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8])> {
+    postcard::take_from_bytes(bytes)
+        .map_err(|error| Error::new(ErrorKind::Malformed, format!("decode: {error}")))
+}
+
 /// Decodes a message or record; every byte must belong to it.
 pub fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((value, [])) => Ok(value),
-        Ok(_) => Err(Error::new(ErrorKind::Malformed, "decode: bytes left over")),
-        Err(error) => Err(Error::new(ErrorKind::Malformed, format!("decode: {error}"))),
+    match decode_first(bytes)? {
+        (value, []) => Ok(value),
+        _ => Err(Error::new(ErrorKind::Malformed, "decode: bytes left over")),
     }
 }
 

@@ -84,6 +84,9 @@ impl FileSlot {
     pub const NONE: FileSlot = FileSlot(u32::MAX);
     /// A file that was opened at rest: closed for long, it had no record then. Who needs one asks.
     pub const RESTING: FileSlot = FileSlot(u32::MAX - 1);
+    /// A file whose bytes are on another machine: it has no record here, and all that is done with
+    /// it is asked of the server. No record's slot is as great.
+    pub const FAR: FileSlot = FileSlot(u32::MAX - 2);
 }
 
 /// How many inode numbers a server may give: 2^50. The bits above are left for which server it was,

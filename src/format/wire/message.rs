@@ -7,6 +7,7 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name};
 use crate::wire::capability::{Capability, Operations};
+use crate::wire::far_files::FarFile;
 use crate::wire::locks::{LockKind, LockRange, Locker};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
@@ -454,6 +455,8 @@ pub enum Request<'a> {
         /// Of a read or write: the chunk's index, and its [`crate::local::entry::MapEntry`] then.
         chunk: Option<(u64, u64)>,
     },
+    /// About a file whose bytes are on another machine, or for a machine that has it open.
+    Far(#[serde(borrow)] FarFile<'a>),
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -511,6 +514,7 @@ impl Request<'_> {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
             Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
+            Request::Far(far) => far.needs(),
         }
     }
 
@@ -544,6 +548,7 @@ impl Request<'_> {
                 | Request::StopWaiting(_)
                 | Request::Present(_)
                 | Request::Preallocate { .. }
+                | Request::Far(FarFile::Read { .. } | FarFile::Write { .. })
         )
     }
 
@@ -568,6 +573,7 @@ impl Request<'_> {
     pub fn is_seen(&self) -> bool {
         match self {
             Request::Change { .. } | Request::Truncate { .. } | Request::DropSetId(_) => true,
+            Request::Far(far) => matches!(far, FarFile::Write { .. }),
             Request::Open { how, .. } | Request::Reopen { how, .. } => how.create || how.truncate,
             Request::Close { .. } => false,
             _ => self.changes_names(),
@@ -618,6 +624,7 @@ impl Request<'_> {
                 | Request::MakeLink { .. }
                 | Request::MakeNode { .. }
                 | Request::SetXattr { .. }
+                | Request::Far(FarFile::Open { .. } | FarFile::Gone(_))
         )
     }
 }
@@ -676,6 +683,8 @@ pub enum Reply {
     Again,
     /// The text of an invitation ([`crate::wire::roster::Invitation`]), for who is to become a member.
     Invitation(String),
-    /// Bytes that memory has no room for: as many as were asked for.
+    /// Bytes that memory has no room for, or are on another machine.
     Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),
+    /// Bytes were written on another machine, and begin there.
+    At(u64),
 }

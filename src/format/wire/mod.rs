@@ -14,6 +14,9 @@ pub mod roster;
 
 pub mod status;
 
+pub mod far;
+pub mod far_files;
+
 pub mod message;
 
 pub mod body;

@@ -1,0 +1,339 @@
+//! What a server asks of the one where a file was born, whose bytes are there, and what that one
+//! answers: one frame of [`crate::frame`] each, with a version of its own, in which bytes of the
+//! file lie as they are behind the words.
+//!
+//! Invariants: as those of [`super::peers`]: whatever the bytes are, reading them ends in a
+//! question, an answer, or an error, and takes memory as there are bytes. Not here: what is done
+//! once, and by whom (`server/far`).
+
+use serde::{Deserialize, Serialize};
+
+use super::list;
+use crate::frame::{self, HEADER_BYTES};
+use crate::ids::{Member, Number, SessionSlot};
+use crate::{Error, ErrorKind, Result};
+
+/// Version of a question's frame. It differs from that of an answer, and from
+/// [`super::peers::PEERS`], so that a frame says what it is.
+pub const QUESTIONS: u16 = 0x0101;
+/// Version of an answer's frame.
+pub const ANSWERS: u16 = 0x0201;
+/// Longest frame, with its header: the network takes none that is longer.
+pub const FRAME_MAX: usize = 1 << 20;
+/// Most bytes of a file in one frame.
+pub const BYTES_MAX: usize = 1020 << 10;
+/// Most files of which one question says that they are open.
+pub const OPEN_MAX: usize = 64 << 10;
+
+/// Which of the two a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// A question, to who has the file.
+    Question,
+    /// An answer, to who has asked.
+    Answer,
+}
+
+/// What a frame is, by its header; none of these: it is of [`super::peers`].
+pub fn said(frame: &[u8]) -> Option<Said> {
+    match frame::version(frame.first_chunk::<HEADER_BYTES>()?) {
+        QUESTIONS => Some(Said::Question),
+        ANSWERS => Some(Said::Answer),
+        _ => None,
+    }
+}
+
+/// Which question it is: the same if the request that needs the answer is carried out anew, also
+/// by the next process of the server that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Id {
+    /// Who asks.
+    pub by: Member,
+    /// For which session; [`Id::NOBODY`] if for none.
+    pub session: SessionSlot,
+    /// Whose that is.
+    pub pid: u32,
+    /// When that process started; of a question for nobody, the life of the server's process.
+    pub started_ticks: u64,
+    /// In which slot of the session the request is.
+    pub index: u8,
+    /// Which request of that slot; of a question for nobody, its number.
+    pub sequence: u64,
+    /// Which question of that request.
+    pub step: u8,
+}
+
+impl Id {
+    /// No session has this number.
+    pub const NOBODY: SessionSlot = SessionSlot(u16::MAX);
+}
+
+/// Something to be done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// It is open there from now on, and stays if it loses its last name.
+    Open,
+    /// Nobody has it open there any more.
+    Close,
+    /// It has lost its last name, and nobody has it open there.
+    Gone,
+    /// These bytes of it are read: fewer at its end.
+    Read {
+        /// From here on.
+        at: u64,
+        /// So many, at most [`BYTES_MAX`].
+        bytes: u32,
+    },
+    /// The bytes behind the words are written.
+    Write {
+        /// From here on; `None`: at its end, wherever that is.
+        at: Option<u64>,
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
+    /// It is to be this long.
+    Truncate {
+        /// Bytes.
+        size: u64,
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
+    /// Nothing is done: what came of the question of the same request with this step?
+    Recall {
+        /// [`Id::step`] of that.
+        step: u8,
+    },
+}
+
+impl Act {
+    /// Whether doing it twice, or later, differs from doing it once.
+    pub fn changes(&self) -> bool {
+        matches!(self, Act::Write { .. } | Act::Truncate { .. })
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// The first question of a session: of the files of who is asked, these are open; `None`: they
+    /// are too many to say, and all that were may still be. At most [`OPEN_MAX`].
+    Begin(#[serde(deserialize_with = "some_list")] Option<Vec<Number>>),
+    /// Something is done with a file.
+    File(Number, Act),
+}
+
+fn some_list<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Vec<Number>>, D::Error> {
+    #[derive(Deserialize)]
+    struct List(#[serde(deserialize_with = "list::deserialize")] Vec<Number>);
+    Ok(Option::<List>::deserialize(from)?.map(|list| list.0))
+}
+
+/// What a server asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Which question it is.
+    pub id: Id,
+    /// Which process of the server asks: random bits.
+    pub life: u64,
+    /// Counted by that process, from 1.
+    pub number: u64,
+    /// All that it has asked with a lower number are over: nobody will ask for their answers.
+    pub past: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Done {
+    /// It was done.
+    Done,
+    /// The bytes behind the words were read.
+    Read,
+    /// Bytes were written, and these begin there.
+    Written(u64),
+    /// Of what is to be recalled, nothing is known: it was not done.
+    Unknown,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// To which.
+    pub id: Id,
+    /// Which process answers: another one does not know what this one has done.
+    pub life: u64,
+    /// What came of it.
+    pub result: Result<Done>,
+}
+
+fn write_frame<T: Serialize>(version: u16, words: &T, bytes: &[u8]) -> Result<Vec<u8>> {
+    assert!(bytes.len() <= BYTES_MAX, "our own frames are bounded");
+    let mut payload = frame::encode(words)?;
+    payload.extend_from_slice(bytes);
+    let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
+    frame::write(&mut out, version, &payload);
+    assert!(out.len() <= FRAME_MAX, "our own frames are bounded");
+    Ok(out)
+}
+
+fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Malformed, format!("frame about a file of another member: {what}"))
+}
+
+fn read_frame<'f, T: Deserialize<'f>>(version: u16, bytes: &'f [u8]) -> Result<(T, &'f [u8])> {
+    if bytes.len() > FRAME_MAX {
+        return Err(malformed("absurd length"));
+    }
+    let frame = frame::read(bytes)?;
+    let payload = frame.of(version)?;
+    if !frame.rest.is_empty() {
+        return Err(malformed("bytes left over"));
+    }
+    let (words, behind) = frame::decode_first(payload)?;
+    if behind.len() > BYTES_MAX {
+        return Err(malformed("more bytes than one has"));
+    }
+    Ok((words, behind))
+}
+
+impl Question {
+    /// Its frame; `bytes` are for [`Act::Write`], at most [`BYTES_MAX`].
+    ///
+    /// # Errors
+    /// None, of what this program has made.
+    pub fn write(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        write_frame(QUESTIONS, self, bytes)
+    }
+
+    /// The question whose frame is all of these, and the bytes behind it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Version`] if it is of another version, [`ErrorKind::Corrupt`] if its bytes are
+    /// not what was sent, [`ErrorKind::Malformed`] for anything else that no member sends.
+    pub fn read(frame: &[u8]) -> Result<(Question, &[u8])> {
+        let (question, bytes): (Question, _) = read_frame(QUESTIONS, frame)?;
+        let fits = match &question.what {
+            What::Begin(Some(open)) => open.len() <= OPEN_MAX,
+            What::File(_, Act::Read { bytes, .. }) => *bytes as usize <= BYTES_MAX,
+            _ => true,
+        };
+        let writes = matches!(question.what, What::File(_, Act::Write { .. }));
+        match fits && (writes || bytes.is_empty()) {
+            true => Ok((question, bytes)),
+            false => Err(malformed("a question of more than there may be")),
+        }
+    }
+}
+
+impl Answer {
+    /// Its frame; `bytes` are for [`Done::Read`], at most [`BYTES_MAX`].
+    ///
+    /// # Errors
+    /// None, of what this program has made.
+    pub fn write(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        write_frame(ANSWERS, self, bytes)
+    }
+
+    /// The answer whose frame is all of these, and the bytes behind it.
+    ///
+    /// # Errors
+    /// As those of [`Question::read`].
+    pub fn read(frame: &[u8]) -> Result<(Answer, &[u8])> {
+        let (answer, bytes): (Answer, _) = read_frame(ANSWERS, frame)?;
+        match bytes.is_empty() || answer.result == Ok(Done::Read) {
+            true => Ok((answer, bytes)),
+            false => Err(malformed("bytes that nobody has asked for")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        ANSWERS, Act, Answer, BYTES_MAX, Done, FRAME_MAX, Id, OPEN_MAX, QUESTIONS, Question, Said,
+        What, said,
+    };
+    use crate::frame;
+    use crate::ids::{Member, NUMBERS, Number};
+    use crate::{Error, ErrorKind};
+
+    fn last() -> (Id, Number) {
+        let by = Member::new(Member::MAX - 1).expect("14 bits");
+        let number = Number::new(by, NUMBERS - 1).expect("50 bits");
+        let (pid, most) = (u32::MAX, u64::MAX);
+        let session = Id::NOBODY;
+        let (started_ticks, sequence, index, step) = (most, most, u8::MAX, u8::MAX);
+        (Id { by, session, pid, started_ticks, index, sequence, step }, number)
+    }
+
+    fn question(what: What) -> Question {
+        let most = u64::MAX;
+        Question { id: last().0, life: most, number: most, past: most, what }
+    }
+
+    fn answer(result: crate::Result<Done>) -> Answer {
+        Answer { id: last().0, life: u64::MAX, result }
+    }
+
+    const WRITE: Act = Act::Write { at: Some(u64::MAX), strips: true };
+
+    #[test]
+    fn the_longest_fit_a_frame_and_are_read_as_they_were_written() {
+        let (bytes, number) = (vec![7; BYTES_MAX], last().1);
+        let written = question(What::File(number, WRITE)).write(&bytes).expect("encodes");
+        assert!(written.len() <= FRAME_MAX && said(&written) == Some(Said::Question));
+        let read = Question::read(&written).expect("a question");
+        assert_eq!(read, (question(What::File(number, WRITE)), &bytes[..]));
+        let open = question(What::Begin(Some(vec![number; OPEN_MAX])));
+        let written = open.write(b"").expect("encodes");
+        assert_eq!(Question::read(&written).expect("a question"), (open, &b""[..]));
+        let written = answer(Ok(Done::Read)).write(&bytes).expect("encodes");
+        assert!(written.len() <= FRAME_MAX && said(&written) == Some(Said::Answer));
+        assert_eq!(Answer::read(&written), Ok((answer(Ok(Done::Read)), &bytes[..])));
+    }
+
+    #[test]
+    fn what_no_member_sends_is_an_error_that_says_why() {
+        let kind = |bytes: &[u8]| Question::read(bytes).map_err(|Error { kind, .. }| kind).err();
+        let number = last().1;
+        let good = question(What::File(number, WRITE)).write(b"abc").expect("encodes");
+        for end in 0..good.len() {
+            assert!(kind(&good[..end]).is_some(), "{end}");
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert!(kind(&bad).is_some(), "{at}");
+        }
+        assert_eq!(kind(&[&good[..], &[0]].concat()), Some(ErrorKind::Malformed));
+        assert_eq!(kind(&answer(Ok(Done::Done)).write(b"").expect("it")), Some(ErrorKind::Version));
+        let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1 };
+        for (what, bytes) in [
+            (What::File(number, too_long), &b""[..]),
+            (What::File(number, Act::Open), b"a"),
+            (What::Begin(Some(vec![number; OPEN_MAX + 1])), b""),
+        ] {
+            let bad = question(what).write(bytes).expect("encodes");
+            assert_eq!(kind(&bad), Some(ErrorKind::Malformed));
+        }
+        let mut longer = frame::encode(&question(What::File(number, WRITE))).expect("encodes");
+        longer.extend(vec![0; BYTES_MAX + 1]);
+        let mut bad = Vec::new();
+        frame::write(&mut bad, QUESTIONS, &longer);
+        assert_eq!(kind(&bad), Some(ErrorKind::Malformed));
+    }
+
+    #[test]
+    fn an_answer_has_no_bytes_but_those_that_were_read() {
+        for result in [Ok(Done::Done), Ok(Done::Written(1)), Err(Error::new(ErrorKind::Busy, ""))] {
+            let bad = answer(result).write(b"a").expect("encodes");
+            assert_eq!(Answer::read(&bad).map_err(|e| e.kind), Err(ErrorKind::Malformed));
+        }
+        let mut empty = Vec::new();
+        frame::write(&mut empty, ANSWERS, b"");
+        assert!(Answer::read(&empty).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! What clients ask about open files whose bytes are on another machine, and what the server there
+//! asks in their name, as a client of its own ([`super::message::Request::Far`]).
+//!
+//! Messages are short and calls are not: a call of a client that reads or writes more than fits one
+//! has a number of its own, by which the server knows the pieces that belong together. Not here:
+//! what servers say to each other (`far`).
+
+use serde::{Deserialize, Serialize};
+
+use super::capability::Operations;
+use crate::ids::{DescriptionSlot, Ino};
+
+/// Most bytes that one call reads or writes at once; more is done bit by bit.
+pub const CALL_MAX: usize = super::far::BYTES_MAX;
+/// Most bytes of one piece.
+pub const PIECE_MAX: usize = 15 << 10;
+
+/// An open file, as its server knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    /// Its description.
+    pub description: DescriptionSlot,
+    /// Must match.
+    pub nonce: u32,
+}
+
+/// A piece of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// Of which call of the session.
+    pub call: u64,
+    /// Where it begins in what is read or written.
+    pub within: u32,
+    /// Bytes of the call after it.
+    pub more: u32,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FarFile<'a> {
+    /// Read → [`super::message::Reply::Extent`]; fewer bytes at the end of the file. What is read
+    /// for the pieces that follow is as it was for the first.
+    Read {
+        /// Which.
+        of: Handle,
+        /// From here on: where this piece begins.
+        at: u64,
+        /// So many, at most [`PIECE_MAX`]; with what follows at most [`CALL_MAX`].
+        bytes: u32,
+        /// Which piece.
+        piece: Piece,
+    },
+    /// Write → [`super::message::Reply::Done`], and with the last piece
+    /// [`super::message::Reply::At`], before which nothing is written;
+    /// [`super::message::Reply::Again`] if the server does not have the pieces before this one.
+    Write {
+        /// Which.
+        of: Handle,
+        /// Where the call begins; `None`: at the end of the file.
+        at: Option<u64>,
+        /// Which piece. All of them are at most [`CALL_MAX`] bytes.
+        piece: Piece,
+        /// The bytes, at most [`PIECE_MAX`].
+        #[serde(borrow)]
+        bytes: &'a [u8],
+    },
+    /// Open what was born here, for members that have it open → as
+    /// [`super::message::Request::Open`]. Only for the server's own process.
+    Open {
+        /// What.
+        ino: Ino,
+        /// Bits of [`access`](mod@crate::local::geometry).
+        access: u8,
+    },
+    /// What was born here has lost its last name on another machine. Only for the server's own
+    /// process.
+    Gone(Ino),
+}
+
+impl FarFile<'_> {
+    /// The operations a capability must allow for it.
+    pub fn needs(&self) -> Operations {
+        match self {
+            FarFile::Read { .. } => Operations::READ,
+            FarFile::Write { .. } => Operations::WRITE,
+            FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
+            FarFile::Gone(_) => Operations::REMOVE,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Every question about a file of another member, and every answer, for the golden file.
+
+use terral_format::ids::{Member, Number, SessionSlot};
+use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+use terral_format::{Error, ErrorKind};
+
+fn member(number: u16) -> Member {
+    Member::new(number).expect("14 bits")
+}
+
+fn number(counted: u64) -> Number {
+    Number::new(member(501), counted).expect("50 bits")
+}
+
+fn id() -> Id {
+    let (by, session, pid, started_ticks) = (member(502), SessionSlot(503), 504, 505);
+    Id { by, session, pid, started_ticks, index: 6, sequence: 507, step: 8 }
+}
+
+/// With the bytes that go with each.
+pub fn questions() -> Vec<(Question, &'static [u8])> {
+    let acts = [
+        Act::Open,
+        Act::Close,
+        Act::Gone,
+        Act::Read { at: 509, bytes: 510 },
+        Act::Write { at: Some(511), strips: true },
+        Act::Write { at: None, strips: false },
+        Act::Truncate { size: 512, strips: true },
+        Act::Recall { step: 13 },
+    ];
+    let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
+    let acts = acts.into_iter().map(|act| What::File(number(516), act));
+    let question = |what| Question { id: id(), life: 517, number: 518, past: 519, what };
+    let bytes = |question: &Question| match question.what {
+        What::File(_, Act::Write { .. }) => &b"bytes"[..],
+        _ => b"",
+    };
+    let all = begins.into_iter().chain(acts).map(question);
+    all.map(|question| (question.clone(), bytes(&question))).collect()
+}
+
+/// With the bytes that go with each.
+pub fn answers() -> Vec<(Answer, &'static [u8])> {
+    let failed = Err(Error::new(ErrorKind::NotFound, "gone"));
+    let results = [Ok(Done::Done), Ok(Done::Written(520)), Ok(Done::Unknown), failed];
+    let answer = |result| Answer { id: id(), life: 521, result };
+    let without = results.into_iter().map(|result| (answer(result), &b""[..]));
+    without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()
+}
