@@ -29,7 +29,7 @@ pub const DOORS: List = &[
     ("Fetches::set_waiting", &["deferred", "sharing"]),
     ("Fetches::spilled", &["storage"]),
     ("Fetches::spoil", &["drain"]),
-    ("Fetches::wait", &["members", "requests"]),
+    ("Fetches::wait", &["far", "members", "requests"]),
     ("Locks::release", &["requests"]),
     ("Locks::stop_waiting", &["requests"]),
     ("Locks::wait", &["requests"]),

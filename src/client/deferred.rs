@@ -398,7 +398,7 @@ impl Connection {
         let runs = (writes || how.truncate) && inode.is(flag::EXECUTED);
         let fits = match inode.kind {
             Kind::File => {
-                let rests = inode.slot.is_none() && !writes;
+                let rests = inode.slot.is_none() && !writes && !inode.is(flag::FAR);
                 !how.directory && (rests || self.is_in_memory(&inode, how.truncate))
             }
             Kind::Directory => !writes && !how.create && !inode.is(flag::PREALLOCATED),

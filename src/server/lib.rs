@@ -1,6 +1,7 @@
 //! The server: answers sessions. Its rooms, from the ground up: what all stand on (`core`), the
-//! roles (`authority sessions debts needs locks storage naming files deferred`), what makes use of
-//! them (`requests drain recovery`), and the shell of threads and files around it all.
+//! roles (`authority sessions debts needs locks members far storage naming files deferred`), what
+//! makes use of them (`sharing requests drain recovery`), and the shell of threads and files around
+//! it all.
 //!
 //! Not here: how bytes are kept (`store`) and how messages move (`transport`).
 
@@ -19,6 +20,8 @@ mod needs;
 mod locks;
 
 mod members;
+
+mod far;
 
 mod storage;
 
@@ -43,6 +46,7 @@ mod shell;
 #[cfg(test)]
 mod sim;
 
+pub use far::desk::Relay;
 pub use shell::available;
 pub use shell::instance::{is_dying, is_served, server_pid};
 pub use shell::leftover::{

@@ -29,6 +29,7 @@ use crate::core::world::{Tick, World};
 use crate::debts::ledger::Debts;
 use crate::debts::policy::Policy;
 use crate::deferred::waiting::Waiting;
+use crate::far::role::Far;
 use crate::locks::{Locks, releasing};
 use crate::members::role::Members;
 use crate::naming::names::Names;
@@ -113,6 +114,8 @@ pub struct State {
     pub spilling: Spilling,
     /// This server as a member of a partition, if it is one.
     pub members: Option<Box<Members>>,
+    /// What it asks other members about files whose bytes they have.
+    pub far: Far,
     /// When too little was found to evict, and how long that took.
     pub sought: Option<(Tick, Duration)>,
     /// What is taken now drives nothing out of memory.
@@ -192,6 +195,7 @@ impl State {
             starting: Starting::default(),
             spilling: Spilling::default(),
             members: None,
+            far: Far::default(),
             sought: None,
             ahead: false,
             pending: Vec::new(),

@@ -26,7 +26,9 @@ impl State {
 
     /// Whether nobody can reach an inode any more.
     pub fn is_orphan(&self, inode: &Inode) -> bool {
-        let has_name = inode.is(flag::NAMED) || inode.ino == ROOT || self.members.is_some();
+        // What has no name here may have one elsewhere, as long as nobody has taken that away.
+        let elsewhere = self.members.is_some() && (inode.links > 0 || inode.kind != Kind::File);
+        let has_name = inode.is(flag::NAMED) || inode.ino == ROOT || elsewhere;
         !has_name && self.names.openers(inode.ino).all == 0
     }
 

@@ -11,6 +11,7 @@ use terral_format::local::tables::{SHARED, access};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::debts::policy::Event;
+use crate::far::asking;
 use crate::storage::closed;
 
 /// A descriptor of this description was closed: it ends if that was the last.
@@ -40,6 +41,9 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     }
     state.storage.memory().description(description)[0].store(0, Ordering::SeqCst);
     state.record(Local::Closed { description });
+    if let Some(file) = asking::number_of(state, open.ino) {
+        return asking::closed(state, file);
+    }
     let wrote = u64::from(open.access) & access::WRITE != 0;
     let new = state.names.inode(open.ino).is_some_and(|inode| inode.published.is_none());
     if (wrote || new) && state.differs(open.ino) {

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
-use terral_format::ids::{DescriptionSlot, FileSlot, Ino, ROOT};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Number, ROOT};
+use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
 use terral_format::{Error, ErrorKind, Result};
@@ -12,6 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::far::asking;
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
@@ -30,6 +32,7 @@ pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Re
 pub fn reopen(state: &mut State, caller: &Caller, file: FileRef, how: OpenHow) -> Result<Reply> {
     let ino = lookup::target(state, caller, &Target::File(file))?;
     let path = state.names.path(ino).unwrap_or_default();
+    elsewhere::attributes(state, caller, ino)?;
     let attributes = state.attributes(ino);
     let missing = || Error::new(ErrorKind::NotFound, shown(&path));
     permitting::permit_opening(caller, &attributes.ok_or_else(missing)?, how, &path)?;
@@ -69,6 +72,9 @@ pub fn open_ino(
     if writes || how.truncate {
         executing::permit_writing(state, ino)?;
     }
+    if let Some(number) = asking::number_of(state, ino) {
+        return open_far(state, caller, (ino, number), how.truncate, access);
+    }
     elsewhere::file_is_here(state, ino, path)?;
     let slot = match inode.kind {
         Kind::File => attaching::attach(state, ino)?,
@@ -84,10 +90,7 @@ pub fn open_ino(
         state.storage.memory().header(slot).wrote(state.storage.time_ns());
         owing::owe(state, ino);
     }
-    let memory = state.storage.memory();
-    let description = state.descriptions.reserve(&*state.machine, memory)?;
-    let nonce = state.new_nonce();
-    write_description(state, description, nonce, file, access);
+    let (description, nonce) = describe(state, file, access)?;
     state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
     if writes {
         owing::owe(state, ino);
@@ -96,6 +99,50 @@ pub fn open_ino(
         }
     }
     Ok(Reply::Opened { description, nonce, file })
+}
+
+/// Opens a file whose bytes are on another machine.
+fn open_far(
+    state: &mut State,
+    caller: &Caller,
+    (ino, number): (Ino, Number),
+    truncate: bool,
+    access: u8,
+) -> Result<Reply> {
+    asking::open(state, number)?;
+    if truncate {
+        asking::truncate(state, number, 0, !caller.person.is_root())?;
+    }
+    let file = FileRef { ino, slot: FileSlot::FAR };
+    let (description, nonce) = describe(state, file, access)?;
+    state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
+    Ok(Reply::Opened { description, nonce, file })
+}
+
+/// Opens what was born here, for members that have it open: who may is decided there.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] for everybody but the server's own process, [`ErrorKind::NotFound`] if it
+/// is no more.
+pub fn open_number(state: &mut State, caller: &Caller, ino: Ino, access: u8) -> Result<Reply> {
+    permit_own(state, caller)?;
+    let file = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+    let file = file.filter(|inode| !inode.is(flag::FAR));
+    file.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("file {ino}")))?;
+    let how = access & (access::READ | access::WRITE) as u8;
+    open_ino(state, caller, ino, b"", OpenHow { access: how, ..OpenHow::default() })
+}
+
+/// Refuses what only the server's own process may ask for.
+///
+/// # Errors
+/// [`ErrorKind::Denied`].
+pub fn permit_own(state: &State, caller: &Caller) -> Result<()> {
+    let client = state.sessions.client(caller.session);
+    match client.is_some_and(|client| client.process.pid() == state.machine.pid()) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Denied, "only for the server itself")),
+    }
 }
 
 /// The inode to open, made if it must be.
@@ -144,6 +191,15 @@ pub fn make_unnamed(state: &mut State, caller: &Caller, path: &[u8], how: OpenHo
     }
     permitting::permit_change_in(state, caller, parent, path)?;
     Ok(make_file(state, caller, (parent, b""), how))
+}
+
+/// A description of a file, as clients see it.
+fn describe(state: &mut State, file: FileRef, access: u8) -> Result<(DescriptionSlot, u32)> {
+    let memory = state.storage.memory();
+    let description = state.descriptions.reserve(&*state.machine, memory)?;
+    let nonce = state.new_nonce();
+    write_description(state, description, nonce, file, access);
+    Ok((description, nonce))
 }
 
 pub fn write_description(state: &State, at: DescriptionSlot, nonce: u32, file: FileRef, how: u8) {

@@ -277,6 +277,11 @@ impl Members {
         self.numbers.foreign()
     }
 
+    /// This member.
+    pub fn me(&self) -> Member {
+        self.numbers.me()
+    }
+
     /// Whether this member has counted it.
     pub fn is_born_here(&self, number: Number) -> bool {
         number.born() == self.numbers.me()
@@ -342,7 +347,8 @@ impl Members {
         self.serves == Some(thing)
     }
 
-    pub(super) fn asker(&self) -> Option<Asker> {
+    /// For whom something is carried out now.
+    pub fn asker(&self) -> Option<Asker> {
         self.asker
     }
 

@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use terral_format::Result;
 use terral_format::disk::facts::Fact;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Number};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, FileRef, Kind, Target};
 use terral_format::wire::things;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
+use crate::far::asking;
 use crate::naming::xattr_requests;
 use crate::naming::{elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
@@ -86,6 +87,9 @@ pub fn truncate_target(
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
     permitting::permit_truncate(state, ino)?;
+    if let Some(file) = asking::number_of(state, ino) {
+        return truncate_far(state, caller, (target, ino), (file, size));
+    }
     elsewhere::file_is_here(state, ino, b"")?;
     if let (Target::Path(path), Some(now)) = (target, state.attributes(ino)) {
         permitting::permit(caller, &now, 2, path)?;
@@ -97,6 +101,23 @@ pub fn truncate_target(
     }
     lose_set_id(state, caller, ino);
     resize(state, ino, size)
+}
+
+/// The same of a file whose bytes are on another machine.
+fn truncate_far(
+    state: &mut State,
+    caller: &Caller,
+    (target, ino): (&Target<'_>, Ino),
+    (file, size): (Number, u64),
+) -> Result<()> {
+    if let Target::Path(path) = target {
+        elsewhere::attributes(state, caller, ino)?;
+        if let Some(now) = state.attributes(ino) {
+            permitting::permit(caller, &now, 2, path)?;
+        }
+        executing::permit_writing(state, ino)?;
+    }
+    asking::truncate(state, file, size, !caller.person.is_root())
 }
 
 /// The same without asking who may. What the backing says of the attributes of a file that is cut

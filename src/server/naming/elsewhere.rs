@@ -96,7 +96,7 @@ pub fn only_alone(state: &State, path: &[u8]) -> Result<()> {
     }
 }
 
-/// Has a file here before its bytes are used, which are where it was born.
+/// Has a file that was born here, where its bytes are, before they are used.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] if that is elsewhere; as [`look`]'s.

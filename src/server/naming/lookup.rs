@@ -11,9 +11,10 @@ use terral_format::{Error, ErrorKind, Result, frame};
 use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
 use crate::core::state::State;
+use crate::far::asking;
 use crate::naming::names::Entry;
 use crate::naming::{elsewhere, permitting};
-use crate::needs::asking;
+use crate::needs::asking::fetch;
 use crate::needs::need::{Fetched, Need};
 
 /// The inode at `path`.
@@ -131,7 +132,7 @@ pub fn child_or_new(
 fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
     let path = join(&state.names.path(directory).unwrap_or_default(), name);
     let path = state.names.backing_path(&path);
-    let Fetched::Look(looked) = asking::fetch(state, Need::Look(path))? else {
+    let Fetched::Look(looked) = fetch(state, Need::Look(path))? else {
         return Err(refuse(ErrorKind::Invalid, name));
     };
     let Some((found, target)) = looked? else { return Ok(None) };
@@ -157,6 +158,7 @@ pub fn target(state: &mut State, caller: &Caller, target: &Target<'_>) -> Result
             let stale = || Error::new(ErrorKind::BadHandle, format!("inode {}", file.ino));
             inode.map(|_| file.ino).ok_or_else(stale)
         }
+        Target::File(file) if file.slot == FileSlot::FAR => asking::open_there(state, file.ino),
         Target::File(file) => state.open_file(*file).map(|inode| inode.ino),
     }
 }

@@ -16,7 +16,7 @@ impl Names {
         match record {
             Membership::Born { ino, kind, text, .. } => self.born(*ino, *kind, text),
             Membership::Forgotten { ino } => {
-                self.update(*ino, |inode| inode.flags &= !flag::ELSEWHERE);
+                self.update(*ino, |inode| inode.flags &= !(flag::ELSEWHERE | flag::FAR));
                 self.forget(*ino);
             }
             Membership::Named { ino, parent, name } => {
@@ -42,8 +42,9 @@ impl Names {
     }
 
     fn born(&mut self, ino: Ino, kind: Kind, text: &[u8]) {
-        // A snapshot has it already.
         if self.inode(ino).is_some() {
+            // A snapshot has it already.
+            self.update(ino, |inode| inode.flags |= flag::FAR);
             return;
         }
         let links = if kind == Kind::Directory { 2 } else { 1 };
@@ -61,14 +62,17 @@ impl Names {
             modified_ns,
             changed_ns,
         });
-        inode.flags |= flag::ELSEWHERE;
+        inode.flags |= flag::ELSEWHERE | flag::FAR;
         self.inodes.insert(inode, (ino, b""), text);
     }
 
     fn looks(&mut self, is: &Attributes) {
         self.update(is.ino, |inode| {
             inode.mode = is.mode as u16;
-            (inode.uid, inode.gid, inode.links) = (is.uid, is.gid, is.links);
+            (inode.uid, inode.gid) = (is.uid, is.gid);
+            // Where it was born nobody may have heard that it has lost its name.
+            let gone = inode.is(flag::FAR) && !inode.is(flag::NAMED) && inode.links == 0;
+            inode.links = if gone { 0 } else { is.links };
             inode.accessed_ns = is.accessed_ns;
             (inode.modified_ns, inode.changed_ns) = (is.modified_ns, is.changed_ns);
             if !inode.kind.has_text() {
@@ -93,6 +97,17 @@ impl Names {
         std::iter::successors(Some(directory), |at| self.above(*at).filter(|_| *at != ROOT))
             .take(PATH_MAX)
             .any(|at| at == other)
+    }
+
+    /// Whether it was born elsewhere, and has lost its last name here.
+    pub fn is_gone_elsewhere(&self, ino: Ino) -> bool {
+        let gone = |inode: Inode| inode.is(flag::FAR) && !inode.is(flag::NAMED) && inode.links == 0;
+        self.inode(ino).is_some_and(gone)
+    }
+
+    /// In which directory something has its first name, and which that is.
+    pub fn name_of(&self, ino: Ino) -> Option<(Ino, Vec<u8>)> {
+        self.image(&self.inode(ino)?).name
     }
 
     /// For a snapshot: what was born elsewhere, and what other members have.

@@ -1,9 +1,13 @@
 //! Files without name and openers.
 
+use terral_format::disk::membership::Membership;
 use terral_format::ids::Ino;
-use terral_format::local::names::Inode;
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::{Attributes, Kind};
+use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
+use crate::far::asking;
 use crate::locks::releasing;
 use crate::naming::nodes;
 use crate::storage::{barring, closed};
@@ -13,12 +17,38 @@ pub fn remove(state: &mut State, ino: Ino) {
     let Some(inode) = state.names.inode(ino).filter(|inode| state.is_orphan(inode)) else {
         return;
     };
+    if let Some(number) = asking::number_of(state, ino) {
+        // Where it was born its bytes go. Without random bits it is said when it is looked at anew.
+        let _ = asking::gone(state, number);
+        return;
+    }
     if !barring::bar(state, ino) {
         state.look_again_at(ino);
         return;
     }
     remove_barred(state, ino, &inode);
     barring::unbar(state);
+}
+
+/// What was born here has lost its last name on another machine, where nobody has it open.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if it is no more.
+pub fn lost_elsewhere(state: &mut State, ino: Ino) -> Result<()> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+    let inode = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+    let inode = inode.filter(|inode| !inode.is(flag::FAR)).ok_or_else(missing)?;
+    let attributes = state.attributes(ino).ok_or_else(missing)?;
+    // A further name that it had before there were several machines is not looked for.
+    if inode.links > 1 {
+        return Ok(());
+    }
+    if let Some((parent, name)) = state.names.name_of(ino) {
+        state.record(Membership::Unnamed { parent, name });
+    }
+    state.record(Membership::Looks { attributes: Attributes { links: 0, ..attributes } });
+    state.look_again_at(ino);
+    Ok(())
 }
 
 fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {

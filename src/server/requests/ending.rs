@@ -9,6 +9,7 @@ use terral_format::wire::message::FileRef;
 
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::far::asking;
 use crate::files::closing;
 use crate::locks::releasing;
 use crate::members::requiring;
@@ -55,6 +56,7 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
         state.say_counts_spoiled();
     }
     requiring::has_ended(state, session);
+    asking::has_ended(state, session);
     let totals = counted.unwrap_or_default();
     state.record(Local::SessionEnded { session, totals });
     releasing::reclaim_lock_blocks(state);

@@ -1,11 +1,12 @@
 //! Requests to execute files. Not here: what is refused while a program runs (`naming`).
 
 use terral_format::Result;
-use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, SessionSlot};
 use terral_format::local::tables::access;
 use terral_format::wire::message::FileRef;
 
 use crate::core::state::State;
+use crate::far::asking;
 use crate::files::closing;
 use crate::naming::executing;
 use crate::requests::ending;
@@ -21,10 +22,13 @@ pub fn execute(
     file: FileRef,
     copy: Option<u32>,
 ) -> Result<()> {
-    let ino = state.open_file(file)?.ino;
+    let far = file.slot == FileSlot::FAR;
+    let ino = if far { asking::open_there(state, file.ino)? } else { state.open_file(file)?.ino };
     if state.is_written(ino) {
         close_dead_writers(state, ino)?;
-        state.storage.settle_stores(file.slot);
+        if !far {
+            state.storage.settle_stores(file.slot);
+        }
     }
     if state.is_written(ino) {
         return Err(executing::busy(state, ino));

@@ -16,6 +16,7 @@ use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::far::asking;
 use crate::files::closing;
 use crate::members::requiring;
 use crate::members::role::Asker;
@@ -80,6 +81,7 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
         return written(state, Outcome::Park);
     }
     requiring::has_run(state, asker);
+    asking::has_run(state, asker);
     let bytes = encoded(&reply);
     if remember && !taken.told && does(Step::RememberAnswer) {
         let (request, sequence) = (taken.index, taken.sequence);

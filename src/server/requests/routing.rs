@@ -1,16 +1,19 @@
 //! Which role a request goes to. What only looks comes first, then names, bytes, and the server.
 
 use terral_format::ids::Owner;
-use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::far_files::FarFile;
+use terral_format::wire::message::{Reply, Request, Target};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
+use crate::far::calls;
 use crate::files::{closing, opening};
 use crate::members::control;
-use crate::naming::{attributes, elsewhere, links, listing, lookup, making, nodes, xattr_requests};
+use crate::naming::xattr_requests;
+use crate::naming::{attributes, elsewhere, links, listing, lookup, making, nodes, orphans};
 use crate::requests::{executing, late, locking, status};
 use crate::storage::{bringing, granting, mapping, reclaim};
 
@@ -48,10 +51,26 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
         Request::Stage { file, first, count, within, bytes } => {
             bringing::for_reader(state, file, (first, count), (within, bytes))
         }
+        Request::Far(far) => of_far(state, who, far),
         Request::MakeNode { path, kind, mode, address } => {
             nodes::make_node(state, who, path, (kind, mode), address)
         }
         other => done(state, who, other).map(|()| Reply::Done),
+    }
+}
+
+/// What is asked about a file whose bytes are on another machine, or for one that has it open.
+fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply> {
+    match request {
+        FarFile::Read { of, at, bytes, piece } => {
+            calls::read(state, who.session, of, (at, bytes), piece)
+        }
+        FarFile::Write { of, at, piece, bytes } => calls::write(state, who, of, at, (piece, bytes)),
+        FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
+        FarFile::Gone(ino) => {
+            opening::permit_own(state, who)?;
+            orphans::lost_elsewhere(state, ino).map(|()| Reply::Done)
+        }
     }
 }
 
@@ -84,7 +103,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
             reclaim::unblock(state, file, index, Owner(owner))
         }
         // Memory outlives this process, which is all that `memory` durability promises.
-        Request::Sync(file) => state.open_file(file).map(drop),
+        Request::Sync(file) => lookup::target(state, who, &Target::File(file)).map(drop),
         Request::LockBlocked { ask, waiter } => locking::lock_blocked(state, session, &ask, waiter),
         Request::StopWaiting(thread) => {
             state.locks.stop_waiting(session, thread);

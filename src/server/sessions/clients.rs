@@ -149,6 +149,11 @@ impl Sessions {
         Some(LockOwner::process(known.pid, known.started_ticks))
     }
 
+    /// The number of the process of a session, and when that started.
+    pub fn process_of(&self, session: SessionSlot) -> Option<(u32, u64)> {
+        self.known.get(&session).map(|known| (known.pid, known.started_ticks))
+    }
+
     /// All sessions of a process.
     pub fn of_process(&self, pid: u32, started_ticks: u64) -> Vec<SessionSlot> {
         let same = |known: &Known| (known.pid, known.started_ticks) == (pid, started_ticks);

@@ -13,6 +13,8 @@ pub mod links;
 pub mod options;
 pub mod ready;
 pub mod region_file;
+#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
+pub mod relaying;
 pub mod removal;
 pub mod serve;
 pub mod spill_file;

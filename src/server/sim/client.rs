@@ -228,6 +228,6 @@ impl Sim {
     }
 }
 
-fn memory_size(memory: &terral_store::memory::Memory, slot: FileSlot) -> u64 {
+pub(super) fn memory_size(memory: &terral_store::memory::Memory, slot: FileSlot) -> u64 {
     SizeWord::load(memory.header(slot).size()).size()
 }

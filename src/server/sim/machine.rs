@@ -20,6 +20,8 @@ pub struct Pretend(Arc<Mutex<Things>>);
 #[derive(Default)]
 struct Things {
     alive: BTreeSet<u32>,
+    /// The server's, if it is one of them.
+    server: Option<u32>,
     /// So many have begun.
     begun: u32,
     pages: BTreeMap<SessionSlot, Arc<Region>>,
@@ -48,6 +50,11 @@ impl Pretend {
         things.begun += 1;
         things.alive.insert(pid);
         pid
+    }
+
+    /// The server is this process from now on.
+    pub fn serves(&self, pid: u32) {
+        self.things().server = Some(pid);
     }
 
     pub fn end(&self, pid: u32) {
@@ -107,7 +114,7 @@ impl Machine for Pretend {
     }
 
     fn pid(&self) -> u32 {
-        1
+        self.things().server.unwrap_or(1)
     }
 
     fn group(&self) -> u32 {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
 use terral_format::wire::peers::Frame;
 use terral_format::wire::roster::{Partition, Secret};
@@ -16,13 +17,18 @@ use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
 
+use relay::Home;
+
 use super::Sim;
 use super::client::CREATE;
+use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
 use crate::sharing::carrying;
 
+mod bytes;
 mod crowd;
+mod relay;
 mod tree;
 mod walks;
 
@@ -45,6 +51,10 @@ struct Peers {
     killed: Vec<u64>,
     /// Who does nothing for so long, though time passes for it.
     stopped: Option<(usize, Duration)>,
+    /// Who does there what others ask of files.
+    homes: Vec<Home>,
+    /// Reads and writes of them so far.
+    calls: u64,
 }
 
 impl Peers {
@@ -57,6 +67,8 @@ impl Peers {
             carried: 0,
             killed: vec![0; count],
             stopped: None,
+            homes: (0..count as u64).map(Home::new).collect(),
+            calls: 0,
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -80,8 +92,11 @@ impl Peers {
     }
 
     fn tell(&mut self, at: usize, input: Input) {
-        let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input));
+        let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
         assert!(heard.is_none_or(|heard| heard.is_ok()));
+        if let Input::Connected(with) = input {
+            self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
+        }
         self.collect(at);
     }
 
@@ -90,6 +105,7 @@ impl Peers {
         let count = self.sims.len();
         while let Some(at) = (0..count).find(|at| self.sims[*at].killed != self.killed[*at]) {
             self.killed[at] = self.sims[at].killed;
+            self.end_relay(at);
             for other in (0..count).filter(|other| *other != at) {
                 self.links.remove(&(at, other));
                 self.links.remove(&(other, at));
@@ -102,13 +118,35 @@ impl Peers {
     /// What a server wants to be sent goes on its way.
     fn collect(&mut self, at: usize) {
         let frames = self.sims[at].with(|server| {
-            let members = &mut server.lock().members;
-            members.as_mut().map(|members| members.take_frames()).unwrap_or_default()
+            let mut state = server.lock();
+            let frames = state.members.as_mut().map(|members| members.take_frames());
+            let written = |(to, frame): (Member, Frame)| {
+                let mut bytes = Vec::new();
+                frame.write(&mut bytes).expect("our own frame");
+                (to, bytes)
+            };
+            let frames = frames.unwrap_or_default().into_iter().map(written);
+            frames.chain(linking::take_questions(&mut state)).collect::<Vec<_>>()
         });
-        for (to, frame) in frames.unwrap_or_default() {
-            let mut bytes = Vec::new();
-            frame.write(&mut bytes).expect("our own frame");
-            self.links.entry((at, to.number().into())).or_default().push_back(bytes);
+        let frames = frames.unwrap_or_default();
+        frames.into_iter().for_each(|(to, bytes)| self.send(at, to, bytes));
+    }
+
+    fn send(&mut self, at: usize, to: Member, bytes: Vec<u8>) {
+        self.links.entry((at, to.number().into())).or_default().push_back(bytes);
+    }
+
+    /// A frame arrives.
+    fn arrive(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        match far::said(bytes) {
+            Some(Said::Question) => self.is_asked(to, member(from), bytes),
+            Some(Said::Answer) => {
+                let heard = self.sims[to]
+                    .with(|server| linking::answered(&mut server.lock(), member(from), bytes));
+                assert!(heard.is_none_or(|heard| heard.is_ok()));
+                self.collect(to);
+            }
+            None => self.tell(to, Input::Frame(Frame::read(bytes).expect("what was sent"))),
         }
     }
 
@@ -117,9 +155,9 @@ impl Peers {
         self.reconnect();
         let mut next =
             self.links.iter_mut().filter_map(|(way, link)| Some((*way, link.pop_front()?)));
-        let Some(((_, to), bytes)) = next.next() else { return false };
+        let Some((way, bytes)) = next.next() else { return self.work_any() };
         self.carried += 1;
-        self.tell(to, Input::Frame(Frame::read(&bytes).expect("what was sent")));
+        self.arrive(way, &bytes);
         true
     }
 
@@ -147,7 +185,7 @@ impl Peers {
         }
         let way = ways[draw(ways.len() as u64) as usize];
         if let Some(bytes) = self.links.get_mut(&way).and_then(VecDeque::pop_front) {
-            self.tell(way.1, Input::Frame(Frame::read(&bytes).expect("what was sent")));
+            self.arrive(way, &bytes);
             self.reconnect();
         }
     }
@@ -168,6 +206,7 @@ impl Peers {
             self.sims[at].world.pass(time);
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);
+                self.sims[at].with(|server| linking::tick(&mut server.lock()));
             }
         }
         self.stopped = self.stopped.filter(|(_, left)| *left > time);

@@ -1,0 +1,177 @@
+//! What requests ask of the member where a file was born.
+//!
+//! Invariant: a request that waits for an answer has changed nothing here, and is carried out anew
+//! once that is there; which question is which follows from the request.
+
+use terral_format::ids::{Ino, Number, SessionSlot};
+use terral_format::local::names::flag;
+use terral_format::wire::far::{Act, Done, Id};
+use terral_format::wire::peers::Failure;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::role::Outcome;
+use crate::core::state::State;
+use crate::members::role::Asker;
+
+/// The questions that one request may ask, told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// That a file is open.
+    Open,
+    /// That it is cut.
+    Truncate,
+    /// For its bytes.
+    Read,
+    /// To write some.
+    Write,
+    /// What came of that.
+    Recall,
+}
+
+/// The number of a file whose bytes are on another machine.
+pub fn number_of(state: &State, ino: Ino) -> Option<Number> {
+    let members = state.members.as_ref()?;
+    state.names.inode(ino).filter(|inode| inode.is(flag::FAR))?;
+    members.number(ino).filter(|number| !members.is_born_here(*number))
+}
+
+/// A file that is open, and whose bytes are on another machine; as its client says.
+///
+/// # Errors
+/// [`ErrorKind::BadHandle`] if that cannot be.
+pub fn open_there(state: &State, ino: Ino) -> Result<Ino> {
+    let stale = || Error::new(ErrorKind::BadHandle, format!("file {ino}"));
+    number_of(state, ino).map(|_| ino).ok_or_else(stale)
+}
+
+fn id_of(state: &State, asker: Asker, step: Step) -> Option<Id> {
+    let by = state.members.as_ref()?.me();
+    let (pid, started_ticks) = state.sessions.process_of(asker.session)?;
+    let Asker { session, index, sequence } = asker;
+    Some(Id { by, session, pid, started_ticks, index, sequence, step: step as u8 })
+}
+
+/// Has something done with a file where its bytes are; `bytes` gives what is to be written, once.
+///
+/// # Errors
+/// If who asks must wait; [`ErrorKind::Busy`] if nobody may; and what the other member says.
+pub fn ask(
+    state: &mut State,
+    (file, act): (Number, Act),
+    step: Step,
+    bytes: impl FnOnce(&mut State) -> Vec<u8>,
+) -> Outcome {
+    let late = || Error::new(ErrorKind::Busy, "it is on another machine");
+    let asker = state.members.as_ref().and_then(|members| members.asker()).ok_or_else(late)?;
+    if let Some(outcome) = state.far.outcome(asker, step as u8) {
+        return outcome;
+    }
+    if state.far.is_asked(asker, step as u8) {
+        return Err(state.fetches.wait());
+    }
+    if state.far.is_removed(file.born()) {
+        return Err(Failure::Removed(file.born()).error());
+    }
+    let id = id_of(state, asker, step).ok_or_else(late)?;
+    live(state)?;
+    let error = state.fetches.wait();
+    // Who may not wait asks nothing.
+    if state.fetches.is_waiting() {
+        let (bytes, now) = (bytes(state), state.world.now());
+        state.far.asks((id, Some(asker)), (file, act), bytes, now);
+    }
+    Err(error)
+}
+
+/// Before anything is asked: which process this is.
+pub(super) fn live(state: &mut State) -> Result<()> {
+    if !state.far.has_life() {
+        let life = state.world.random()? as u64;
+        state.far.lives(life);
+    }
+    Ok(())
+}
+
+fn done(outcome: Outcome) -> Result<()> {
+    match outcome? {
+        (Done::Done, _) => Ok(()),
+        _ => Err(Error::new(ErrorKind::Malformed, "what another member answers")),
+    }
+}
+
+/// Has a file open where its bytes are, as long as somebody here has.
+///
+/// # Errors
+/// As those of [`ask`].
+pub fn open(state: &mut State, file: Number) -> Result<()> {
+    let opened = ask(state, (file, Act::Open), Step::Open, |state| {
+        state.far.opens(file);
+        Vec::new()
+    });
+    done(opened)
+}
+
+/// Has a file cut where its bytes are; `strips` if by somebody who takes set-id bits off.
+///
+/// # Errors
+/// As those of [`ask`].
+pub fn truncate(state: &mut State, file: Number, size: u64, strips: bool) -> Result<()> {
+    done(ask(state, (file, Act::Truncate { size, strips }), Step::Truncate, |_| Vec::new()))
+}
+
+/// A request has its answer.
+pub fn has_run(state: &mut State, asker: Asker) {
+    if state.far.is_unused() {
+        return;
+    }
+    let opened = state.far.are_over(|of| of == asker);
+    opened.into_iter().for_each(|file| settle(state, file));
+}
+
+/// A session is over.
+pub fn has_ended(state: &mut State, session: SessionSlot) {
+    if state.far.is_unused() {
+        return;
+    }
+    state.far.forget_calls(session);
+    let opened = state.far.are_over(|of| of.session == session);
+    opened.into_iter().for_each(|file| settle(state, file));
+}
+
+/// A description of a file whose bytes are on another machine has ended.
+///
+/// # Errors
+/// [`ErrorKind::System`] if the system has no random bits.
+pub fn closed(state: &mut State, file: Number) -> Result<()> {
+    live(state)?;
+    settle(state, file);
+    Ok(())
+}
+
+/// Tells a file's home if nobody here has it open any more.
+fn settle(state: &mut State, file: Number) {
+    let place = state.members.as_ref().and_then(|members| members.place(file));
+    let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
+    if !open && !state.far.is_opening(file) && state.far.closes(file) {
+        say(state, file, Act::Close);
+    }
+}
+
+/// Says something that nobody waits for. It is said until it was heard.
+fn say(state: &mut State, file: Number, act: Act) {
+    let Some(by) = state.members.as_ref().map(|members| members.me()) else { return };
+    let (id, now) = (state.far.own_id(by), state.world.now());
+    state.far.asks((id, None), (file, act), Vec::new(), now);
+}
+
+/// A file has lost its last name here, and nobody here has it open.
+///
+/// # Errors
+/// As those of [`closed`].
+pub fn gone(state: &mut State, file: Number) -> Result<()> {
+    live(state)?;
+    if !state.far.says(file, Act::Gone) {
+        say(state, file, Act::Gone);
+    }
+    Ok(())
+}

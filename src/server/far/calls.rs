@@ -1,0 +1,112 @@
+//! Reads and writes of files whose bytes are on another machine, as clients ask for them.
+
+use terral_format::ids::{Number, SessionSlot};
+use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::local::tables::access;
+use terral_format::wire::far::{Act, BYTES_MAX, Done};
+use terral_format::wire::far_files::{CALL_MAX, Handle, PIECE_MAX, Piece};
+use terral_format::wire::message::Reply;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::asking::{Step, ask, number_of};
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+
+fn malformed() -> Error {
+    Error::new(ErrorKind::Malformed, "a call about a file of another machine")
+}
+
+/// The file of a description that is open for this.
+fn opened(state: &State, of: Handle, need: u64) -> Result<Number> {
+    let open = state.descriptions.get(of.description).filter(|open| open.nonce == of.nonce);
+    // What it is open for its opener may change (`O_APPEND`), but not this.
+    let open = open.filter(|open| u64::from(open.access) & need != 0);
+    let number = open.and_then(|open| number_of(state, open.ino));
+    number.ok_or_else(|| Error::new(ErrorKind::BadHandle, "a file of another machine"))
+}
+
+/// Reads a piece of a call; with the first, what its others need.
+///
+/// # Errors
+/// As those of [`ask`]; [`ErrorKind::BadHandle`] if it is not open for that.
+pub fn read(
+    state: &mut State,
+    session: SessionSlot,
+    of: Handle,
+    (at, bytes): (u64, u32),
+    piece: Piece,
+) -> Result<Reply> {
+    let file = opened(state, of, access::READ)?;
+    let bytes = bytes as usize;
+    if bytes > PIECE_MAX {
+        return Err(malformed());
+    }
+    let call = (session, piece.call);
+    if let Some(kept) = state.far.pieces.read(call, at, bytes) {
+        return Ok(Reply::Extent(kept));
+    }
+    let whole = bytes.saturating_add(piece.more as usize).min(BYTES_MAX);
+    let act = Act::Read { at, bytes: whole as u32 };
+    let (_, mut read) = ask(state, (file, act), Step::Read, |_| Vec::new())?;
+    let ends = read.len() < whole;
+    let rest = read.split_off(bytes.min(read.len()));
+    if !rest.is_empty() {
+        state.far.pieces.was_read(call, at + read.len() as u64, rest, ends);
+    }
+    Ok(Reply::Extent(read))
+}
+
+/// Takes a piece of a call; with the last one, all of it is written.
+///
+/// # Errors
+/// As those of [`read`]; [`ErrorKind::TooLarge`] for bytes where no file has any.
+pub fn write(
+    state: &mut State,
+    caller: &Caller,
+    of: Handle,
+    at: Option<u64>,
+    (piece, bytes): (Piece, &[u8]),
+) -> Result<Reply> {
+    let file = opened(state, of, access::WRITE)?;
+    let (call, within) = ((caller.session, piece.call), piece.within as usize);
+    let end = within + bytes.len();
+    if bytes.len() > PIECE_MAX || end > CALL_MAX {
+        return Err(malformed());
+    }
+    if at.is_some_and(|at| at.checked_add(end as u64).is_none_or(|end| end > FILE_BYTES_MAX)) {
+        return Err(Error::new(ErrorKind::TooLarge, "offset"));
+    }
+    if piece.more > 0 {
+        let added = state.far.pieces.add(call, within, bytes)?;
+        return Ok(if added { Reply::Done } else { Reply::Again });
+    }
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    let is_asked = asker.is_some_and(|asker| state.far.is_asked(asker, Step::Write as u8));
+    if !is_asked && !state.far.pieces.has(call, within) {
+        return recalled(state, file);
+    }
+    let act = Act::Write { at, strips: !caller.person.is_root() };
+    let done = ask(state, (file, act), Step::Write, |state| {
+        let mut whole = state.far.pieces.take(call);
+        whole.extend_from_slice(bytes);
+        whole
+    });
+    written(done?.0)
+}
+
+/// The pieces before the last one are not here: they were forgotten, or were given to a process
+/// before this one, which may have had all of it written.
+fn recalled(state: &mut State, file: Number) -> Result<Reply> {
+    let act = Act::Recall { step: Step::Write as u8 };
+    match ask(state, (file, act), Step::Recall, |_| Vec::new())?.0 {
+        Done::Unknown => Ok(Reply::Again),
+        done => written(done),
+    }
+}
+
+fn written(done: Done) -> Result<Reply> {
+    match done {
+        Done::Written(at) => Ok(Reply::At(at)),
+        _ => Err(malformed()),
+    }
+}

@@ -1,0 +1,218 @@
+//! What others ask of files that were born here: which of it is to be done, and what was answered.
+//! It is done by [`Relay`], by threads of the shell, and not under the server's lock.
+//!
+//! Invariant: what changes a file is done once in the life of this process, however often it is
+//! asked, until who asks has said that nobody will ask again; or, of a process of his that is no
+//! more, for [`KEPT_FOR`]: its clients ask the next one at once. What is open elsewhere is what the
+//! last session began with, and what was opened and closed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use terral_format::ids::{Ino, Member};
+use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+use terral_format::{Error, ErrorKind, Result};
+
+use super::role::Outcome;
+use crate::core::world::Tick;
+
+/// How long answers to a process that is no more are remembered.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// Who does what others ask of files that were born here, as a client of this server. Its calls may
+/// wait, and come from several threads at once; never two of which one changes the same file.
+pub trait Relay: Send + Sync + std::fmt::Debug {
+    /// Does something with a file; `bytes` are what is to be written. Of [`Act::Open`] the file is
+    /// open from then on.
+    ///
+    /// # Errors
+    /// What a client is told; [`ErrorKind::NotFound`] if there is no such file any more.
+    fn carry_out(&self, file: Ino, act: &Act, bytes: &[u8]) -> Outcome;
+
+    /// These are open elsewhere: all other files may be closed.
+    fn keep(&self, open: &BTreeSet<Ino>);
+}
+
+/// Something to be done.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Who asks.
+    pub from: Member,
+    id: Id,
+    life: u64,
+    number: u64,
+    /// Of which file.
+    pub file: Ino,
+    /// What.
+    pub act: Act,
+    /// What is to be written.
+    pub bytes: Vec<u8>,
+}
+
+impl Job {
+    /// Whether it may be done while others like it are done with the same file.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.act, Act::Read { .. })
+    }
+}
+
+/// What a question comes to.
+#[derive(Debug)]
+pub enum Heard {
+    /// It is to be done.
+    Job(Job),
+    /// It was: this is the answer.
+    Answer(Vec<u8>),
+    /// It is being done.
+    Nothing,
+}
+
+struct Remembered {
+    life: u64,
+    number: u64,
+    result: Result<Done>,
+    until: Option<Tick>,
+}
+
+#[derive(Default)]
+struct Asker {
+    life: u64,
+    open: BTreeSet<Ino>,
+    answers: BTreeMap<Id, Remembered>,
+    under_way: BTreeSet<Id>,
+}
+
+/// See the module.
+pub struct Desk {
+    life: u64,
+    askers: BTreeMap<Member, Asker>,
+    changed: bool,
+}
+
+fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Malformed, what)
+}
+
+impl Desk {
+    /// That of a process with this life: random bits.
+    pub fn new(life: u64) -> Self {
+        Desk { life, askers: BTreeMap::new(), changed: false }
+    }
+
+    fn answer(&self, id: Id, outcome: Outcome) -> Vec<u8> {
+        let (result, bytes) = match outcome {
+            Ok((done, bytes)) => (Ok(done), bytes),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let answer = Answer { id, life: self.life, result };
+        answer.write(&bytes).unwrap_or_default()
+    }
+
+    /// Another member asks this one, which is `me`.
+    ///
+    /// # Errors
+    /// As those of [`Question::read`]; [`ErrorKind::Malformed`] if it asks in another one's name,
+    /// or for what was born elsewhere.
+    pub fn hear(&mut self, me: Member, from: Member, frame: &[u8], now: Tick) -> Result<Heard> {
+        let (question, bytes) = Question::read(frame)?;
+        let Question { id, life, number, past, what } = question;
+        if id.by != from {
+            return Err(malformed("a question in the name of another member"));
+        }
+        let asker = self.askers.entry(from).or_default();
+        asker.hear(life, past, now);
+        let (file, act) = match what {
+            What::Begin(open) => {
+                if let Some(open) = open {
+                    let open = open.into_iter().filter(|file| file.born() == me);
+                    asker.open = open.map(|file| Ino(file.counted())).collect();
+                    self.changed = true;
+                }
+                return Ok(Heard::Answer(self.answer(id, Ok((Done::Done, Vec::new())))));
+            }
+            What::File(file, _) if file.born() != me => {
+                return Err(malformed("a question about a file of another member"));
+            }
+            What::File(file, act) => (Ino(file.counted()), act),
+        };
+        if let Some(known) = asker.answers.get_mut(&id) {
+            (known.life, known.number, known.until) = (life, number, None);
+            let result = known.result.clone().map(|done| (done, Vec::new()));
+            return Ok(Heard::Answer(self.answer(id, result)));
+        }
+        if !asker.under_way.insert(id) {
+            return Ok(Heard::Nothing);
+        }
+        // Until it is known that it cannot be.
+        self.changed |= match act {
+            Act::Open => asker.open.insert(file),
+            Act::Close => asker.open.remove(&file),
+            _ => false,
+        };
+        let bytes = bytes.to_vec();
+        Ok(Heard::Job(Job { from, id, life, number, file, act, bytes }))
+    }
+
+    /// Does something, with nothing else of the same file done meanwhile but other reads.
+    pub fn carry_out(relay: &dyn Relay, job: &Job) -> Outcome {
+        match job.act {
+            // Who is to close what nobody has open is told of it all at once.
+            Act::Close => Ok((Done::Done, Vec::new())),
+            Act::Recall { .. } => Ok((Done::Unknown, Vec::new())),
+            act => relay.carry_out(job.file, &act, &job.bytes),
+        }
+    }
+
+    /// It was done. Gives the answer.
+    pub fn done(&mut self, job: &Job, outcome: Outcome, now: Tick) -> Vec<u8> {
+        let Some(asker) = self.askers.get_mut(&job.from) else {
+            return self.answer(job.id, outcome);
+        };
+        asker.under_way.remove(&job.id);
+        let mut outcome = outcome;
+        if job.act == Act::Open && outcome.is_err() {
+            self.changed |= asker.open.remove(&job.file);
+        }
+        if let Act::Recall { step } = job.act {
+            let before = asker.answers.get(&Id { step, ..job.id });
+            outcome = match before {
+                Some(known) => known.result.clone().map(|done| (done, Vec::new())),
+                None => Ok((Done::Unknown, Vec::new())),
+            };
+        }
+        if job.act.changes() {
+            let result = outcome.as_ref().map(|(done, _)| *done).map_err(Clone::clone);
+            let (life, number) = (job.life, job.number);
+            let until = (life != asker.life).then_some(now + KEPT_FOR);
+            asker.answers.insert(job.id, Remembered { life, number, result, until });
+        }
+        self.answer(job.id, outcome)
+    }
+
+    /// All that is open elsewhere, if that has changed since the last call.
+    pub fn take_open(&mut self) -> Option<BTreeSet<Ino>> {
+        let changed = std::mem::take(&mut self.changed);
+        let all = || self.askers.values().flat_map(|asker| asker.open.iter().copied()).collect();
+        changed.then(all)
+    }
+
+    /// A member is none any more.
+    pub fn removed(&mut self, member: Member) {
+        self.changed |= self.askers.remove(&member).is_some();
+    }
+}
+
+impl Asker {
+    /// What this process of the member says is over need not be remembered.
+    fn hear(&mut self, life: u64, past: u64, now: Tick) {
+        if life != self.life {
+            self.life = life;
+            let old = self.answers.values_mut().filter(|known| known.until.is_none());
+            old.for_each(|known| known.until = Some(now + KEPT_FOR));
+        }
+        self.answers.retain(|_, known| {
+            let over = known.life == life && known.number < past;
+            !over && known.until.is_none_or(|until| now < until)
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! What the network says and is told about files whose bytes are on another machine. To be called
+//! under the state's lock; questions are taken once the log has what they follow from.
+
+use terral_format::Result;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::Member;
+use terral_format::wire::far::Answer;
+
+use super::asking;
+use crate::core::state::State;
+
+/// What is to be said now, and to whom: once in each session.
+pub fn take_questions(state: &mut State) -> Vec<(Member, Vec<u8>)> {
+    let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
+    state.far.take_questions(me)
+}
+
+/// A member has answered. Requests that wait are to be tried again then.
+///
+/// # Errors
+/// As those of [`Answer::read`]: the session is to be cut then; and if the log cannot be written.
+pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
+    let (answer, bytes) = Answer::read(frame)?;
+    let Some(gone) = state.far.answered(from, &answer, bytes) else { return Ok(()) };
+    let place = state.members.as_ref().and_then(|members| members.place(gone));
+    let unused = place.filter(|ino| !state.descriptions.iter().any(|(_, open)| open.ino == *ino));
+    if let Some(ino) = unused.filter(|ino| state.names.is_gone_elsewhere(*ino)) {
+        state.record(Membership::Forgotten { ino });
+        state.commit()?;
+    }
+    Ok(())
+}
+
+/// There is a new session with a member: what was asked in the one before, and not answered, is
+/// asked again.
+///
+/// # Errors
+/// [`terral_format::ErrorKind::System`] if the system has no random bits.
+pub fn connected(state: &mut State, with: Member) -> Result<()> {
+    resume(state)?;
+    state.far.connected(with);
+    Ok(())
+}
+
+/// A member is none any more: what waits for it fails.
+pub fn removed(state: &mut State, member: Member) {
+    state.far.removed(member);
+}
+
+/// Time has passed. Requests that wait are to be tried again then.
+pub fn tick(state: &mut State) {
+    let now = state.world.now();
+    state.far.tick(now);
+}
+
+/// What was open, and what was gone, when this process began.
+fn resume(state: &mut State) -> Result<()> {
+    asking::live(state)?;
+    if !state.far.must_resume() {
+        return Ok(());
+    }
+    let open = state.descriptions.iter();
+    let open = open.filter_map(|(_, open)| asking::number_of(state, open.ino));
+    let open: Vec<_> = open.collect();
+    open.into_iter().for_each(|file| state.far.opens(file));
+    let foreign = state.members.iter().flat_map(|members| members.foreign());
+    let gone = foreign.filter(|(ino, _)| state.names.is_gone_elsewhere(*ino));
+    let gone: Vec<_> = gone.map(|(_, number)| number).collect();
+    gone.into_iter().try_for_each(|file| asking::gone(state, file))
+}

@@ -1,0 +1,323 @@
+//! The role's state: what this server has asked of others about files, and what they have answered;
+//! and of which files they have heard that somebody here has them open.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use terral_format::ids::{Member, Number, SessionSlot};
+use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What};
+use terral_format::wire::peers::Failure;
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::terms::Terms;
+
+use super::pieces::Pieces;
+use crate::core::world::Tick;
+use crate::members::role::Asker;
+
+/// What came of a question: with the bytes that were read.
+pub type Outcome = Result<(Done, Vec<u8>)>;
+
+/// Something that was asked.
+pub(super) struct Asked {
+    id: Id,
+    file: Number,
+    act: Act,
+    bytes: Vec<u8>,
+    asker: Option<Asker>,
+    since: Tick,
+    /// Which process of its home it was said to first.
+    of: Option<u64>,
+    /// In the session that there is.
+    sent: bool,
+    outcome: Option<Outcome>,
+}
+
+/// What is known of a member.
+#[derive(Default)]
+struct Home {
+    connected: bool,
+    /// The first question of the session that there is, and whether it is answered.
+    begin: Option<Id>,
+    begun: bool,
+    life: Option<u64>,
+}
+
+/// What this server has asked.
+#[derive(Default)]
+pub struct Far {
+    /// Of this process: random bits, and not 0 once it has asked.
+    life: u64,
+    asked: u64,
+    questions: BTreeMap<u64, Asked>,
+    homes: BTreeMap<Member, Home>,
+    removed: BTreeSet<Member>,
+    /// Files of others that are open here, or about to be, as their homes are told.
+    open: BTreeSet<Number>,
+    /// Those that were open when this process began are among them.
+    resumed: bool,
+    pub(super) pieces: Pieces,
+}
+
+fn append(act: &Act) -> bool {
+    matches!(act, Act::Write { at: None, .. })
+}
+
+/// Whether that is an answer to this.
+fn fits(act: &Act, done: Done, bytes: usize) -> bool {
+    match act {
+        Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } => done == Done::Done,
+        Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
+        Act::Write { .. } => matches!(done, Done::Written(_)),
+        Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
+    }
+}
+
+impl Far {
+    /// Whether nothing was asked, and nothing is kept for a call.
+    pub(super) fn is_unused(&self) -> bool {
+        self.life == 0
+    }
+
+    pub(super) fn has_life(&self) -> bool {
+        self.life != 0
+    }
+
+    pub(super) fn lives(&mut self, life: u64) {
+        self.life = life.max(1);
+    }
+
+    pub(super) fn is_removed(&self, member: Member) -> bool {
+        self.removed.contains(&member)
+    }
+
+    fn of(&self, asker: Asker, step: u8) -> Option<u64> {
+        let is_it = |asked: &Asked| asked.asker == Some(asker) && asked.id.step == step;
+        self.questions.iter().find(|(_, asked)| is_it(asked)).map(|(number, _)| *number)
+    }
+
+    /// Whether a request has asked this already.
+    pub(super) fn is_asked(&self, asker: Asker, step: u8) -> bool {
+        self.of(asker, step).is_some()
+    }
+
+    /// What came of what a request has asked; `None`: it waits. Bytes that were read are given
+    /// once.
+    pub(super) fn outcome(&mut self, asker: Asker, step: u8) -> Option<Outcome> {
+        let asked = self.questions.get_mut(&self.of(asker, step)?)?;
+        match asked.outcome.as_mut()? {
+            Ok((done, bytes)) => Some(Ok((*done, std::mem::take(bytes)))),
+            Err(error) => Some(Err(error.clone())),
+        }
+    }
+
+    /// Something is to be asked. What nobody waits for has an id of its own.
+    pub(super) fn asks(
+        &mut self,
+        (id, asker): (Id, Option<Asker>),
+        (file, act): (Number, Act),
+        bytes: Vec<u8>,
+        since: Tick,
+    ) {
+        self.asked += 1;
+        let (of, sent, outcome) = (None, false, None);
+        let asked = Asked { id, file, act, bytes, asker, since, of, sent, outcome };
+        self.questions.insert(self.asked, asked);
+    }
+
+    /// The id of a question that nobody waits for, asked by this member.
+    pub(super) fn own_id(&self, by: Member) -> Id {
+        let (pid, index, step) = (0, 0, 0);
+        let (started_ticks, sequence, session) = (self.life, self.asked + 1, Id::NOBODY);
+        Id { by, session, pid, started_ticks, index, sequence, step }
+    }
+
+    /// Whether such a question is under way.
+    pub(super) fn says(&self, file: Number, act: Act) -> bool {
+        self.questions.values().any(|asked| (asked.file, asked.act) == (file, act))
+    }
+
+    /// Requests that this is true of have run, or never will. Gives the files that they wanted to
+    /// open.
+    pub(super) fn are_over(&mut self, of: impl Fn(Asker) -> bool) -> Vec<Number> {
+        let mut opened = Vec::new();
+        self.questions.retain(|_, asked| {
+            let over = asked.asker.is_some_and(&of);
+            if over && asked.act == Act::Open {
+                opened.push(asked.file);
+            }
+            !over
+        });
+        opened
+    }
+
+    /// A file is open here, or about to be.
+    pub(super) fn opens(&mut self, file: Number) {
+        self.open.insert(file);
+    }
+
+    /// Whether somebody is about to open it.
+    pub(super) fn is_opening(&self, file: Number) -> bool {
+        self.says(file, Act::Open)
+    }
+
+    /// It is not any more. Gives whether it was.
+    pub(super) fn closes(&mut self, file: Number) -> bool {
+        self.open.remove(&file)
+    }
+
+    /// The session's number is free for another one.
+    pub(super) fn forget_calls(&mut self, session: SessionSlot) {
+        self.pieces.has_ended(session);
+    }
+
+    /// Whether what was open when this process began is to be found out. Said once.
+    pub(super) fn must_resume(&mut self) -> bool {
+        !std::mem::replace(&mut self.resumed, true)
+    }
+
+    // What the network says, and is told.
+
+    /// There is a new session: what came of the one before is lost.
+    pub(super) fn connected(&mut self, with: Member) {
+        let life = self.homes.get(&with).and_then(|home| home.life);
+        self.homes.insert(with, Home { connected: true, life, ..Home::default() });
+        let unheard = |asked: &&mut Asked| asked.file.born() == with && asked.outcome.is_none();
+        self.questions.values_mut().filter(unheard).for_each(|asked| asked.sent = false);
+    }
+
+    /// The first question of a session, of the files that are open here.
+    fn begin(&mut self, home: Member, by: Member) -> Question {
+        let open = self.open.iter().filter(|file| file.born() == home);
+        let open: Vec<Number> = open.copied().take(OPEN_MAX + 1).collect();
+        let (id, past) = (self.own_id(by), self.past());
+        self.asked += 1;
+        let what = What::Begin((open.len() <= OPEN_MAX).then_some(open));
+        Question { id, life: self.life, number: self.asked, past, what }
+    }
+
+    /// All before this number are over.
+    fn past(&self) -> u64 {
+        self.questions.keys().next().copied().unwrap_or(self.asked + 1)
+    }
+
+    /// What is to be said now, to whom.
+    pub(super) fn take_questions(&mut self, by: Member) -> Vec<(Member, Vec<u8>)> {
+        let mut frames = Vec::new();
+        let waits = |home: &Home| home.connected && home.begin.is_none();
+        let new: Vec<_> = self.homes.iter().filter(|(_, home)| waits(home)).collect();
+        let new: Vec<Member> = new.into_iter().map(|(home, _)| *home).collect();
+        for with in new {
+            let question = self.begin(with, by);
+            if let Some(home) = self.homes.get_mut(&with) {
+                home.begin = Some(question.id);
+            }
+            frames.push((with, question, Vec::new()));
+        }
+        let (past, life) = (self.past(), self.life);
+        for (number, asked) in &mut self.questions {
+            let to = asked.file.born();
+            let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };
+            if asked.sent || asked.outcome.is_some() {
+                continue;
+            }
+            asked.sent = true;
+            asked.of = asked.of.or(home.life);
+            let (id, what) = (asked.id, What::File(asked.file, asked.act));
+            let question = Question { id, life, number: *number, past, what };
+            frames.push((to, question, asked.bytes.clone()));
+        }
+        let written = |(to, question, bytes): (Member, Question, Vec<u8>)| {
+            question.write(&bytes).ok().map(|frame| (to, frame))
+        };
+        frames.into_iter().filter_map(written).collect()
+    }
+
+    /// The first answer of a session. What may have been appended by a process that is no more
+    /// nobody knows.
+    fn begun(&mut self, from: Member, life: u64) {
+        let Some(home) = self.homes.get_mut(&from) else { return };
+        (home.begun, home.life) = (true, Some(life));
+        for asked in self.questions.values_mut() {
+            let other = asked.of.is_some_and(|of| of != life);
+            if asked.file.born() != from || asked.outcome.is_some() || !other {
+                continue;
+            }
+            if append(&asked.act) {
+                let what = format!("{from} has begun anew: whether this was appended is unknown");
+                asked.ends(Err(Error { errno: 5, ..Error::new(ErrorKind::Backing, what) }));
+            } else {
+                asked.of = Some(life);
+            }
+        }
+    }
+
+    /// A member has answered. Gives a file of which it is known to have heard that it is gone.
+    pub(super) fn answered(
+        &mut self,
+        from: Member,
+        answer: &Answer,
+        bytes: &[u8],
+    ) -> Option<Number> {
+        if self.homes.get(&from).is_some_and(|home| home.begin == Some(answer.id)) {
+            self.begun(from, answer.life);
+            return None;
+        }
+        let is_it = |asked: &Asked| asked.id == answer.id && asked.file.born() == from;
+        let open = |asked: &Asked| is_it(asked) && asked.outcome.is_none();
+        let number = *self.questions.iter().find(|(_, asked)| open(asked))?.0;
+        let asked = self.questions.get_mut(&number)?;
+        let outcome = answer.result.clone().and_then(|done| {
+            let wrong = || Error::new(ErrorKind::Malformed, format!("what {from} answers"));
+            let right = fits(&asked.act, done, bytes.len());
+            right.then(|| (done, bytes.to_vec())).ok_or_else(wrong)
+        });
+        if asked.asker.is_some() {
+            asked.ends(outcome);
+            return None;
+        }
+        let (act, file) = (asked.act, asked.file);
+        let heard = match &outcome {
+            Ok(_) => true,
+            Err(error) => error.kind == ErrorKind::NotFound,
+        };
+        if act == Act::Gone && !heard {
+            // It is said again by and by.
+            asked.outcome = Some(outcome);
+            return None;
+        }
+        self.questions.remove(&number);
+        (act == Act::Gone).then_some(file)
+    }
+
+    /// What waits for a member that does not answer fails; what nobody waits for is said again.
+    pub(super) fn tick(&mut self, now: Tick) {
+        for asked in self.questions.values_mut() {
+            let home = asked.file.born();
+            match (asked.asker, &asked.outcome) {
+                (None, Some(_)) => (asked.outcome, asked.sent) = (None, false),
+                (Some(_), None) if now.since(asked.since) >= Terms::USUAL.patience => {
+                    asked.ends(Err(Failure::Silent(home).error()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A member is none any more.
+    pub(super) fn removed(&mut self, member: Member) {
+        self.removed.insert(member);
+        self.homes.remove(&member);
+        self.open.retain(|file| file.born() != member);
+        self.questions.retain(|_, asked| asked.asker.is_some() || asked.file.born() != member);
+        let its = |asked: &&mut Asked| asked.file.born() == member && asked.outcome.is_none();
+        for asked in self.questions.values_mut().filter(its) {
+            asked.ends(Err(Failure::Removed(member).error()));
+        }
+    }
+}
+
+impl Asked {
+    fn ends(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+        self.bytes = Vec::new();
+    }
+}

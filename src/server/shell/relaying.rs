@@ -1,0 +1,240 @@
+//! What other members ask of files that were born here, carried out by a few threads that are
+//! clients of this server: of one file one question at a time, in the order in which they came, but
+//! for reads that follow each other.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use terral_format::Result;
+use terral_format::ids::{Ino, Member};
+
+use crate::core::world::World;
+use crate::far::desk::{Desk, Heard, Job, Relay};
+
+/// How many threads carry them out.
+pub const THREADS: usize = 4;
+
+/// What is to be done.
+enum Work {
+    Do(Job),
+    Keep(BTreeSet<Ino>),
+}
+
+struct Inner {
+    desk: Desk,
+    waiting: VecDeque<Job>,
+    running: Vec<(Ino, bool)>,
+    answers: Vec<(Member, Vec<u8>)>,
+    over: bool,
+}
+
+/// See the module.
+pub struct Relaying {
+    relay: Arc<dyn Relay>,
+    world: Arc<dyn World>,
+    inner: Mutex<Inner>,
+    work: Condvar,
+    /// Called when there are answers to be taken, without any lock.
+    answered: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Inner {
+    /// The first that may be done now: nothing before it is about the same file, or all of that
+    /// only reads, as it does.
+    fn next(&mut self) -> Option<Job> {
+        let mut busy = self.running.clone();
+        let free = |job: &Job| {
+            let is_free =
+                busy.iter().all(|(file, shared)| *file != job.file || (*shared && job.is_shared()));
+            if !is_free {
+                busy.push((job.file, job.is_shared()));
+            }
+            is_free
+        };
+        let at = self.waiting.iter().position(free)?;
+        self.waiting.remove(at)
+    }
+}
+
+impl Relaying {
+    /// Nothing yet. Another life of the process has another number: random bits.
+    pub fn new(
+        relay: Arc<dyn Relay>,
+        world: Arc<dyn World>,
+        life: u64,
+        answered: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let (waiting, running, answers) = Default::default();
+        let inner = Inner { desk: Desk::new(life), waiting, running, answers, over: false };
+        let (inner, answered) = (Mutex::new(inner), Box::new(answered));
+        Relaying { relay, world, inner, work: Condvar::new(), answered }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A member asks this one, which is `me`. It is answered by and by.
+    ///
+    /// # Errors
+    /// If that is no question: the session is to be cut.
+    pub fn push(&self, me: Member, from: Member, frame: &[u8]) -> Result<()> {
+        let now = self.world.now();
+        let mut inner = self.lock();
+        let heard = inner.desk.hear(me, from, frame, now)?;
+        match heard {
+            Heard::Job(job) => inner.waiting.push_back(job),
+            Heard::Answer(answer) => inner.answers.push((from, answer)),
+            Heard::Nothing => return Ok(()),
+        }
+        let answered = !inner.answers.is_empty();
+        drop(inner);
+        self.work.notify_one();
+        if answered {
+            (self.answered)();
+        }
+        Ok(())
+    }
+
+    /// What is to be sent. What is of a session that is over is asked for again in the next.
+    pub fn take_answers(&self) -> Vec<(Member, Vec<u8>)> {
+        std::mem::take(&mut self.lock().answers)
+    }
+
+    /// A member is none any more: nothing stays open for it.
+    pub fn removed(&self, member: Member) {
+        self.lock().desk.removed(member);
+        self.work.notify_one();
+    }
+
+    /// The server leaves: the threads end.
+    pub fn end(&self) {
+        self.lock().over = true;
+        self.work.notify_all();
+    }
+
+    /// What a thread does next; `None`: it ends.
+    fn next(&self) -> Option<Work> {
+        let mut inner = self.lock();
+        loop {
+            if inner.over {
+                return None;
+            }
+            if let Some(open) = inner.desk.take_open() {
+                return Some(Work::Keep(open));
+            }
+            if let Some(job) = inner.next() {
+                inner.running.push((job.file, job.is_shared()));
+                return Some(Work::Do(job));
+            }
+            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What a thread does until the server leaves.
+    pub fn run(&self) {
+        while let Some(work) = self.next() {
+            match work {
+                Work::Keep(open) => self.relay.keep(&open),
+                Work::Do(job) => self.carry_out(&job),
+            }
+        }
+    }
+
+    fn carry_out(&self, job: &Job) {
+        let outcome = Desk::carry_out(&*self.relay, job);
+        let now = self.world.now();
+        let mut inner = self.lock();
+        let done = (job.file, job.is_shared());
+        if let Some(at) = inner.running.iter().position(|running| *running == done) {
+            inner.running.swap_remove(at);
+        }
+        let answer = inner.desk.done(job, outcome, now);
+        inner.answers.push((job.from, answer));
+        drop(inner);
+        self.work.notify_all();
+        (self.answered)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex, PoisonError, mpsc};
+    use std::time::Duration;
+
+    use terral_format::ids::{Ino, Member, Number, SessionSlot};
+    use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+
+    use super::{Relay, Relaying, THREADS};
+    use crate::far::role::Outcome;
+    use crate::shell::host::Clock;
+
+    /// Notes what it is asked, and takes its time.
+    #[derive(Debug, Default)]
+    struct Slow(Mutex<Vec<(Ino, Act)>>);
+
+    impl Relay for Slow {
+        fn carry_out(&self, file: Ino, act: &Act, _: &[u8]) -> Outcome {
+            std::thread::sleep(Duration::from_millis(2));
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((file, *act));
+            Ok((if act.changes() { Done::Written(0) } else { Done::Read }, Vec::new()))
+        }
+
+        fn keep(&self, _: &BTreeSet<Ino>) {}
+    }
+
+    fn question(from: Member, to: Member, number: u64) -> Vec<u8> {
+        let (pid, started_ticks, index, step) = (1, 2, 3, 4);
+        let session = SessionSlot(5);
+        let id = Id { by: from, session, pid, started_ticks, index, sequence: number, step };
+        let file = Number::new(to, number % 3).expect("few");
+        let what = What::File(file, Act::Write { at: Some(number), strips: false });
+        Question { id, life: 6, number, past: 0, what }.write(b"abc").expect("encodes")
+    }
+
+    #[test]
+    fn of_one_file_all_is_done_in_order_and_answered_once() {
+        let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+        let (relay, (told, hears)) = (Arc::new(Slow::default()), mpsc::channel());
+        let answered = move || told.send(()).expect("somebody hears");
+        let relaying = Relaying::new(relay.clone(), Arc::new(Clock::default()), 7, answered);
+        let mut answers = BTreeSet::new();
+        std::thread::scope(|threads| {
+            (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
+            for number in 1..=60 {
+                let frame = question(from, me, number);
+                (0..2).for_each(|_| relaying.push(me, from, &frame).expect("a question"));
+            }
+            while answers.len() < 60 {
+                hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
+                for (to, frame) in relaying.take_answers() {
+                    assert_eq!(to, from);
+                    answers.insert(Answer::read(&frame).expect("an answer").0.id.sequence);
+                }
+            }
+            relaying.end();
+        });
+        let done = relay.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(done.len(), 60, "what is asked twice is done once");
+        for file in 0..3 {
+            let of = done.iter().filter(|(ino, _)| *ino == Ino(file));
+            let places = of.map(|(_, act)| match act {
+                Act::Write { at: Some(at), .. } => *at,
+                other => panic!("{other:?}"),
+            });
+            assert!(places.is_sorted(), "in the order in which they came");
+        }
+    }
+
+    #[test]
+    fn nobody_asks_in_the_name_of_another_member_or_for_its_files() {
+        let [me, from, other] = [1, 2, 3].map(|number| Member::new(number).expect("few"));
+        let relay = Arc::new(Slow::default());
+        let relaying = Relaying::new(relay, Arc::new(Clock::default()), 7, || ());
+        assert!(relaying.push(me, other, &question(from, me, 1)).is_err());
+        assert!(relaying.push(me, from, &question(from, other, 1)).is_err());
+        assert!(relaying.push(me, from, b"nothing").is_err());
+        relaying.removed(from);
+    }
+}

@@ -1,0 +1,323 @@
+//! The bytes of files that several machines read and write: they are one file's, whoever dies.
+
+use std::time::Duration;
+
+use terral_format::ids::{DescriptionSlot, FileSlot};
+use terral_format::wire::far_files::{FarFile, Handle, PIECE_MAX, Piece};
+use terral_format::wire::message::{FileRef, OpenFile, OpenHow, Reply, Request, Target};
+use terral_format::{ErrorKind, Result};
+
+use super::{Peers, seeds};
+use crate::far::linking;
+use crate::sim::client::{CREATE, Opened};
+use crate::sim::world::Virtual;
+
+/// An open file, on one of the machines.
+#[derive(Clone, Copy)]
+struct Open {
+    at: usize,
+    file: FileRef,
+    description: DescriptionSlot,
+    nonce: u32,
+}
+
+impl Open {
+    fn is_far(&self) -> bool {
+        self.file.slot == FileSlot::FAR
+    }
+
+    fn handle(&self) -> Handle {
+        Handle { description: self.description, nonce: self.nonce }
+    }
+
+    /// As a client of the file's home has it.
+    fn here(&self) -> Opened {
+        let Open { file, description, nonce, .. } = *self;
+        Opened::new(OpenFile { file, description, nonce }, None)
+    }
+}
+
+impl Peers {
+    fn open(&mut self, at: usize, path: &[u8], how: OpenHow) -> Result<Open> {
+        match self.ask(at, Request::Open { path, how })? {
+            Reply::Opened { description, nonce, file } => Ok(Open { at, file, description, nonce }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn close(&mut self, open: Open) -> Result<()> {
+        let Open { description, nonce, .. } = open;
+        self.ask(open.at, Request::Close { description, nonce }).map(drop)
+    }
+
+    fn new_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    fn read(&mut self, open: Open, at: u64, bytes: usize) -> Result<Vec<u8>> {
+        if !open.is_far() {
+            let client = self.clients[open.at];
+            let read = self.sims[open.at].read_all(client, open.here(), at, bytes);
+            self.collect(open.at);
+            return read;
+        }
+        let (call, mut all) = (self.new_call(), Vec::new());
+        while all.len() < bytes {
+            let count = (bytes - all.len()).min(PIECE_MAX);
+            let more = (bytes - all.len() - count) as u32;
+            let piece = Piece { call, within: all.len() as u32, more };
+            let (of, at) = (open.handle(), at + all.len() as u64);
+            let request = FarFile::Read { of, at, bytes: count as u32, piece };
+            let Reply::Extent(read) = self.ask(open.at, Request::Far(request))? else {
+                panic!("not what was asked for")
+            };
+            all.extend(&read);
+            if read.len() < count {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Writes, or appends. Gives where.
+    fn write(&mut self, open: Open, at: Option<u64>, bytes: &[u8]) -> Result<u64> {
+        if !open.is_far() {
+            let client = self.clients[open.at];
+            let at = at.unwrap_or_else(|| self.sims[open.at].size_of(open.here()));
+            let written = self.sims[open.at].write(client, open.file, at, bytes);
+            self.collect(open.at);
+            return written.map(|()| at);
+        }
+        'call: loop {
+            let (call, mut within) = (self.new_call(), 0);
+            loop {
+                let piece = &bytes[within..bytes.len().min(within + PIECE_MAX)];
+                let more = (bytes.len() - within - piece.len()) as u32;
+                let which = Piece { call, within: within as u32, more };
+                let (of, bytes) = (open.handle(), piece);
+                let request = FarFile::Write { of, at, piece: which, bytes };
+                within += piece.len();
+                match self.ask(open.at, Request::Far(request))? {
+                    Reply::Done => {}
+                    Reply::At(at) => return Ok(at),
+                    Reply::Again => continue 'call,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn cut_to(&mut self, open: Open, size: u64) -> Result<()> {
+        let target = Target::File(open.file);
+        self.ask(open.at, Request::Truncate { target, size }).map(drop)
+    }
+
+    /// Whether a file is no more where it was born.
+    fn is_freed(&mut self, open: Open) -> bool {
+        let here = |server: &crate::shared::Shared| server.lock().names.inode(open.file.ino);
+        self.sims[open.at].with(here).is_some_and(|inode| inode.is_none())
+    }
+}
+
+/// Three machines, and a file that was born on each and is open on all.
+struct Files {
+    peers: Peers,
+    /// By file and machine.
+    open: Vec<Vec<Open>>,
+    /// What they must be.
+    bytes: Vec<Vec<u8>>,
+    tokens: u64,
+    /// Appends of which nobody knows.
+    unknown: u64,
+}
+
+const PATHS: [&[u8]; 3] = [b"a", b"b", b"c"];
+
+impl Files {
+    fn new(seed: u64) -> Self {
+        let mut peers = Peers::new(seed, 3);
+        let open = PATHS.iter().enumerate().map(|(home, path)| {
+            peers.create(home, path).expect("made");
+            let opened = |at| peers.open(at, path, OpenHow { create: false, ..CREATE });
+            let open: Vec<_> = (0..3).map(opened).collect::<Result<_>>().expect("opened");
+            assert!((0..3).all(|at| open[at].is_far() == (at != home)), "it is where it was born");
+            open
+        });
+        let open = open.collect();
+        Files { peers, open, bytes: vec![Vec::new(); 3], tokens: 0, unknown: 0 }
+    }
+
+    /// Bytes that are nowhere else.
+    fn token(&mut self, length: usize) -> Vec<u8> {
+        self.tokens += 1;
+        let word = self.tokens.to_le_bytes();
+        word.iter().map(|byte| byte | 1).cycle().take(length.max(8)).collect()
+    }
+
+    fn step(&mut self, draw: &mut impl FnMut(u64) -> u64) {
+        let (which, at) = (draw(3) as usize, draw(3) as usize);
+        let open = self.open[which][at];
+        let length = if draw(4) == 0 { draw(50_000) } else { draw(300) } as usize + 1;
+        let place = draw(60_000);
+        match draw(12) {
+            0..=2 => {
+                let bytes = self.token(length);
+                let written = self.peers.write(open, Some(place), &bytes);
+                assert_eq!(written, Ok(place));
+                self.was_written(which, place, &bytes);
+            }
+            3 | 4 => self.append(which, open, length),
+            5 => {
+                self.peers.cut_to(open, place).expect("cut");
+                self.bytes[which].resize(place as usize, 0);
+            }
+            6 | 7 => {
+                let read = self.peers.read(open, place, length).expect("read");
+                let is = &self.bytes[which];
+                let begin = is.len().min(place as usize);
+                let end = is.len().min(place as usize + length);
+                assert!(read == is[begin..end], "{which} on {at}: {place}, {length}");
+            }
+            8 => {
+                let seen = self.peers.stat(at, PATHS[which]).expect("it is there");
+                assert_eq!(seen.size, self.bytes[which].len() as u64, "{which} on {at}");
+            }
+            9 => {
+                self.peers.close(open).expect("closed");
+                let truncate = draw(4) == 0;
+                let how = OpenHow { create: false, truncate, ..CREATE };
+                self.open[which][at] = self.peers.open(at, PATHS[which], how).expect("opened");
+                if truncate {
+                    self.bytes[which].clear();
+                }
+            }
+            10 => self.peers.cut(at, (at + 1) % 3),
+            _ => self.peers.pass(Duration::from_millis(draw(4000))),
+        }
+    }
+
+    fn append(&mut self, which: usize, open: Open, length: usize) {
+        let bytes = self.token(length);
+        let end = self.bytes[which].len() as u64;
+        match self.peers.write(open, None, &bytes) {
+            Ok(at) => {
+                assert_eq!(at, end, "appended at the end, once");
+                self.was_written(which, at, &bytes);
+            }
+            // Its home has died meanwhile.
+            Err(error) => {
+                assert_eq!((error.kind, error.errno), (ErrorKind::Backing, 5), "{error:?}");
+                self.unknown += 1;
+                let all = self.peers.read(self.open[which][open.at], 0, 1 << 20).expect("read");
+                let [without, with] = [&self.bytes[which][..], &bytes].map(<[u8]>::len);
+                assert!([without, without + with].contains(&all.len()), "at most once");
+                assert_eq!(all[..without], self.bytes[which]);
+                assert_eq!(all[without..], bytes[..all.len() - without]);
+                self.bytes[which] = all;
+            }
+        }
+    }
+
+    fn was_written(&mut self, which: usize, at: u64, bytes: &[u8]) {
+        let (at, is) = (at as usize, &mut self.bytes[which]);
+        is.resize(is.len().max(at + bytes.len()), 0);
+        is[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn check(&mut self) {
+        for which in 0..3 {
+            for at in 0..3 {
+                let open = self.open[which][at];
+                let all = self.peers.read(open, 0, 1 << 20).expect("read");
+                assert!(all == self.bytes[which], "{which} on {at}");
+            }
+        }
+    }
+}
+
+fn walk(seed: u64, kills: bool) -> (u64, u64) {
+    let mut files = Files::new(seed);
+    let world = Virtual::new(seed);
+    let mut draw = |of| world.one_of(of);
+    for _ in 0..150 {
+        if kills && draw(4) == 0 {
+            let at = draw(3) as usize;
+            files.peers.sims[at].kill_at(1 + draw(12) as i64);
+        }
+        files.step(&mut draw);
+        files.peers.reconnect();
+    }
+    files.check();
+    let killed = files.peers.sims.iter().map(|sim| sim.killed).sum();
+    (files.unknown, killed)
+}
+
+fn walks(most: u64, kills: bool) {
+    let mut all = (0, 0);
+    for seed in seeds(most) {
+        match std::panic::catch_unwind(|| walk(seed, kills)) {
+            Ok((unknown, killed)) => all = (all.0 + unknown, all.1 + killed),
+            Err(_) => panic!("seed {seed}"),
+        }
+    }
+    eprintln!("{} appends unknown, {} servers killed", all.0, all.1);
+}
+
+#[test]
+fn all_machines_read_what_any_of_them_has_written() {
+    walks(20, false);
+}
+
+#[test]
+fn what_was_written_elsewhere_is_there_and_what_was_appended_once_whoever_dies() {
+    walks(20, true);
+}
+
+#[test]
+fn who_waits_for_a_member_that_is_removed_or_does_not_answer_is_told_so() {
+    let mut peers = Peers::new(4, 3);
+    let how = OpenHow { create: false, ..CREATE };
+    let mut open = Vec::new();
+    for (home, path) in PATHS.iter().enumerate().skip(1) {
+        peers.create(home, path).expect("made");
+        open.push(peers.open(0, path, how).expect("opened"));
+    }
+    peers.stopped = Some((1, Duration::from_secs(600)));
+    let silent = peers.read(open[0], 0, 10).expect_err("nobody answers");
+    assert_eq!((silent.errno, silent.context.contains("member 1")), (5, true), "{silent:?}");
+    peers.sims[0].with(|server| linking::removed(&mut server.lock(), super::member(2)));
+    let removed = peers.read(open[1], 0, 10).expect_err("it is none any more");
+    assert_eq!((removed.errno, removed.context.contains("member 2")), (5, true), "{removed:?}");
+}
+
+#[test]
+fn only_the_server_itself_opens_a_file_by_its_number() {
+    let mut peers = Peers::new(5, 2);
+    peers.create(0, b"a").expect("made");
+    let ino = peers.stat(0, b"a").expect("there").ino;
+    for request in [FarFile::Open { ino, access: 3 }, FarFile::Gone(ino)] {
+        let refused = peers.ask(0, Request::Far(request)).map_err(|error| error.kind);
+        assert_eq!(refused, Err(ErrorKind::Denied), "{request:?}");
+    }
+}
+
+#[test]
+fn a_file_without_a_name_stays_as_long_as_somebody_far_has_it_open_and_no_longer() {
+    let mut peers = Peers::new(3, 3);
+    peers.create(0, b"a").expect("made");
+    let how = OpenHow { create: false, ..CREATE };
+    let home = peers.open(0, b"a", how).expect("opened");
+    let far = peers.open(1, b"a", how).expect("opened");
+    peers.write(far, Some(0), b"abc").expect("written");
+    peers.close(home).expect("closed");
+    peers.ask(2, Request::Unlink(b"a")).expect("removed");
+    peers.settle();
+    peers.pass(Duration::from_secs(3));
+    assert!(peers.open(0, b"a", how).is_err() && !peers.is_freed(home));
+    assert_eq!(peers.read(far, 0, 10).expect("it is open"), b"abc");
+    peers.close(far).expect("closed");
+    peers.settle();
+    peers.pass(Duration::from_secs(3));
+    assert!(peers.is_freed(home), "nobody can reach it");
+}

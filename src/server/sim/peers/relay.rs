@@ -1,0 +1,209 @@
+//! Who does at a file's home what others ask of its bytes: a scripted client of the server there,
+//! which ends with it, and forgets then what it has done.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use terral_format::ids::{Ino, Member};
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::wire::far::{Act, Done};
+use terral_format::wire::far_files::FarFile;
+use terral_format::wire::message::{OpenFile, Reply, Request, Target};
+use terral_format::{Result, frame};
+use terral_transport::requests::Taken;
+
+use super::{Handled, Peers, handling};
+use crate::core::world::World;
+use crate::far::desk::{Desk, Heard, Job};
+use crate::far::role::Outcome;
+use crate::sim::Sim;
+use crate::sim::client::Opened;
+
+/// One of them.
+pub(super) struct Home {
+    desk: Desk,
+    life: u64,
+    client: Option<usize>,
+    open: BTreeMap<Ino, Opened>,
+    /// What is open elsewhere.
+    kept: BTreeSet<Ino>,
+    jobs: VecDeque<Job>,
+    /// What it waits for an answer to, before it goes on with the first job.
+    opens: Option<Taken>,
+    /// How much it has done.
+    pub(super) done: u64,
+}
+
+impl Home {
+    pub(super) fn new(at: u64) -> Self {
+        let life = at << 32 | 1;
+        let (client, open, kept, jobs, opens) = Default::default();
+        Home { desk: Desk::new(life), life, client, open, kept, jobs, opens, done: 0 }
+    }
+}
+
+impl Sim {
+    /// Reads bytes of a file as they lie in its pages; fewer at its end.
+    pub(super) fn read_all(
+        &mut self,
+        client: usize,
+        open: Opened,
+        at: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>> {
+        let (mut all, mut at) = (Vec::new(), at);
+        while all.len() < bytes {
+            let room = PAGE_BYTES - at as usize % PAGE_BYTES;
+            let piece = self.read(client, open.file, at, room.min(bytes - all.len()))?;
+            if piece.is_empty() {
+                break;
+            }
+            at += piece.len() as u64;
+            all.extend(piece);
+        }
+        Ok(all)
+    }
+
+    pub(super) fn size_of(&self, open: Opened) -> u64 {
+        super::super::client::memory_size(&self.memory, open.file.slot)
+    }
+}
+
+impl Peers {
+    /// A question has come.
+    pub(super) fn is_asked(&mut self, at: usize, from: Member, bytes: &[u8]) {
+        let now = self.sims[at].world.now();
+        let me = super::member(at);
+        match self.homes[at].desk.hear(me, from, bytes, now).expect("what was sent") {
+            Heard::Job(job) => self.homes[at].jobs.push_back(job),
+            Heard::Answer(answer) => self.send(at, from, answer),
+            Heard::Nothing => {}
+        }
+    }
+
+    /// The server has died, and who did this was a part of it.
+    pub(super) fn end_relay(&mut self, at: usize) {
+        let Home { client, life, done, .. } = self.homes[at];
+        if let Some(client) = client {
+            self.sims[at].end(client);
+        }
+        self.homes[at] = Home { life: life + 1, desk: Desk::new(life + 1), done, ..Home::new(0) };
+    }
+
+    fn relay_client(&mut self, at: usize) -> usize {
+        if let Some(client) = self.homes[at].client {
+            return client;
+        }
+        let client = self.sims[at].connect();
+        self.sims[at].machine.serves(self.sims[at].clients[client].pid);
+        self.homes[at].client = Some(client);
+        client
+    }
+
+    /// Somebody does a bit of what is to be done. False: nobody can.
+    pub(super) fn work_any(&mut self) -> bool {
+        (0..self.sims.len()).any(|at| !self.is_stopped(at) && self.work(at))
+    }
+
+    /// Does a bit of what is to be done at one. False: there is nothing, or it waits.
+    pub(super) fn work(&mut self, at: usize) -> bool {
+        self.reconnect();
+        if let Some(open) = self.homes[at].desk.take_open() {
+            self.homes[at].kept = open;
+            self.close_unused(at);
+        }
+        let Some(job) = self.homes[at].jobs.front().cloned() else { return false };
+        let client = self.relay_client(at);
+        let killed = self.sims[at].killed;
+        let ours = matches!(job.act, Act::Close | Act::Recall { .. } | Act::Gone);
+        let outcome = if job.act == Act::Gone {
+            let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file)));
+            self.close_unused(at);
+            gone.map(|_| (Done::Done, Vec::new()))
+        } else if ours || self.homes[at].open.contains_key(&job.file) {
+            self.carry_out(at, client, &job)
+        } else {
+            match self.open_number(at, client, job.file) {
+                None => return false,
+                Some(Ok(open)) => {
+                    self.homes[at].open.insert(job.file, open);
+                    return true;
+                }
+                Some(Err(error)) => Err(error),
+            }
+        };
+        self.collect(at);
+        if self.sims[at].killed != killed {
+            // It died in the middle of that, or just after it.
+            self.reconnect();
+            return true;
+        }
+        let now = self.sims[at].world.now();
+        let home = &mut self.homes[at];
+        home.jobs.pop_front();
+        home.done += 1;
+        let answer = home.desk.done(&job, outcome, now);
+        self.send(at, job.from, answer);
+        true
+    }
+
+    /// Files that are not open elsewhere are closed.
+    fn close_unused(&mut self, at: usize) {
+        let Some(client) = self.homes[at].client else { return };
+        let Home { open, kept, .. } = &mut self.homes[at];
+        let unused: Vec<Ino> = open.keys().copied().filter(|ino| !kept.contains(ino)).collect();
+        for open in unused.iter().filter_map(|ino| open.remove(ino)).collect::<Vec<_>>() {
+            self.sims[at].close(client, open).expect("it was open");
+        }
+        self.collect(at);
+    }
+
+    /// `None`: it waits.
+    fn open_number(&mut self, at: usize, client: usize, ino: Ino) -> Option<Result<Opened>> {
+        let asked = self.homes[at].opens.take();
+        let request = Request::Far(FarFile::Open { ino, access: 3 });
+        let taken = asked.unwrap_or_else(|| {
+            let taken = self.sims[at].asking(client, request);
+            taken.expect("encodes")
+        });
+        let session = self.sims[at].clients[client].session;
+        let outcome =
+            self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
+        self.collect(at);
+        let Some(Handled::Answer(reply)) = outcome else {
+            self.homes[at].opens = Some(taken);
+            return None;
+        };
+        Some(match frame::decode(&reply).expect("an answer") {
+            Reply::Opened { description, nonce, file } => {
+                Ok(Opened::new(OpenFile { file, description, nonce }, None))
+            }
+            Reply::Failed(error) => Err(error),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn carry_out(&mut self, at: usize, client: usize, job: &Job) -> Outcome {
+        let open = self.homes[at].open.get(&job.file).copied();
+        let (sim, nothing) = (&mut self.sims[at], Vec::new);
+        let Some(open) = open.filter(|_| job.act != Act::Close) else {
+            return Ok((Done::Done, nothing()));
+        };
+        match job.act {
+            Act::Read { at, bytes } => {
+                let read = sim.read_all(client, open, at, bytes as usize)?;
+                Ok((Done::Read, read))
+            }
+            Act::Write { at, .. } => {
+                let at = at.unwrap_or_else(|| sim.size_of(open));
+                sim.write(client, open.file, at, &job.bytes)?;
+                Ok((Done::Written(at), nothing()))
+            }
+            Act::Truncate { size, .. } => {
+                let target = Target::File(open.file);
+                sim.ask(client, Request::Truncate { target, size })?;
+                Ok((Done::Done, nothing()))
+            }
+            _ => Ok((Done::Done, nothing())),
+        }
+    }
+}
