@@ -18,8 +18,9 @@ use crate::{Error, ErrorKind, Result};
 pub const QUESTIONS: u16 = 0x0101;
 /// Version of an answer's frame.
 pub const ANSWERS: u16 = 0x0201;
-/// Longest frame, with its header: the network takes none that is longer.
-pub const FRAME_MAX: usize = 1 << 20;
+/// Longest frame, with its header: the network takes none that is longer than 1 MiB, in which there
+/// is something before it.
+pub const FRAME_MAX: usize = (1 << 20) - 64;
 /// Most bytes of a file in one frame.
 pub const BYTES_MAX: usize = 1020 << 10;
 /// Most files of which one question says that they are open.

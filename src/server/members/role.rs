@@ -277,11 +277,6 @@ impl Members {
         self.numbers.foreign()
     }
 
-    /// This member.
-    pub fn me(&self) -> Member {
-        self.numbers.me()
-    }
-
     /// Whether this member has counted it.
     pub fn is_born_here(&self, number: Number) -> bool {
         number.born() == self.numbers.me()

@@ -198,7 +198,7 @@ mod tests {
         let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
         let (relay, (told, hears)) = (Arc::new(Slow::default()), mpsc::channel());
         let answered = move || told.send(()).expect("somebody hears");
-        let relaying = Relaying::new(relay.clone(), Arc::new(Clock::default()), 7, answered);
+        let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
         let mut answers = BTreeSet::new();
         std::thread::scope(|threads| {
             (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
@@ -231,7 +231,7 @@ mod tests {
     fn nobody_asks_in_the_name_of_another_member_or_for_its_files() {
         let [me, from, other] = [1, 2, 3].map(|number| Member::new(number).expect("few"));
         let relay = Arc::new(Slow::default());
-        let relaying = Relaying::new(relay, Arc::new(Clock::default()), 7, || ());
+        let relaying = Relaying::new(relay, Arc::new(Clock), 7, || ());
         assert!(relaying.push(me, other, &question(from, me, 1)).is_err());
         assert!(relaying.push(me, from, &question(from, other, 1)).is_err());
         assert!(relaying.push(me, from, b"nothing").is_err());
