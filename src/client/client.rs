@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::ids::{DescriptionSlot, Ino};
 use terral_format::wire::capability::Caveat;
+use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{
     Attributes, Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety,
     Space, Status, Target, XattrHow,
@@ -169,6 +170,29 @@ impl Client {
         self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
         let OpenFile { file, description, nonce } = open;
         Ok(Opened::File(File::new(self.0.clone(), description, nonce, file, opened)))
+    }
+
+    /// Opens what was born on this machine, for members of the partition that have it open. Only
+    /// for the server's own process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is no more.
+    pub fn open_number(&self, ino: Ino, access: u8) -> Result<File> {
+        match self.0.call(Request::Far(FarFile::Open { ino, access }))? {
+            Reply::Opened { description, nonce, file } => {
+                Ok(File::new(self.0.clone(), description, nonce, file, None))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What was born on this machine has lost its last name on another one. Only for the server's
+    /// own process.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn lost_elsewhere(&self, ino: Ino) -> Result<()> {
+        self.done(Request::Far(FarFile::Gone(ino)))
     }
 
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.

@@ -26,6 +26,8 @@ use crate::locks::{LockTurn, LockWait};
 use crate::session::{Connection, unexpected};
 use crate::timing::Timed;
 
+mod far;
+
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
 /// description opened with [`access::KERNEL`] ends with its last kernel descriptor, any other by
 /// [`File::close`] or with the process.
@@ -93,6 +95,12 @@ impl File {
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.chunks.slot() == FileSlot::NONE && !self.is_link()
+    }
+
+    /// Whether its bytes are on another machine.
+    #[inline]
+    pub fn is_far(&self) -> bool {
+        self.chunks.slot() == FileSlot::FAR
     }
 
     /// Whether it is a symbolic link itself.
@@ -198,6 +206,9 @@ impl File {
     /// Reads at the shared offset. Fewer bytes than asked for only at the end of the file.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         let words = self.words_for(access::READ)?;
+        if self.is_far() {
+            return self.read_far(words, buffer);
+        }
         let timed = self.begin(READS, buffer.len())?;
         let mut offset = words.offset.load(Ordering::SeqCst);
         let count = loop {
@@ -225,6 +236,9 @@ impl File {
     /// Writes all of `bytes` at the shared offset, or at the end if the description appends.
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         let words = self.words_for(access::WRITE)?;
+        if self.is_far() {
+            return self.write_far(words, bytes);
+        }
         let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         let length = bytes.len() as u64;
@@ -249,6 +263,9 @@ impl File {
     /// Reads at `offset`. Fewer bytes than asked for only at the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.words_for(access::READ)?;
+        if self.is_far() {
+            return self.read_far_at(buffer, offset);
+        }
         let timed = self.begin(READS, buffer.len())?;
         let count = self.chunks.read(&self.connection, buffer, offset)?;
         self.was_read(&timed, count)?;
@@ -258,6 +275,9 @@ impl File {
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         self.words_for(access::WRITE)?;
+        if self.is_far() {
+            return self.write_far_at(bytes, offset);
+        }
         let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         check_range(offset, bytes.len() as u64)?;
@@ -270,6 +290,9 @@ impl File {
     /// Appends all of `bytes`, in one piece also among other appenders; gives where they end.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.words_for(access::WRITE)?;
+        if self.is_far() {
+            return self.append_far(bytes);
+        }
         let timed = self.begin(WRITES, bytes.len())?;
         self.drop_set_id(bytes.len())?;
         let at = self.chunks.append(&self.connection, bytes)?;
@@ -291,6 +314,9 @@ impl File {
 
     /// Size now, bytes; 0 for a directory.
     pub fn size(&self) -> u64 {
+        if self.is_far() {
+            return self.attributes_far().map_or(0, |attributes| attributes.size);
+        }
         self.chunks.size(&self.connection).unwrap_or(0)
     }
 
@@ -335,6 +361,9 @@ impl File {
     /// The first byte from `offset` on that is data, or that is not; a hole ends the file.
     pub fn seek(&self, offset: u64, want: Extent) -> Result<Option<u64>> {
         self.words()?;
+        if self.is_far() {
+            return self.seek_far(offset, want);
+        }
         self.chunks.seek(&self.connection, offset, want)
     }
 
@@ -342,9 +371,13 @@ impl File {
     /// map it. It reaches as far as is asked, also beyond the end of the file. Gives the address.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if the file does not fit into memory.
+    /// [`ErrorKind::NoSpace`] if the file does not fit into memory, `ENODEV` if its bytes are on
+    /// another machine.
     pub fn map(&self, how: MapHow) -> Result<usize> {
         self.words_for(access::READ)?;
+        if self.is_far() {
+            return self.refuse_far_map();
+        }
         let timed = self.begin(READS, usize::MAX)?;
         let at = self.chunks.map(&self.connection, how)?;
         if how.stores() {
@@ -358,6 +391,9 @@ impl File {
     /// Attributes now.
     pub fn attributes(&self) -> Result<Attributes> {
         self.words()?;
+        if self.is_far() {
+            return self.attributes_far();
+        }
         if let Some(attributes) = self.connection.memory.attributes_of(self.ino()) {
             return Ok(attributes);
         }
@@ -370,6 +406,10 @@ impl File {
     /// Has it count as written now, though no byte was.
     pub fn touch(&self) -> Result<()> {
         self.words_for(access::WRITE)?;
+        if self.is_far() {
+            let modified_ns = Some(self.connection.time_ns());
+            return self.change(Change { modified_ns, ..Change::default() });
+        }
         self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
         Ok(())
     }
@@ -406,6 +446,7 @@ impl File {
     pub fn change(&self, change: Change) -> Result<()> {
         self.words()?;
         if !self.is_directory()
+            && !self.is_far()
             && let Some(done) = self.connection.change_deferred(self.file()?, change)
         {
             return done;
@@ -421,6 +462,9 @@ impl File {
 
     /// Makes the file longer, as if the new bytes had been given memory.
     pub fn grow(&self, size: u64) -> Result<()> {
+        if self.is_far() {
+            return self.truncate(size);
+        }
         let header = self.chunks.header(&self.connection)?;
         let before = header.holes.load(Ordering::Relaxed);
         self.truncate(size)?;
@@ -445,6 +489,12 @@ impl File {
         program::name_of_copy(self.connection.id(), self.ino(), path)
     }
 
+    /// Takes set-id bits off, as a write by somebody else than root does.
+    pub fn strip_set_id(&self) -> Result<()> {
+        let mode = self.connection.memory.names().mode_hint(self.ino());
+        if gives_rights(mode.into()) { self.done(Request::DropSetId(self.file()?)) } else { Ok(()) }
+    }
+
     /// To be called before the file is executed, with the descriptor of the copy that will run,
     /// which has its [name](File::name_of_copy); with none for a script.
     ///
@@ -462,7 +512,7 @@ impl File {
     /// [`ErrorKind::WouldBlock`] if it would have to wait, [`ErrorKind::Deadlock`] if that would
     /// never end, [`ErrorKind::Interrupted`] if a signal handler ran that does not have calls
     /// restarted (`SA_RESTART`), [`ErrorKind::BadHandle`] if the description is not open for what a
-    /// lock of bytes is to protect. No lock is held then that was not held before, except that a
+    /// lock of bytes is to protect, `ENOLCK` if the file's bytes are on another machine. No lock is held then that was not held before, except that a
     /// `flock(2)` lock that could not be converted is given up.
     pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
         let mut waits = LockWait::default();
@@ -494,6 +544,9 @@ impl File {
         if access & needs != needs {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
+        if self.is_far() && kind != LockKind::Unlock {
+            return self.refuse_far_lock();
+        }
         self.connection.lock(self.lock_ask(by, range, kind), wait)
     }
 
@@ -510,6 +563,9 @@ impl File {
         kind: LockKind,
     ) -> Result<Option<HeldLock>> {
         self.words()?;
+        if self.is_far() {
+            return self.refuse_far_lock();
+        }
         self.connection.lock_test(self.lock_ask(by, range, kind))
     }
 

@@ -439,7 +439,8 @@ impl Own {
         let mut buffer = [0; REQUEST_BYTES];
         let large;
         let envelope = Envelope { authority, request };
-        let message = if let Request::SetXattr { .. } = request {
+        let long = matches!(request, Request::SetXattr { .. } | Request::Far(_));
+        let message = if long {
             large = frame::encode(&envelope)?;
             large.as_slice()
         } else {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: a private mapping that is small or may be executed is one of a copy in memory of its
 //! own (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB), which comes back where the
-//! program gives changed pages away. Not here: how chunks are pinned, what becomes of maps later
+//! program gives changed pages away. So is every mapping of a file of another machine, which is not
+//! stored to where others would have to see it. Not here: how chunks are pinned, what becomes of maps later
 //! (they are the kernel's), and how the client maps the arena.
 
 use libc::{off_t, size_t};
@@ -126,6 +127,10 @@ fn mapped(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
         return Err(libc::ENODEV);
     }
     let private = how.flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    if managed.file.is_far() {
+        // Nobody else would see what is stored.
+        return if how.stores() { Err(libc::ENODEV) } else { copied(managed, &how) };
+    }
     if private && (how.length <= COPY_BYTES || how.protection & libc::PROT_EXEC != 0) {
         return copied(managed, &how);
     }

@@ -1,0 +1,203 @@
+//! A file whose bytes are on another machine: all that is done with it is asked of the server, and
+//! done where it was born, so that all machines see one file.
+//!
+//! Invariant: nothing that was read is used by another call. Not here: who carries it out, and once
+//! (`server/far`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use terral_format::Result;
+use terral_format::local::tables::{Description, access};
+use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece};
+use terral_format::wire::message::{Attributes, Reply, Request};
+use terral_format::{Error, ErrorKind};
+use terral_transport::fault;
+
+use super::{File, READS, WRITES, check_range};
+use crate::holes::Extent;
+use crate::session::unexpected;
+
+/// `ENODEV`.
+const ENODEV: i32 = 19;
+/// `ENOLCK`.
+const ENOLCK: i32 = 37;
+/// A server that forgets the pieces of a call so often has too much to do.
+const TRIES: u32 = 100;
+
+/// Calls of this process so far.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+
+fn refused(errno: i32, what: &str) -> Error {
+    let context = format!("{what} of a file of another machine");
+    Error { errno, ..Error::new(ErrorKind::Unsupported, context) }
+}
+
+/// Where the pieces of a call begin, how long each is, and how much is after it.
+fn pieces(bytes: usize) -> impl Iterator<Item = (usize, usize, u32)> {
+    (0..bytes).step_by(PIECE_MAX).map(move |within| {
+        let length = PIECE_MAX.min(bytes - within);
+        (within, length, (bytes - within - length) as u32)
+    })
+}
+
+impl File {
+    fn handle(&self) -> Handle {
+        Handle { description: self.description, nonce: self.nonce }
+    }
+
+    /// Reads at `offset`; fewer bytes only at the end of the file.
+    fn fetch(&self, into: &mut [u8], offset: u64) -> Result<usize> {
+        let mut read = 0;
+        for whole in into.chunks_mut(CALL_MAX) {
+            let call = CALLS.fetch_add(1, Ordering::Relaxed);
+            for (within, length, more) in pieces(whole.len()) {
+                let piece = Piece { call, within: within as u32, more };
+                let Some(at) = offset.checked_add(read as u64) else { return Ok(read) };
+                let asked = FarFile::Read { of: self.handle(), at, bytes: length as u32, piece };
+                let Reply::Extent(bytes) = self.connection.call(Request::Far(asked))? else {
+                    return Err(unexpected());
+                };
+                if bytes.len() > length {
+                    return Err(unexpected());
+                }
+                fault::copy(&mut whole[within..within + bytes.len()], &bytes)?;
+                read += bytes.len();
+                if bytes.len() < length {
+                    return Ok(read);
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than
+    /// [`CALL_MAX`] bytes are written one part after the other.
+    fn ship(&self, bytes: &[u8], at: Option<u64>) -> Result<u64> {
+        let (mut first, mut done) = (None, 0);
+        for part in bytes.chunks(CALL_MAX) {
+            let begin = self.ship_part(part, at.map(|at| at + done))?;
+            first = first.or(Some(begin));
+            done += part.len() as u64;
+        }
+        Ok(first.or(at).unwrap_or_default())
+    }
+
+    fn ship_part(&self, part: &[u8], at: Option<u64>) -> Result<u64> {
+        for _ in 0..TRIES {
+            if let Some(begin) = self.try_to_ship(part, at)? {
+                return Ok(begin);
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "too many long writes to files of other machines"))
+    }
+
+    /// `None`: the server has forgotten a piece.
+    fn try_to_ship(&self, part: &[u8], at: Option<u64>) -> Result<Option<u64>> {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let mut buffer = vec![0; part.len().min(PIECE_MAX)];
+        for (within, length, more) in pieces(part.len()) {
+            let bytes = &mut buffer[..length];
+            fault::copy(bytes, &part[within..within + length])?;
+            let piece = Piece { call, within: within as u32, more };
+            let asked = FarFile::Write { of: self.handle(), at, piece, bytes };
+            match self.connection.call(Request::Far(asked))? {
+                Reply::Done if more > 0 => {}
+                Reply::At(begin) if more == 0 => return Ok(Some(begin)),
+                Reply::Again => return Ok(None),
+                _ => return Err(unexpected()),
+            }
+        }
+        Err(unexpected())
+    }
+
+    #[cold]
+    pub(super) fn read_far(&self, words: &Description, buffer: &mut [u8]) -> Result<usize> {
+        let timed = self.begin(READS, buffer.len())?;
+        let mut offset = words.offset.load(Ordering::SeqCst);
+        loop {
+            let count = self.fetch(buffer, offset)?;
+            // Another reader of the same offset has these bytes; there are others for this one.
+            let (next, order) = (offset + count as u64, Ordering::SeqCst);
+            match words.offset.compare_exchange(offset, next, order, order) {
+                Ok(_) => {
+                    self.count(READS, &timed, count)?;
+                    return Ok(count);
+                }
+                Err(now) => offset = now,
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn read_far_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let timed = self.begin(READS, buffer.len())?;
+        let count = self.fetch(buffer, offset)?;
+        self.count(READS, &timed, count)?;
+        Ok(count)
+    }
+
+    #[cold]
+    pub(super) fn write_far(&self, words: &Description, bytes: &[u8]) -> Result<usize> {
+        let (timed, length) = (self.begin(WRITES, bytes.len())?, bytes.len() as u64);
+        if words.access.load(Ordering::Relaxed) & access::APPEND != 0 {
+            let at = self.ship(bytes, None)?;
+            if length > 0 {
+                words.offset.store(at + length, Ordering::SeqCst);
+            }
+        } else {
+            let at = words.offset.fetch_add(length, Ordering::SeqCst);
+            let shipped = check_range(at, length).and_then(|()| self.ship(bytes, Some(at)));
+            if let Err(error) = shipped {
+                let order = Ordering::SeqCst;
+                let _ = words.offset.compare_exchange(at.wrapping_add(length), at, order, order);
+                return Err(error);
+            }
+        }
+        self.count(WRITES, &timed, bytes.len())?;
+        Ok(bytes.len())
+    }
+
+    #[cold]
+    pub(super) fn write_far_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        let timed = self.begin(WRITES, bytes.len())?;
+        check_range(offset, bytes.len() as u64)?;
+        self.ship(bytes, Some(offset))?;
+        self.count(WRITES, &timed, bytes.len())?;
+        Ok(bytes.len())
+    }
+
+    #[cold]
+    pub(super) fn append_far(&self, bytes: &[u8]) -> Result<u64> {
+        let timed = self.begin(WRITES, bytes.len())?;
+        let at = match bytes.is_empty() {
+            true => self.attributes()?.size,
+            false => self.ship(bytes, None)?,
+        };
+        self.count(WRITES, &timed, bytes.len())?;
+        Ok(at + bytes.len() as u64)
+    }
+
+    pub(super) fn attributes_far(&self) -> Result<Attributes> {
+        match self.connection.call(Request::Stat(self.target()?))? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// All of it counts as data, as `lseek(2)` allows.
+    pub(super) fn seek_far(&self, offset: u64, want: Extent) -> Result<Option<u64>> {
+        let size = self.attributes_far()?.size;
+        let found = if want == Extent::Data { offset } else { size };
+        Ok((offset < size).then_some(found))
+    }
+
+    /// Nobody could see what another machine stores.
+    pub(super) fn refuse_far_map(&self) -> Result<usize> {
+        Err(refused(ENODEV, "a shared map"))
+    }
+
+    /// Locks are of one machine.
+    pub(super) fn refuse_far_lock<T>(&self) -> Result<T> {
+        Err(refused(ENOLCK, "a lock"))
+    }
+}
