@@ -36,11 +36,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("network", &["format"]),
     ("server", &["transport", "store", "partition", "format"]),
     ("client", &["transport", "format"]),
+    ("relay", &["client", "server", "format"]),
     ("c", &["client"]),
     ("preload", &["client"]),
     ("fuse", &["client"]),
     ("python", &["client"]),
-    ("cli", &["client", "server", "fuse"]),
+    ("cli", &["client", "relay", "server", "fuse"]),
 ];
 
 /// The rooms whose work cannot be done without `unsafe`.

@@ -6,12 +6,14 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use terral_client::Client;
+use terral_relay::AtHome;
 use terral_server::{Options, Outcome, Part};
 
 use crate::claim::{Claim, Purpose};
@@ -145,7 +147,8 @@ pub fn main(arguments: Arguments) -> Result<u8> {
     listen(options.instance.clone(), arguments.wait_timeout, options.partition.is_some())?;
     // Its files are not the program's, for which the launcher's limit is meant.
     terral_client::limit::raise(FILE_BYTES)?;
-    let outcome = terral_server::serve(&options)?;
+    let relay = Arc::new(AtHome::new(options.instance.clone()));
+    let outcome = terral_server::serve_with(&options, Some(relay))?;
     drop(claim);
     Ok(conclude(&options.instance, &outcome))
 }

@@ -3,8 +3,8 @@
 //! Invariants: a private mapping that is small or may be executed is one of a copy in memory of its
 //! own (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB), which comes back where the
 //! program gives changed pages away. So is every mapping of a file of another machine, which is not
-//! stored to where others would have to see it. Not here: how chunks are pinned, what becomes of maps later
-//! (they are the kernel's), and how the client maps the arena.
+//! stored to where others would have to see it. Not here: how chunks are pinned, what becomes of
+//! maps later (they are the kernel's), and how the client maps the arena.
 
 use libc::{off_t, size_t};
 use std::ffi::{c_int, c_void};

@@ -54,6 +54,6 @@ pub use shell::leftover::{
 };
 pub use shell::options::{EVERYWHERE, Options, Part};
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
-pub use shell::serve::{Outcome, serve};
+pub use shell::serve::{Outcome, serve, serve_with};
 pub use terral_format::wire::roster::Invitation;
 pub use terral_store::spill::directory::check as check_spill;

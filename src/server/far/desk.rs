@@ -29,8 +29,9 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// What a client is told; [`ErrorKind::NotFound`] if there is no such file any more.
     fn carry_out(&self, file: Ino, act: &Act, bytes: &[u8]) -> Outcome;
 
-    /// These are open elsewhere: all other files may be closed.
-    fn keep(&self, open: &BTreeSet<Ino>);
+    /// These are open elsewhere, if that has changed: all other files may be closed. Whether one is
+    /// left that may be closed after a while: then it is asked again.
+    fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool;
 }
 
 /// Something to be done.

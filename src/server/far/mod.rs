@@ -10,7 +10,6 @@
 pub mod asking;
 pub mod calls;
 pub mod desk;
-#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
 pub mod linking;
 pub mod pieces;
 pub mod role;

@@ -199,6 +199,12 @@ impl Far {
         self.questions.keys().next().copied().unwrap_or(self.asked + 1)
     }
 
+    /// Whether something may be to be said.
+    pub fn has_questions(&self) -> bool {
+        let unsaid = |asked: &Asked| !asked.sent && asked.outcome.is_none();
+        self.questions.values().any(unsaid)
+    }
+
     /// What is to be said now, to whom.
     pub(super) fn take_questions(&mut self, by: Member) -> Vec<(Member, Vec<u8>)> {
         let mut frames = Vec::new();

@@ -53,6 +53,13 @@ pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety>
     })
 }
 
+/// How many client processes there are. What this one does for others it is no program for.
+pub fn programs(state: &State) -> u32 {
+    let own = state.machine.pid();
+    let others = state.sessions.clients().filter(|(_, client)| client.process.pid() != own);
+    others.count() as u32
+}
+
 /// How the server is.
 pub fn status(state: &mut State) -> Status {
     let drain = owing::drain_status(state);
@@ -66,7 +73,7 @@ pub fn status(state: &mut State) -> Status {
         starts: state.starts,
         uptime_ms: state.world.now().since(state.since).as_millis() as u64,
         backing: state.backing.as_ref().map(|backing| backing.describe()),
-        sessions: state.sessions.clients().count() as u32,
+        sessions: programs(state),
         files: state.names.count() - state.names.count_preallocated(),
         open: state.descriptions.count() - state.names.count_preallocated(),
         memory_bound_bytes: u64::from(state.began.geometry.arena_pages()) * page,

@@ -145,7 +145,7 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
         .backing
         .as_ref()
         .map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
-    let world = Clock::default();
+    let world = Clock;
     let began = Began {
         instance: InstanceId(world.random()?),
         boot: process::boot_id()?,
@@ -268,7 +268,7 @@ fn assemble(
     };
     let segments = Arc::new(Segments::new(directory.clone(), began.geometry.segments));
     let machine = Host::new(directory.clone(), began.instance, segments.clone());
-    let world = Arc::new(Clock::default());
+    let world = Arc::new(Clock);
     let offset = &mapped[0].view::<Superblock>(0).clock_offset;
     let now = clock::time_ns(offset, world.wall_ns());
     let (backing, root) = backing_of(&began, machine.user(), machine.group(), now)?;

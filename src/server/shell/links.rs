@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
 
 use terral_format::disk::partition::Standing;
@@ -16,16 +18,21 @@ use terral_format::wire::peers::Frame;
 use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
-use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket};
+use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker};
 use terral_partition::effect::Input;
 use terral_transport::boottime;
 
 use crate::core::state::State;
+use crate::core::world::World;
+use crate::far::desk::Relay;
+use crate::far::linking;
 use crate::members::control;
 use crate::members::role::Members;
 use crate::shared::Shared;
 use crate::sharing::carrying;
 use crate::shell::addresses;
+use crate::shell::host::Clock;
+use crate::shell::relaying::{Relaying, THREADS};
 
 /// How often time is said to pass: several times in a term of the protocol.
 const TICK: Duration = Duration::from_millis(250);
@@ -39,6 +46,8 @@ pub struct Links<'s> {
     sessions: BTreeMap<Member, Session>,
     /// What could not go yet.
     waiting: BTreeMap<Member, VecDeque<Vec<u8>>>,
+    /// Who does what others ask of files that were born here.
+    relaying: Option<Arc<Relaying>>,
     /// Of which roster the endpoint, and each member, knows.
     admitted: u64,
     told: BTreeMap<Member, u64>,
@@ -60,7 +69,7 @@ impl<'s> Links<'s> {
     ///
     /// # Errors
     /// As those of [`Tcp::listen`]; [`ErrorKind::Invalid`] if this server is alone.
-    pub fn open(shared: &'s Shared, at: SocketAddr) -> Result<Self> {
+    pub fn open(shared: &'s Shared, at: SocketAddr, relay: Option<Arc<dyn Relay>>) -> Result<Self> {
         let state = shared.lock();
         let alone = || Error::new(ErrorKind::Invalid, "a server that is alone");
         let members = state.members.as_ref().ok_or_else(alone)?;
@@ -73,12 +82,14 @@ impl<'s> Links<'s> {
         let here = addresses::reachable(tcp.address()?);
         let ticked = tcp.now();
         shared.is_linked_by(tcp.waker());
+        let relaying = relay.map(|relay| begin_relaying(relay, tcp.waker())).transpose()?;
         Ok(Links {
             shared,
             tcp,
             here,
             sessions: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            relaying,
             admitted: 0,
             told: BTreeMap::new(),
             ticked,
@@ -93,6 +104,7 @@ impl<'s> Links<'s> {
             let until = self.ticked + TICK;
             let event = self.tcp.next(until);
             if self.shared.lock().leaving {
+                self.relaying.iter().for_each(|relaying| relaying.end());
                 return;
             }
             match event {
@@ -105,6 +117,7 @@ impl<'s> Links<'s> {
             if self.tcp.now() >= self.ticked + TICK {
                 self.ticked = self.tcp.now();
                 self.hear(Input::Tick);
+                linking::tick(&mut self.shared.lock());
             }
         }
     }
@@ -134,11 +147,20 @@ impl<'s> Links<'s> {
             return;
         }
         self.admitted = admitted;
+        let mut removed = Vec::new();
         for Seat { member, standing, addresses } in roster.seats.clone() {
             match standing {
                 Standing::In(server) => self.tcp.admit(Peer { member, server, addresses }),
-                Standing::Removed { .. } => self.tcp.expel(member),
+                Standing::Removed { .. } => {
+                    self.tcp.expel(member);
+                    removed.push(member);
+                }
             }
+        }
+        drop(state);
+        for member in removed {
+            linking::removed(&mut self.shared.lock(), member);
+            self.relaying.iter().for_each(|relaying| relaying.removed(member));
         }
     }
 
@@ -156,6 +178,8 @@ impl<'s> Links<'s> {
             self.say(with, &Control::Here(self.here.clone()));
         }
         self.hear(Input::Connected(with));
+        let connected = linking::connected(&mut self.shared.lock(), with);
+        self.warn_of(connected);
     }
 
     fn lost(&mut self, session: Session) {
@@ -176,9 +200,8 @@ impl<'s> Links<'s> {
                 Frame::read(bytes).map(|frame| self.protocol(session, frame))
             }
             Ok(Said::Control(said)) => self.control(session, said),
-            Ok(Said::Question(_) | Said::Answer(_)) => {
-                Err(Error::new(ErrorKind::Unsupported, "bytes of files"))
-            }
+            Ok(Said::Question(question)) => self.is_asked(session.with, question),
+            Ok(Said::Answer(answer)) => self.is_answered(session.with, answer),
             Err(error) => Err(error),
         };
         if let Err(error) = heard {
@@ -193,6 +216,21 @@ impl<'s> Links<'s> {
         if frame.from == session.with {
             self.hear(Input::Frame(frame));
         }
+    }
+
+    /// Another member asks for something of a file that was born here.
+    fn is_asked(&self, from: Member, question: &[u8]) -> Result<()> {
+        let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
+        let me = self.shared.lock().members.as_ref().map(|members| members.me());
+        let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
+        relaying.push(me, from, question)
+    }
+
+    /// Requests that wait for it go on.
+    fn is_answered(&self, from: Member, answer: &[u8]) -> Result<()> {
+        linking::answered(&mut self.shared.lock(), from, answer)?;
+        self.shared.nudge();
+        Ok(())
     }
 
     fn control(&mut self, session: Session, said: Control) -> Result<()> {
@@ -266,6 +304,7 @@ impl<'s> Links<'s> {
                 self.send(to, bytes);
             }
         }
+        self.say_of_files();
         if asks {
             self.say(control, &Control::Ask);
         }
@@ -280,6 +319,23 @@ impl<'s> Links<'s> {
         }
         if news {
             self.shared.nudge();
+        }
+    }
+
+    /// What is asked and answered about bytes of files.
+    fn say_of_files(&mut self) {
+        let questions = {
+            let mut state = self.shared.lock();
+            if state.is_logged() { linking::take_questions(&mut state) } else { Vec::new() }
+        };
+        let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());
+        let tagged = |tag: Tag, (to, frame): (Member, Vec<u8>)| {
+            (to, [&[tag as u8], frame.as_slice()].concat())
+        };
+        let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
+        let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
+        for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
+            self.send(to, frame);
         }
     }
 
@@ -311,6 +367,23 @@ impl<'s> Links<'s> {
         }
         self.waiting.remove(&to);
     }
+}
+
+/// Begins to do what others ask of files that were born here. Its threads wait for the server,
+/// which leaves without waiting for them.
+///
+/// # Errors
+/// [`ErrorKind::System`] if there is no thread, or no random bits.
+fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> {
+    let life = Clock.random()? as u64;
+    let relaying = Relaying::new(relay, Arc::new(Clock), life, move || waker.wake());
+    let relaying = Arc::new(relaying);
+    for _ in 0..THREADS {
+        let relaying = relaying.clone();
+        let thread = Builder::new().name("relay".into()).spawn(move || relaying.run());
+        thread.map_err(|error| Error::system(&error, "a thread that relays"))?;
+    }
+    Ok(relaying)
 }
 
 /// Carries out what is to be done, and writes it down.

@@ -13,7 +13,6 @@ pub mod links;
 pub mod options;
 pub mod ready;
 pub mod region_file;
-#[cfg_attr(not(test), expect(dead_code, reason = "only simulated servers are members"))]
 pub mod relaying;
 pub mod removal;
 pub mod serve;

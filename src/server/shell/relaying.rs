@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use terral_format::Result;
 use terral_format::ids::{Ino, Member};
@@ -13,11 +14,13 @@ use crate::far::desk::{Desk, Heard, Job, Relay};
 
 /// How many threads carry them out.
 pub const THREADS: usize = 4;
+/// What is not used is looked after this often, while there is any.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 enum Work {
     Do(Job),
-    Keep(BTreeSet<Ino>),
+    Keep(Option<BTreeSet<Ino>>),
 }
 
 struct Inner {
@@ -25,6 +28,8 @@ struct Inner {
     waiting: VecDeque<Job>,
     running: Vec<(Ino, bool)>,
     answers: Vec<(Member, Vec<u8>)>,
+    /// What is not used is to be looked after, and nobody is at it.
+    looks: bool,
     over: bool,
 }
 
@@ -65,7 +70,8 @@ impl Relaying {
         answered: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let (waiting, running, answers) = Default::default();
-        let inner = Inner { desk: Desk::new(life), waiting, running, answers, over: false };
+        let (desk, looks, over) = (Desk::new(life), false, false);
+        let inner = Inner { desk, waiting, running, answers, looks, over };
         let (inner, answered) = (Mutex::new(inner), Box::new(answered));
         Relaying { relay, world, inner, work: Condvar::new(), answered }
     }
@@ -107,7 +113,7 @@ impl Relaying {
         self.work.notify_one();
     }
 
-    /// The server leaves: the threads end.
+    /// The server leaves: the threads end, once they are through with what they are at.
     pub fn end(&self) {
         self.lock().over = true;
         self.work.notify_all();
@@ -121,13 +127,24 @@ impl Relaying {
                 return None;
             }
             if let Some(open) = inner.desk.take_open() {
-                return Some(Work::Keep(open));
+                return Some(Work::Keep(Some(open)));
             }
             if let Some(job) = inner.next() {
                 inner.running.push((job.file, job.is_shared()));
+                inner.looks = true;
                 return Some(Work::Do(job));
             }
-            inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            if !std::mem::take(&mut inner.looks) {
+                inner = self.work.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (woken, waited) =
+                self.work.wait_timeout(inner, LOOK).unwrap_or_else(PoisonError::into_inner);
+            inner = woken;
+            if waited.timed_out() {
+                return Some(Work::Keep(None));
+            }
+            inner.looks = true;
         }
     }
 
@@ -135,7 +152,10 @@ impl Relaying {
     pub fn run(&self) {
         while let Some(work) = self.next() {
             match work {
-                Work::Keep(open) => self.relay.keep(&open),
+                Work::Keep(open) => {
+                    let left = self.relay.keep(open.as_ref());
+                    self.lock().looks |= left;
+                }
                 Work::Do(job) => self.carry_out(&job),
             }
         }
@@ -181,7 +201,9 @@ mod tests {
             Ok((if act.changes() { Done::Written(0) } else { Done::Read }, Vec::new()))
         }
 
-        fn keep(&self, _: &BTreeSet<Ino>) {}
+        fn keep(&self, _: Option<&BTreeSet<Ino>>) -> bool {
+            false
+        }
     }
 
     fn question(from: Member, to: Member, number: u64) -> Vec<u8> {

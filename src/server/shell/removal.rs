@@ -240,7 +240,7 @@ pub fn remove(directory: &Path) -> Result<()> {
 /// As [`remove`].
 pub fn end(directory: &Path) -> Result<()> {
     if remains(directory).is_none() {
-        let name = format!("{OVER}{:0OVER_DIGITS$x}", Clock::default().random()?);
+        let name = format!("{OVER}{:0OVER_DIGITS$x}", Clock.random()?);
         let over = directory.with_file_name(name);
         if std::fs::rename(directory, &over).is_ok() {
             return remove(&over);

@@ -3,6 +3,7 @@
 //! share [`State`] behind a lock; none of them polls.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::ids::{ROOT, SessionSlot};
@@ -17,6 +18,7 @@ use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
+use crate::far::desk::Relay;
 use crate::members::control;
 use crate::requests::handling::Outcome as Handled;
 use crate::requests::{handling, status, tending};
@@ -47,6 +49,14 @@ pub struct Outcome {
 /// # Errors
 /// If the instance cannot be made or taken over; nothing in it is lost then.
 pub fn serve(options: &Options) -> Result<Outcome> {
+    serve_with(options, None)
+}
+
+/// The same; what others ask of files that were born here, `relay` does.
+///
+/// # Errors
+/// As those of [`serve`].
+pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Outcome> {
     let ready = &Ready::new(options);
     let preparer = ready.preparer(&options.instance);
     let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
@@ -54,7 +64,7 @@ pub fn serve(options: &Options) -> Result<Outcome> {
     take_part(&mut state, options)?;
     let (backing, is_member) = (state.backing.clone(), state.members.is_some());
     let shared = Shared::new(state, headers);
-    let links = is_member.then(|| Links::open(&shared, options.listen)).transpose()?;
+    let links = is_member.then(|| Links::open(&shared, options.listen, relay)).transpose()?;
     let superblock: &Superblock = tables.view(0);
     // Before anybody can come.
     superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
@@ -250,6 +260,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
         let speaks = state.members.as_ref().is_some_and(|members| members.has_frames());
+        let speaks = speaks || state.far.has_questions();
         let oversleep = oversleep(&state, ready);
         drop(state);
         if speaks {
@@ -312,7 +323,7 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 fn is_finished(state: &State) -> bool {
     let paid = state.backing.is_none() || state.debts.is_settled();
     let idle = !owing::owes(state) && state.waiting.count() == 0;
-    let alone = state.sessions.clients().next().is_none() && !state.attended;
+    let alone = status::programs(state) == 0 && !state.attended;
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }
 

@@ -1,0 +1,178 @@
+//! Does what other members ask of files that were born here, as a client of the server of this
+//! machine, in its very process: the bytes are copied as those of any program are.
+//!
+//! Files are opened as they are needed, and closed some time after; those that are open elsewhere
+//! stay open, so that they stay when they lose their last name. Not here: which of it is to be
+//! done, in which order, and once (the server's `far` and its shell).
+
+#![deny(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use terral_client::{Client, File, access};
+use terral_format::ids::Ino;
+use terral_format::wire::far::{Act, Done};
+use terral_format::{Error, ErrorKind, Result};
+use terral_server::Relay;
+
+/// A file that nobody has asked for since is closed. Who writes it is taken for somebody who goes
+/// on, so other members do not get its attributes meanwhile.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A file that is open for reading, or for both.
+struct Open {
+    file: File,
+    users: u32,
+    used: Instant,
+}
+
+#[derive(Default)]
+struct Files {
+    /// By what they are, and whether for writing.
+    open: BTreeMap<(Ino, bool), Open>,
+    /// What is open elsewhere.
+    kept: BTreeSet<Ino>,
+}
+
+/// See the module.
+pub struct AtHome {
+    instance: PathBuf,
+    client: Mutex<Option<Client>>,
+    files: Mutex<Files>,
+}
+
+impl fmt::Debug for AtHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtHome").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AtHome {
+    /// For the server of the instance in this directory, which need not be there yet.
+    pub fn new(instance: PathBuf) -> Self {
+        AtHome { instance, client: Mutex::default(), files: Mutex::default() }
+    }
+
+    fn client(&self) -> Result<Client> {
+        let mut client = lock(&self.client);
+        if client.is_none() {
+            *client = Some(Client::connect(&self.instance)?);
+        }
+        client.clone().ok_or_else(|| Error::new(ErrorKind::Unreachable, "the server itself"))
+    }
+
+    /// Has `act` use a file that is open for that.
+    fn with<T>(&self, ino: Ino, writes: bool, act: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        let file = self.begin(ino, writes)?;
+        let done = act(&file);
+        if let Some(open) = lock(&self.files).open.get_mut(&(ino, writes)) {
+            (open.users, open.used) = (open.users - 1, Instant::now());
+        }
+        done
+    }
+
+    /// A file from the table, counted as used; opened if it is not there.
+    fn begin(&self, ino: Ino, writes: bool) -> Result<File> {
+        let take = |files: &mut Files| {
+            let open = files.open.get_mut(&(ino, writes))?;
+            open.users += 1;
+            Some(open.file.clone())
+        };
+        if let Some(file) = take(&mut lock(&self.files)) {
+            return Ok(file);
+        }
+        // Without the lock: it may have to come here first.
+        let how = if writes { access::READ | access::WRITE } else { access::READ };
+        let file = self.client()?.open_number(ino, how as u8)?;
+        let mut files = lock(&self.files);
+        if let Some(other) = take(&mut files) {
+            drop(files);
+            file.close();
+            return Ok(other);
+        }
+        let open = Open { file: file.clone(), users: 1, used: Instant::now() };
+        files.open.insert((ino, writes), open);
+        Ok(file)
+    }
+
+    fn read(&self, ino: Ino, at: u64, bytes: usize) -> Result<Vec<u8>> {
+        self.with(ino, false, |file| {
+            let mut read = vec![0; bytes];
+            let count = file.read_at(&mut read, at)?;
+            read.truncate(count);
+            Ok(read)
+        })
+    }
+
+    fn write(&self, ino: Ino, at: Option<u64>, strips: bool, bytes: &[u8]) -> Result<u64> {
+        self.with(ino, true, |file| {
+            if strips {
+                file.strip_set_id()?;
+            }
+            match at {
+                Some(at) => file.write_at(bytes, at).map(|_| at),
+                None => file.append(bytes).map(|end| end - bytes.len() as u64),
+            }
+        })
+    }
+
+    fn truncate(&self, ino: Ino, size: u64, strips: bool) -> Result<()> {
+        self.with(ino, true, |file| {
+            if strips {
+                file.strip_set_id()?;
+            }
+            file.truncate(size)
+        })
+    }
+
+    /// Closes what is not used. Whether something is left that will be closed.
+    fn close_unused(&self) -> bool {
+        let mut files = lock(&self.files);
+        let Files { open, kept } = &mut *files;
+        let stays = |ino: &Ino, writes: bool| kept.contains(ino) && !writes;
+        let idle = |open: &Open| open.users == 0 && open.used.elapsed() >= IDLE;
+        let unused = |((ino, writes), open): (&(Ino, bool), &Open)| {
+            (!stays(ino, *writes) && idle(open)).then_some((*ino, *writes))
+        };
+        let unused: Vec<_> = open.iter().filter_map(unused).collect();
+        let closed: Vec<Open> = unused.iter().filter_map(|which| open.remove(which)).collect();
+        let left = open.keys().any(|(ino, writes)| !stays(ino, *writes));
+        drop(files);
+        closed.into_iter().for_each(|open| open.file.close());
+        left
+    }
+}
+
+impl Relay for AtHome {
+    fn carry_out(&self, file: Ino, act: &Act, bytes: &[u8]) -> Result<(Done, Vec<u8>)> {
+        let done = |()| (Done::Done, Vec::new());
+        match *act {
+            Act::Open => self.with(file, false, |_| Ok(())).map(done),
+            Act::Gone => self.client()?.lost_elsewhere(file).map(done),
+            Act::Read { at, bytes } => {
+                self.read(file, at, bytes as usize).map(|read| (Done::Read, read))
+            }
+            Act::Write { at, strips } => {
+                let at = self.write(file, at, strips, bytes)?;
+                Ok((Done::Written(at), Vec::new()))
+            }
+            Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
+            Act::Close | Act::Recall { .. } => Ok(done(())),
+        }
+    }
+
+    fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool {
+        if let Some(open) = open {
+            lock(&self.files).kept.clone_from(open);
+        }
+        self.close_unused()
+    }
+}
