@@ -513,8 +513,8 @@ impl File {
     /// never end, [`ErrorKind::Interrupted`] if a signal handler ran that does not have calls
     /// restarted (`SA_RESTART`), [`ErrorKind::BadHandle`] if the description is not open for what a
     /// lock of bytes is to protect, `ENOLCK` if the file's bytes are on another machine. No lock is
-    /// held then that was not held before, except that a `flock(2)` lock that could not be converted
-    /// is given up.
+    /// held then that was not held before, except that a `flock(2)` lock that could not be
+    /// converted is given up.
     pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
         let mut waits = LockWait::default();
         loop {

@@ -54,7 +54,7 @@ pub mod flag {
     pub const BORROWED: u16 = 1024;
     /// Another machine has its attributes, and a directory's names: who wants them asks the server.
     pub const ELSEWHERE: u16 = 2048;
-    /// It was born on another machine, which has a file's bytes: who opens it asks the server.
+    /// A file that was born on another machine, which has its bytes: who opens it asks the server.
     pub const FAR: u16 = 4096;
 }
 

@@ -27,6 +27,14 @@ pub fn change(
     if elsewhere::change(state, caller, ino, things::Change::Attributes(change))?.is_some() {
         return Ok(());
     }
+    change_here(state, caller, ino, change)
+}
+
+/// Changes attributes of what is here.
+///
+/// # Errors
+/// If the caller may not.
+pub fn change_here(state: &mut State, caller: &Caller, ino: Ino, change: Change) -> Result<()> {
     permitting::permit_attributes(state, caller, ino, &change)?;
     let change = without_set_id(state, ino, change);
     state.record(Fact::Changed { ino, change, time_ns: change.made_ns(state.storage.time_ns()) });

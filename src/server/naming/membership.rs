@@ -42,9 +42,10 @@ impl Names {
     }
 
     fn born(&mut self, ino: Ino, kind: Kind, text: &[u8]) {
+        let far = if kind == Kind::File { flag::FAR } else { 0 };
         if self.inode(ino).is_some() {
             // A snapshot has it already.
-            self.update(ino, |inode| inode.flags |= flag::FAR);
+            self.update(ino, |inode| inode.flags |= far);
             return;
         }
         let links = if kind == Kind::Directory { 2 } else { 1 };
@@ -62,7 +63,7 @@ impl Names {
             modified_ns,
             changed_ns,
         });
-        inode.flags |= flag::ELSEWHERE | flag::FAR;
+        inode.flags |= flag::ELSEWHERE | far;
         self.inodes.insert(inode, (ino, b""), text);
     }
 

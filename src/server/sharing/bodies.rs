@@ -4,6 +4,7 @@
 //! keeps its inode, and one that goes leaves its inode to who has it open, or has what is in it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
@@ -82,6 +83,12 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     };
     let attributes = Attributes { ino, ..attributes };
     state.record(Membership::Looks { attributes });
+    // A file that was born here has its times beside its size, which nobody else has changed.
+    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+        let header = state.storage.memory().header(slot);
+        header.modified_ns().store(attributes.modified_ns, Ordering::SeqCst);
+        header.accessed_ns().store(attributes.accessed_ns, Ordering::SeqCst);
+    }
     Ok(())
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use terral_format::disk::facts::Fact;
-use terral_format::ids::{Ino, Member, Operation, Thing};
+use terral_format::ids::{Member, Operation, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::GROUPS_MAX;
@@ -17,7 +16,7 @@ use crate::members::requiring;
 use crate::members::role::{Asker, NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{elsewhere, permitting};
+use crate::naming::{attributes, elsewhere};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -125,18 +124,9 @@ fn change(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
             making::unlink_in(state, &caller, (parent, &name), &name)?;
             Ok(Outcome::Done(None))
         }
-        Change::Attributes(change) => attributes(state, &caller, parent, change),
+        Change::Attributes(change) => {
+            attributes::change_here(state, &caller, parent, change)?;
+            Ok(Outcome::Done(None))
+        }
     }
-}
-
-fn attributes(
-    state: &mut State,
-    caller: &Caller,
-    ino: Ino,
-    change: terral_format::wire::message::Change,
-) -> Result<Outcome> {
-    permitting::permit_attributes(state, caller, ino, &change)?;
-    let time_ns = change.made_ns(state.storage.time_ns());
-    state.record(Fact::Changed { ino, change, time_ns });
-    Ok(Outcome::Done(None))
 }

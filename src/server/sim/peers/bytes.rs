@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use terral_format::ids::{DescriptionSlot, FileSlot};
 use terral_format::wire::far_files::{FarFile, Handle, PIECE_MAX, Piece};
-use terral_format::wire::message::{FileRef, OpenFile, OpenHow, Reply, Request, Target};
+use terral_format::wire::message::{Change, FileRef, OpenFile, OpenHow, Reply, Request, Target};
 use terral_format::{ErrorKind, Result};
 
 use super::{Peers, seeds};
@@ -289,6 +289,38 @@ fn who_waits_for_a_member_that_is_removed_or_does_not_answer_is_told_so() {
     peers.sims[0].with(|server| linking::removed(&mut server.lock(), super::member(2)));
     let removed = peers.read(open[1], 0, 10).expect_err("it is none any more");
     assert_eq!((removed.errno, removed.context.contains("member 2")), (5, true), "{removed:?}");
+}
+
+#[test]
+fn times_that_are_set_elsewhere_are_those_of_the_file_whoever_has_it_open() {
+    for open in [true, false] {
+        let mut peers = Peers::new(6, 2);
+        peers.create(0, b"a").expect("made");
+        let how = OpenHow { create: false, ..CREATE };
+        let home = peers.open(0, b"a", how).expect("opened");
+        peers.write(home, Some(0), b"abc").expect("written");
+        if !open {
+            peers.close(home).expect("closed");
+        }
+        let target = Target::Path(b"a");
+        let change = Change { modified_ns: Some(5), accessed_ns: Some(6), ..Change::default() };
+        peers.ask(1, Request::Change { target, change }).expect("changed");
+        peers.open(0, b"a", how).expect("opened");
+        for at in 0..2 {
+            let seen = peers.stat(at, b"a").expect("it is there");
+            assert_eq!((seen.modified_ns, seen.accessed_ns, seen.size), (5, 6, 3), "{open} {at}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_was_made_elsewhere_is_opened() {
+    let mut peers = Peers::new(7, 2);
+    peers.make_directory(0, b"d").expect("made");
+    let how = OpenHow { access: 1, directory: true, ..OpenHow::default() };
+    let open = peers.open(1, b"d", how).expect("opened");
+    assert_eq!(open.file.slot, FileSlot::NONE);
+    peers.close(open).expect("closed");
 }
 
 #[test]
