@@ -14,7 +14,7 @@ use terral_store::backing::{RandomAccess, Sink, Source};
 use terral_store::memory::Memory;
 use terral_store::ram;
 use terral_store::sparse::{Piece, Sparse};
-use terral_store::tier::{self, Want};
+use terral_store::tier::{self, Snapshot, Want};
 
 use crate::core::paths::shown;
 use crate::core::state::State;
@@ -143,19 +143,20 @@ fn copy_whole(
         let taken = tier::take(memory, job.slot, index, want, &mut buffer)?;
         let Some(snapshot) = taken else { continue };
         let mut copied = version.copied();
-        let (end, next) = (index * CHUNK_BYTES + snapshot.sum().1, (index + 1) * CHUNK_BYTES);
-        // What an older version had behind the last page that is no hole.
-        let rest = (want == Want::Whole && end < next)
-            .then_some((end, Piece::Zeros((next - end) as usize)));
-        for (offset, piece) in snapshot.pieces(index).chain(rest) {
-            if let Err(error) = copied.staged().and_then(|staged| put(&mut **staged, offset, piece))
-            {
-                tier::give_back(memory, job.slot, index);
-                return Err(error);
-            }
-            pass.bytes += counted(memory, job.slot, offset, piece.bytes());
+        let sum = snapshot.sum();
+        let put = copied.staged().and_then(|staged| {
+            put_chunk(&mut **staged, &snapshot, index)?;
+            // No hole shows what was staged before.
+            let (end, next) = (index * CHUNK_BYTES + sum.1, (index + 1) * CHUNK_BYTES);
+            let old_end = if want == Want::Whole { backed.min(next) } else { 0 };
+            if end < old_end { staged.clear(end, old_end - end) } else { Ok(()) }
+        });
+        if let Err(error) = put {
+            tier::give_back(memory, job.slot, index);
+            return Err(error);
         }
-        copied.sums.insert(index, snapshot.sum());
+        pass.bytes += copied_bytes(memory, job.slot, snapshot.pieces(index));
+        copied.sums.insert(index, sum);
         drop(copied);
         show(shared, &mut pass);
     }
@@ -178,6 +179,15 @@ fn put(file: &mut (impl RandomAccess + ?Sized), offset: u64, piece: Piece<'_>) -
     }
 }
 
+/// What must be copied of a chunk.
+fn put_chunk(
+    file: &mut (impl RandomAccess + ?Sized),
+    snapshot: &Snapshot<'_>,
+    index: u64,
+) -> Result<()> {
+    snapshot.pieces(index).try_for_each(|(offset, piece)| put(file, offset, piece))
+}
+
 /// Whether that is read back.
 fn is_there(
     file: &mut (impl RandomAccess + ?Sized),
@@ -187,6 +197,19 @@ fn is_there(
 ) -> Result<bool> {
     file.read_sparse(offset, piece.bytes(), check)?;
     Ok(check.is(piece))
+}
+
+/// How many bytes of the file that was. Zeros that nobody wrote are made, not copied.
+fn copied_bytes<'b>(
+    memory: &Memory,
+    slot: FileSlot,
+    pieces: impl Iterator<Item = (u64, Piece<'b>)>,
+) -> u64 {
+    let bytes = |(offset, piece)| match piece {
+        Piece::Bytes(bytes) => counted(memory, slot, offset, bytes.len()),
+        Piece::Zeros(_) => 0,
+    };
+    pieces.map(bytes).sum()
 }
 
 /// How many of `length` bytes at `offset` are the file's: whole pages are copied.

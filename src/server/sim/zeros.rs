@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use terral_format::ids::InstanceId;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::wire::message::{FileRef, OpenHow, Request, Target};
+use terral_store::backing::Sink;
 use terral_store::spill::Block;
 
 use super::Sim;
@@ -14,6 +16,7 @@ use super::client::CREATE;
 use super::faults::Fault;
 use super::seeds::seeds;
 use crate::core::state::State;
+use crate::debts::owing;
 use crate::storage::eviction;
 use crate::storage::spill::leaving;
 use crate::storage::spill::under_way::Victim;
@@ -215,4 +218,46 @@ fn zeros_are_zeros_wherever_the_chunks_are_that_they_lie_in() {
         }
     }
     assert!(went.iter().all(|count| *count > 0), "{went:?}");
+}
+
+#[test]
+fn zeros_that_nobody_wrote_do_not_count_as_brought() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let open = sim.open(one, b"file", CREATE).expect("an empty store");
+    let pages = [0, 100, 3 * CHUNK_BYTES / PAGE];
+    for page in pages {
+        sim.write(one, open.file, page * PAGE, &[7; PAGE_BYTES]).expect("there is room for it");
+    }
+    sim.close(one, open).expect("it is open");
+    sim.finish();
+    assert_eq!(sim.dir.files()[&b"file"[..]].1.len(), pages.len());
+    let drain = sim.with(|server| owing::drain_status(&mut server.lock())).expect("it lives");
+    assert_eq!(drain.bytes, pages.len() as u64 * PAGE);
+    assert_eq!(drain.verified_bytes, 101 * PAGE + PAGE);
+}
+
+#[test]
+fn a_version_that_begins_anew_has_nothing_old_behind_the_last_page_of_a_chunk() {
+    let mut sim = Sim::new(1);
+    let one = sim.connect();
+    let open = sim.open(one, b"file", CREATE).expect("an empty store");
+    for at in [0, CHUNK_BYTES] {
+        sim.write(one, open.file, at, &[7; PAGE_BYTES]).expect("there is room for it");
+    }
+    sim.pass(Duration::from_secs(60));
+    let FileRef { ino, slot } = open.file;
+    let gone = sim.with(|server| eviction::evict(&mut server.lock(), ino, slot, 1));
+    assert!(gone.is_some_and(|bytes| bytes > 0), "all of it is staged");
+    // An earlier server staged more, and died.
+    let mut staged = sim.dir.stage(ino, InstanceId(1)).expect("it is there");
+    assert_eq!(staged.resumed_bytes(), Some(CHUNK_BYTES + PAGE));
+    staged.write(5 * PAGE, &[8; PAGE_BYTES]).expect("written");
+    staged.write(CHUNK_BYTES + PAGE, &[8; PAGE_BYTES]).expect("written");
+    drop(staged);
+    sim.kill();
+    sim.close(one, open).expect("it is open");
+    sim.finish();
+    let found = &sim.dir.files()[&b"file"[..]].1;
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, CHUNK_BYTES / PAGE]);
 }
