@@ -131,13 +131,18 @@ pub fn must_stay(state: &mut State, thing: Thing) -> Result<()> {
     Err(state.fetches.wait())
 }
 
-/// A request wants a thing from now on.
+/// A request wants a thing from now on. One that may not wait has nothing done elsewhere, where it
+/// might be done when nobody is there any more who wanted it.
 fn want(
     state: &mut State,
     (asker, wish): (Asker, Wish),
     thing: Thing,
     work: &Work,
 ) -> Result<Have> {
+    let access = state.members.as_ref().map(|members| members.access(thing, state));
+    if !state.fetches.may_wait() && access != Some(Access::Change) {
+        return Err(state.fetches.wait());
+    }
     if let Some(members) = &mut state.members {
         let look = if let Work::Look(look) = work { Some(look.clone()) } else { None };
         members.wishes.insert(wish, Wished { asker, thing, look, stage: Stage::Waits });

@@ -111,6 +111,11 @@ impl Fetches {
         std::mem::replace(&mut self.may_wait, may && self.served)
     }
 
+    /// Whether what is being carried out may wait.
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
     /// Whether what was carried out must wait, since the last call.
     pub fn must_wait(&mut self) -> bool {
         std::mem::take(&mut self.waits)

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::ids::{Epoch, Member, ServerId, SessionSlot};
 use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
 use terral_format::wire::peers::Frame;
@@ -16,6 +16,7 @@ use terral_format::wire::roster::{Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
+use terral_transport::requests::Taken;
 
 use relay::Home;
 
@@ -217,15 +218,21 @@ impl Peers {
         }
     }
 
+    /// A server carries a request out, as far as it can.
+    fn handle(&mut self, at: usize, session: SessionSlot, taken: &Taken) -> Option<Handled> {
+        let handled =
+            self.sims[at].with(|server| handling::handle(&mut server.lock(), session, taken));
+        self.collect(at);
+        handled
+    }
+
     /// Asks a server, and waits for the answer.
     fn ask(&mut self, at: usize, request: Request<'_>) -> Result<Reply> {
         let client = self.clients[at];
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
         for _ in 0..500 {
-            let outcome =
-                self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
-            self.collect(at);
+            let outcome = self.handle(at, session, &taken);
             self.reconnect();
             match outcome {
                 Some(Handled::Answer(reply)) => {
@@ -291,5 +298,42 @@ fn what_one_machine_makes_another_sees() {
     let names = [(b"b".to_vec(), Kind::Directory), (b"c".to_vec(), Kind::Directory)];
     for at in 0..3 {
         assert_eq!(peers.list(at, b"a").expect("listed"), names, "{at}");
+    }
+}
+
+/// What a client of a server asks, and whose it is.
+fn asked(peers: &mut Peers, at: usize, path: &[u8], told: bool) -> (SessionSlot, Taken) {
+    let client = peers.clients[at];
+    let request = Request::MakeDirectory { path, mode: 0o755 };
+    let taken = peers.sims[at].asking(client, request).expect("encodes");
+    (peers.sims[at].clients[client].session, Taken { told, ..taken })
+}
+
+#[test]
+fn who_waits_for_no_answer_has_nothing_done_elsewhere() {
+    let mut peers = Peers::new(1, 3);
+    peers.make_directory(1, b"a").expect("made");
+    // What is at rest is shown, and counts until it is known that it was recalled.
+    peers.pass(Duration::from_secs(2));
+    for at in [0, 2] {
+        peers.list(at, b"a").expect("listed");
+    }
+    let (waits, one) = asked(&mut peers, 0, b"a/c", false);
+    assert!(matches!(peers.handle(0, waits, &one), Some(Handled::Fetch)));
+    while let Some(bytes) = peers.links.get_mut(&(0, 1)).and_then(VecDeque::pop_front) {
+        peers.tell(1, Input::Frame(Frame::read(&bytes).expect("what was sent")));
+    }
+    let (tells, other) = asked(&mut peers, 2, b"a/b", true);
+    let sent = |peers: &Peers| peers.links.get(&(2, 1)).map_or(0, VecDeque::len);
+    let before = sent(&peers);
+    assert!(matches!(peers.handle(2, tells, &other), Some(Handled::Answer(_))));
+    assert_eq!(sent(&peers), before, "nobody is asked");
+    peers.settle();
+    while !matches!(peers.handle(0, waits, &one), Some(Handled::Answer(_))) {
+        assert!(peers.carry(), "it has what it needs");
+    }
+    peers.settle();
+    for at in 0..3 {
+        assert_eq!(peers.list(at, b"a").expect("listed"), [(b"c".to_vec(), Kind::Directory)]);
     }
 }
