@@ -12,7 +12,7 @@ pub struct Body(Box<[u8]>);
 
 impl Body {
     /// Most bytes of one.
-    pub const MAX: usize = 64 << 10;
+    pub const MAX: usize = 896 << 10;
 
     /// That of these bytes, if they are not too many.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Option<Self> {

@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 /// Version of what servers say to each other; all members of a partition have the same.
 pub const PEERS: u16 = 1;
 /// Longest payload of a frame.
-pub const FRAME_MAX: usize = 128 << 10;
+pub const FRAME_MAX: usize = 960 << 10;
 /// Most things of which one message says that they are held.
 pub const HOLDS_MAX: usize = 1024;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Thing;
+use terral_format::wire::body::Body;
 use terral_format::{ErrorKind, Result};
 use terral_partition::effect::{Access, Effect, Input};
 
@@ -66,7 +67,10 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Publish { thing, access } => publish(state, thing, access),
         Effect::Recall(things) => leaving::leave(state, things)?,
         Effect::Fetch(thing) => {
-            let body = bodies::body_of(state, thing).unwrap_or_default();
+            let body = match bodies::body_of(state, thing) {
+                Err(error) if error.kind == ErrorKind::NotFound => Body::default(),
+                body => body?,
+            };
             tell(state, Input::Fetched { thing, body });
         }
         Effect::Serve { operation, thing, work } => {
