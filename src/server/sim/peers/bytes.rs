@@ -200,7 +200,15 @@ impl Files {
     fn append(&mut self, which: usize, open: Open, length: usize) {
         let bytes = self.token(length);
         let end = self.bytes[which].len() as u64;
+        let before = self.peers.deaths();
         match self.peers.write(open, None, &bytes) {
+            // Both may have died, who asked and who was asked.
+            Ok(at) if at != end && self.peers.deaths() > before + 1 => {
+                let all = self.peers.read(open, 0, 1 << 20).expect("read");
+                assert_eq!(all.len() as u64, at + bytes.len() as u64);
+                assert_eq!(all[end as usize..at as usize], bytes, "twice, and nothing else");
+                self.bytes[which] = all;
+            }
             Ok(at) => {
                 assert_eq!(at, end, "appended at the end, once");
                 self.was_written(which, at, &bytes);
@@ -238,6 +246,7 @@ impl Files {
 
 fn walk(seed: u64, kills: bool) -> (u64, u64) {
     let mut files = Files::new(seed);
+    files.peers.rough = kills.then(|| Virtual::new(seed + 1));
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..150 {
@@ -248,6 +257,7 @@ fn walk(seed: u64, kills: bool) -> (u64, u64) {
         files.step(&mut draw);
         files.peers.reconnect();
     }
+    files.peers.rough = None;
     files.check();
     let killed = files.peers.sims.iter().map(|sim| sim.killed).sum();
     (files.unknown, killed)

@@ -22,6 +22,7 @@ use relay::Home;
 
 use super::Sim;
 use super::client::CREATE;
+use super::world::Virtual;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
@@ -56,6 +57,8 @@ struct Peers {
     homes: Vec<Home>,
     /// Reads and writes of them so far.
     calls: u64,
+    /// What goes wrong while somebody waits for an answer, if anything does.
+    rough: Option<Virtual>,
 }
 
 impl Peers {
@@ -70,6 +73,7 @@ impl Peers {
             stopped: None,
             homes: (0..count as u64).map(Home::new).collect(),
             calls: 0,
+            rough: None,
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -231,8 +235,10 @@ impl Peers {
         let client = self.clients[at];
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
+        let before = self.deaths();
         for _ in 0..500 {
             let outcome = self.handle(at, session, &taken);
+            self.go_wrong(before);
             self.reconnect();
             match outcome {
                 Some(Handled::Answer(reply)) => {
@@ -248,6 +254,25 @@ impl Peers {
             }
         }
         Err(Error::new(ErrorKind::System, "it waits for ever"))
+    }
+
+    /// Servers that were killed so far.
+    fn deaths(&self) -> u64 {
+        self.sims.iter().map(|sim| sim.killed).sum()
+    }
+
+    /// Now and then a session is cut, or a server dies: one while somebody waits, as what both that
+    /// ask and are asked forget, nobody knows.
+    fn go_wrong(&mut self, before: u64) {
+        let Some(rough) = &self.rough else { return };
+        let count = self.sims.len() as u64;
+        let one = rough.one_of(count) as usize;
+        let other = (one + 1) % self.sims.len();
+        match rough.one_of(40) {
+            0 if self.deaths() == before => self.sims[one].kill(),
+            1 | 2 => self.cut(one, other),
+            _ => {}
+        }
     }
 
     fn make_directory(&mut self, at: usize, path: &[u8]) -> Result<()> {
