@@ -96,7 +96,7 @@ clean: ## remove what was built
 
 # Program, and the package of Debian that has it.
 NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp:lammps
-NEEDED = $(NEEDED_DEMO) strace:strace \
+NEEDED = $(NEEDED_DEMO) ip:iproute2 unshare:util-linux nsenter:util-linux strace:strace \
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
 	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
 	valgrind:valgrind bindfs:bindfs mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \

@@ -68,7 +68,7 @@ fn an_heir_waits_for_the_last_part_of_what_a_member_has() {
 
 /// Wishes for things of member 0 whose messages take several frames.
 const LONG: u64 = 40;
-/// Such whose messages are more than a network takes at once: 10 MiB.
+/// Such whose messages are more than a network takes at once: 60 MiB.
 const TOO_LONG: u64 = 1024;
 
 fn frames(effects: Vec<Effect>) -> Vec<Frame> {
@@ -84,7 +84,7 @@ fn who_wants(count: u64) -> Machine {
     let (mut machine, _) = member_told(1, &[table(1, &[0, 1], None)]);
     for number in 1..=count {
         let thing = Thing::File(Number::new(member(0), number).expect("50 bits"));
-        let work = Work::Change(Body::new(vec![number as u8; 10_000]).expect("not too long"));
+        let work = Work::Change(Body::new(vec![number as u8; 60_000]).expect("not too long"));
         machine.handle(NOW, &Idle, Input::Wish { wish: Wish(number), thing, work });
     }
     machine
@@ -97,7 +97,7 @@ fn what_was_kept_for_long_goes_in_frames_that_can_be_written_and_are_taken_in_or
     assert!(sent.len() > 2, "{} frames", sent.len());
     let (mut decider, _) = member_told(0, &[table(1, &[0, 1], None)]);
     for frame in &sent {
-        assert!(written(frame).len() < 140 << 10);
+        assert!(written(frame).len() < 980 << 10);
         decider.handle(NOW, &Idle, Input::Frame(carried(frame)));
     }
     let answer = frames(decider.handle(NOW, &Idle, Input::Connected(member(1))));

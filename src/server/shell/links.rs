@@ -77,7 +77,13 @@ impl<'s> Links<'s> {
             if members.partition().encrypted { Encryption::Tls } else { Encryption::None };
         let settings = Settings { encryption, ..Settings::default() };
         let clock = || Box::new(|| Moment(boottime::now_ns()));
-        let tcp = Tcp::listen(at, identity(members), settings, clock())?;
+        // Those who knew this member before look for it there.
+        let before = members.roster().seat(members.me()).and_then(|seat| seat.addresses.first());
+        let there = before.map(|before| SocketAddr::new(at.ip(), before.port()));
+        let there = there.filter(|_| at.port() == 0);
+        let listen = |at| Tcp::listen(at, identity(members), settings, clock());
+        let tcp =
+            there.map_or_else(|| listen(at), |there| listen(there).or_else(|_| listen(at)))?;
         drop(state);
         let here = addresses::reachable(tcp.address()?);
         let ticked = tcp.now();
@@ -133,8 +139,11 @@ impl<'s> Links<'s> {
         drop(state);
         self.warn_of(done);
         self.admit();
-        let control = self.shared.lock().members.as_ref().map(|members| members.control());
-        control.into_iter().for_each(|control| self.tcp.reach(control));
+        // After a restart it may be at another address: it looks for the others.
+        let seats = self.shared.lock().members.as_ref().map(|members| members.roster().clone());
+        let seats = seats.into_iter().flat_map(|roster| roster.seats);
+        let known = seats.filter(|seat| !seat.addresses.is_empty());
+        known.for_each(|seat| self.tcp.reach(seat.member));
     }
 
     /// Whoever is in may have sessions with this one, and who was removed none any more.

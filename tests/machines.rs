@@ -1,0 +1,106 @@
+//! One run over several machines: real servers, real programs, a real network between namespaces.
+//! What cannot be tried here is printed as skipped. Not here: the protocol alone (`partition`), and
+//! servers in the simulation (`server`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod launched;
+mod namespaces;
+
+use launched::said;
+use namespaces::Machines;
+
+fn shown(output: &std::process::Output) -> String {
+    assert!(output.status.success(), "{}", said(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn programs_on_three_machines_see_one_tree_and_the_same_bytes() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = machines.run(
+        "mkdir a
+        for h in h1 h2; do
+            on $h \"cd /terral; hostname > a/\\$(hostname); seq 200000 > a/big.\\$(hostname)\"
+        done
+        cat a/h1 a/h2
+        seq 200000 | cmp - a/big.h1 && echo same
+        on h1 'cd /terral; echo more >> a/h2; mv a/big.h2 moved; truncate -s 6 moved; cat moved'
+        on h2 'cd /terral; cat a/h2; wc -c < moved; chmod 600 a/h1; ln -s h1 a/link'
+        stat -c %a a/h1; readlink a/link; cat a/link
+        printf xyz | dd of=moved bs=1 seek=2 conv=notrunc 2> /dev/null
+        on h2 'cat /terral/moved'; rm a/h1
+        on h1 'ls /terral/a; rm -r /terral/a'
+        ls",
+    );
+    let expected = "h1\nh2\nsame\n1\n2\n3\nh2\nmore\n6\n600\nh1\nh1\n1\nxyz\n\
+                    big.h1\nh2\nlink\nmoved\n";
+    assert_eq!(shown(&output), expected, "{}", said(&output));
+}
+
+/// Makes, moves and removes names for five seconds, and says which of them are not as it was told.
+const LOAD: &str = r#"
+import os, sys, time
+me, begin, n, there = sys.argv[1], time.time(), 0, set()
+os.chdir("/terral/shared")
+while time.time() - begin < 5:
+    os.mkdir(f"{me}.{n}")
+    with open(f"{me}.f{n}", "w") as f: f.write(str(n))
+    there |= {f"{me}.{n}", f"{me}.f{n}"}
+    if n % 3 == 0:
+        os.rmdir(f"{me}.{n}"); there.discard(f"{me}.{n}")
+        os.rename(f"{me}.f{n}", f"{me}.g{n}")
+        there.discard(f"{me}.f{n}"); there.add(f"{me}.g{n}")
+    n += 1
+have = {name for name in os.listdir(".") if name.startswith(me + ".")}
+assert n > 5, n
+print(me, len(there - have), len(have - there), flush=True)
+"#;
+
+/// The load on all machines, while something happens.
+fn under_load(what: &str) {
+    let Some(machines) = Machines::new(3) else { return };
+    let load = machines.home().join("load.py");
+    std::fs::write(&load, LOAD).expect("writes");
+    let (load, home) = (load.display(), machines.home().display().to_string());
+    let output = machines.run(&format!(
+        "mkdir shared
+        for h in h1 h2; do on $h \"python3 {load} $h > {home}/$h\" & done
+        python3 {load} h0 > {home}/h0 & sleep 1
+        {what}
+        wait
+        cat {home}/h0 {home}/h1 {home}/h2
+        for h in h0 h1 h2; do on $h 'ls /terral/shared | cksum'; done | uniq | wc -l
+        n=$(ls shared | grep -v '[fg]' | wc -l); [ $n -gt 0 ] && echo some"
+    ));
+    assert_eq!(shown(&output), "h0 0 0\nh1 0 0\nh2 0 0\n1\nsome\n", "{}", said(&output));
+}
+
+#[test]
+fn what_was_acknowledged_stays_when_the_controls_server_is_killed() {
+    under_load("kill -9 $(pid_of h0)");
+}
+
+#[test]
+fn what_was_acknowledged_stays_when_another_machines_server_is_killed() {
+    under_load("kill -9 $(pid_of h1); sleep 1; kill -9 $(pid_of h2)");
+}
+
+#[test]
+fn a_server_that_stops_for_a_while_makes_others_wait_and_undoes_nothing() {
+    under_load("pid=$(pid_of h1); kill -STOP $pid; sleep 7; kill -CONT $pid");
+}
+
+#[test]
+fn a_machine_that_cannot_be_reached_is_named_and_nothing_is_left() {
+    let Some(machines) = Machines::new(1) else { return };
+    let mut command = machines.terral(0);
+    command.args(["run", "--hosts", "h0,nowhere", "--memory", "128M", "--", "true"]);
+    let output = descendants::ended(command.spawn().expect("starts"));
+    assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+    assert!(said(&output).contains("nowhere: no server came up there"), "{}", said(&output));
+    let left = machines.terral(0).args(["status"]).output().expect("starts");
+    assert_eq!(left.status.code(), Some(69), "{}", said(&left));
+}

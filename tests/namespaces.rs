@@ -1,0 +1,147 @@
+//! Machines made of namespaces: each has a network of its own, its own `/dev/shm`, its own name; all
+//! are on one switch. They end with the value that made them. Needs root, and says so otherwise.
+#![allow(dead_code)] // Each test file uses its part.
+#![allow(clippy::print_stdout)] // What is skipped is said.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::beside::{built, on_path};
+
+/// Some machines, `h0` the first.
+pub struct Machines {
+    home: TempDir,
+    switch: Child,
+    hosts: Vec<Child>,
+}
+
+fn holder(options: &[&str], begin: &str) -> Child {
+    let mut command = Command::new("unshare");
+    command.args(options).args(["sh", "-c", &format!("{begin} && echo ready && exec sleep 3600")]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("unshare starts");
+    let mut said = String::new();
+    let stdout = child.stdout.take().expect("its output");
+    BufReader::new(stdout).read_line(&mut said).expect("reads");
+    assert_eq!(said, "ready\n");
+    child
+}
+
+fn done(command: &mut Command) {
+    let output = command.output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A command in a machine's, or the switch's, namespaces.
+fn within(holder: &Child, all: bool) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &holder.id().to_string(), "-n"]);
+    command.args(if all { &["-m", "-u"][..] } else { &[] }).arg("--");
+    command
+}
+
+impl Machines {
+    /// So many; none where that cannot be, which is said.
+    pub fn new(count: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: machines of namespaces need root");
+            return None;
+        }
+        if !["ip", "unshare", "nsenter", "python3"].iter().all(|one| on_path(one)) {
+            return None;
+        }
+        let home = tempfile::tempdir().expect("directory");
+        let bridge = "ip link set lo up && ip link add br0 type bridge && ip link set br0 up";
+        let switch = holder(&["-n"], bridge);
+        let hosts = (0..count).map(|at| {
+            let begin = format!(
+                "hostname h{at} && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && \
+                 ip link set lo up"
+            );
+            holder(&["-n", "-m", "-u"], &begin)
+        });
+        let machines = Machines { home, switch, hosts: hosts.collect() };
+        (0..count).for_each(|at| machines.plug(at));
+        machines.write_shell();
+        Some(machines)
+    }
+
+    fn plug(&self, at: usize) {
+        let host = &self.hosts[at];
+        let (link, pid) = (format!("v{at}"), host.id().to_string());
+        let pair = ["type", "veth", "peer", "name", "eth0", "netns", &pid];
+        done(within(&self.switch, false).args(["ip", "link", "add", &link]).args(pair));
+        let plugged = format!("ip link set {link} master br0 && ip link set {link} up");
+        done(within(&self.switch, false).args(["sh", "-c", &plugged]));
+        let up = format!("ip addr add 10.77.0.{}/24 dev eth0 && ip link set eth0 up", at + 1);
+        done(within(host, false).args(["sh", "-c", &up]));
+    }
+
+    /// What stands for ssh: `TERRAL_RSH`, and `on` for scripts.
+    fn write_shell(&self) {
+        let cases = self.hosts.iter().enumerate();
+        let cases = cases.map(|(at, host)| format!("h{at}) pid={};;\n", host.id()));
+        let text = format!(
+            "#!/bin/sh\ncase $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
+             exec nsenter -t $pid -n -m -u -- sh -c \"$*\"\n",
+            cases.collect::<String>()
+        );
+        std::fs::write(self.shell(), text).expect("writes");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.shell(), mode).expect("sets");
+    }
+
+    /// The program that reaches a machine.
+    pub fn shell(&self) -> PathBuf {
+        self.home.path().join("on")
+    }
+
+    /// A directory that all see.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// `terral` on a machine, whose output is read.
+    pub fn terral(&self, at: usize) -> Command {
+        let mut command = within(&self.hosts[at], true);
+        command.arg(built("terral")).env("TERRAL_RSH", self.shell()).env("ON", self.shell());
+        command.env("TERRAL", built("terral"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a script on the first, over all of them, in a shell with `on HOST WORDS`, which runs
+    /// them there as a program of the run.
+    pub fn run(&self, script: &str) -> Output {
+        let hosts: Vec<String> = (0..self.hosts.len()).map(|at| format!("h{at}")).collect();
+        let on = "on() { host=$1; shift; $ON $host \"LD_PRELOAD=$LD_PRELOAD \
+                  TERRAL_INSTANCE=$TERRAL_INSTANCE TERRAL_PREFIX=$TERRAL_PREFIX \
+                  TERRAL_DIR=$TERRAL_DIR sh -c '$*'\"; }\n\
+                  pid_of() { $ON $1 \"$TERRAL status --json --instance machines\" | python3 -c \
+                  'import json,sys; print(json.load(sys.stdin)[0][\"status\"][\"pid\"])'; }\n\
+                  cd $TERRAL_DIR\n";
+        let mut command = self.terral(0);
+        command.args(["run", "--hosts", &hosts.join(","), "--instance", "machines"]);
+        command.args(["--memory", "256M", "--ready", "0", "--", "sh", "-c"]);
+        command.arg(format!("{on}{script}"));
+        crate::descendants::ended(command.spawn().expect("starts"))
+    }
+
+    /// The link of a machine is cut, or is not.
+    pub fn link(&self, at: usize, up: bool) {
+        let state = if up { "up" } else { "down" };
+        done(within(&self.switch, false).args(["ip", "link", "set", &format!("v{at}"), state]));
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for holder in self.hosts.iter_mut().chain([&mut self.switch]) {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
+}
