@@ -1,7 +1,9 @@
 //! One fixed value of everything that leaves a process, for `golden.rs`.
 
 use terral_format::fingerprint::{Fingerprint, Object};
-use terral_format::ids::{ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
+use terral_format::ids::{
+    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, ServerId, SessionSlot,
+};
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
@@ -14,6 +16,8 @@ use terral_format::wire::message::{
     RenameHow, Reply, Request, Safety, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::wire::person::Person;
+use terral_format::wire::roster::{Seat, Standing};
+use terral_format::wire::status::{Membership, Other};
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
@@ -173,6 +177,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Safety(b"out/a"),
         Request::Flush,
         Request::Finish,
+        Request::Invite,
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
@@ -270,6 +275,20 @@ pub fn replies() -> Vec<Reply> {
         warnings: vec!["process 1".to_owned()],
         spill: Some("/disk/terral-spill".to_owned()),
         spilled_bytes: 46,
+        partition: Some(Membership {
+            me: Member::LEAST,
+            control: Member::LEAST,
+            epoch: Epoch(47),
+            members: vec![Other {
+                seat: Seat {
+                    member: Member::LEAST,
+                    standing: Standing::In(ServerId(48)),
+                    addresses: vec![([127, 0, 0, 1], 49).into()],
+                },
+                connected: true,
+            }],
+            encrypted: true,
+        }),
     };
     let safety = Safety {
         attributes: attributes(),
@@ -301,6 +320,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Safety(Box::new(safety)),
         Reply::Node(Ino(155)),
         Reply::Again,
+        Reply::Invitation("word".into()),
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
     ]

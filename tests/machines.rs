@@ -38,6 +38,9 @@ fn programs_on_three_machines_see_one_tree_and_the_same_bytes() {
     let expected = "h1\nh2\nsame\n1\n2\n3\nh2\nmore\n6\n600\nh1\nh1\n1\nxyz\n\
                     big.h1\nh2\nlink\nmoved\n";
     assert_eq!(shown(&output), expected, "{}", said(&output));
+    for at in 0..3 {
+        assert_eq!(machines.left(at), "", "nothing stays in memory");
+    }
 }
 
 /// Makes, moves and removes names for five seconds, and says which of them are not as it was told.

@@ -1,5 +1,5 @@
-//! Machines made of namespaces: each has a network of its own, its own `/dev/shm`, its own name; all
-//! are on one switch. They end with the value that made them. Needs root, and says so otherwise.
+//! Machines made of namespaces: each has a network, a `/dev/shm` and a name of its own; all are on
+//! one switch. They end with the value that made them. Needs root, and says so otherwise.
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::print_stdout)] // What is skipped is said.
 
@@ -128,6 +128,13 @@ impl Machines {
         command.args(["--memory", "256M", "--ready", "0", "--", "sh", "-c"]);
         command.arg(format!("{on}{script}"));
         crate::descendants::ended(command.spawn().expect("starts"))
+    }
+
+    /// What lies in a machine's shared memory, but for its directory of instances.
+    pub fn left(&self, at: usize) -> String {
+        let mut command = within(&self.hosts[at], true);
+        command.args(["find", "/dev/shm", "-mindepth", "2", "-not", "-name", ".lock"]);
+        String::from_utf8_lossy(&command.output().expect("starts").stdout).into_owned()
     }
 
     /// The link of a machine is cut, or is not.

@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["format"]),
     ("partition", &["format"]),
     ("network", &["format"]),
-    ("server", &["transport", "store", "partition", "format"]),
+    ("server", &["transport", "store", "partition", "network", "format"]),
     ("client", &["transport", "format"]),
     ("relay", &["client", "server", "format"]),
     ("c", &["client"]),

@@ -1,5 +1,6 @@
 //! One run over several machines: `terral run --hosts`, and what it starts on each of the others
-//! (`terral host`, hidden): a server that joins, is started again if it dies, and ends with the run.
+//! (`terral host`, hidden): a server that joins, is started again if it dies, and ends with the
+//! run.
 //!
 //! Invariants: an invitation goes through a pipe, and is never among arguments; a machine on which
 //! the launcher's word ends the run ends it at once, and one that only lost the launcher serves on
@@ -326,7 +327,7 @@ pub fn host(arguments: &Arguments) -> Result<u8> {
         Server::start(start(&instance, memory_bytes, arguments.ready, Part::Invited(file)));
     let server = server.inspect_err(|_| server::remove_unused(&instance))?;
     let client = Client::observe(&instance)?;
-    println!("serves");
+    writeln!(std::io::stdout().lock(), "serves")?;
     let (told, word) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();

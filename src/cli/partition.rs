@@ -42,8 +42,8 @@ pub struct Partition {
     /// Be one of several: FILE has an invitation (`terral invite`); `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "spill"])]
     pub join: Option<PathBuf>,
-    /// With --listen: do not encrypt what servers say to each other, also bytes of files. Only where
-    /// nobody else is on the network
+    /// With --listen: do not encrypt what servers say to each other, also bytes of files. Only
+    /// where nobody else is on the network
     #[arg(long, requires = "listen", conflicts_with = "join")]
     pub no_encryption: bool,
 }

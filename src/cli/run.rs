@@ -45,9 +45,9 @@ pub struct Arguments {
     /// The permanent directory; made if it is not there
     #[arg(long, value_name = "DIR", required_unless_present_any = ["instance", "hosts"])]
     to: Option<PathBuf>,
-    /// Run over these machines, and this one: all show the same files, which lie in their memory and
-    /// go with the run; there is no --to for that yet. They are reached by ssh, or what TERRAL_RSH
-    /// says; terral must be at the same path on each
+    /// Run over these machines, and this one: all show the same files, which lie in their memory
+    /// and go with the run; there is no --to for that yet. They are reached by ssh, or what
+    /// TERRAL_RSH says; terral must be at the same path on each
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = hosts::parse_host)]
     #[arg(conflicts_with_all = ["to", "fresh", "spill", "keep", "no_wait", "wait_timeout", "json"])]
     hosts: Vec<String>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, Status};
+use terral_client::{Client, Membership, Status};
 
 use crate::debt::{causes, owed};
 use crate::instances::{self, Which};
@@ -138,6 +138,19 @@ fn text(answer: &Answer) -> String {
     text
 }
 
+/// Who of the servers of several machines this is, and who is not there.
+fn machines(partition: &Membership) -> String {
+    let all = partition.members.len();
+    let gone = partition.members.iter().filter(|member| !member.connected);
+    let gone: Vec<String> = gone.map(|member| member.seat.member.to_string()).collect();
+    let encrypted = if partition.encrypted { "encrypted" } else { "not encrypted" };
+    let mut text = format!("{} of {all}, {encrypted}", partition.me);
+    if !gone.is_empty() {
+        let _ = write!(text, "; no connection to {}", gone.join(", "));
+    }
+    text
+}
+
 fn rows(status: &Status) -> Vec<(&'static str, String)> {
     let (totals, drain) = (&status.totals, &status.drain);
     let mut rows = vec![(
@@ -151,6 +164,9 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
     )];
     if let Some(spill) = &status.spill {
         rows.push(("spilled", format!("{} in {spill}", bytes(status.spilled_bytes))));
+    }
+    if let Some(partition) = &status.partition {
+        rows.push(("machines", machines(partition)));
     }
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));
     let now = plural(status.sessions.into(), "process", "processes");

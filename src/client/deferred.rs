@@ -68,8 +68,9 @@ impl Held<'_> {
     }
 
     /// Whether the gate is open, what the change is about is not another machine's, and a change
-    /// that needs these operations still allowed. To be asked after the claim, and before a look at what speaks against the change: a server that
-    /// changes names for somebody may be done, and have opened the gate, by the end of that look.
+    /// that needs these operations still allowed. To be asked after the claim, and before a look at
+    /// what speaks against the change: a server that changes names for somebody may be done, and
+    /// have opened the gate, by the end of that look.
     pub(crate) fn is_open(&self, needs: Operations, time_ns: u64) -> bool {
         let superblock = self.connection.memory.superblock();
         superblock.gate.load(Ordering::SeqCst) == 0

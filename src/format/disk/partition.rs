@@ -1,6 +1,6 @@
 //! What a server writes down of its part in the partition: who has what of its things, what it has,
 //! what was said. A step changes what its records say, each of one thing; a snapshot is the records
-//! that lead there from nothing. No log has them yet.
+//! that lead there from nothing.
 //!
 //! Here is also what the records are made of, which is what the server has in memory. A record is
 //! as long as one body and one entry for each member, at most.
@@ -9,34 +9,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, Loan, Member, Operation, ServerId, Thing, Wish};
+use crate::ids::{Epoch, Loan, Member, Operation, Thing, Wish};
 use crate::moment::Moment;
 use crate::wire::body::Body;
 use crate::wire::peers::{Answer, Message, Work};
-
-/// What is known of a member that was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Verdict {
-    /// It had been dead before: its machine has another boot id, its launcher's step is gone.
-    Dead,
-    /// It may live, and go on until it hears of this: an administrator has said so, or the epoch
-    /// of DIR has moved on.
-    Fenced,
-}
-
-/// What the control's table says of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Standing {
-    /// It is in, and this is its server.
-    In(ServerId),
-    /// It was removed; the heir decides what it decided, and may have been removed since.
-    Removed {
-        /// Another member that was in when this one was removed.
-        heir: Member,
-        /// Whether it may still do something.
-        verdict: Verdict,
-    },
-}
+pub use crate::wire::roster::{Standing, Verdict};
 
 /// An operation that waits for its thing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -681,7 +681,7 @@ pub enum Reply {
     Node(Ino),
     /// It is to be done anew.
     Again,
-    /// The text of an invitation ([`crate::wire::roster::Invitation`]), for who is to become a member.
+    /// The text of an invitation ([`crate::wire::roster::Invitation`]), for one server.
     Invitation(String),
     /// Bytes that memory has no room for, or are on another machine.
     Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),

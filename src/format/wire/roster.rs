@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::partition::Standing;
 use crate::frame;
 use crate::ids::{Epoch, Member, ServerId};
 use crate::{Error, ErrorKind, Result};
@@ -40,6 +39,30 @@ pub struct Partition {
     pub ticket: Secret,
     /// Whether they encrypt what they say to each other.
     pub encrypted: bool,
+}
+
+/// What is known of a member that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It had been dead before: its machine has another boot id, its launcher's step is gone.
+    Dead,
+    /// It may live, and go on until it hears of this: an administrator has said so, or the epoch
+    /// of DIR has moved on.
+    Fenced,
+}
+
+/// What the control's table says of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Standing {
+    /// It is in, and this is its server.
+    In(ServerId),
+    /// It was removed; the heir decides what it decided, and may have been removed since.
+    Removed {
+        /// Another member that was in when this one was removed.
+        heir: Member,
+        /// Whether it may still do something.
+        verdict: Verdict,
+    },
 }
 
 /// A member, as the control knows it.
@@ -197,9 +220,8 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::{Control, Invitation, Partition, Said, Seat, Secret, Tag};
+    use super::{Control, Invitation, Partition, Said, Seat, Secret, Standing, Tag};
     use crate::ErrorKind;
-    use crate::disk::partition::Standing;
     use crate::ids::{Member, ServerId};
 
     fn invitation() -> Invitation {
