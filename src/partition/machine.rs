@@ -336,7 +336,7 @@ impl Machine {
 /// How many frames with messages, of 960 KiB at most each, are under way to a member that has not
 /// said to have taken them: less than any network refuses. Who has more to say goes on as they are
 /// taken.
-pub const WINDOW: usize = 8;
+pub const WINDOW: usize = 4;
 
 /// How many frames these are.
 fn frames_of(mut messages: &[Message]) -> usize {
