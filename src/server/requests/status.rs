@@ -53,10 +53,11 @@ pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety>
     })
 }
 
-/// How many client processes there are. What this one does for others it is no program for.
+/// How many client processes there are. What a member does for others it is no program for; a
+/// server that is alone does nothing for others.
 pub fn programs(state: &State) -> u32 {
-    let own = state.machine.pid();
-    let others = state.sessions.clients().filter(|(_, client)| client.process.pid() != own);
+    let own = state.members.is_some().then(|| state.machine.pid());
+    let others = state.sessions.clients().filter(|(_, client)| Some(client.process.pid()) != own);
     others.count() as u32
 }
 
