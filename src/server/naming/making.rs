@@ -68,7 +68,7 @@ pub fn make_at(
     let made = Made { kind, mode, text: target.into() };
     match elsewhere::change(state, caller, parent, Change::Make(name.into(), made))? {
         Some(number) => {
-            let ino = made_elsewhere(state, name, kind, number)?;
+            let ino = made_elsewhere(state, (name, kind, target), number)?;
             elsewhere::is_called(state, (parent, name), Some(ino));
             Ok(ino)
         }
@@ -79,12 +79,11 @@ pub fn make_at(
 /// The place of what another member says it has made.
 fn made_elsewhere(
     state: &mut State,
-    name: &[u8],
-    kind: Kind,
+    (name, kind, target): (&[u8], Kind, &[u8]),
     number: Option<Number>,
 ) -> Result<Ino> {
     let unsaid = || Error::new(ErrorKind::Malformed, "another member does not say what it made");
-    let (name, number, text) = (name.into(), number.ok_or_else(unsaid)?, Vec::new());
+    let (name, number, text) = (name.into(), number.ok_or_else(unsaid)?, target.into());
     elsewhere::place(state, &Child { name, number, kind, text })
 }
 

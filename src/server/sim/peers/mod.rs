@@ -314,6 +314,19 @@ fn seeds(most: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
+fn a_link_that_another_machine_makes_says_here_what_it_says_there() {
+    let mut peers = Peers::new(2, 2);
+    // The root is in use where it was born, so that is where the link is made.
+    peers.make_directory(0, b"a").expect("made");
+    let (path, target) = (&b"link"[..], &b"a/b"[..]);
+    peers.ask(1, Request::MakeLink { path, target }).expect("made");
+    for at in [1, 0] {
+        let said = peers.ask(at, Request::ReadLink(path)).expect("it says something");
+        assert_eq!(said, Reply::LinkTarget(target.to_vec()), "on {at}");
+    }
+}
+
+#[test]
 fn what_one_machine_makes_another_sees() {
     let mut peers = Peers::new(1, 3);
     peers.make_directory(1, b"a").expect("made");
