@@ -135,7 +135,7 @@ impl<'s> Links<'s> {
             // Only the control takes it down; others say it to him.
             let _ = control::is_at(&mut state, me, self.here.clone());
         }
-        let done = settle(&mut state);
+        let done = carrying::resume(&mut state);
         drop(state);
         self.warn_of(done);
         self.admit();
@@ -258,7 +258,7 @@ impl<'s> Links<'s> {
             }
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
         }
-        let done = settle(&mut state);
+        let done = carrying::resume(&mut state);
         drop(state);
         self.warn_of(done);
         self.admit();
@@ -284,7 +284,7 @@ impl<'s> Links<'s> {
 
     /// What others of this server have begun goes on.
     fn resume(&mut self) {
-        let done = settle(&mut self.shared.lock());
+        let done = carrying::resume(&mut self.shared.lock());
         self.warn_of(done);
     }
 
@@ -304,7 +304,10 @@ impl<'s> Links<'s> {
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
             let is_control = members.control() == members.me();
-            let roster = (is_control && is_logged).then(|| members.roster().clone());
+            let version = members.roster().version;
+            let behind = |with: &Member| self.told.get(with) != Some(&version);
+            let tells = is_control && is_logged && self.sessions.keys().any(behind);
+            let roster = tells.then(|| members.roster().clone());
             (frames, members.take_asks(), roster, members.control(), members.take_news())
         };
         for (to, frame) in frames {
@@ -317,8 +320,9 @@ impl<'s> Links<'s> {
         if asks {
             self.say(control, &Control::Ask);
         }
+        // One that an invitation has let in may have sessions at once.
+        self.admit();
         if let Some(roster) = roster {
-            self.admit();
             let behind = |with: &&Member| self.told.get(with) != Some(&roster.version);
             let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
             for with in behind {
@@ -368,10 +372,9 @@ impl<'s> Links<'s> {
         let Some(waiting) = self.waiting.get_mut(&to) else { return };
         while let Some(frame) = waiting.front() {
             match self.tcp.send(session, frame) {
-                Ok(()) => drop(waiting.pop_front()),
                 // There will be room, or the session is lost.
                 Err(Refused::Full | Refused::Over) => return,
-                Err(Refused::TooLong) => drop(waiting.pop_front()),
+                Ok(()) | Err(Refused::TooLong) => drop(waiting.pop_front()),
             }
         }
         self.waiting.remove(&to);
@@ -393,9 +396,4 @@ fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> 
         thread.map_err(|error| Error::system(&error, "a thread that relays"))?;
     }
     Ok(relaying)
-}
-
-/// Carries out what is to be done, and writes it down.
-fn settle(state: &mut State) -> Result<()> {
-    carrying::resume(state)
 }
