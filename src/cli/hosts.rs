@@ -38,6 +38,8 @@ const GOING: Duration = Duration::from_secs(20);
 /// Who has lost the launcher goes when no program has used it for so long.
 const ORPHANED: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
+/// How often a machine looks whether it was told to end by a signal, or has lost the launcher.
+const LOOK: Duration = Duration::from_millis(200);
 /// What the launcher says when the run is over.
 const END: &str = "end";
 
@@ -337,18 +339,22 @@ pub fn host(arguments: &Arguments) -> Result<u8> {
     let mut unused: Option<Instant> = None;
     let mut orphaned = false;
     loop {
-        match word.recv_timeout(Duration::from_millis(200)) {
+        match word.recv_timeout(LOOK) {
             Ok(true) => break,
             Ok(false) => orphaned = true,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             // It was told once.
-            Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(ORPHANED / 300),
+            Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
         }
-        let used = client.status().is_ok_and(|status| status.sessions > 0);
-        unused = if used { None } else { unused.or(Some(Instant::now())) };
-        let idle = unused.is_some_and(|since| since.elapsed() > ORPHANED);
-        if signals.count() > 0 || (orphaned && idle) || !instance.join("log").exists() {
+        if signals.count() > 0 || !instance.join("log").exists() {
             break;
+        }
+        if orphaned {
+            let used = client.status().is_ok_and(|status| status.sessions > 0);
+            unused = if used { None } else { unused.or(Some(Instant::now())) };
+            if unused.is_some_and(|since| since.elapsed() > ORPHANED) {
+                break;
+            }
         }
     }
     server.dismiss(&client)?;
