@@ -44,10 +44,15 @@ pub fn send(pid: i32, signal: Signal) {
 }
 
 /// What a process says until its end; one that hangs is killed with all it has started.
-pub fn ended(mut child: Child) -> Output {
+pub fn ended(child: Child) -> Output {
+    ended_within(child, LONG)
+}
+
+/// So for one that waits for long.
+pub fn ended_within(mut child: Child, bound: Duration) -> Output {
     let begin = Instant::now();
     while child.try_wait().expect("a child").is_none() {
-        if begin.elapsed() > LONG {
+        if begin.elapsed() > bound {
             of(child.id()).into_iter().for_each(|pid| send(pid, Signal::KILL));
             let output = child.wait_with_output().expect("ends");
             panic!("it hangs: {}", String::from_utf8_lossy(&output.stderr));

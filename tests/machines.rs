@@ -64,7 +64,12 @@ print(me, len(there - have), len(have - there), flush=True)
 
 /// The load on all machines, while something happens.
 fn under_load(what: &str) {
-    let Some(machines) = Machines::new(3) else { return };
+    if let Some(machines) = Machines::new(3) {
+        load_on(&machines, what);
+    }
+}
+
+fn load_on(machines: &Machines, what: &str) {
     let load = machines.home().join("load.py");
     std::fs::write(&load, LOAD).expect("writes");
     let (load, home) = (load.display(), machines.home().display().to_string());
@@ -94,6 +99,41 @@ fn what_was_acknowledged_stays_when_another_machines_server_is_killed() {
 #[test]
 fn a_server_that_stops_for_a_while_makes_others_wait_and_undoes_nothing() {
     under_load("pid=$(pid_of h1); kill -STOP $pid; sleep 7; kill -CONT $pid");
+}
+
+#[test]
+fn a_link_that_is_cut_makes_both_wait_and_undoes_nothing() {
+    let Some(machines) = Machines::new(3) else { return };
+    let cut = machines.home().join("cut");
+    let healed = machines.home().join("healed");
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            launched::until("the load runs", || cut.exists());
+            machines.link(1, false);
+            // Longer than a session lasts without a word.
+            std::thread::sleep(std::time::Duration::from_secs(13));
+            machines.link(1, true);
+            std::fs::write(&healed, "").expect("writes");
+        });
+        let (cut, healed) = (cut.display(), healed.display());
+        load_on(&machines, &format!("touch {cut}; until [ -e {healed} ]; do sleep 0.1; done"));
+    });
+}
+
+#[test]
+fn what_a_lost_machine_had_is_an_error_that_names_it_and_the_rest_goes_on() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = machines.run(
+        "on h1 'mkdir /terral/d; echo one > /terral/d/file'
+        touch here; on h2 'mkdir /terral/e'; ls
+        server=$(pid_of h1); host=$(ps -o ppid= -p $server); kill -9 $host $server
+        $TERRAL cat --instance machines d/file 2> said & lost=$!
+        echo two > f; on h2 'cat /terral/f; echo three > /terral/e/g'; cat e/g
+        wait $lost; echo $?; grep -o 'member 1' said",
+    );
+    let expected = "d\ne\nhere\ntwo\nthree\n1\nmember 1\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", said(&output));
+    assert!(said(&output).contains("h1: gone"), "{}", said(&output));
 }
 
 #[test]

@@ -7,10 +7,14 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::beside::{built, on_path};
+
+/// No run takes so long, be it that it waits twice for a machine that is lost.
+const LONG: Duration = Duration::from_secs(200);
 
 /// Some machines, `h0` the first.
 pub struct Machines {
@@ -127,7 +131,7 @@ impl Machines {
         command.args(["run", "--hosts", &hosts.join(","), "--instance", "machines"]);
         command.args(["--memory", "256M", "--ready", "0", "--", "sh", "-c"]);
         command.arg(format!("{on}{script}"));
-        crate::descendants::ended(command.spawn().expect("starts"))
+        crate::descendants::ended_within(command.spawn().expect("starts"), LONG)
     }
 
     /// What lies in a machine's shared memory, but for its directory of instances.
