@@ -3,6 +3,7 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{self, Attributes, Kind};
@@ -50,8 +51,14 @@ pub fn bodies() -> Vec<Body> {
     let looks = [Look::Attributes, Look::Name(b"c".into()), Look::Names(b"d".into())];
     let made = Made { kind: Kind::Symlink, mode: 0o777, text: b"e".into() };
     let changed = message::Change { mode: Some(0o600), uid: Some(414), ..Default::default() };
-    let changes =
-        [Change::Make(b"f".into(), made), Change::Remove(b"g".into()), Change::Attributes(changed)];
+    let changes = [
+        Change::Make(b"f".into(), made),
+        Change::Remove(b"g".into()),
+        Change::Attributes(changed),
+        Change::Unname(b"k/l".into()),
+        Change::Move(b"m".into(), b"n".into(), message::RenameHow::Keep),
+        Change::LetGo,
+    ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
         Outcome::Name(Some(child(Kind::File))),
@@ -60,6 +67,8 @@ pub fn bodies() -> Vec<Body> {
         Outcome::Done(Some(number(415))),
         Outcome::Done(None),
         Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
+        Outcome::LetGo(Some(Fingerprint::default())),
+        Outcome::LetGo(None),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -95,5 +104,8 @@ pub fn records() -> Vec<Membership> {
         Membership::Unnamed { parent, name },
         Membership::Looks { attributes: attributes(Kind::Socket) },
         Membership::Elsewhere { ino, is: true },
+        Membership::Overlaid { ino },
+        Membership::There { ino, fingerprint: Some(Fingerprint::default()) },
+        Membership::Adrift { ino, is: true },
     ]
 }

@@ -47,6 +47,11 @@ impl Borrower {
         self.wanted.range(among).map(|(wish, _)| *wish)
     }
 
+    /// See [`crate::durable::Durable::work_of`].
+    pub(crate) fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
+        self.wanted.get(&wish).map(|wanted| (wanted.thing, wanted.work.clone()))
+    }
+
     /// What clients may do with it, or could until they have left it.
     pub fn access(&self, thing: Thing, cx: &Context<'_>) -> Access {
         match self.held.get(&thing) {

@@ -8,8 +8,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use terral_format::disk::partition::Record;
-use terral_format::ids::{Member, ServerId, Wish};
+use terral_format::ids::{Member, ServerId, Thing, Wish};
 use terral_format::moment::Moment;
+use terral_format::wire::peers::Work;
 
 use crate::borrower::Borrower;
 use crate::changes::Aside;
@@ -67,6 +68,11 @@ impl Durable {
     /// Those among these requests of clients that wait, run, or have an answer that was not taken.
     pub fn wishes(&self, among: RangeInclusive<Wish>) -> impl Iterator<Item = Wish> + '_ {
         self.borrower.wishes(among)
+    }
+
+    /// What one of them wants.
+    pub fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
+        self.borrower.work_of(wish)
     }
 
     /// The same server, as these records leave it: all that were written.

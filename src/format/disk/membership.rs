@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::partition;
+use crate::fingerprint::Fingerprint;
 use crate::ids::{Ino, Member, Number, ServerId};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::roster::{Partition, Roster};
@@ -70,6 +71,26 @@ pub enum Membership {
     /// Whether another member has it: then all of it is to be asked for.
     Elsewhere {
         /// What.
+        ino: Ino,
+        /// Whether it is.
+        is: bool,
+    },
+    /// A directory has been elsewhere: what is missing in it may be in the permanent store, and
+    /// nobody changes its names without asking.
+    Overlaid {
+        /// Which.
+        ino: Ino,
+    },
+    /// How what was born elsewhere looked in the permanent store, if it was there.
+    There {
+        /// By the number of its place here.
+        ino: Ino,
+        /// How.
+        fingerprint: Option<Fingerprint>,
+    },
+    /// Whether another file, of another home, is about to take the name of this one.
+    Adrift {
+        /// Which.
         ino: Ino,
         /// Whether it is.
         is: bool,

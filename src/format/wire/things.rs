@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::{Attributes, Kind};
 use super::body::Body;
-use super::message::Change as Attribute;
+use super::message::{Change as Attribute, RenameHow};
 use super::person::Person;
+use crate::fingerprint::Fingerprint;
 use crate::ids::Number;
 use crate::{Error, ErrorKind, Result, frame};
 
@@ -73,6 +74,12 @@ pub enum Change {
     Remove(Vec<u8>),
     /// Its attributes.
     Attributes(Attribute),
+    /// A file loses a name, at its home: the path.
+    Unname(Vec<u8>),
+    /// A file gets another name, at its home: both paths, and what becomes of what is there.
+    Move(Vec<u8>, Vec<u8>, RenameHow),
+    /// Another file is about to take its name, also in the permanent store.
+    LetGo,
 }
 
 /// What is to be done, and who does it.
@@ -97,6 +104,8 @@ pub enum Outcome {
     Done(Option<Number>),
     /// It was not.
     Failed(Error),
+    /// It was let go; so it looked in the permanent store, if it was there.
+    LetGo(Option<Fingerprint>),
 }
 
 macro_rules! in_bodies {

@@ -337,6 +337,11 @@ impl State {
         }
     }
 
+    /// Whether something that other members want waits for the permanent store.
+    pub fn waits_between(&self) -> bool {
+        self.members.as_ref().is_some_and(|members| members.has_kept() || members.has_postponed())
+    }
+
     fn apply_member(&mut self, member: &Membership) {
         if let Membership::Joined { me, server, root, partition } = member {
             self.members = Some(Box::new(Members::joined((*me, *server), *root, *partition)));

@@ -84,6 +84,8 @@ pub struct Debts {
     left: FxHashSet<Ino>,
     /// Versions of files that are gone.
     unneeded: Vec<Unneeded>,
+    /// Files whose versions are just getting their names, also of those that are gone by now.
+    publishing: BTreeSet<Ino>,
 }
 
 impl Debts {
@@ -102,6 +104,7 @@ impl Debts {
             failures: Failures::default(),
             left: FxHashSet::default(),
             unneeded: Vec::new(),
+            publishing: BTreeSet::new(),
         }
     }
 
@@ -330,13 +333,20 @@ impl Debts {
 
     /// Its new version is to get its name.
     pub fn publishes(&mut self, ino: Ino) {
+        self.publishing.insert(ino);
         if let Some(debt) = self.files.get_mut(&ino) {
             debt.publishing = true;
         }
     }
 
+    /// Files whose versions are just getting their names.
+    pub fn publishing(&self) -> &BTreeSet<Ino> {
+        &self.publishing
+    }
+
     /// It has it, or what was staged is left for the next pass.
     pub fn published(&mut self, ino: Ino, done: bool) {
+        self.publishing.remove(&ino);
         if let Some(debt) = self.files.get_mut(&ino) {
             (debt.publishing, debt.version) = (false, None);
         }
@@ -414,7 +424,15 @@ impl Debts {
         self.names_due_since(self.names.since().unwrap_or(now))
     }
 
+    /// Somebody waits until the store has the names that it is owed.
+    pub fn hasten_names(&mut self) {
+        self.names.hasten();
+    }
+
     fn names_due_since(&self, since: Tick) -> Tick {
+        if self.names.is_awaited() {
+            return since;
+        }
         let due = self.policy.ripe(since, self.facts);
         self.first_due().map_or(due, |first| first.min(due))
     }

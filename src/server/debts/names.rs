@@ -11,9 +11,21 @@ pub struct NamesOwed {
     since: Option<Tick>,
     /// Those up to this one are just being brought, one after the other.
     until: Option<Lsn>,
+    /// Somebody waits for them.
+    awaited: bool,
 }
 
 impl NamesOwed {
+    /// Somebody waits for them.
+    pub fn hasten(&mut self) {
+        self.awaited = true;
+    }
+
+    /// Whether somebody does.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
     /// None is owed.
     pub fn paid(&mut self) {
         *self = NamesOwed::default();

@@ -19,7 +19,9 @@ pub fn owes(state: &State) -> bool {
 
 /// The backing is owed something of this file from now on, if it is to get it.
 pub fn owe(state: &mut State, ino: Ino) {
-    let takes = || state.names.inode(ino).is_some_and(|inode| state.debts.takes(&inode));
+    // Whose bytes are on another machine is brought from there.
+    let ours = |inode: &Inode| !inode.is(flag::FAR) && state.debts.takes(inode);
+    let takes = || state.names.inode(ino).as_ref().is_some_and(ours);
     if state.backing.is_some() && takes() {
         state.debts.owe(ino, state.world.now());
     }

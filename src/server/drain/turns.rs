@@ -36,6 +36,9 @@ use crate::shared::Shared;
 use crate::storage::spill::returning;
 use crate::storage::{attaching, closed};
 
+/// So long a file waits of which it is not known whether it keeps its name.
+const ADRIFT: Duration = Duration::from_millis(250);
+
 /// What is done next, without the lock.
 enum Job {
     /// A pass over a file.
@@ -350,6 +353,11 @@ fn file_job(state: &mut State, ino: Ino) -> std::result::Result<Option<FileJob>,
     if state.names.publishing().contains_key(&ino) {
         // What the version became must be known before another one is begun.
         state.debts.not_before(ino, state.debts.paused(Work::Versions, now).unwrap_or(now));
+        return Err(Later);
+    }
+    if state.members.as_ref().is_some_and(|members| members.is_adrift(ino)) {
+        // Another file may just be taking its name.
+        state.debts.not_before(ino, now + ADRIFT);
         return Err(Later);
     }
     let old = state.names.backing_path(&path);

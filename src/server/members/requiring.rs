@@ -14,6 +14,7 @@ use rustc_hash::FxHasher;
 use terral_format::ids::{SessionSlot, Thing, Wish};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Work};
+use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::{Access, Input};
 
@@ -123,12 +124,46 @@ pub fn hold(state: &mut State, thing: Thing) -> Result<()> {
 /// # Errors
 /// If it has not: then it lets go of all that it has, and is carried out anew.
 pub fn must_stay(state: &mut State, thing: Thing) -> Result<()> {
-    let Some(members) = &state.members else { return Ok(()) };
-    let Some(asker) = members.asker().filter(|asker| !members.stays_for(*asker, thing)) else {
-        return Ok(());
-    };
-    has_run(state, asker);
-    Err(state.fetches.wait())
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    let members = state.members.as_ref();
+    let stays = |asker| members.is_some_and(|members| members.stays_for(asker, thing));
+    match asker.is_none_or(stays) {
+        true => Ok(()),
+        false => Err(anew(state)),
+    }
+}
+
+/// A request lets go of all that it has, and is carried out anew.
+pub fn anew(state: &mut State) -> Error {
+    let_go(state);
+    state.fetches.wait()
+}
+
+/// A request lets go of all that it has taken, and of what it has seen: who does something for it
+/// may need that.
+pub fn let_go(state: &mut State) {
+    if let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) {
+        has_run(state, asker);
+    }
+}
+
+/// The change of a file's name that a request has asked the file's home for, also if it has asked a
+/// server before this one.
+pub fn change_of(state: &State) -> Option<(Thing, Work)> {
+    let members = state.members.as_ref()?;
+    let asker = members.asker()?;
+    let its = members.wanted(wishes_of(asker.session, Some(asker.index)));
+    its.into_iter().find_map(|wish| {
+        let (thing, work) = members.work_of(wish)?;
+        let is_it = renames(&work) && wish_of(asker, thing, &work).ok() == Some(wish);
+        is_it.then_some((thing, work))
+    })
+}
+
+fn renames(work: &Work) -> bool {
+    let Work::Change(body) = work else { return false };
+    let change = By::<Change>::of(body).map(|by| by.what);
+    matches!(change, Ok(Change::Unname(_) | Change::Move(..)))
 }
 
 /// A request wants a thing from now on. One that may not wait has nothing done elsewhere, where it

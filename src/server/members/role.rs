@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish};
+use terral_format::ids::{Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Frame, Work};
@@ -66,6 +66,15 @@ pub(super) struct Wished {
     pub(super) stage: Stage,
 }
 
+/// What the permanent store is to have before something is done.
+#[derive(Clone, Debug)]
+pub struct Until {
+    /// All names that are owed up to this one.
+    pub names: Lsn,
+    /// What was just becoming of the versions of these files.
+    pub files: BTreeSet<Ino>,
+}
+
 /// The server's part in the protocol.
 enum Part {
     /// As records left it.
@@ -90,6 +99,10 @@ impl Here<'_> {
 impl Local for Here<'_> {
     fn in_use(&self, thing: Thing) -> bool {
         let now = self.state.world.now();
+        // What may have names in the permanent store that nobody has asked for is no copy.
+        if self.state.backing.is_some() {
+            return !matches!(thing, Thing::Chunk(..));
+        }
         match thing {
             Thing::Directory(_) => {
                 self.changed.get(&thing).is_some_and(|at| now.since(*at) < JUST_NOW)
@@ -131,8 +144,12 @@ pub struct Members {
     /// For whom something is carried out now, and what is in the tables for that, whoever has it.
     asker: Option<Asker>,
     serves: Option<Thing>,
-    /// What others want done, and needs something that is elsewhere.
+    /// What others want done, and needs something that is elsewhere, or in the permanent store.
     kept: Vec<Served>,
+    /// Files that were born here, and whose names another member's file is about to take.
+    adrift: BTreeSet<Ino>,
+    /// What waits for the permanent store.
+    postponed: Vec<(Effect, Until)>,
 }
 
 impl Members {
@@ -157,6 +174,8 @@ impl Members {
             asker: None,
             serves: None,
             kept: Vec::new(),
+            adrift: BTreeSet::new(),
+            postponed: Vec::new(),
         }
     }
 
@@ -193,6 +212,8 @@ impl Members {
             Membership::Roster(roster) => self.roster = roster.clone(),
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
+            Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
+            Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
             _ => {}
         }
     }
@@ -207,7 +228,9 @@ impl Members {
         let partition = self.partition;
         let joined = std::iter::once(Membership::Joined { me, server, root, partition });
         let joined = joined.chain(std::iter::once(Membership::Roster(self.roster.clone())));
-        joined.chain(durable.snapshot().into_iter().map(Membership::Protocol))
+        let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
+        let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
+        joined.chain(protocol).chain(adrift)
     }
 
     /// Which member this is.
@@ -328,6 +351,24 @@ impl Members {
         here.chain(durable.wishes(among)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// What is wished, as the protocol knows it.
+    pub(super) fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
+        match &self.part {
+            Part::Runs(machine) => machine.durable().work_of(wish),
+            Part::Replayed(durable) => durable.work_of(wish),
+        }
+    }
+
+    /// Whether another member's file is about to take the name of this one.
+    pub fn is_adrift(&self, ino: Ino) -> bool {
+        self.adrift.contains(&ino)
+    }
+
+    /// All of which that is so.
+    pub fn adrift(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.adrift.iter().copied()
+    }
+
     /// For whom something is carried out from now on.
     pub fn asks(&mut self, asker: Option<Asker>) {
         self.asker = asker;
@@ -389,6 +430,29 @@ impl Members {
     /// It needs something that is elsewhere.
     pub fn keep(&mut self, served: Served) {
         self.kept.push(served);
+        self.news = true;
+    }
+
+    /// Whether something is.
+    pub fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// It is to be done once the permanent store has that.
+    pub fn postpones(&mut self, effect: Effect, until: Until) {
+        self.postponed.push((effect, until));
+        self.news = true;
+    }
+
+    /// Whether something was postponed.
+    pub fn has_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
+    /// What need not wait any more is to be done.
+    pub fn take_postponed(&mut self, has: impl Fn(&Until) -> bool) {
+        let due = self.postponed.extract_if(.., |(_, until)| has(until));
+        self.effects.extend(due.map(|(effect, _)| effect));
     }
 
     /// What was kept.

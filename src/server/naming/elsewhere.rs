@@ -108,7 +108,11 @@ pub fn file_is_here(state: &mut State, ino: Ino, path: &[u8]) -> Result<()> {
     requiring::need(state, thing, &Work::Take).map(drop)
 }
 
-fn outcome(answer: Answer) -> Result<Outcome> {
+/// What another member says that has come of it.
+///
+/// # Errors
+/// If it was not done.
+pub fn outcome(answer: Answer) -> Result<Outcome> {
     match Outcome::of(&answer.map_err(|failure| failure.error())?)? {
         Outcome::Failed(error) => Err(error),
         other => Ok(other),

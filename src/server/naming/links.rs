@@ -13,7 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::naming::{elsewhere, listing, lookup, making, permitting};
+use crate::naming::{elsewhere, homes, listing, lookup, making, permitting};
 use crate::storage::bringing;
 
 /// `r` and `w` of permission bits.
@@ -24,8 +24,26 @@ fn is_below(path: &[u8], other: &[u8]) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// Moves a name. What is wrong with the names themselves comes first, as on Linux.
+/// Moves a name, or has it moved by the home of what has it. What is wrong with the names
+/// themselves comes first, as on Linux.
 pub fn rename(
+    state: &mut State,
+    caller: &Caller,
+    from: &[u8],
+    to: &[u8],
+    how: RenameHow,
+) -> Result<()> {
+    match homes::decide(state) && homes::rename(state, caller, (from, to), how, None)? {
+        true => Ok(()),
+        false => rename_here(state, caller, from, to, how),
+    }
+}
+
+/// Moves a name of something whose names this server changes.
+///
+/// # Errors
+/// Those of rename(2).
+pub fn rename_here(
     state: &mut State,
     caller: &Caller,
     from: &[u8],
@@ -47,6 +65,10 @@ pub fn rename(
         (RenameHow::Exchange, None) => return Err(missing(to)()),
         (RenameHow::Keep, Some(_)) => return Err(Error::new(ErrorKind::Exists, shown(to))),
         _ => {}
+    }
+    homes::must_be_ours(state, ino)?;
+    if let (RenameHow::Exchange, Some(there)) = (how, there) {
+        homes::permit_exchange(state, there, to)?;
     }
     if is_below(to, from) {
         return Err(Error::new(ErrorKind::Invalid, shown(to)));
@@ -76,8 +98,12 @@ pub fn rename(
         elsewhere::only_alone(state, from)?;
     }
     there.map_or(Ok(()), |there| elsewhere::must_be_here(state, there))?;
+    if is_directory(state, ino) {
+        homes::permit_moving(state, ino, from)?;
+    }
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, caller, ino, there, to)?;
+        homes::let_go(state, caller, there)?;
         bringing::keep_for_openers(state, there)?;
     }
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());

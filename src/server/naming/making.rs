@@ -124,7 +124,7 @@ pub fn remove_directory(state: &mut State, caller: &Caller, path: &[u8]) -> Resu
     Ok(())
 }
 
-/// Removes a file's name.
+/// Removes a file's name, here or where another member has the directory.
 pub fn unlink(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     match elsewhere::change(state, caller, parent, Change::Remove(name.into()))? {

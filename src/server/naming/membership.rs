@@ -37,7 +37,16 @@ impl Names {
                 let others = inode.flags & !flag::ELSEWHERE;
                 inode.flags = if *is { others | flag::ELSEWHERE } else { others };
             }),
-            Membership::Joined { .. } | Membership::Roster(_) | Membership::Protocol(_) => {}
+            Membership::Overlaid { ino } => {
+                self.update(*ino, |inode| inode.flags |= flag::OVERLAY);
+            }
+            Membership::There { ino, fingerprint } => {
+                self.update(*ino, |inode| inode.published = *fingerprint);
+            }
+            Membership::Joined { .. }
+            | Membership::Roster(_)
+            | Membership::Protocol(_)
+            | Membership::Adrift { .. } => {}
         }
     }
 

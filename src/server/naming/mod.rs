@@ -7,6 +7,7 @@ pub mod elsewhere;
 pub mod executing;
 mod hand;
 pub mod hidden;
+pub mod homes;
 pub mod links;
 pub mod listing;
 pub mod lookup;

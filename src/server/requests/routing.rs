@@ -13,7 +13,7 @@ use crate::far::calls;
 use crate::files::{closing, opening};
 use crate::members::control;
 use crate::naming::xattr_requests;
-use crate::naming::{attributes, elsewhere, links, listing, lookup, making, nodes, orphans};
+use crate::naming::{attributes, elsewhere, homes, links, listing, lookup, making, nodes, orphans};
 use crate::requests::{executing, late, locking, status};
 use crate::storage::{bringing, granting, mapping, reclaim};
 
@@ -80,7 +80,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
     match request {
         Request::MakeDirectory { path, mode } => making::make_directory(state, who, path, mode),
         Request::RemoveDirectory(path) => making::remove_directory(state, who, path),
-        Request::Unlink(path) => making::unlink(state, who, path),
+        Request::Unlink(path) => homes::remove(state, who, path),
         Request::Rename { from, to, how } => links::rename(state, who, from, to, how),
         Request::Link { target, path } => links::link(state, who, &target, path),
         Request::MakeLink { path, target } => links::make_link(state, who, path, target),

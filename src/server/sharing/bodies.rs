@@ -16,7 +16,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
 use crate::core::state::State;
-use crate::naming::elsewhere;
+use crate::naming::{elsewhere, homes};
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -77,6 +77,10 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
             let directory = Directory::of(body)?;
             let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
             has_names(state, ino, names.collect())?;
+            if homes::decide(state) {
+                // What is not among them may be in the permanent store.
+                state.record(Membership::Overlaid { ino });
+            }
             directory.attributes
         }
         _ => Node::of(body)?.attributes,

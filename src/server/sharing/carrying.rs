@@ -13,7 +13,7 @@ use crate::core::state::State;
 use crate::deferred::applying;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
-use crate::sharing::{bodies, leaving, serving};
+use crate::sharing::{adrift, bodies, leaving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
 /// cannot leave a thing, is tried with the next step.
@@ -41,7 +41,11 @@ pub fn carry_out(state: &mut State) -> Result<()> {
 /// # Errors
 /// If the log cannot be written; all is as if it had not happened, but for this process.
 pub fn hear(state: &mut State, input: Input) -> Result<()> {
+    let ticks = input == Input::Tick;
     tell(state, input);
+    if ticks {
+        adrift::settle(state);
+    }
     resume(state)
 }
 
@@ -50,6 +54,8 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
 /// # Errors
 /// As those of [`hear`].
 pub fn resume(state: &mut State) -> Result<()> {
+    leaving::go_on(state);
+    serving::serve_again(state);
     carry_out(state)?;
     state.commit()?;
     if state.storage.memory().gate().load(Ordering::SeqCst) != 0 {
@@ -59,6 +65,9 @@ pub fn resume(state: &mut State) -> Result<()> {
 }
 
 fn one(state: &mut State, effect: &Effect) -> Result<()> {
+    if leaving::must_wait(state, effect) {
+        return Ok(());
+    }
     match effect.clone() {
         Effect::Send { to, frame } => {
             state.members.iter_mut().for_each(|members| members.sends(to, frame.clone()));

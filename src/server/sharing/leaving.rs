@@ -1,14 +1,17 @@
 //! How clients leave a thing that is to be given to another member.
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Thing;
+use terral_format::ids::{Ino, Thing};
+use terral_format::local::names::flag;
 use terral_format::wire::body::Body;
 use terral_format::{Error, ErrorKind, Result};
-use terral_partition::effect::Input;
+use terral_partition::effect::{Effect, Input};
 
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::members::role::Until;
 use crate::members::stepping::tell;
+use crate::naming::homes;
 use crate::sharing::bodies;
 
 /// Clients are to leave these: those that none uses any more are given back.
@@ -39,4 +42,61 @@ fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
     }
     tell(state, Input::Recalled { thing, body });
     Ok(())
+}
+
+/// Whether a directory is about to go to another member, and the permanent store does not have all
+/// that it is owed of names yet: who has it next looks there. Then it goes later, and nobody here
+/// changes it meanwhile.
+pub fn must_wait(state: &mut State, effect: &Effect) -> bool {
+    let things = match effect {
+        Effect::Recall(things) => &things[..],
+        Effect::Fetch(thing) => std::slice::from_ref(thing),
+        _ => return false,
+    };
+    if !homes::decide(state) {
+        return false;
+    }
+    for thing in things.iter().filter(|thing| matches!(thing, Thing::Directory(_))) {
+        let Ok(inode) = bodies::inode_of(state, *thing) else { continue };
+        overlay(state, inode.ino);
+        if !state.names.is_elsewhere(inode.ino) {
+            state.record(Membership::Elsewhere { ino: inode.ino, is: true });
+        }
+    }
+    // What was deferred before that is applied, and owed.
+    let _ = applying::close_gate(state);
+    let files = state.names.publishing().keys().chain(state.debts.publishing());
+    let until = Until { names: state.names.ordinal(), files: files.copied().collect() };
+    let waits = !has(state, &until);
+    if let Some(members) = state.members.as_mut().filter(|_| waits) {
+        members.postpones(effect.clone(), until);
+        state.debts.hasten_names();
+    }
+    waits
+}
+
+/// Whether the permanent store has that.
+fn has(state: &State, until: &Until) -> bool {
+    let names = state.names.owed().front().is_none_or(|(lsn, _)| *lsn > until.names);
+    let becomes =
+        |ino| state.names.publishing().contains_key(ino) || state.debts.publishing().contains(ino);
+    names && !until.files.iter().any(becomes)
+}
+
+/// What waited for the permanent store is done as far as that has it.
+pub fn go_on(state: &mut State) {
+    let Some(mut members) = state.members.take() else { return };
+    members.take_postponed(|until| has(state, until));
+    state.members = Some(members);
+}
+
+/// A directory that was elsewhere, and all above it: programs ask before they change its names.
+fn overlay(state: &mut State, directory: Ino) {
+    let mut at = Some(directory);
+    while let Some(ino) = at {
+        if state.names.inode(ino).is_some_and(|inode| !inode.is(flag::OVERLAY)) {
+            state.record(Membership::Overlaid { ino });
+        }
+        at = state.names.above(ino).filter(|above| *above != ino);
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! Not here: who has what (`members`, and the protocol behind it).
 
+pub mod adrift;
 pub mod bodies;
 pub mod carrying;
 pub mod leaving;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terral_format::ids::{Member, Operation, Thing};
+use terral_format::ids::{Ino, Member, Operation, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::GROUPS_MAX;
@@ -16,7 +16,7 @@ use crate::members::requiring;
 use crate::members::role::{Asker, NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, elsewhere};
+use crate::naming::{attributes, elsewhere, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -86,6 +86,9 @@ fn caller<T>(by: &By<T>) -> Result<Caller> {
 fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Look>::of(body)?;
     let inode = bodies::inode_of(state, thing)?;
+    if homes::decide(state) && inode.is_directory() {
+        find(state, &caller(&by)?, inode.ino, &by.what)?;
+    }
     let missing = || Error::new(ErrorKind::NotFound, format!("{thing:?}"));
     let attributes = state.attributes(inode.ino).ok_or_else(missing)?;
     let names = match thing {
@@ -108,6 +111,20 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     })
 }
 
+/// Has the names that somebody looks for in the tables, if only the permanent store has them.
+fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
+    match look {
+        Look::Attributes => Ok(()),
+        Look::Name(name) => lookup::child(state, caller, directory, name).map(drop),
+        Look::Names(_) => {
+            let names = listing::names_of(state, caller, directory)?;
+            let all: Vec<_> = names.into_iter().map(|name| name.name).collect();
+            all.into_iter()
+                .try_for_each(|name| lookup::child(state, caller, directory, &name).map(drop))
+        }
+    }
+}
+
 fn change(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Change>::of(body)?;
     let caller = caller(&by)?;
@@ -128,5 +145,16 @@ fn change(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
             attributes::change_here(state, &caller, parent, change)?;
             Ok(Outcome::Done(None))
         }
+        Change::Unname(path) => {
+            homes::unlink(state, &caller, &path, Some(parent))?;
+            Ok(Outcome::Done(None))
+        }
+        Change::Move(from, to, how) => {
+            if !homes::rename(state, &caller, (&from, &to), how, Some(parent))? {
+                links::rename_here(state, &caller, &from, &to, how)?;
+            }
+            Ok(Outcome::Done(None))
+        }
+        Change::LetGo => homes::is_let_go(state, parent),
     }
 }

@@ -35,6 +35,9 @@ impl Worker for Drainer<'_> {
         if news && owing::is_awaited(&state) {
             shared.nudge();
         }
+        if news && state.waits_between() {
+            shared.wake_links();
+        }
         if next != Next::Busy {
             rouse_others(shared, &state);
         }

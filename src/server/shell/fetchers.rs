@@ -140,7 +140,14 @@ impl Drop for Fetchers<'_, '_> {
 fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
         let fetched = need.fetch(source);
-        applying::was_fetched(&mut shared.lock(), number, fetched);
+        let waits = {
+            let mut state = shared.lock();
+            applying::was_fetched(&mut state, number, fetched);
+            state.waits_between()
+        };
+        if waits {
+            shared.wake_links();
+        }
         shared.nudge();
     }
 }

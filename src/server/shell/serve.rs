@@ -296,9 +296,9 @@ fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]
     if waiting.load(Ordering::Relaxed) != room as u64 {
         waiting.store(room as u64, Ordering::Relaxed);
     }
-    state.fetches.are_awaited(parked.count(Why::Fetch) > 0);
+    state.fetches.are_awaited(parked.count(Why::Fetch) > 0 || state.waits_between());
     if parked.count(Why::Fetch) == 0 {
-        let others = state.waiting.count() > 0;
+        let others = state.waiting.count() > 0 || state.waits_between();
         state.fetches.forget(others);
     }
     let [of_store, of_spill] = fetchers;
@@ -323,7 +323,8 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 fn is_finished(state: &State) -> bool {
     let paid = state.backing.is_none() || state.debts.is_settled();
     let idle = !owing::owes(state) && state.waiting.count() == 0;
-    let alone = status::programs(state) == 0 && !state.attended;
+    // What a member has others may need, until it is told to leave.
+    let alone = status::programs(state) == 0 && !state.attended && state.members.is_none();
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }
 

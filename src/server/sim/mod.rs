@@ -169,6 +169,14 @@ impl Sim {
         sim
     }
 
+    /// One that has the same permanent store as others.
+    pub fn sharing(seed: u64, dir: &Scripted) -> Self {
+        let mut sim = Sim::unstarted(seed, None, None, GEOMETRY);
+        sim.dir = dir.clone();
+        sim.start();
+        sim
+    }
+
     /// The same, with tables of other sizes.
     pub fn with_geometry(
         seed: u64,

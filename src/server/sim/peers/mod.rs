@@ -16,6 +16,7 @@ use terral_format::wire::roster::{Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
+use terral_store::backing::scripted::Scripted;
 use terral_transport::requests::Taken;
 
 use relay::Home;
@@ -23,6 +24,7 @@ use relay::Home;
 use super::Sim;
 use super::client::CREATE;
 use super::world::Virtual;
+use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
@@ -30,6 +32,7 @@ use crate::sharing::carrying;
 
 mod bytes;
 mod crowd;
+mod dir;
 mod relay;
 mod tree;
 mod walks;
@@ -42,6 +45,8 @@ fn member(at: usize) -> Member {
 
 /// All of them.
 struct Peers {
+    /// Their permanent store, if they have one.
+    dir: Option<Scripted>,
     sims: Vec<Sim>,
     /// What is on its way, by from and to.
     links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
@@ -63,8 +68,22 @@ struct Peers {
 
 impl Peers {
     fn new(seed: u64, count: usize) -> Self {
-        let sims = (0..count).map(|at| Sim::without_dir(seed * 100 + at as u64)).collect();
+        let sim = |at| Sim::without_dir(seed * 100 + at as u64);
+        Peers::of((0..count).map(sim).collect(), None)
+    }
+
+    /// Those that have one permanent store.
+    fn with_dir(seed: u64, count: usize) -> Self {
+        let clock = std::sync::Arc::new(Virtual::new(seed));
+        let dir = Scripted::new(move || clock.wall_ns());
+        let sim = |at| Sim::sharing(seed * 100 + at as u64, &dir);
+        Peers::of((0..count).map(sim).collect(), Some(dir.clone()))
+    }
+
+    fn of(sims: Vec<Sim>, dir: Option<Scripted>) -> Self {
+        let count = sims.len();
         let mut peers = Peers {
+            dir,
             sims,
             links: BTreeMap::new(),
             clients: vec![],
@@ -205,10 +224,25 @@ impl Peers {
         panic!("they never stop talking");
     }
 
+    /// What servers do in the background, and what it leads to between them.
+    fn work_behind(&mut self, time: Duration) {
+        for at in 0..self.sims.len() {
+            match self.dir {
+                Some(_) if !self.is_stopped(at) => self.sims[at].pass(time),
+                _ => self.sims[at].world.pass(time),
+            }
+            if self.dir.is_some() && !self.is_stopped(at) {
+                let done = self.sims[at].with(|server| carrying::resume(&mut server.lock()));
+                assert!(done.is_none_or(|done| done.is_ok()));
+                self.collect(at);
+            }
+        }
+    }
+
     /// Time passes for all of them.
     fn pass(&mut self, time: Duration) {
+        self.work_behind(time);
         for at in 0..self.sims.len() {
-            self.sims[at].world.pass(time);
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);
                 self.sims[at].with(|server| linking::tick(&mut server.lock()));
@@ -248,12 +282,19 @@ impl Peers {
                     };
                 }
                 Some(Handled::Fetch) if self.carry() => {}
+                Some(Handled::Fetch) if self.dir.is_some() && self.behind() => {}
                 Some(Handled::Fetch) => self.pass(Duration::from_millis(200)),
                 Some(Handled::Park) => panic!("there is memory"),
                 None => {}
             }
         }
         Err(Error::new(ErrorKind::System, "it waits for ever"))
+    }
+
+    /// A step of what servers do in the background. Whether something is on its way then.
+    fn behind(&mut self) -> bool {
+        self.work_behind(Duration::from_millis(20));
+        self.links.values().any(|link| !link.is_empty())
     }
 
     /// Servers that were killed so far.

@@ -117,6 +117,11 @@ impl Tree {
         Ok(())
     }
 
+    /// All that there is, and whether it is a directory.
+    pub(super) fn all(&self) -> BTreeMap<Vec<u8>, bool> {
+        self.0.iter().map(|(path, node)| (path.clone(), node.directory)).collect()
+    }
+
     pub(super) fn change(&mut self, path: &[u8], mode: u32) -> Outcome {
         self.node(path)?;
         self.0.insert(path.to_vec(), Node { mode, ..self.node(path)? });

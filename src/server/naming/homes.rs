@@ -1,0 +1,208 @@
+//! Where there is a permanent directory, names of files are changed by their homes alone: what the
+//! store is owed of a file's name is then owed by who brings its bytes, in one order, and the home
+//! always knows where the store has it. Directories, links and FIFOs, which have no home, are
+//! brought there by who has the directory that they are in.
+//!
+//! Invariant: who asks a home for something that may need directories has none of them then. A file
+//! that another one is about to replace is let go by its home first: it is not brought any more
+//! until it is known that it has kept its name. Not here: what a rename is (`links`).
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Thing};
+use terral_format::local::names::Inode;
+use terral_format::wire::message::{Kind, RenameHow};
+use terral_format::wire::peers::Work;
+use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::{refuse, shown};
+use crate::core::state::State;
+use crate::far::asking;
+use crate::members::requiring::{self, Have};
+use crate::naming::{elsewhere, lookup, making};
+use crate::needs::asking as store;
+use crate::storage::bringing;
+
+/// Whether names of files are changed by their homes alone.
+pub fn decide(state: &State) -> bool {
+    state.members.is_some() && state.backing.is_some()
+}
+
+/// What has come of a change that this request has asked a home for, if it has.
+///
+/// # Errors
+/// If it must wait for that; and what the home says.
+pub fn asked(state: &mut State) -> Result<Option<()>> {
+    let Some((thing, work)) = requiring::change_of(state) else { return Ok(None) };
+    match requiring::need(state, thing, &work)? {
+        Have::Done(answer) => match elsewhere::outcome(answer) {
+            Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
+            outcome => outcome.map(|_| Some(())),
+        },
+        Have::Here | Have::Shown(_) => Ok(None),
+    }
+}
+
+/// Has a change of a file's name made by its home. False: that is here, or it is no file.
+///
+/// # Errors
+/// As those of [`asked`].
+fn at_home(state: &mut State, caller: &Caller, ino: Ino, what: Change) -> Result<bool> {
+    let Some(number) = asking::number_of(state, ino) else { return Ok(false) };
+    requiring::let_go(state);
+    let by = By { person: (*caller.person).clone(), what };
+    requiring::need(state, Thing::File(number), &Work::Change(by.body()?))?;
+    asked(state).map(|done| done.is_some())
+}
+
+/// This is still what the path stands for, if somebody asks who thinks so.
+fn check(ino: Ino, is: Option<Ino>, path: &[u8]) -> Result<()> {
+    match is.is_none_or(|is| is == ino) {
+        true => Ok(()),
+        false => Err(refuse(ErrorKind::BadHandle, path)),
+    }
+}
+
+/// Removes a name that is no directory's, or has it removed.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn remove(state: &mut State, caller: &Caller, path: &[u8]) -> Result<()> {
+    match decide(state) {
+        true => unlink(state, caller, path, None),
+        false => making::unlink(state, caller, path),
+    }
+}
+
+/// Removes a name that is no directory's; `is`: only if it is this file's.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn unlink(state: &mut State, caller: &Caller, path: &[u8], is: Option<Ino>) -> Result<()> {
+    if let Some(done) = asked(state)? {
+        return Ok(done);
+    }
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    check(ino, is, path)?;
+    if at_home(state, caller, ino, Change::Unname(path.into()))? {
+        return Ok(());
+    }
+    elsewhere::take_all(state, &[parent])?;
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    check(ino, is, path)?;
+    must_be_ours(state, ino)?;
+    making::unlink_in(state, caller, (parent, name), path)
+}
+
+/// Has a rename done by the home of what is moved. False: that is here, or it is no file.
+///
+/// # Errors
+/// As those of [`asked`], and [`ErrorKind::NotFound`].
+pub fn rename(
+    state: &mut State,
+    caller: &Caller,
+    (from, to): (&[u8], &[u8]),
+    how: RenameHow,
+    is: Option<Ino>,
+) -> Result<bool> {
+    if asked(state)?.is_some() {
+        return Ok(true);
+    }
+    let (parent, name) = lookup::resolve_parent(state, caller, from)?;
+    lookup::resolve_parent(state, caller, to)?;
+    let missing = || Error::new(ErrorKind::NotFound, shown(from));
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    check(ino, is, from)?;
+    at_home(state, caller, ino, Change::Move(from.into(), to.into(), how))
+}
+
+/// What was looked at before its directory was here may have come to be another's file.
+///
+/// # Errors
+/// If so: then all is done anew.
+pub fn must_be_ours(state: &mut State, ino: Ino) -> Result<()> {
+    match decide(state) && asking::number_of(state, ino).is_some() {
+        true => Err(requiring::anew(state)),
+        false => Ok(()),
+    }
+}
+
+/// Two files change places only if both are here.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if this one is not.
+pub fn permit_exchange(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
+    match decide(state) && asking::number_of(state, ino).is_some() {
+        true => Err(refuse(ErrorKind::Unsupported, path)),
+        false => Ok(()),
+    }
+}
+
+/// Another file takes the name of this one: its home lets it go, if it has one elsewhere.
+///
+/// # Errors
+/// As [`elsewhere::look`]'s.
+pub fn let_go(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
+    let Some(number) = asking::number_of(state, ino).filter(|_| decide(state)) else {
+        return Ok(());
+    };
+    let by = By { person: (*caller.person).clone(), what: Change::LetGo };
+    let Have::Done(answer) =
+        requiring::need(state, Thing::File(number), &Work::Change(by.body()?))?
+    else {
+        return Err(Error::new(ErrorKind::Malformed, "who has another member's file"));
+    };
+    match elsewhere::outcome(answer)? {
+        Outcome::LetGo(fingerprint) => {
+            state.record(Membership::There { ino, fingerprint });
+            Ok(())
+        }
+        _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
+    }
+}
+
+/// A file that was born here is about to lose its name to another one: nothing of it is brought any
+/// more, and who has it open keeps its bytes. How it looks in the store, if it is there.
+///
+/// # Errors
+/// If that must wait.
+pub fn is_let_go(state: &mut State, ino: Ino) -> Result<Outcome> {
+    if !state.members.as_ref().is_some_and(|members| members.is_adrift(ino)) {
+        state.record(Membership::Adrift { ino, is: true });
+    }
+    let busy = state.debts.get(ino).is_some_and(|debt| debt.is_draining() || debt.is_publishing());
+    if busy || state.names.publishing().contains_key(&ino) {
+        return Err(store::wait_until_settled(state));
+    }
+    let kept = bringing::keep_for_openers(state, ino);
+    state.keeping = None;
+    kept?;
+    Ok(Outcome::LetGo(state.names.inode(ino).and_then(|inode| inode.published)))
+}
+
+/// Whether all that is below a directory is this server's alone, so that it may get another path.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if not.
+pub fn permit_moving(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    let Some(members) = state.members.as_ref().filter(|_| decide(state)) else { return Ok(()) };
+    let mut left: Vec<Inode> = state.names.inode(directory).into_iter().collect();
+    while let Some(inode) = left.pop() {
+        let thing = elsewhere::thing_of(state, inode.ino);
+        let here = match thing {
+            Some(thing @ Thing::Directory(_)) => members.has(thing, state),
+            Some(Thing::File(number)) => inode.kind != Kind::File || members.is_born_here(number),
+            _ => true,
+        };
+        if !here {
+            return Err(refuse(ErrorKind::Unsupported, path));
+        }
+        if inode.is_directory() {
+            left.extend(state.names.children(&inode).map(|(_, child)| child));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Files whose names other members' files were about to take: whether they have kept them. Who
+//! asked for that has the directory until he is through, or is known not to be.
+//!
+//! Not here: how one is let go (`naming/homes`).
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::Ino;
+use terral_format::local::names::flag;
+
+use crate::core::state::State;
+use crate::members::requiring;
+use crate::members::role::{Asker, NOBODY};
+use crate::naming::elsewhere;
+
+/// Of the server's own requests, these.
+const INDEX: u8 = 1;
+
+/// Finds it out, as far as that can be known now.
+pub fn settle(state: &mut State) {
+    let adrift: Vec<Ino> = state.members.iter().flat_map(|members| members.adrift()).collect();
+    for ino in adrift {
+        let asker = Asker { session: NOBODY, index: INDEX, sequence: ino.0 };
+        if knows(state, ino, asker) {
+            state.record(Membership::Adrift { ino, is: false });
+            requiring::has_run(state, asker);
+        }
+    }
+}
+
+/// Whether it is known what has become of a file's name.
+fn knows(state: &mut State, ino: Ino, asker: Asker) -> bool {
+    let is_named =
+        |state: &State| state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+    let Some(parent) = state.names.above(ino).filter(|_| is_named(state)) else { return true };
+    let may = state.fetches.let_wait(true);
+    let waits = state.fetches.must_wait();
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
+    let here = elsewhere::take_all(state, &[parent]).is_ok();
+    state.members.iter_mut().for_each(|members| members.asks(None));
+    state.fetches.must_wait();
+    state.fetches.let_wait(may);
+    state.fetches.set_waiting(waits);
+    // What it has lost it is told.
+    here && is_named(state)
+}
