@@ -120,6 +120,16 @@ impl Machines {
     /// Runs a script on the first, over all of them, in a shell with `on HOST WORDS`, which runs
     /// them there as a program of the run.
     pub fn run(&self, script: &str) -> Output {
+        self.run_with(&[], script)
+    }
+
+    /// The same, with more options.
+    pub fn run_with(&self, options: &[&str], script: &str) -> Output {
+        crate::descendants::ended_within(self.begin(options, script).spawn().expect("starts"), LONG)
+    }
+
+    /// The command that does so.
+    pub fn begin(&self, options: &[&str], script: &str) -> Command {
         let hosts: Vec<String> = (0..self.hosts.len()).map(|at| format!("h{at}")).collect();
         let on = "on() { host=$1; shift; $ON $host \"LD_PRELOAD=$LD_PRELOAD \
                   TERRAL_INSTANCE=$TERRAL_INSTANCE TERRAL_PREFIX=$TERRAL_PREFIX \
@@ -129,9 +139,15 @@ impl Machines {
                   cd $TERRAL_DIR\n";
         let mut command = self.terral(0);
         command.args(["run", "--hosts", &hosts.join(","), "--instance", "machines"]);
-        command.args(["--memory", "256M", "--ready", "0", "--", "sh", "-c"]);
+        command.args(["--memory", "256M", "--ready", "0"]).args(options).args(["--", "sh", "-c"]);
         command.arg(format!("{on}{script}"));
-        crate::descendants::ended_within(command.spawn().expect("starts"), LONG)
+        command
+    }
+
+    /// What a script does on a machine, outside of any run.
+    pub fn shell_on(&self, at: usize, script: &str) -> Output {
+        let mut command = within(&self.hosts[at], true);
+        command.args(["sh", "-c", script]).output().expect("starts")
     }
 
     /// What lies in a machine's shared memory, but for its directory of instances.

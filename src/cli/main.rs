@@ -47,6 +47,14 @@ mod status;
 
 mod command;
 
+mod strays;
+mod words;
+
+mod host;
+mod remote;
+
+mod gathering;
+
 mod hosts;
 
 mod run;
@@ -144,7 +152,7 @@ enum Verb {
     #[command(hide = true)]
     Ask(serve::Ask),
     #[command(hide = true)]
-    Host(hosts::Arguments),
+    Host(host::Arguments),
     #[command(hide = true)]
     Man(man::Arguments),
 }
@@ -171,7 +179,7 @@ fn main() -> std::process::ExitCode {
         Verb::Bench(arguments) => bench::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
-        Verb::Host(arguments) => hosts::host(&arguments),
+        Verb::Host(arguments) => host::main(&arguments),
         Verb::Ask(arguments) => serve::ask(&arguments),
         Verb::Man(arguments) => man::main(&arguments, Terral::command()),
     };

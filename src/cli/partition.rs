@@ -35,12 +35,12 @@ pub struct Arguments {
 pub struct Partition {
     /// Be the first of the servers of several machines, which all show the same files; the others
     /// come by `terral invite`. Listens at ADDRESS (host's address, port, or both)
-    /// [default: all addresses, any port]. There is no permanent directory then yet
+    /// [default: all addresses, any port]. With --to, all of them need it, and the same directory
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0")]
-    #[arg(value_parser = parse_address, conflicts_with_all = ["to", "spill"])]
+    #[arg(value_parser = parse_address, conflicts_with = "spill")]
     pub listen: Option<SocketAddr>,
     /// Be one of several: FILE has an invitation (`terral invite`); `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "spill"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "spill")]
     pub join: Option<PathBuf>,
     /// With --listen: do not encrypt what servers say to each other, also bytes of files. Only
     /// where nobody else is on the network

@@ -25,6 +25,7 @@ use crate::serve::{permanent_directory, spill_directory};
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
 use crate::staging;
+use crate::strays;
 use crate::summary::{Summary, Whereabouts, difference};
 use crate::takeover::{self, Earlier};
 use crate::units::{parse_bytes, parse_duration};
@@ -40,16 +41,16 @@ and keep the rest in memory: the next `terral run` to DIR, or `terral recover`, 
 Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
   terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in
-  terral run --hosts a,b,c --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation")]
+  terral run --hosts a,b,c --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation")]
 pub struct Arguments {
     /// The permanent directory; made if it is not there
     #[arg(long, value_name = "DIR", required_unless_present_any = ["instance", "hosts"])]
     to: Option<PathBuf>,
-    /// Run over these machines, and this one: all show the same files, which lie in their memory
-    /// and go with the run; there is no --to for that yet. They are reached by ssh, or what
-    /// TERRAL_RSH says; terral must be at the same path on each
+    /// Run over these machines, and this one: all show the same files. They are reached by ssh, or
+    /// what TERRAL_RSH says; terral must be at the same path on each, and so must DIR. Without --to
+    /// the files lie in their memory only, and go with the run
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = hosts::parse_host)]
-    #[arg(conflicts_with_all = ["to", "fresh", "spill", "keep", "no_wait", "wait_timeout", "json"])]
+    #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
     hosts: Vec<String>,
     /// With --hosts: do not encrypt what the machines say to each other, also bytes of files. Only
     /// where nobody else is on the network
@@ -153,15 +154,27 @@ pub fn main(arguments: Arguments) -> Result<u8> {
 
 /// Over several machines.
 fn over_hosts(arguments: &Arguments) -> Result<u8> {
+    let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+    let prefix = checked_prefix(&arguments.prefix).map_err(not_started)?;
+    let to = arguments.to.as_deref();
+    if to.is_none() && (arguments.json || arguments.wait_timeout.is_some()) {
+        let what = "--hosts without --to brings nothing: leave --json and --wait-timeout out";
+        return Err(failure(code::NOT_STARTED, what));
+    }
+    let target = to.map(|to| target(to, &prefix, arguments)).transpose().map_err(not_started)?;
     let wanted = hosts::Wanted {
         hosts: &arguments.hosts,
+        target,
         instance: arguments.instance.as_deref(),
         memory: arguments.memory,
         ready: arguments.ready,
         encrypted: !arguments.no_encryption,
+        limit: arguments.wait_timeout,
+        prefix: &prefix,
         command: &arguments.command,
     };
-    hosts::run(&wanted, |instance| surroundings(arguments, instance))
+    let tell = |summary: &Summary<'_>| tell(summary, arguments.json);
+    hosts::run(&wanted, |instance| surroundings(arguments, instance), &tell)
 }
 
 fn surroundings(arguments: &Arguments, instance: PathBuf) -> Result<Surroundings> {
@@ -200,17 +213,22 @@ fn check_outer(to: &Path, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// The permanent directory, where COMMAND's files can go.
+fn target(to: &Path, prefix: &Path, arguments: &Arguments) -> Result<PathBuf> {
+    check_outer(to, arguments)?;
+    let target = permanent_directory(to)?;
+    if target.starts_with(prefix) {
+        bail!("--to {}: lies under --prefix, which hides it", target.display());
+    }
+    Ok(target)
+}
+
 type Prepared = (Start, Surroundings, Place, Vec<Earlier>);
 
 fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
     let prefix = checked_prefix(&arguments.prefix)?;
     let library = server::preload_library()?;
-    let to = arguments.to.as_deref().unwrap_or(Path::new("."));
-    check_outer(to, arguments)?;
-    let target = permanent_directory(to)?;
-    if target.starts_with(&prefix) {
-        bail!("--to {}: lies under --prefix, which hides it", target.display());
-    }
+    let target = target(arguments.to.as_deref().unwrap_or(Path::new(".")), &prefix, arguments)?;
     let spill = spill_directory(arguments.spill.as_deref(), &target)?;
     let purpose = if arguments.keep { Purpose::Stay } else { Purpose::Run };
     let named = arguments.instance.as_ref();
@@ -222,6 +240,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
             instance: named.map(|name| instances::locate(name.as_os_str())),
             beside: named.is_some(),
             purpose,
+            several: false,
             fresh: arguments.fresh,
             limit: arguments.wait_timeout,
         },
@@ -298,7 +317,7 @@ impl Run<'_> {
             Ending::Paid(status) => (status, true),
             Ending::Broken(status) => (status, false),
         };
-        let strays = save_strays(instance, &status, &name)?;
+        let strays = strays::save(instance, &status, &name)?;
         let past = self.ended.watch.seen(instance);
         let restarts = server.restarts();
         if paid {
@@ -318,7 +337,8 @@ impl Run<'_> {
             ));
         }
         if paid {
-            return Ok(self.code(&status));
+            let directory = status.backing.as_deref().map(Path::new);
+            return Ok(staging::code(directory, instance, self.ended.code));
         }
         let directory = status.backing.as_deref().unwrap_or("the permanent directory");
         let what = format!(
@@ -326,18 +346,6 @@ impl Run<'_> {
              `terral recover {name}` brings it"
         );
         Err(failure(code::OWED, what))
-    }
-
-    /// COMMAND's status, unless all is well but for what is left where it does not belong.
-    fn code(&self, status: &Status) -> u8 {
-        let directory = status.backing.as_deref().map(Path::new);
-        match staging::remains(directory, &self.surroundings.instance) {
-            Some(why) => {
-                say(why);
-                if self.ended.code == 0 { code::FAILED } else { self.ended.code }
-            }
-            None => self.ended.code,
-        }
     }
 
     fn keep(&self, name: &str, client: &Client, restarts: u32) -> Result<u8> {
@@ -369,11 +377,18 @@ impl Run<'_> {
             strays: end.strays,
             past: end.past,
             earlier: self.earlier,
+            machines: &[],
+            lost: &[],
         };
-        show(&summary, self.arguments.json)?;
-        warn(&summary);
-        Ok(())
+        tell(&summary, self.arguments.json)
     }
+}
+
+/// Shows a run, and says what may be wrong with it.
+fn tell(summary: &Summary<'_>, json: bool) -> Result<()> {
+    show(summary, json)?;
+    warn(summary);
+    Ok(())
 }
 
 fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
@@ -424,30 +439,4 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
         ended.watch.seen(instance).lines().for_each(say);
     }
     Ok(ended.code)
-}
-
-/// Brings what programs wrote into the shadow directory, past Terral, to the permanent directory.
-fn save_strays(instance: &Path, status: &Status, name: &str) -> Result<Vec<String>> {
-    let shadow = instance.join("shadow");
-    let is_empty = std::fs::read_dir(&shadow).is_ok_and(|mut entries| entries.next().is_none());
-    let (false, Some(directory)) = (is_empty, &status.backing) else { return Ok(Vec::new()) };
-    let mut saved = Vec::new();
-    copy_tree(&shadow, &Path::new(directory).join(format!("strays-of-{name}")), &mut saved)?;
-    Ok(saved)
-}
-
-fn copy_tree(from: &Path, to: &Path, saved: &mut Vec<String>) -> Result<()> {
-    let shown = || to.display().to_string();
-    std::fs::create_dir_all(to).with_context(shown)?;
-    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &target, saved)?;
-        } else if entry.file_type()?.is_file() {
-            std::fs::copy(entry.path(), &target).with_context(shown)?;
-            saved.push(target.display().to_string());
-        }
-    }
-    Ok(())
 }

@@ -33,6 +33,8 @@ pub struct Wanted<'a> {
     pub beside: bool,
     /// What it is for.
     pub purpose: Purpose,
+    /// It is to be one of the servers of several machines, which begin with nothing.
+    pub several: bool,
     /// Nothing of an earlier run is to be used.
     pub fresh: bool,
     /// Others are waited for so long at most.
@@ -159,7 +161,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn is_wanted(&self, path: &Path) -> bool {
+    /// Whether this is the instance that was asked for.
+    pub fn is_wanted(&self, path: &Path) -> bool {
         self.wanted.instance.as_deref() == Some(path)
     }
 

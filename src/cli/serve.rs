@@ -144,7 +144,8 @@ pub fn main(arguments: Arguments) -> Result<u8> {
             (place.0, Some(place.1))
         }
     };
-    listen(options.instance.clone(), arguments.wait_timeout, options.partition.is_some())?;
+    let brings = options.backing.is_some() || claim.is_none();
+    listen(options.instance.clone(), arguments.wait_timeout, brings)?;
     // Its files are not the program's, for which the launcher's limit is meant.
     terral_client::limit::raise(FILE_BYTES)?;
     let relay = Arc::new(AtHome::new(options.instance.clone()));
@@ -159,8 +160,13 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let part = arguments.partition.part()?;
-    if part.is_some() || (arguments.to.is_none() && partition::is_left(&wanted)) {
-        return prepare_part(arguments, &wanted, part);
+    if arguments.to.is_none() && (part.is_some() || partition::is_left(&wanted)) {
+        let place = partition::place(&wanted, arguments.memory)?;
+        if part.is_none() {
+            note(format_args!("{name}: goes on as the member that it was"));
+        }
+        say_part(&name, part.as_ref());
+        return Ok(options(arguments, place, part, (None, None)));
     }
     let target = match &arguments.to {
         Some(to) => permanent_directory(to)?,
@@ -178,6 +184,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
             instance: Some(wanted),
             beside: arguments.name.is_some(),
             purpose: Purpose::Stay,
+            several: part.is_some(),
             fresh: arguments.fresh,
             limit: arguments.wait_timeout,
         },
@@ -189,32 +196,13 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     } else {
         note(format_args!("{name}: serving {shown}"));
     }
-    note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
-    let Place { instance, memory_bytes, claim, .. } = place;
-    let (backing, ready_bytes, launcher) = (Some(target), arguments.ready, None);
-    let (partition, listen) = (None, arguments.partition.address());
-    let options = Options {
-        instance,
-        backing,
-        memory_bytes,
-        spill,
-        ready_bytes,
-        partition,
-        listen,
-        launcher,
-    };
-    Ok((options, claim))
+    say_part(&name, part.as_ref());
+    Ok(options(arguments, place, part, (Some(target), spill)))
 }
 
-/// The same for one of the servers of several machines.
-fn prepare_part(
-    arguments: &Arguments,
-    wanted: &Path,
-    part: Option<Part>,
-) -> Result<(Options, Claim)> {
-    let Place { instance, memory_bytes, claim } = partition::place(wanted, arguments.memory)?;
-    let name = instances::name_of(&instance);
-    match &part {
+/// What the server is to be of several machines, and how it is used.
+fn say_part(name: &str, part: Option<&Part>) {
+    match part {
         Some(Part::Control { .. }) => {
             note(format_args!("{name}: the first of several; let others in: terral invite"));
         }
@@ -222,25 +210,34 @@ fn prepare_part(
             let control = &invitation.control.member;
             note(format_args!("{name}: {}, invited by {control}", invitation.me));
         }
-        None => note(format_args!("{name}: goes on as the member that it was")),
+        None => {}
     }
     note(format_args!("use it: terral run --instance {name} -- COMMAND…   end it: terral stop"));
+}
+
+fn options(
+    arguments: &Arguments,
+    place: Place,
+    partition: Option<Part>,
+    (backing, spill): (Option<PathBuf>, Option<PathBuf>),
+) -> (Options, Claim) {
+    let Place { instance, memory_bytes, claim } = place;
     let options = Options {
         instance,
-        backing: None,
+        backing,
         memory_bytes,
-        spill: None,
+        spill,
         ready_bytes: arguments.ready,
-        partition: part,
+        partition,
         listen: arguments.partition.address(),
         launcher: None,
     };
-    Ok((options, claim))
+    (options, claim)
 }
 
 /// Answers signals: the first asks the server to finish, the next, or its time being over, to
 /// leave.
-fn listen(instance: PathBuf, limit: Option<Duration>, is_part: bool) -> Result<()> {
+fn listen(instance: PathBuf, limit: Option<Duration>, brings: bool) -> Result<()> {
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = signal_hook::iterator::Signals::new(wanted).context("signals")?;
     let program = std::env::current_exe().context("terral: own path")?;
@@ -250,10 +247,10 @@ fn listen(instance: PathBuf, limit: Option<Duration>, is_part: bool) -> Result<(
                 tell(&program, "leave", &instance);
                 continue;
             }
-            say(if is_part {
-                "ends once no program uses it, and its files with it; once more to end at once"
-            } else {
+            say(if brings {
                 "bringing everything to the permanent directory; once more to end at once"
+            } else {
+                "ends once no program uses it, and its files with it; once more to end at once"
             });
             tell(&program, "finish", &instance);
             if let Some(limit) = limit {

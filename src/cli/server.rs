@@ -4,9 +4,10 @@
 //! the preload library; what it says is in `server-says` of the instance until it is ready.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,6 +27,8 @@ use crate::report::{code, say};
 const LIBRARY: &str = "libterral_preload.so";
 /// What a server says while it starts.
 const SAYS: &str = "server-says";
+/// Most that is read of it.
+const SAYS_MAX: usize = 64 << 10;
 /// A server that was told to leave may finish what it is writing for so long.
 const LEAVE: Duration = Duration::from_secs(1);
 /// Most starts of one that is to leave.
@@ -96,10 +99,14 @@ struct Watched {
 }
 
 impl Start {
-    fn spawn(&self) -> Result<Child> {
+    /// The process, and where it says why it cannot: it may remove an instance that is of no use.
+    fn spawn(&self) -> Result<(Child, File)> {
         let program = std::env::current_exe().context("terral: own path")?;
         let says = self.instance.join(SAYS);
-        let says = std::fs::File::create(&says).with_context(|| says.display().to_string())?;
+        let mut how = File::options();
+        let how = how.read(true).write(true).create(true).truncate(true);
+        let says = how.open(&says).with_context(|| says.display().to_string())?;
+        let said = says.try_clone().context("what the server says")?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--instance-directory").arg(&self.instance);
         if let Some(target) = &self.target {
@@ -120,7 +127,7 @@ impl Start {
         command.env_remove("LD_PRELOAD").env("TERRAL_INSTANCE", "").env_remove("TERRAL_PREFIX");
         command.current_dir("/").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
-        command.spawn().context("starting the server")
+        Ok((command.spawn().context("starting the server")?, said))
     }
 
     /// Whether this process of ours serves the instance and can be reached, where `before` is what
@@ -139,14 +146,14 @@ impl Start {
 
     fn start(&self) -> Result<Child> {
         let before = self.socket();
-        let mut child = self.spawn()?;
+        let (mut child, said) = self.spawn()?;
         let begin = Instant::now();
         loop {
             if self.is_up(&child, before) {
                 return Ok(child);
             }
             if let Some(status) = child.try_wait().context("server")? {
-                return self.explain(status);
+                return explain(&said, status);
             }
             let waited = begin.elapsed();
             if waited > Duration::from_secs(60) {
@@ -158,16 +165,19 @@ impl Start {
             std::thread::sleep(pause(waited));
         }
     }
+}
 
-    fn explain<T>(&self, status: ExitStatus) -> Result<T> {
-        let says = std::fs::read_to_string(self.instance.join(SAYS)).unwrap_or_default();
-        let last = says.lines().next_back().unwrap_or_default();
-        let why = last.strip_prefix("terral: ").unwrap_or(last);
-        if why.is_empty() {
-            bail!("the server ended with {status} as it started");
-        }
-        bail!("server: {why}")
+/// Why a server ended as it started.
+fn explain<T>(said: &File, status: ExitStatus) -> Result<T> {
+    let mut says = vec![0; SAYS_MAX];
+    let bytes = said.read_at(&mut says, 0).unwrap_or_default();
+    let says = String::from_utf8_lossy(&says[..bytes]);
+    let last = says.lines().next_back().unwrap_or_default();
+    let why = last.strip_prefix("terral: ").unwrap_or(last);
+    if why.is_empty() {
+        bail!("the server ended with {status} as it started");
     }
+    bail!("server: {why}")
 }
 
 /// How long to sleep before the next look, by who has waited so long for a server's begin or end:

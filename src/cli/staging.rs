@@ -6,11 +6,25 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::report::{code, say};
+
 /// What of ours is still there, and why; nothing if only others are at work there.
 pub fn remains(directory: Option<&Path>, instance: &Path) -> Option<String> {
     let over = !instance.join("log").exists();
     let instance = || terral_server::remains(instance).filter(|_| over);
     directory.and_then(staged).or_else(instance)
+}
+
+/// The exit code of a run that owes nothing: COMMAND's, unless all is well but for what is left
+/// where it does not belong, which is said.
+pub fn code(directory: Option<&Path>, instance: &Path, command: u8) -> u8 {
+    match remains(directory, instance) {
+        Some(why) => {
+            say(why);
+            if command == 0 { code::FAILED } else { command }
+        }
+        None => command,
+    }
 }
 
 fn staged(directory: &Path) -> Option<String> {

@@ -51,6 +51,12 @@ pub struct Summary<'a> {
     pub past: &'a Past,
     /// What earlier runs had left in memory for the same directory.
     pub earlier: &'a [Earlier],
+    /// Hosts of a run over several.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub machines: &'a [String],
+    /// Those of them that were lost.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub lost: &'a [String],
 }
 
 fn seconds(nanoseconds: u64) -> f64 {
@@ -76,6 +82,10 @@ impl Summary<'_> {
         let io_ns = totals.read_ns + totals.write_ns + totals.other_ns;
         let ran = Duration::from_secs_f64(self.command_seconds);
         let mut rows = Vec::new();
+        if !self.machines.is_empty() {
+            let machines = count(self.machines.len() as u64);
+            rows.push(("machines", format!("{machines}: {}", self.machines.join(", "))));
+        }
         rows.push((
             "program",
             format!(
@@ -140,6 +150,12 @@ impl Summary<'_> {
         let directory = self.directory.display();
         let owed = debt(drain);
         match self.state {
+            Whereabouts::Owed if !self.lost.is_empty() => {
+                let (also, lost) =
+                    (is_owed(drain).then(|| format!("{owed}, and ")), self.lost.join(", "));
+                let also = also.unwrap_or_default();
+                let _ = write!(text, "{also}what only {lost} had NOT in {directory}");
+            }
             Whereabouts::Owed if is_owed(drain) => {
                 let _ = write!(text, "{owed} NOT YET in {directory}");
             }

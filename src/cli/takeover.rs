@@ -14,7 +14,7 @@ use serde::Serialize;
 use terral_client::Client;
 use terral_server::{EVERYWHERE, Left, Options};
 
-use crate::claim;
+use crate::claim::{self, Purpose};
 use crate::debt::first_cause;
 use crate::instances;
 use crate::machine;
@@ -223,6 +223,19 @@ impl Search<'_> {
 
     /// Why an instance cannot be used as it stands.
     fn hindrance(&self, candidate: &Candidate, found: &Left) -> Option<String> {
+        if found.is_member
+            && self.is_wanted(&candidate.path)
+            && self.wanted.purpose == Purpose::Stay
+        {
+            // It goes on as the member that it was.
+            return None;
+        }
+        if found.is_member {
+            return Some("it was one of several machines".into());
+        }
+        if self.wanted.several {
+            return Some("this run is over several machines".into());
+        }
         let prefix = Origin::read(&candidate.path).map(|origin| origin.prefix);
         if prefix.as_deref().is_some_and(|prefix| prefix != self.wanted.prefix) {
             let prefix = prefix.unwrap_or_default();

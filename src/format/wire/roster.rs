@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Result};
 /// Most addresses of one member.
 pub const ADDRESSES_MAX: usize = 32;
 /// Version of an invitation.
-const INVITATION: u16 = 1;
+const INVITATION: u16 = 2;
 /// What the text of an invitation begins with.
 const PREFIX: &str = "terral-invitation-";
 /// Longest text of one.
@@ -105,6 +105,9 @@ pub struct Invitation {
     pub server: ServerId,
     /// Who invites, where the root was born.
     pub control: Seat,
+    /// Whether all members bring their files to a permanent directory, in which is a sign with the
+    /// partition's number.
+    pub permanent: bool,
 }
 
 impl Invitation {
@@ -235,6 +238,7 @@ mod tests {
                 standing: Standing::In(ServerId(5)),
                 addresses: vec![([10, 0, 0, 1], 6).into(), ([0_u16; 8], 9).into()],
             },
+            permanent: true,
         }
     }
 

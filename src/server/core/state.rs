@@ -96,6 +96,8 @@ pub struct State {
     pub leaving: bool,
     /// The launcher lives, and says when to leave.
     pub attended: bool,
+    /// It had a launcher, who is gone.
+    pub orphaned: bool,
     /// See [`Status::warnings`].
     pub warnings: Vec<String>,
     /// A directory's merged listing, while a client pages through it.
@@ -186,6 +188,7 @@ impl State {
             finishing: false,
             leaving: false,
             attended: false,
+            orphaned: false,
             warnings: Vec::new(),
             listing: None,
             wrote: false,

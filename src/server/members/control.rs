@@ -40,7 +40,7 @@ pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
 
 /// This server, which has nothing yet, becomes the member that it was invited to be.
 pub fn accept(state: &mut State, invitation: &Invitation) {
-    let Invitation { partition, me, server, control } = invitation;
+    let Invitation { partition, me, server, control, .. } = invitation;
     join(state, (*me, *server), control.member, *partition);
     let own = Seat { member: *me, standing: Standing::In(*server), addresses: Vec::new() };
     // Less than any that the control says: of the others nothing is known yet.
@@ -111,5 +111,6 @@ pub fn invite(state: &mut State) -> Result<Invitation> {
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
-    Ok(Invitation { partition, me, server, control })
+    let permanent = state.backing.is_some();
+    Ok(Invitation { partition, me, server, control, permanent })
 }

@@ -23,6 +23,9 @@ use crate::core::world::Tick;
 /// A directory that was changed so little ago is in use.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
+/// A server whose launcher is gone stays so long after others have wanted something of it.
+const LATELY: Duration = Duration::from_secs(60);
+
 /// No session has this number.
 pub const NOBODY: SessionSlot = SessionSlot(u16::MAX);
 
@@ -150,6 +153,10 @@ pub struct Members {
     adrift: BTreeSet<Ino>,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
+    /// When another member has last said something, or asked something of a file.
+    heard: Option<Tick>,
+    /// When the last session with another one was lost.
+    cut_off: Option<Tick>,
 }
 
 impl Members {
@@ -176,6 +183,8 @@ impl Members {
             kept: Vec::new(),
             adrift: BTreeSet::new(),
             postponed: Vec::new(),
+            heard: None,
+            cut_off: None,
         }
     }
 
@@ -267,12 +276,28 @@ impl Members {
     }
 
     /// There is one from now on, or none.
-    pub fn connects(&mut self, member: Member, is: bool) {
+    pub fn connects(&mut self, member: Member, is: bool, now: Tick) {
         if is {
             self.connected.insert(member);
-        } else {
-            self.connected.remove(&member);
+        } else if self.connected.remove(&member) && self.connected.is_empty() {
+            self.cut_off = Some(now);
         }
+    }
+
+    /// Another member says something, or asks something of a file.
+    pub fn hears(&mut self, now: Tick) {
+        self.heard = Some(now);
+    }
+
+    /// Whether one has, not long ago.
+    pub fn heard_lately(&self, now: Tick) -> bool {
+        self.heard.is_some_and(|at| now.since(at) < LATELY)
+    }
+
+    /// Since when there has been no session with any other member, where `begin` is when this
+    /// process began.
+    pub fn cut_off_since(&self, begin: Tick) -> Option<Tick> {
+        self.connected.is_empty().then(|| self.cut_off.unwrap_or(begin))
     }
 
     /// Others go by a later roster than this one.

@@ -6,7 +6,8 @@
 //!
 //! Invariants: until all that it needs is there, a request has changed nothing but what anybody may
 //! know (names that were found, bytes that were brought). What was fetched counts only for exactly
-//! the need it was fetched for, once, and not if the drain has changed a name above, below or at
+//! the need it was fetched for, once (what was found of names: for all of one attempt of a request,
+//! which may look at a name again), and not if the drain has changed a name above, below or at
 //! its path meanwhile, nor if its chunk was brought. Not here: who fetches (`fetchers`), and what
 //! becomes of it (`lookup`, `bringing`).
 
@@ -34,6 +35,8 @@ struct Fetch {
     new: bool,
     /// What it gave, once it has ended.
     fetched: Option<Fetched>,
+    /// What is just being carried out has seen it.
+    used: bool,
 }
 
 /// Everything that is being fetched, or was and waits to be used.
@@ -108,6 +111,7 @@ impl Fetches {
 
     /// What is carried out from now on may wait, or may not. Gives what was so before.
     pub fn let_wait(&mut self, may: bool) -> bool {
+        self.all.retain(|fetch| !fetch.used);
         std::mem::replace(&mut self.may_wait, may && self.served)
     }
 
@@ -175,11 +179,16 @@ impl Fetches {
     /// What was fetched for `need`, by a thread.
     fn fetched(&mut self, need: &Need, now: Tick) -> Result<Fetched> {
         let there = self.all.iter().position(|fetch| fetch.need == *need);
-        if let Some(at) = there
-            && self.all[at].fetched.is_some()
-            && let Some(fetched) = self.all.swap_remove(at).fetched
-        {
-            return Ok(fetched);
+        if let Some(at) = there {
+            if let Some(again) = self.all[at].fetched.as_ref().and_then(Fetched::of_names) {
+                self.all[at].used = true;
+                return Ok(again);
+            }
+            if self.all[at].fetched.is_some()
+                && let Some(fetched) = self.all.swap_remove(at).fetched
+            {
+                return Ok(fetched);
+            }
         }
         let late = Error::new(ErrorKind::Busy, "it is being fetched");
         if !self.may_wait {
@@ -188,7 +197,14 @@ impl Fetches {
         if there.is_none() {
             self.next += 1;
             let (number, need) = (self.next, need.clone());
-            self.all.push(Fetch { number, need, since: now, new: true, fetched: None });
+            self.all.push(Fetch {
+                number,
+                need,
+                since: now,
+                new: true,
+                fetched: None,
+                used: false,
+            });
         }
         self.waits = true;
         Err(late)
@@ -282,7 +298,11 @@ mod tests {
         let [(number, begun)] = &fetches.begin(false)[..] else { panic!("one") };
         assert!(*begun == need && fetches.begin(false).is_empty());
         fetches.done(*number, names(), NOW);
-        assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
+        // Who looks twice sees it twice, or would never be through.
+        for _ in 0..2 {
+            assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Ok(_))))));
+        }
+        fetches.let_wait(true);
         assert!(fetches.take(&need, NOW).is_err(), "it was used");
     }
 
@@ -294,6 +314,7 @@ mod tests {
         let number = fetches.begin(false)[0].0;
         fetches.failed(number, Error::new(ErrorKind::System, "no thread"));
         assert!(matches!(fetches.take(&need, NOW), Ok(Some(Fetched::List(Err(_))))));
+        fetches.let_wait(true);
         assert!(fetches.take(&need, NOW).is_err() && fetches.begin(false).len() == 1);
     }
 

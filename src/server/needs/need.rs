@@ -148,6 +148,15 @@ pub enum Fetched {
 }
 
 impl Fetched {
+    /// The same again, if it says something of names.
+    pub fn of_names(&self) -> Option<Self> {
+        match self {
+            Fetched::Look(looked) => Some(Fetched::Look(looked.clone())),
+            Fetched::List(names) => Some(Fetched::List(names.clone())),
+            _ => None,
+        }
+    }
+
     /// Whether these were bytes of a version that was just getting its name.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Fetched::Bytes(Err(error)) if error.kind == ErrorKind::Busy)

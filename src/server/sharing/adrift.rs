@@ -3,6 +3,8 @@
 //!
 //! Not here: how one is let go (`naming/homes`).
 
+use std::time::Duration;
+
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Ino;
 use terral_format::local::names::flag;
@@ -14,9 +16,19 @@ use crate::naming::elsewhere;
 
 /// Of the server's own requests, these.
 const INDEX: u8 = 1;
+/// Other members come back sooner, if they do.
+const LONG: Duration = Duration::from_secs(30);
 
 /// Finds it out, as far as that can be known now.
 pub fn settle(state: &mut State) {
+    if is_abandoned(state) {
+        let adrift = state.members.iter().flat_map(|members| members.adrift());
+        let adrift: Vec<Ino> = adrift.collect();
+        // What has come in their place meanwhile is kept beside them.
+        let named = adrift.into_iter().map(|ino| Membership::Adrift { ino, is: false });
+        named.for_each(|named| state.record(named));
+        return;
+    }
     let adrift: Vec<Ino> = state.members.iter().flat_map(|members| members.adrift()).collect();
     for ino in adrift {
         let asker = Asker { session: NOBODY, index: INDEX, sequence: ino.0 };
@@ -25,6 +37,12 @@ pub fn settle(state: &mut State) {
             requiring::has_run(state, asker);
         }
     }
+}
+
+/// Whether what is here is only to be brought, and those who know more have been gone for long.
+fn is_abandoned(state: &State) -> bool {
+    let since = state.members.as_ref().and_then(|members| members.cut_off_since(state.since));
+    state.finishing && since.is_some_and(|since| state.world.now().since(since) > LONG)
 }
 
 /// Whether it is known what has become of a file's name.

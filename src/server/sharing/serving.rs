@@ -21,6 +21,8 @@ use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 48 << 10;
+/// Most names that are looked for in the permanent store at the same time, for one listing.
+const FOUND_AT_ONCE: usize = 256;
 
 /// Who wants it, as requests of clients are known.
 fn asker_of(operation: Operation) -> Asker {
@@ -85,10 +87,12 @@ fn caller<T>(by: &By<T>) -> Result<Caller> {
 
 fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Look>::of(body)?;
-    let inode = bodies::inode_of(state, thing)?;
-    if homes::decide(state) && inode.is_directory() {
-        find(state, &caller(&by)?, inode.ino, &by.what)?;
+    let looked_at = bodies::inode_of(state, thing)?;
+    if homes::decide(state) && looked_at.is_directory() {
+        find(state, &caller(&by)?, looked_at.ino, &by.what)?;
     }
+    // As it is with what was found.
+    let inode = bodies::inode_of(state, thing)?;
     let missing = || Error::new(ErrorKind::NotFound, format!("{thing:?}"));
     let attributes = state.attributes(inode.ino).ok_or_else(missing)?;
     let names = match thing {
@@ -118,9 +122,18 @@ fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Resu
         Look::Name(name) => lookup::child(state, caller, directory, name).map(drop),
         Look::Names(_) => {
             let names = listing::names_of(state, caller, directory)?;
-            let all: Vec<_> = names.into_iter().map(|name| name.name).collect();
-            all.into_iter()
-                .try_for_each(|name| lookup::child(state, caller, directory, &name).map(drop))
+            let mut late = Ok(());
+            let mut left = FOUND_AT_ONCE;
+            for name in names {
+                match lookup::child(state, caller, directory, &name.name) {
+                    // What the store says of others is fetched meanwhile.
+                    Err(error) if state.fetches.is_waiting() && left > 0 => {
+                        (late, left) = (Err(error), left - 1);
+                    }
+                    found => drop(found?),
+                }
+            }
+            late
         }
     }
 }

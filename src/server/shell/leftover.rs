@@ -117,6 +117,8 @@ pub struct Left {
     pub living: usize,
     /// What somebody else has changed in the permanent directory since: it is not as remembered.
     pub changed: Option<String>,
+    /// It was one of the servers of several machines.
+    pub is_member: bool,
 }
 
 /// Looks at what a server that is gone has left, as the next one will find it. Only with the claim
@@ -136,6 +138,7 @@ pub fn examine(options: &Options) -> Result<Left> {
         living: state.sessions.clients().count(),
         owed,
         changed,
+        is_member: state.members.is_some(),
     })
 }
 

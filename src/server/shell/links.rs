@@ -124,6 +124,10 @@ impl<'s> Links<'s> {
                 self.ticked = self.tcp.now();
                 self.hear(Input::Tick);
                 linking::tick(&mut self.shared.lock());
+                if self.shared.lock().orphaned {
+                    // It ends once the others have been silent for long.
+                    self.shared.nudge();
+                }
             }
         }
     }
@@ -180,7 +184,8 @@ impl<'s> Links<'s> {
         self.told.remove(&with);
         let control = {
             let mut state = self.shared.lock();
-            state.members.iter_mut().for_each(|members| members.connects(with, true));
+            let now = state.world.now();
+            state.members.iter_mut().for_each(|members| members.connects(with, true, now));
             state.members.as_ref().map(|members| members.control())
         };
         if control == Some(with) {
@@ -197,7 +202,8 @@ impl<'s> Links<'s> {
             self.sessions.remove(&with);
             self.waiting.remove(&with);
             let mut state = self.shared.lock();
-            state.members.iter_mut().for_each(|members| members.connects(with, false));
+            let now = state.world.now();
+            state.members.iter_mut().for_each(|members| members.connects(with, false, now));
         }
         // What was said in it may be lost, and what is answered to it will be.
         self.tcp.reach(with);
@@ -230,7 +236,11 @@ impl<'s> Links<'s> {
     /// Another member asks for something of a file that was born here.
     fn is_asked(&self, from: Member, question: &[u8]) -> Result<()> {
         let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
-        let me = self.shared.lock().members.as_ref().map(|members| members.me());
+        let mut state = self.shared.lock();
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.hears(now));
+        let me = state.members.as_ref().map(|members| members.me());
+        drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
         relaying.push(me, from, question)
     }

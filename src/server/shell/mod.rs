@@ -11,6 +11,7 @@ pub mod instance;
 pub mod leftover;
 pub mod links;
 pub mod options;
+mod part;
 pub mod ready;
 pub mod region_file;
 pub mod relaying;

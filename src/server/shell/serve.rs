@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{ROOT, SessionSlot};
+use terral_format::ids::SessionSlot;
 use terral_format::local::tables::Superblock;
 use terral_format::wire::message::Status;
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{Error, Result};
 use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
@@ -19,19 +19,17 @@ use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
 use crate::far::desk::Relay;
-use crate::members::control;
 use crate::requests::handling::Outcome as Handled;
 use crate::requests::{handling, status, tending};
 use crate::shared::Shared;
-use crate::sharing::carrying;
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
 use crate::shell::links::Links;
-use crate::shell::options::{Options, Part};
+use crate::shell::options::Options;
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
-use crate::shell::{draining, removal, spillers, workers};
+use crate::shell::{draining, part, removal, spillers, workers};
 use crate::storage::spill::jobs;
 
 /// How it ended.
@@ -61,7 +59,12 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     let preparer = ready.preparer(&options.instance);
     let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
     let mut state = state;
-    take_part(&mut state, options)?;
+    part::take(&mut state, options).inspect_err(|_| {
+        if state.starts == 1 {
+            // Nothing has come into it yet.
+            let _ = removal::end(&options.instance);
+        }
+    })?;
     let (backing, is_member) = (state.backing.clone(), state.members.is_some());
     let shared = Shared::new(state, headers);
     let links = is_member.then(|| Links::open(&shared, options.listen, relay)).transpose()?;
@@ -121,41 +124,6 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     leave(&shared, options)
 }
 
-/// The server becomes what it is to be of a partition, unless it is that already.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] with a permanent directory; [`ErrorKind::Invalid`] if it is something
-/// else.
-fn take_part(state: &mut State, options: &Options) -> Result<()> {
-    let Some(part) = &options.partition else { return Ok(()) };
-    if state.backing.is_some() {
-        let context = "servers of several machines have no permanent directory yet";
-        return Err(Error::new(ErrorKind::Unsupported, context));
-    }
-    if let Some(members) = &state.members {
-        let same = match part {
-            Part::Control { .. } => members.control() == members.me(),
-            Part::Invited(invitation) => {
-                (members.partition().id, members.server())
-                    == (invitation.partition.id, invitation.server)
-            }
-        };
-        let context = "it is another member already: give another --name";
-        return if same { Ok(()) } else { Err(Error::new(ErrorKind::Invalid, context)) };
-    }
-    match part {
-        Part::Control { encrypted } => control::begin(state, *encrypted)?,
-        Part::Invited(invitation) => {
-            if state.names.inodes().any(|inode| inode.ino != ROOT) {
-                let context = "it has files of its own already: give another --name";
-                return Err(Error::new(ErrorKind::Invalid, context));
-            }
-            control::accept(state, invitation);
-        }
-    }
-    carrying::resume(state)
-}
-
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let mut state = shared.lock();
@@ -168,7 +136,8 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     if !owes {
         if let Some(backing) = &state.backing {
             // Leftovers there are no reason to keep anything here.
-            if let Err(error) = backing.clean(state.began.instance) {
+            let cleaned = part::take_sign_away(&state, backing.as_ref());
+            if let Err(error) = cleaned.and_then(|()| backing.clean(state.began.instance)) {
                 left = Some(error);
             }
         }
@@ -323,8 +292,11 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 fn is_finished(state: &State) -> bool {
     let paid = state.backing.is_none() || state.debts.is_settled();
     let idle = !owing::owes(state) && state.waiting.count() == 0;
-    // What a member has others may need, until it is told to leave.
-    let alone = status::programs(state) == 0 && !state.attended && state.members.is_none();
+    // What a member has others may need, though nobody here says so any more.
+    let now = state.world.now();
+    let wanted = state.members.as_ref().is_some_and(|members| members.heard_lately(now));
+    let wanted = wanted && state.orphaned;
+    let alone = status::programs(state) == 0 && !state.attended && !wanted;
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
 }
 

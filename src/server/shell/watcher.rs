@@ -94,7 +94,7 @@ impl Watcher<'_> {
             watched.is_ok()
         });
         let mut state = self.shared.lock();
-        state.finishing = true;
+        (state.finishing, state.orphaned) = (true, true);
         state.attended = self.launcher.is_some();
         self.shared.wake(state);
     }

@@ -54,6 +54,7 @@ fn sink<B: Backing>(make: impl Fn() -> B) {
     sinks::staging_resumes(&make());
     sinks::a_discarded_version_leaves_nothing(&make());
     sinks::cleaning_spares_others(&make());
+    sinks::a_sign_is_found_until_it_is_cleaned_away(&make());
     updates::an_update_touches_only_what_it_writes(&make());
     updates::an_update_of_a_changed_file_is_refused(&make());
     updates::an_update_of_a_file_that_was_replaced_meanwhile_does_not_count(&make());

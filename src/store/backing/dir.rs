@@ -20,6 +20,7 @@ use super::access::{with_access, with_own_access};
 use super::attributes::{by_name, fingerprint, found, read_full, touched};
 use super::beneath::{Place, Root};
 use super::home::is_staging;
+use super::sign::{has_sign, leave_sign};
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
@@ -246,6 +247,14 @@ impl Sink for Dir {
         // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
         let directory = self.root.open_at("sync", b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
         rustix::fs::syncfs(&directory).map_err(|error| self.root.failed("sync", b"", error))
+    }
+
+    fn leave_sign(&self, number: u128) -> Result<()> {
+        leave_sign(&self.root, number)
+    }
+
+    fn has_sign(&self, number: u128) -> Result<bool> {
+        has_sign(&self.root, number)
     }
 
     fn clean(&self, instance: InstanceId) -> Result<()> {

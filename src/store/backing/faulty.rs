@@ -195,6 +195,16 @@ impl<B: Sink> Sink for Faulty<B> {
         self.inner.sync()
     }
 
+    fn leave_sign(&self, number: u128) -> Result<()> {
+        self.faults.pass("injected: leave a sign")?;
+        self.inner.leave_sign(number)
+    }
+
+    fn has_sign(&self, number: u128) -> Result<bool> {
+        self.faults.pass("injected: look for a sign")?;
+        self.inner.has_sign(number)
+    }
+
     fn clean(&self, instance: InstanceId) -> Result<()> {
         self.faults.pass("injected: clean")?;
         self.inner.clean(instance)

@@ -28,6 +28,8 @@ mod home;
 
 mod links;
 
+mod sign;
+
 mod staged;
 
 mod update;

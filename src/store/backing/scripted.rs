@@ -256,6 +256,11 @@ impl Source for Scripted {
     }
 }
 
+/// As what it lies in the staging directory.
+fn sign(number: u128) -> (InstanceId, Ino) {
+    (InstanceId(number), Ino(0))
+}
+
 impl Sink for Scripted {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
         let path = [STAGING, label(ino, instance).as_bytes()].join(&b'/');
@@ -286,6 +291,19 @@ impl Sink for Scripted {
 
     fn sync(&self) -> Result<()> {
         self.act(Call::new(Operation::Sync, b""), |_| Ok(()))
+    }
+
+    fn leave_sign(&self, number: u128) -> Result<()> {
+        self.act(Call::new(Operation::LeaveSign, b""), |store| {
+            let (inode, _) = store.stage(sign(number));
+            store.release(inode);
+            Ok(())
+        })
+    }
+
+    fn has_sign(&self, number: u128) -> Result<bool> {
+        let call = Call::new(Operation::HasSign, b"");
+        self.act(call, |store| Ok(store.staging.contains_key(&sign(number))))
     }
 
     fn clean(&self, instance: InstanceId) -> Result<()> {

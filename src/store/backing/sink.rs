@@ -50,6 +50,13 @@ pub trait Sink: Send + Sync {
     /// Waits until all that was done so far survives a power cut, as far as the store promises it.
     fn sync(&self) -> Result<()>;
 
+    /// Leaves a sign with this number, which everybody finds who sees the same store. It has a name
+    /// in the staging directory as what an instance with that number stages, and goes as that does.
+    fn leave_sign(&self, number: u128) -> Result<()>;
+
+    /// Whether somebody has left it. A store that is far away may say so late.
+    fn has_sign(&self, number: u128) -> Result<bool>;
+
     /// Removes what `instance` has staged and not published, and the staging directory if nothing
     /// of others is in it.
     fn clean(&self, instance: InstanceId) -> Result<()>;

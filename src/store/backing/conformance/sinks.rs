@@ -1,7 +1,7 @@
 //! New versions of files: whole or not at all, in place of others, gone on with, thrown away.
 
 use terral_format::ErrorKind;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, InstanceId};
 
 use super::{Backing, INSTANCE, OTHER, attributes, bytes, kind, names, put};
 
@@ -99,6 +99,17 @@ pub(super) fn a_discarded_version_leaves_nothing(backing: &dyn Backing) {
     staged.write(0, b"half").expect("write");
     staged.discard();
     assert_eq!(backing.stage(Ino(2), INSTANCE).expect("stage").resumed_bytes(), None);
+}
+
+pub(super) fn a_sign_is_found_until_it_is_cleaned_away(backing: &dyn Backing) {
+    assert!(!backing.has_sign(7).expect("look"), "nobody has left it");
+    backing.leave_sign(7).expect("leave");
+    backing.leave_sign(7).expect("leave it again");
+    assert!(backing.has_sign(7).expect("look") && !backing.has_sign(8).expect("look"));
+    backing.clean(INSTANCE).expect("clean what others have");
+    assert!(backing.has_sign(7).expect("look"));
+    backing.clean(InstanceId(7)).expect("clean");
+    assert!(!backing.has_sign(7).expect("look"));
 }
 
 pub(super) fn cleaning_spares_others(backing: &dyn Backing) {

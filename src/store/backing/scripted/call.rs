@@ -28,6 +28,8 @@ pub enum Operation {
     Xattrs,
     Sync,
     Space,
+    LeaveSign,
+    HasSign,
     Clean,
     /// Of a staged version or of an update, as the next two.
     Write,

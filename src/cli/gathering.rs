@@ -1,0 +1,202 @@
+//! The end of a run over several machines: all bring what they owe, and only then all go, as one
+//! may need what another has.
+//!
+//! Invariant: all owe nothing only if all say so after a moment at which no program was on any of
+//! them: until then any may be made to owe something by any other's programs. Not here: what one
+//! machine does (`host`).
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use terral_client::{Client, Drain, Status, Totals};
+
+use crate::progress::{Progress, status_when_told};
+use crate::remote::Machine;
+use crate::report::say;
+use crate::signals::Signals;
+use crate::units::duration;
+use crate::words::Order;
+
+/// Machines are asked this often at most.
+const POLL: Duration = Duration::from_millis(200);
+/// How often it is looked whether one has answered.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How far all are.
+pub struct Gathered {
+    /// Of all machines together, those that are gone not included.
+    pub status: Box<Status>,
+    /// All is in the permanent directory, of those that are there.
+    pub paid: bool,
+    /// Machines that are gone; what only their memory had may be missing.
+    pub lost: Vec<String>,
+}
+
+/// Why the wait for machines is over.
+enum Over {
+    Answered,
+    Broken,
+}
+
+/// A wait for all of them.
+pub struct Gathering<'a> {
+    /// The first machine's server.
+    pub client: &'a Client,
+    /// The others.
+    pub others: &'a mut Vec<Machine>,
+    /// Two of them end the wait.
+    pub signals: &'a Signals,
+    /// It lasts so long at most.
+    pub limit: Option<Duration>,
+}
+
+/// A wait that has begun.
+struct Wait {
+    begin: Instant,
+    signals_before: u32,
+    warned: bool,
+    told: Option<u64>,
+    progress: Progress,
+}
+
+impl Gathering<'_> {
+    /// Tells all to finish, and waits until none owes anything and no program uses any. The first
+    /// signal that comes meanwhile only says what the next will do.
+    ///
+    /// # Errors
+    /// If this machine's server is gone for good.
+    pub fn pay_off(mut self) -> Result<Gathered> {
+        let signals_before = self.signals.count();
+        let (begin, progress) = (Instant::now(), Progress::new());
+        let mut wait = Wait { begin, signals_before, warned: false, told: None, progress };
+        let (mut lost, mut unused) = (Vec::new(), false);
+        let mut pause = LOOK;
+        loop {
+            let here = status_when_told(self.client, Client::finish, &mut wait.told)?;
+            let answered = self.ask(&mut wait, &mut lost);
+            let others =
+                self.others.iter().filter_map(|one| Some((&*one.host, one.status.as_deref()?)));
+            let status = Box::new(whole(here, others));
+            let is_unused = status.sessions == 0;
+            let paid = status.drain.settled && is_unused && unused;
+            if paid || matches!(answered, Over::Broken) {
+                wait.progress.clear();
+                return Ok(Gathered { status, paid, lost });
+            }
+            unused = is_unused;
+            wait.progress.update(&status, status.sessions);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(POLL);
+        }
+    }
+
+    /// Asks each other machine how far it is, and waits until all have said it. Those that are gone
+    /// are none any more.
+    fn ask(&mut self, wait: &mut Wait, lost: &mut Vec<String>) -> Over {
+        for one in self.others.iter_mut() {
+            one.status = None;
+            one.tell(Order::Finish);
+        }
+        loop {
+            for at in (0..self.others.len()).rev() {
+                if !self.others[at].hear() {
+                    wait.progress.clear();
+                    lost.push(self.others.remove(at).gone());
+                }
+            }
+            if wait.is_broken(self.signals, self.limit) {
+                return Over::Broken;
+            }
+            if self.others.iter().all(|one| one.status.is_some()) {
+                return Over::Answered;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Wait {
+    fn is_broken(&mut self, signals: &Signals, limit: Option<Duration>) -> bool {
+        let signalled = signals.count().wrapping_sub(self.signals_before);
+        if let Some(limit) = limit.filter(|limit| self.begin.elapsed() >= *limit) {
+            self.progress.clear();
+            say(format_args!("not all was brought within {} (--wait-timeout)", duration(limit)));
+            return true;
+        }
+        if signalled == 1 && !self.warned {
+            self.progress.clear();
+            self.warned = true;
+            say(
+                "going on until all is in the permanent directory; Ctrl-C or TERM once more keeps \
+                 the rest in memory",
+            );
+        }
+        signalled > 1
+    }
+}
+
+/// All machines as if they were one; conflicts and warnings say whose they are.
+fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) -> Status {
+    let mut all = here;
+    for (host, one) in others {
+        all.sessions += one.sessions;
+        all.files = all.files.max(one.files);
+        all.open += one.open;
+        all.memory_bound_bytes += one.memory_bound_bytes;
+        all.memory_used_bytes += one.memory_used_bytes;
+        all.memory_warm_bytes += one.memory_warm_bytes;
+        all.spilled_bytes += one.spilled_bytes;
+        add_totals(&mut all.totals, &one.totals);
+        add_drain(&mut all.drain, &one.drain, host);
+        all.warnings.extend(one.warnings.iter().map(|warning| format!("{host}: {warning}")));
+    }
+    all
+}
+
+fn add_totals(all: &mut Totals, one: &Totals) {
+    all.sessions += one.sessions;
+    all.opens += one.opens;
+    all.reads += one.reads;
+    all.writes += one.writes;
+    all.read_bytes += one.read_bytes;
+    all.written_bytes += one.written_bytes;
+    all.read_ns += one.read_ns;
+    all.write_ns += one.write_ns;
+    all.other_ns += one.other_ns;
+}
+
+/// Each was busy beside the others, so that the time of all is that of the busiest.
+fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
+    all.owed_files += one.owed_files;
+    all.owed_bytes += one.owed_bytes;
+    all.owed_names += one.owed_names;
+    all.oldest_ms = all.oldest_ms.max(one.oldest_ms);
+    all.files += one.files;
+    all.bytes += one.bytes;
+    all.verified_bytes += one.verified_bytes;
+    all.busy_ms = all.busy_ms.max(one.busy_ms);
+    all.peak_bytes += one.peak_bytes;
+    all.settled &= one.settled;
+    all.failures.extend(one.failures.iter().cloned());
+    all.conflicts.extend(one.conflicts.iter().map(|conflict| format!("{host}: {conflict}")));
+}
+
+#[cfg(test)]
+mod tests {
+    use terral_client::Drain;
+
+    use super::add_drain;
+
+    #[test]
+    fn all_is_safe_only_if_all_of_it_is_and_what_failed_is_not_forgotten() {
+        let mut all = Drain { settled: true, busy_ms: 7, bytes: 3, ..Drain::default() };
+        let safe = Drain { settled: true, busy_ms: 9, bytes: 4, ..Drain::default() };
+        add_drain(&mut all, &safe, "h1");
+        assert!(all.settled && (all.busy_ms, all.bytes) == (9, 7));
+        let (failures, conflicts) = (vec!["/a: full".into()], vec!["b".into()]);
+        let owes = Drain { owed_bytes: 5, failures, conflicts, ..Drain::default() };
+        add_drain(&mut all, &owes, "h2");
+        assert!(!all.settled && all.owed_bytes == 5);
+        assert_eq!((&*all.failures[0], &*all.conflicts[0]), ("/a: full", "h2: b"));
+    }
+}

@@ -1,0 +1,192 @@
+//! `terral host`, hidden: what the launcher of a run over several machines starts on each of the
+//! others. A server that joins, is started again if it dies, and ends with the run.
+//!
+//! Invariants: an invitation comes through a pipe, and is never among arguments; a machine on which
+//! the launcher's word ends the run ends it at once, and one that only lost the launcher serves on
+//! as long as programs use it, and brings what it owes by itself then.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use terral_client::Client;
+
+use crate::claim::Purpose;
+use crate::instances;
+use crate::partition;
+use crate::progress::{self, Ending, status_when_told};
+use crate::report::code;
+use crate::search::{Place, Wanted};
+use crate::serve::permanent_directory;
+use crate::server::{self, Part, Server, Start};
+use crate::signals::Signals;
+use crate::strays;
+use crate::takeover;
+use crate::units::parse_bytes;
+use crate::words::{End, Order, Report, hear, speak};
+
+/// Who has lost the launcher goes when no program has used it for so long.
+const ORPHANED: Duration = Duration::from_secs(60);
+/// How often a machine looks whether it was told to end by a signal, or has lost the launcher.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Serves one machine of a run, until the launcher says that it is over
+#[derive(Args)]
+pub struct Arguments {
+    /// Name of the instance
+    #[arg(long, value_parser = instances::parser())]
+    name: PathBuf,
+    /// It may serve DIR beside another server
+    #[arg(long)]
+    beside: bool,
+    /// The permanent directory
+    #[arg(long)]
+    to: Option<PathBuf>,
+    /// Where programs see the files
+    #[arg(long, default_value = instances::PREFIX)]
+    prefix: PathBuf,
+    /// Most memory for file contents
+    #[arg(long, value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Memory kept ready
+    #[arg(long, value_parser = parse_bytes)]
+    ready: Option<u64>,
+}
+
+/// Says something to the launcher, who may be gone.
+fn report(said: &Report) {
+    let _ = speak(&mut std::io::stdout().lock(), said);
+}
+
+/// Serves.
+pub fn main(arguments: &Arguments) -> Result<u8> {
+    report(&Report::Begins);
+    Ok(serve(arguments).unwrap_or_else(|error| {
+        report(&Report::Failed(format!("{error:#}")));
+        code::NOT_STARTED
+    }))
+}
+
+fn serve(arguments: &Arguments) -> Result<u8> {
+    let signals = Signals::listen()?;
+    let mut stdin = BufReader::new(std::io::stdin());
+    let mut invitation = String::new();
+    stdin.read_line(&mut invitation).context("standard input")?;
+    let (place, target) = place(arguments, &signals)?;
+    let Place { instance, memory_bytes, claim: _claim } = place;
+    let start = Start {
+        instance: instance.clone(),
+        target,
+        memory_bytes,
+        spill: None,
+        ready_bytes: arguments.ready,
+        part: Some(Part::Invited(partition::keep_invitation(&instance, &invitation)?)),
+        ends_with_us: true,
+    };
+    let server = Server::start(start).inspect_err(|_| server::remove_unused(&instance))?;
+    let client = Client::observe(&instance)?;
+    report(&Report::Serves);
+    let (given, orders) = mpsc::channel();
+    std::thread::spawn(move || {
+        while let Some(order) = hear(&mut stdin) {
+            let _ = given.send(order);
+        }
+    });
+    let hosted = Hosted { instance, client, server, signals };
+    hosted.obey(&orders)
+}
+
+/// Where the server begins, and what it brings files to. What an earlier run left here for that is
+/// brought first.
+fn place(arguments: &Arguments, signals: &Signals) -> Result<(Place, Option<PathBuf>)> {
+    let instance = instances::locate(arguments.name.as_os_str());
+    let Some(to) = &arguments.to else {
+        return Ok((partition::place(&instance, arguments.memory)?, None));
+    };
+    let target = permanent_directory(to)?;
+    let wanted = Wanted {
+        target: &target,
+        prefix: &arguments.prefix,
+        memory: arguments.memory,
+        instance: Some(instance),
+        beside: arguments.beside,
+        purpose: Purpose::Run,
+        several: true,
+        fresh: false,
+        limit: None,
+    };
+    let (place, _) = takeover::find(&wanted, signals)?;
+    Ok((place, Some(target)))
+}
+
+/// A server of this machine.
+struct Hosted {
+    instance: PathBuf,
+    client: Client,
+    server: Server,
+    signals: Signals,
+}
+
+impl Hosted {
+    /// Does what the launcher says, until the run is over.
+    fn obey(self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
+        let mut told = None;
+        let mut unused: Option<Instant> = None;
+        loop {
+            match orders.recv_timeout(LOOK) {
+                Ok(Order::Finish) => {
+                    let mut status = status_when_told(&self.client, Client::finish, &mut told)?;
+                    // The launcher has one of its own, and each of all would be long.
+                    status.partition = None;
+                    report(&Report::Far(Box::new(status)));
+                }
+                Ok(Order::End) => return self.end(true),
+                Ok(Order::Keep) => return self.end(false),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(LOOK);
+                    let used = self.client.status().is_ok_and(|status| status.sessions > 0);
+                    unused = if used { None } else { unused.or(Some(Instant::now())) };
+                }
+            }
+            let alone = unused.is_some_and(|since| since.elapsed() > ORPHANED);
+            if alone || self.signals.count() > 0 || !self.instance.join("log").exists() {
+                return self.end_alone();
+            }
+        }
+    }
+
+    /// Nobody says what is to be done.
+    fn end_alone(self) -> Result<u8> {
+        let bears = self.instance.join("log").exists() && self.client.status()?.backing.is_some();
+        if !bears {
+            return self.end(true);
+        }
+        let ending = progress::pay_off(&self.client, &self.signals, None)?;
+        self.end(matches!(ending, Ending::Paid(_)))
+    }
+
+    /// Ends the server: `whole` if it is expected to owe nothing.
+    fn end(self, whole: bool) -> Result<u8> {
+        let name = instances::name_of(&self.instance);
+        let saved = self.client.status().map_err(anyhow::Error::from);
+        let strays = saved.and_then(|status| strays::save(&self.instance, &status, &name));
+        let restarts = self.server.restarts();
+        if whole {
+            self.server.dismiss(&self.client)?;
+        } else {
+            self.server.dismiss_soon(&self.client)?;
+        }
+        let owes = is_left(&self.instance);
+        report(&Report::Ended(End { owes, restarts, strays: strays.unwrap_or_default() }));
+        Ok(if owes { code::OWED } else { 0 })
+    }
+}
+
+/// Whether a server that has ended left something.
+pub fn is_left(instance: &Path) -> bool {
+    instance.join("log").exists()
+}

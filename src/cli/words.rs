@@ -1,0 +1,103 @@
+//! What the launcher of a run over several machines and `terral host` on each of them say to each
+//! other: the invitation first, then lines of JSON. What else a remote shell writes is passed over.
+
+use std::io::{BufRead, Read, Write};
+
+use anyhow::Result;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use terral_client::Status;
+
+/// Longest line.
+const LINE_MAX: u64 = 1 << 20;
+
+/// What the launcher says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Bring all to the permanent directory, and say how far that is.
+    Finish,
+    /// The run is over.
+    End,
+    /// It is over, and what is owed stays in memory.
+    Keep,
+}
+
+/// What a machine says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Report {
+    /// It was reached.
+    Begins,
+    /// Its server runs.
+    Serves,
+    /// How far it is, after [`Order::Finish`].
+    Far(Box<Status>),
+    /// It has ended.
+    Ended(End),
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// How it has ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct End {
+    /// Whether its memory has what the permanent directory lacks.
+    pub owes: bool,
+    /// How often its server had to be started again.
+    pub restarts: u32,
+    /// Files that programs wrote past Terral, and where they were saved.
+    pub strays: Vec<String>,
+}
+
+/// Says one thing.
+///
+/// # Errors
+/// If nobody is there to hear it.
+pub fn speak(to: &mut impl Write, said: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    Ok(to.flush()?)
+}
+
+/// The next thing that was said; nothing if nobody will say any more.
+pub fn hear<W: DeserializeOwned>(from: &mut impl BufRead) -> Option<W> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).ok()? == 0 {
+            return None;
+        }
+        if let Ok(said) = serde_json::from_slice(&line) {
+            return Some(said);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, Report, hear, speak};
+
+    #[test]
+    fn what_a_remote_shell_says_beside_is_passed_over() {
+        let mut said = b"Welcome to h1!\n\xff\xfe\n".to_vec();
+        speak(&mut said, &Report::Begins).expect("writes");
+        said.extend(b"{\"no\":1}\n\n");
+        speak(&mut said, &Report::Failed("x\ny".into())).expect("writes");
+        said.extend(b"\"ser");
+        let mut from = said.as_slice();
+        assert!(matches!(hear(&mut from), Some(Report::Begins)));
+        assert!(matches!(hear(&mut from), Some(Report::Failed(why)) if why == "x\ny"));
+        assert!(hear::<Report>(&mut from).is_none());
+    }
+
+    #[test]
+    fn orders_are_heard_as_they_were_given() {
+        for order in [Order::Finish, Order::End, Order::Keep] {
+            let mut said = Vec::new();
+            speak(&mut said, &order).expect("writes");
+            assert_eq!(hear(&mut said.as_slice()), Some(order));
+        }
+    }
+}
