@@ -37,6 +37,7 @@ pub const DOORS: List = &[
     ("Members::asks", &["requests", "sharing"]),
     ("Members::connects", &["shell"]),
     ("Members::drop_copy", &["sharing"]),
+    ("Members::hears", &["shell"]),
     ("Members::is_over", &["sharing"]),
     ("Members::is_ready", &["sharing"]),
     ("Members::is_shown", &["sharing"]),

@@ -67,7 +67,8 @@ fn what_all_machines_write_arrives_and_what_is_there_all_can_read() {
             on $h \"cd /terral/out; seq 100000 > \\$(hostname); mkdir d.\\$(hostname)\"
         done
         seq 100000 > out/h0
-        on h1 'cd /terral; echo more >> input/old; mv out/h0 out/moved; rm out/h2; ln -s h1 out/link'
+        on h1 'cd /terral; echo more >> input/old; mv out/h0 out/moved; rm out/h2'
+        on h1 'ln -s h1 /terral/out/link'
         on h2 'cd /terral; rmdir out/d.h1; mv input/old out/d.h2/new; wc -l < out/moved'
         ls out",
     );
@@ -95,4 +96,113 @@ fn a_machine_that_sees_another_directory_there_is_named_and_nothing_begins() {
     assert!(told.contains(&expected), "{told}");
     job.is_clean(3);
     assert_eq!(job.there("ls"), "");
+}
+
+/// Writes files on a machine until it is told to stop, and says how many it has written.
+const WRITER: &str = r#"
+import os, sys, zlib
+me, stop = sys.argv[1], sys.argv[2]
+os.chdir("/terral"); n = 0
+os.makedirs(me, exist_ok=True)
+while not os.path.exists(stop) and n < 3000:
+    data = (f"{me} {n} " * 3000).encode()
+    with open(f"{me}/{n}", "wb") as f: f.write(data)
+    if n % 5 == 4: os.rename(f"{me}/{n}", f"{me}/moved.{n}")
+    if n % 7 == 6 and n % 5 != 4: os.remove(f"{me}/{n}")
+    n += 1
+open(stop + "." + me, "w").write(str(n))
+"#;
+
+/// Whether the directory has what the writer has written on a machine, and nothing else.
+const CHECK: &str = r#"
+import os, sys
+to, stop = sys.argv[1], sys.argv[2]
+for me in sys.argv[3:]:
+    there = {}
+    for n in range(int(open(stop + "." + me).read())):
+        if n % 5 == 4: there[f"moved.{n}"] = n
+        elif n % 7 != 6: there[str(n)] = n
+    names = set(os.listdir(f"{to}/{me}"))
+    assert names == set(there), (me, sorted(names ^ set(there))[:5], len(names), len(there))
+    for name, n in there.items():
+        assert open(f"{to}/{me}/{name}").read() == f"{me} {n} " * 3000, (me, name)
+    print(me, "whole", len(there) > 3)
+"#;
+
+impl Job {
+    /// A script that writes on all machines for so many seconds, and does `what` meanwhile.
+    fn writing(&self, what: &str) -> String {
+        let home = self.machines.home();
+        std::fs::write(home.join("writer.py"), WRITER).expect("writes");
+        std::fs::write(home.join("check.py"), CHECK).expect("writes");
+        let home = home.display();
+        format!(
+            "for h in h1 h2; do on $h \"python3 {home}/writer.py $h {home}/stop\" & done
+            python3 {home}/writer.py h0 {home}/stop & sleep 0.7
+            {what}
+            touch {home}/stop; wait"
+        )
+    }
+
+    /// That all of it is there.
+    fn has_written(&self, machines: &[&str]) {
+        let home = self.machines.home().display();
+        let check = format!(
+            "python3 {home}/check.py {} {home}/stop {}",
+            self.to.display(),
+            machines.join(" ")
+        );
+        let expected: String = machines.iter().map(|one| format!("{one} whole True\n")).collect();
+        assert_eq!(self.there(&check), expected);
+    }
+}
+
+#[test]
+fn what_was_written_while_servers_are_killed_arrives_whole() {
+    let Some(job) = Job::new(3) else { return };
+    let output = job.run(
+        &[],
+        &job.writing("kill -9 $(pid_of h1); sleep 0.5; kill -9 $(pid_of h0); kill -9 $(pid_of h2)"),
+    );
+    assert!(output.status.success(), "{}", said(&output));
+    job.has_written(&["h0", "h1", "h2"]);
+    job.is_clean(3);
+}
+
+#[test]
+fn what_an_earlier_run_left_on_a_machine_is_brought_before_the_next_begins() {
+    let Some(job) = Job::new(2) else { return };
+    // All processes of one machine are killed, with the launcher, as by a batch system.
+    let output = job.run(
+        &[],
+        "on h1 'cd /terral; mkdir d; seq 100000 > d/new; echo two > d/other'
+        mkdir e; echo three > e/file
+        for h in h1 h0; do
+            server=$(pid_of $h); host=$(ps -o ppid= -p $server); kill -9 $host $server
+        done",
+    );
+    assert!(!output.status.success());
+    let output = job.run(&[], "cat d/other e/file; on h1 'wc -l < /terral/d/new'");
+    assert_eq!(shown(&output), "two\nthree\n100000\n", "{}", said(&output));
+    job.is_clean(2);
+}
+
+#[test]
+fn what_a_machine_owes_that_was_lost_its_recover_brings() {
+    let Some(job) = Job::new(3) else { return };
+    let output = job.run(
+        &[],
+        "mkdir e; on h2 'seq 100 > /terral/e/f'
+        server=$(pid_of h1); host=$(ps -o ppid= -p $server)
+        on h1 \"mkdir /terral/d; exec 3>/terral/d/new; seq 100000 >&3; kill -9 $host $server\"",
+    );
+    assert_eq!(output.status.code(), Some(74), "{}", said(&output));
+    let told = said(&output);
+    assert!(told.contains("h1: gone") && told.contains("what only h1 had NOT in"), "{told}");
+    assert!(told.contains("`terral recover machines` there brings what is left"), "{told}");
+    job.there("seq 100 | cmp - e/f && ! seq 100000 | cmp -s - d/new");
+    let recovered = job.machines.terral(1).args(["recover", "machines"]).output();
+    shown(&recovered.expect("starts"));
+    job.there("seq 100000 | cmp - d/new");
+    job.is_clean(3);
 }

@@ -42,10 +42,6 @@ pub fn carry_out(state: &mut State) -> Result<()> {
 /// If the log cannot be written; all is as if it had not happened, but for this process.
 pub fn hear(state: &mut State, input: Input) -> Result<()> {
     let ticks = input == Input::Tick;
-    let now = state.world.now();
-    if matches!(&input, Input::Frame(frame) if !frame.messages.is_empty()) {
-        state.members.iter_mut().for_each(|members| members.hears(now));
-    }
     tell(state, input);
     if ticks {
         adrift::settle(state);

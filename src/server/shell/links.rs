@@ -229,18 +229,25 @@ impl<'s> Links<'s> {
     fn protocol(&mut self, session: Session, frame: Frame) {
         // Who speaks for another is not heard.
         if frame.from == session.with {
+            if !frame.messages.is_empty() {
+                self.is_heard();
+            }
             self.hear(Input::Frame(frame));
         }
+    }
+
+    /// Another member has said something that is more than that it is there.
+    fn is_heard(&self) {
+        let mut state = self.shared.lock();
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.hears(now));
     }
 
     /// Another member asks for something of a file that was born here.
     fn is_asked(&self, from: Member, question: &[u8]) -> Result<()> {
         let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
-        let mut state = self.shared.lock();
-        let now = state.world.now();
-        state.members.iter_mut().for_each(|members| members.hears(now));
-        let me = state.members.as_ref().map(|members| members.me());
-        drop(state);
+        self.is_heard();
+        let me = self.shared.lock().members.as_ref().map(|members| members.me());
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
         relaying.push(me, from, question)
     }

@@ -1,5 +1,5 @@
-//! What a server becomes of a partition as it starts: its first member, one that was invited, or what
-//! it was.
+//! What a server becomes of a partition as it starts: its first member, one that was invited, or
+//! what it was.
 //!
 //! Invariant: all members bring their files to one permanent directory, or none does. Not here: how
 //! members are let in (`members/control`).

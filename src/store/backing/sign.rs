@@ -1,5 +1,5 @@
-//! A sign in the staging directory, by which servers of several machines know that they see the same
-//! one.
+//! A sign in the staging directory, by which servers of several machines know that they see the
+//! same one.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
