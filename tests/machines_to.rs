@@ -7,12 +7,14 @@
 mod beside;
 mod descendants;
 mod launched;
+mod mount;
 mod namespaces;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use launched::said;
+use mount::Mount;
 use namespaces::Machines;
 
 fn shown(output: &Output) -> String {
@@ -205,4 +207,56 @@ fn what_a_machine_owes_that_was_lost_its_recover_brings() {
     shown(&recovered.expect("starts"));
     job.there("seq 100000 | cmp - d/new");
     job.is_clean(3);
+}
+
+#[test]
+fn what_a_full_directory_does_not_take_stays_and_recover_brings_it() {
+    // Mounted before there are machines, so that all of them see it.
+    let Some(to) = Mount::tmpfs(40) else { return };
+    let Some(machines) = Machines::new(2) else { return };
+    let job = Job { machines, to: to.path().into() };
+    let output = job.run(
+        &["--wait-timeout", "3s"],
+        "on h1 'mkdir /terral/d; head -c 60000000 /dev/zero > /terral/d/one'
+        head -c 60000000 /dev/zero > two",
+    );
+    let told = said(&output);
+    assert_eq!(output.status.code(), Some(74), "{told}");
+    assert!(told.contains("No space left on device") && told.contains("--wait-timeout"), "{told}");
+    assert!(told.contains("stays in the memory of h0, h1 until they go down"), "{told}");
+    assert!(told.contains("`terral recover machines` on each of them brings it"), "{told}");
+    to.remount("size=200m");
+    for at in 0..2 {
+        let recovered = job.machines.terral(at).args(["recover"]).output().expect("starts");
+        assert!(recovered.status.success(), "{}", said(&recovered));
+    }
+    job.there("head -c 60000000 /dev/zero | cmp - d/one && cmp d/one two");
+    job.is_clean(2);
+}
+
+#[test]
+fn a_machine_that_stands_still_at_the_end_is_named_and_waited_for() {
+    let Some(job) = Job::new(2) else { return };
+    let script = "on h1 'mkdir /terral/d; seq 100000 > /terral/d/one; seq 9 > /terral/d/two'
+        server=$(pid_of h1); kill -STOP $server; (sleep 14; kill -CONT $server) &";
+    let output = job.run(&[], script);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("h1: the server there does not answer"), "{}", said(&output));
+    job.there("seq 100000 | cmp - d/one && seq 9 | cmp - d/two");
+    job.is_clean(2);
+}
+
+#[test]
+fn machines_whose_launcher_is_killed_bring_what_they_have() {
+    let Some(job) = Job::new(3) else { return };
+    let script = "on h1 'mkdir /terral/d; seq 100000 > /terral/d/one'
+        on h2 'seq 100000 > /terral/d/two'; kill -9 $PPID";
+    assert!(!job.run(&[], script).status.success());
+    let since = std::time::Instant::now();
+    while job.there("cat d/one d/two 2>/dev/null | wc -l") != "200000\n" {
+        assert!(since.elapsed().as_secs() < 180, "{}", job.there("ls -lR"));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    let recovered = job.machines.terral(0).args(["recover"]).output().expect("starts");
+    assert!(recovered.status.success(), "{}", said(&recovered));
 }

@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use terral_client::{Client, Drain, Status, Totals};
 
-use crate::progress::{Progress, status_when_told};
+use crate::progress::{Progress, status_if_answered};
 use crate::remote::Machine;
 use crate::report::say;
 use crate::signals::Signals;
@@ -72,8 +72,15 @@ impl Gathering<'_> {
         let (mut lost, mut unused) = (Vec::new(), false);
         let mut pause = LOOK;
         loop {
-            let here = status_when_told(self.client, Client::finish, &mut wait.told)?;
+            let (told, progress) = (&mut wait.told, &mut wait.progress);
+            let here = status_if_answered(self.client, Client::finish, told, progress)?;
             let answered = self.ask(&mut wait, &mut lost);
+            let Some(here) = here else {
+                match answered {
+                    Over::Answered => continue,
+                    Over::Broken => bail!("the server of this machine does not answer"),
+                }
+            };
             let others =
                 self.others.iter().filter_map(|one| Some((&*one.host, one.status.as_deref()?)));
             let status = Box::new(whole(here, others));
@@ -102,6 +109,9 @@ impl Gathering<'_> {
                 if !self.others[at].hear() {
                     wait.progress.clear();
                     lost.push(self.others.remove(at).gone());
+                } else if std::mem::take(&mut self.others[at].silent) {
+                    wait.progress.is_silent(Some(&self.others[at].host));
+                    self.others[at].tell(Order::Finish);
                 }
             }
             if wait.is_broken(self.signals, self.limit) {

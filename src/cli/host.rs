@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use terral_client::Client;
+use terral_client::{Client, ErrorKind, Status};
 
 use crate::claim::Purpose;
 use crate::instances;
@@ -138,10 +138,16 @@ impl Hosted {
         loop {
             match orders.recv_timeout(LOOK) {
                 Ok(Order::Finish) => {
-                    let mut status = status_when_told(&self.client, Client::finish, &mut told)?;
-                    // The launcher has one of its own, and each of all would be long.
-                    status.partition = None;
-                    report(&Report::Far(Box::new(status)));
+                    match status_when_told(&self.client, Client::finish, &mut told) {
+                        // The launcher has one of its own, and each of all would be long.
+                        Ok(status) => {
+                            report(&Report::Far(Box::new(Status { partition: None, ..status })));
+                        }
+                        Err(error) if error.kind == ErrorKind::Unanswered => {
+                            report(&Report::Silent);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use terral_client::{Client, Drain, Status};
+use anyhow::{Context, Result};
+use terral_client::{Client, Drain, ErrorKind, Status};
 
 use crate::debt::{debt, first_cause};
 use crate::report::{is_quiet, say};
@@ -31,6 +31,7 @@ pub struct Progress {
     goal_bytes: u64,
     rate: f64,
     last: Option<(Instant, u64)>,
+    silent: Vec<String>,
 }
 
 impl Progress {
@@ -46,6 +47,7 @@ impl Progress {
             goal_bytes: 0,
             rate: 0.0,
             last: None,
+            silent: Vec::new(),
         }
     }
 
@@ -134,6 +136,16 @@ impl Progress {
         self.drawn = true;
     }
 
+    /// Says, once, that a server is there and does not answer, and is waited for.
+    pub fn is_silent(&mut self, host: Option<&str>) {
+        let who = host.map(|host| format!("{host}: ")).unwrap_or_default();
+        if !self.silent.contains(&who) {
+            self.clear();
+            say(format_args!("{who}the server there does not answer (stopped?); waiting for it"));
+            self.silent.push(who);
+        }
+    }
+
     /// Takes the bar away, so that other words can be said.
     pub fn clear(&mut self) {
         if self.terminal && self.drawn {
@@ -171,6 +183,25 @@ pub fn status_when_told(
     }
 }
 
+/// The same; nothing, and the user is told once, if the server is there and does not answer.
+///
+/// # Errors
+/// If the server is gone for good.
+pub fn status_if_answered(
+    client: &Client,
+    wish: impl Fn(&Client) -> terral_client::Result<()>,
+    told: &mut Option<u64>,
+    progress: &mut Progress,
+) -> terral_client::Result<Option<Status>> {
+    match status_when_told(client, wish, told) {
+        Err(error) if error.kind == ErrorKind::Unanswered => {
+            progress.is_silent(None);
+            Ok(None)
+        }
+        status => status.map(Some),
+    }
+}
+
 /// How a wait ended.
 pub enum Ending {
     /// All is in the permanent directory, which says that it is safe.
@@ -192,21 +223,21 @@ pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> R
     let mut pause = Duration::from_micros(100);
     let mut told = None;
     loop {
-        let status = status_when_told(client, Client::finish, &mut told)?;
-        let others = status.sessions;
-        if status.drain.settled && others == 0 {
+        let mut status = status_if_answered(client, Client::finish, &mut told, &mut progress)?;
+        let others = status.as_ref().map_or(0, |status| status.sessions);
+        if let Some(status) = status.take_if(|status| status.drain.settled && others == 0) {
             progress.clear();
             return Ok(Ending::Paid(Box::new(status)));
         }
         let signalled = signals.count().wrapping_sub(before);
-        if let Some(limit) = limit.filter(|limit| begin.elapsed() >= *limit) {
+        let late = limit.filter(|limit| begin.elapsed() >= *limit);
+        if late.is_some() || signalled > 1 {
             progress.clear();
-            say(format_args!("not all was brought within {} (--wait-timeout)", duration(limit)));
-            return Ok(Ending::Broken(Box::new(status)));
-        }
-        if signalled > 1 {
-            progress.clear();
-            return Ok(Ending::Broken(Box::new(status)));
+            if let Some(limit) = late {
+                let limit = duration(limit);
+                say(format_args!("not all was brought within {limit} (--wait-timeout)"));
+            }
+            return Ok(Ending::Broken(Box::new(status.context("the server does not answer")?)));
         }
         if signalled == 1 && !warned {
             progress.clear();
@@ -216,7 +247,9 @@ pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> R
                  the rest in memory",
             );
         }
-        progress.update(&status, others);
+        if let Some(status) = &status {
+            progress.update(status, others);
+        }
         std::thread::sleep(pause);
         pause = (pause * 2).min(POLL);
     }

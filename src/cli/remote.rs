@@ -43,6 +43,8 @@ pub struct Machine {
     pub host: String,
     /// What its server said last.
     pub status: Option<Box<Status>>,
+    /// Whether its server is there and did not answer.
+    pub silent: bool,
     /// How it ended, once it has.
     pub end: Option<End>,
     /// Why it could not go on, if it says so.
@@ -122,8 +124,9 @@ impl Machine {
                 }
             });
         }
-        let (status, end, failed, stage) = (None, None, None, Stage::Dialed);
-        Ok(Machine { host: host.into(), status, end, failed, stage, child, stdin, said })
+        let (status, silent, end, failed) = (None, false, None, None);
+        let stage = Stage::Dialed;
+        Ok(Machine { host: host.into(), status, silent, end, failed, stage, child, stdin, said })
     }
 
     /// Takes in what it has said. False: it is gone, and has said all.
@@ -144,6 +147,7 @@ impl Machine {
             Report::Begins => self.stage = Stage::Reached,
             Report::Serves => self.stage = Stage::Serves,
             Report::Far(status) => self.status = Some(status),
+            Report::Silent => self.silent = true,
             Report::Ended(end) => self.end = Some(end),
             Report::Failed(why) => self.failed = Some(why),
         }

@@ -73,6 +73,7 @@ fn end(client: &Client, limit: Option<Duration>) -> Result<Status> {
         match ask(client, late, &mut told) {
             Ok(status) => last = status,
             Err(error) if error.kind == ErrorKind::Unreachable => {}
+            Err(error) if error.kind == ErrorKind::Unanswered && !late => progress.is_silent(None),
             Err(error) => return Err(error.into()),
         }
         progress.update(&last, last.sessions);

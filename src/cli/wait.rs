@@ -12,7 +12,7 @@ use terral_client::{Client, Kind};
 use crate::debt::first_cause;
 use crate::debt::{is_owed, owed};
 use crate::instances::{Which, place};
-use crate::progress::{Progress, status_when_told};
+use crate::progress::{Progress, status_if_answered};
 use crate::report::{self, code, failure};
 use crate::units::parse_duration;
 
@@ -55,14 +55,20 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let mut progress = Progress::new();
     let mut told = None;
     loop {
-        let status = status_when_told(&client, Client::flush, &mut told)?;
+        let status = status_if_answered(&client, Client::flush, &mut told, &mut progress)?;
+        let late = arguments.wait_timeout.is_some_and(|limit| begin.elapsed() >= limit);
+        let Some(status) = status else {
+            if late {
+                return Err(failure(code::OWED, "the server does not answer"));
+            }
+            continue;
+        };
         let done = if arguments.paths.is_empty() {
             !is_owed(&status.drain) && (status.drain.settled || status.drain.files == 0)
         } else {
             all_there(&client, &mut places)?
         };
         let seconds = begin.elapsed().as_secs_f64();
-        let late = arguments.wait_timeout.is_some_and(|limit| begin.elapsed() >= limit);
         if done || late {
             progress.clear();
             if arguments.json {

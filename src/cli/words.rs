@@ -33,6 +33,8 @@ pub enum Report {
     Serves,
     /// How far it is, after [`Order::Finish`].
     Far(Box<Status>),
+    /// Its server is there and does not answer, after [`Order::Finish`].
+    Silent,
     /// It has ended.
     Ended(End),
     /// It cannot go on.

@@ -69,6 +69,8 @@ pub enum ErrorKind {
     TextBusy,
     /// A FIFO or a socket, which is not opened as a file.
     Special,
+    /// The server is there and says nothing: stopped, or hard at work.
+    Unanswered,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -100,7 +102,9 @@ impl Error {
 
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn may_retry(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Busy | ErrorKind::Backing)
+        let kinds =
+            [ErrorKind::Unreachable, ErrorKind::Unanswered, ErrorKind::Busy, ErrorKind::Backing];
+        kinds.contains(&self.kind)
     }
 
     /// The `errno` a POSIX caller gets.
@@ -148,6 +152,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::OutOfRange, 34, "length out of range"),
     (ErrorKind::TextBusy, 26, "executed, or open for writing"),
     (ErrorKind::Special, 6, "a FIFO or a socket"),
+    (ErrorKind::Unanswered, 110, "no answer"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

@@ -199,7 +199,12 @@ impl Handshake {
         // SAFETY: the header points to buffers that live through the call.
         let mut receive =
             || unsafe { libc::recvmsg(self.stream.as_raw_fd(), &mut header, flags) } as i64;
-        let got = check(retry(&mut receive), || "no answer from the server".into())?;
+        let got = check(retry(&mut receive), || "no answer from the server".into());
+        let got = got.map_err(|error| match error.kind {
+            // The time-out of a receive says so.
+            ErrorKind::WouldBlock => Error::new(ErrorKind::Unanswered, "the server (stopped?)"),
+            _ => error,
+        })?;
         // SAFETY: the kernel filled the control buffer; CMSG_* walk it within its length. Each
         // number is a new descriptor of ours.
         unsafe {
