@@ -23,7 +23,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Open,
         Act::Close,
         Act::Gone,
-        Act::Read { at: 509, bytes: 510 },
+        Act::Read { at: 509, bytes: 510, kept: true },
         Act::Write { at: Some(511), strips: true },
         Act::Write { at: None, strips: false },
         Act::Truncate { size: 512, strips: true },

@@ -100,6 +100,15 @@ impl Notes {
     }
 }
 
+impl Memory {
+    /// Copies bytes out of the arena, from so many after the begin of a page.
+    pub(crate) fn read_arena(&self, page: PageNumber, at: usize, into: &mut [u8]) -> Result<()> {
+        let segment = (page.0 / SEGMENT_PAGES) as usize % SEGMENTS_MAX;
+        let state = self.superblock().segments[segment].load(Ordering::Acquire);
+        self.arena.read(page, at, into, state)
+    }
+}
+
 /// Bytes that lie in one chunk.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'c> {

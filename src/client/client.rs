@@ -195,6 +195,14 @@ impl Client {
         self.done(Request::Far(FarFile::Gone(ino)))
     }
 
+    /// That nobody can change a file without asking the server. For a server's own process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if somebody can; as those of [`Client::open_number`].
+    pub fn rests(&self, ino: Ino) -> Result<()> {
+        self.done(Request::Far(FarFile::Rests(ino)))
+    }
+
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.
     ///
     /// # Errors

@@ -60,10 +60,19 @@ impl Borrower {
             Some(held) => match held.kind {
                 Kind::Whole => Access::Change,
                 Kind::Copy if held.from == cx.me => Access::Look,
-                Kind::Copy if self.is_marked(held.from, thing) => Access::Leased,
+                // It is taken away with the next step; until then nobody looks at it any more.
+                Kind::Copy if self.is_marked(held.from, thing) && is_leased(held.from, cx) => {
+                    Access::Leased
+                }
                 Kind::Copy | Kind::Kept | Kind::Gone => Access::Nothing,
             },
         }
+    }
+
+    /// Whether a copy that another member has shown is one now; clients may not know of it.
+    pub fn is_shown(&self, thing: Thing, cx: &Context<'_>) -> bool {
+        let copy = |held: &&Held| held.kind == Kind::Copy && held.from != cx.me && !held.recalled;
+        self.held.get(&thing).filter(copy).is_some_and(|held| is_leased(held.from, cx))
     }
 
     /// Whether a request may begin now.

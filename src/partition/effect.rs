@@ -143,6 +143,11 @@ pub enum Effect {
 pub trait Local {
     /// Whether somebody here is changing the thing, has it open for that, or changed it just now.
     fn in_use(&self, thing: Thing) -> bool;
+
+    /// Whether a thing that this server decides may be another's to change: else that is done here.
+    fn is_lent(&self, _: Thing) -> bool {
+        true
+    }
 }
 
 /// What is so while one input is handled.

@@ -96,6 +96,11 @@ impl Machine {
         self.durable.borrower.access(thing, &context!(self, now, local))
     }
 
+    /// Whether another member has shown a thing, and who has it to change asks this one first.
+    pub fn is_shown(&self, thing: Thing, now: Moment, local: &dyn Local) -> bool {
+        !self.is_expelled() && self.durable.borrower.is_shown(thing, &context!(self, now, local))
+    }
+
     /// Whether what a thing is, is here and nowhere else: also while clients are leaving it, and
     /// while it is only shown, or changed for others.
     pub fn has(&self, thing: Thing, now: Moment, local: &dyn Local) -> bool {

@@ -157,7 +157,10 @@ impl Relay for AtHome {
         match *act {
             Act::Open => self.with(file, false, |_| Ok(())).map(done),
             Act::Gone => self.client()?.lost_elsewhere(file).map(done),
-            Act::Read { at, bytes } => {
+            Act::Read { at, bytes, kept } => {
+                if kept {
+                    self.client()?.rests(file)?;
+                }
                 self.read(file, at, bytes as usize).map(|read| (Done::Read, read))
             }
             Act::Write { at, strips } => {

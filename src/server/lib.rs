@@ -21,9 +21,9 @@ mod locks;
 
 mod members;
 
-mod far;
-
 mod storage;
+
+mod far;
 
 mod naming;
 

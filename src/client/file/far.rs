@@ -4,11 +4,11 @@
 //! Invariant: nothing that was read is used by another call. Not here: who carries it out, and once
 //! (`server/far`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use terral_format::Result;
 use terral_format::local::tables::{Description, access};
-use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece};
+use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece, Stored};
 use terral_format::wire::message::{Attributes, Reply, Request};
 use terral_format::{Error, ErrorKind};
 use terral_transport::fault;
@@ -23,6 +23,14 @@ const ENODEV: i32 = 19;
 const ENOLCK: i32 = 37;
 /// A server that forgets the pieces of a call so often has too much to do.
 const TRIES: u32 = 100;
+
+/// What a part of a call has read.
+enum Part {
+    /// There may be more.
+    Some(usize),
+    /// The file ends there.
+    Last(usize),
+}
 
 /// Calls of this process so far.
 static CALLS: AtomicU64 = AtomicU64::new(1);
@@ -48,26 +56,70 @@ impl File {
     /// Reads at `offset`; fewer bytes only at the end of the file.
     fn fetch(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         let mut read = 0;
-        for whole in into.chunks_mut(CALL_MAX) {
-            let call = CALLS.fetch_add(1, Ordering::Relaxed);
-            for (within, length, more) in pieces(whole.len()) {
-                let piece = Piece { call, within: within as u32, more };
-                let Some(at) = offset.checked_add(read as u64) else { return Ok(read) };
-                let asked = FarFile::Read { of: self.handle(), at, bytes: length as u32, piece };
-                let Reply::Extent(bytes) = self.connection.call(Request::Far(asked))? else {
-                    return Err(unexpected());
-                };
-                if bytes.len() > length {
-                    return Err(unexpected());
-                }
-                fault::copy(&mut whole[within..within + bytes.len()], &bytes)?;
-                read += bytes.len();
-                if bytes.len() < length {
-                    return Ok(read);
-                }
+        while read < into.len() {
+            let Some(at) = offset.checked_add(read as u64) else { break };
+            let most = (into.len() - read).min(CALL_MAX);
+            match self.fetch_part(&mut into[read..read + most], at)? {
+                Part::Some(count) => read += count,
+                Part::Last(count) => return Ok(read + count),
             }
         }
         Ok(read)
+    }
+
+    /// Reads what one call may.
+    fn fetch_part(&self, into: &mut [u8], offset: u64) -> Result<Part> {
+        let mut read = 0;
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        for (within, length, more) in pieces(into.len()) {
+            let piece = Piece { call, within: within as u32, more };
+            let Some(at) = offset.checked_add(within as u64) else { return Ok(Part::Last(read)) };
+            let asked = FarFile::Read { of: self.handle(), at, bytes: length as u32, piece };
+            let starts = self.starts();
+            let bytes = match self.connection.call(Request::Far(asked))? {
+                Reply::Extent(bytes) if bytes.len() <= length => bytes,
+                Reply::Stored { places, ends } if within == 0 => {
+                    return self.copy_stored(into, &places, (call, ends, starts));
+                }
+                _ => return Err(unexpected()),
+            };
+            fault::copy(&mut into[within..within + bytes.len()], &bytes)?;
+            read += bytes.len();
+            if bytes.len() < length {
+                return Ok(Part::Last(read));
+            }
+        }
+        Ok(Part::Some(read))
+    }
+
+    /// Which process of the server this is.
+    fn starts(&self) -> u64 {
+        self.connection.memory.superblock().starts.load(Ordering::SeqCst)
+    }
+
+    /// Copies what this machine's server has stored for a call. If it died meanwhile, that counts
+    /// as nothing: the memory may have been given to others.
+    fn copy_stored(
+        &self,
+        into: &mut [u8],
+        places: &[Stored],
+        (call, ends, starts): (u64, bool, u64),
+    ) -> Result<Part> {
+        let mut read = 0;
+        for place in places {
+            let end = read + place.bytes as usize;
+            let part = into.get_mut(read..end).ok_or_else(unexpected)?;
+            self.connection.memory.read_arena(place.page, place.within as usize, part)?;
+            read = end;
+        }
+        fence(Ordering::SeqCst);
+        let counts = self.starts() == starts;
+        self.connection.tell(Request::Far(FarFile::Through { call }))?;
+        Ok(match counts {
+            true if ends => Part::Last(read),
+            true => Part::Some(read),
+            false => Part::Some(0),
+        })
     }
 
     /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than

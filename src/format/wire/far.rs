@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0101;
+pub const QUESTIONS: u16 = 0x0102;
 /// Version of an answer's frame.
 pub const ANSWERS: u16 = 0x0201;
 /// Longest frame, with its header: the network takes none that is longer than 1 MiB, in which there
@@ -84,6 +84,9 @@ pub enum Act {
         at: u64,
         /// So many, at most [`BYTES_MAX`].
         bytes: u32,
+        /// They are kept there as long as the file is shown. [`ErrorKind::Busy`] if it may be
+        /// changed without anybody asking.
+        kept: bool,
     },
     /// The bytes behind the words are written.
     Write {
@@ -311,7 +314,7 @@ mod tests {
         }
         assert_eq!(kind(&[&good[..], &[0]].concat()), Some(ErrorKind::Malformed));
         assert_eq!(kind(&answer(Ok(Done::Done)).write(b"").expect("it")), Some(ErrorKind::Version));
-        let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1 };
+        let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1, kept: false };
         for (what, bytes) in [
             (What::File(number, too_long), &b""[..]),
             (What::File(number, Act::Open), b"a"),

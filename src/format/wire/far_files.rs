@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::capability::Operations;
-use crate::ids::{DescriptionSlot, Ino};
+use crate::ids::{DescriptionSlot, Ino, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
 pub const CALL_MAX: usize = super::far::BYTES_MAX;
@@ -35,11 +35,24 @@ pub struct Piece {
     pub more: u32,
 }
 
+/// Bytes of a file that is on another machine, in this machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// They begin in this page of the arena.
+    pub page: PageNumber,
+    /// So many bytes after its begin, less than a segment has.
+    pub within: u32,
+    /// So many, at most [`CALL_MAX`].
+    pub bytes: u32,
+}
+
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FarFile<'a> {
     /// Read → [`super::message::Reply::Extent`]; fewer bytes at the end of the file. What is read
-    /// for the pieces that follow is as it was for the first.
+    /// for the pieces that follow is as it was for the first. Or, with the first piece, →
+    /// [`super::message::Reply::Stored`], for as much of the call as there is; then nothing follows
+    /// but [`FarFile::Through`].
     Read {
         /// Which.
         of: Handle,
@@ -64,6 +77,11 @@ pub enum FarFile<'a> {
         #[serde(borrow)]
         bytes: &'a [u8],
     },
+    /// What a call was told to be stored here, it does not look at any more. Has no answer.
+    Through {
+        /// Which call of the session.
+        call: u64,
+    },
     /// Open what was born here, for members that have it open → as
     /// [`super::message::Request::Open`]. Only for the server's own process.
     Open {
@@ -72,6 +90,10 @@ pub enum FarFile<'a> {
         /// Bits of [`access`](mod@crate::local::geometry).
         access: u8,
     },
+    /// Nobody can change what was born here without asking this server, from now on → done;
+    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) if somebody can. Only for the server's own
+    /// process.
+    Rests(Ino),
     /// What was born here has lost its last name on another machine. Only for the server's own
     /// process.
     Gone(Ino),
@@ -81,7 +103,7 @@ impl FarFile<'_> {
     /// The operations a capability must allow for it.
     pub fn needs(&self) -> Operations {
         match self {
-            FarFile::Read { .. } => Operations::READ,
+            FarFile::Read { .. } | FarFile::Through { .. } | FarFile::Rests(_) => Operations::READ,
             FarFile::Write { .. } => Operations::WRITE,
             FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Gone(_) => Operations::REMOVE,

@@ -7,13 +7,13 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name};
 use crate::wire::capability::{Capability, Operations};
-use crate::wire::far_files::FarFile;
+use crate::wire::far_files::{FarFile, Stored};
 use crate::wire::locks::{LockKind, LockRange, Locker};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -548,7 +548,9 @@ impl Request<'_> {
                 | Request::StopWaiting(_)
                 | Request::Present(_)
                 | Request::Preallocate { .. }
-                | Request::Far(FarFile::Read { .. } | FarFile::Write { .. })
+                | Request::Far(
+                    FarFile::Read { .. } | FarFile::Write { .. } | FarFile::Through { .. }
+                )
         )
     }
 
@@ -687,4 +689,12 @@ pub enum Reply {
     Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),
     /// Bytes were written on another machine, and begin there.
     At(u64),
+    /// Bytes of another machine's file are here, one after the other: nobody changes them until the
+    /// call says [`FarFile::Through`], or [`crate::local::tables::Superblock::starts`] is another.
+    Stored {
+        /// Where; at least one byte.
+        places: Vec<Stored>,
+        /// The file ends behind them.
+        ends: bool,
+    },
 }

@@ -127,7 +127,9 @@ impl Decider {
             work => {
                 let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
                 let may_serve = *work != Work::Take;
-                if may_serve && is_changed(entry, Some(request.from), thing, cx) {
+                let is_changed = || is_changed(entry, Some(request.from), thing, cx);
+                let stays = request.from != cx.me && !cx.local.is_lent(thing);
+                if may_serve && (stays || is_changed()) {
                     return self.serve(thing, request, out);
                 }
                 self.give(thing, request, body, cx, out)

@@ -9,6 +9,7 @@ use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{Step, ask, number_of};
+use super::shown;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 
@@ -17,7 +18,10 @@ fn malformed() -> Error {
 }
 
 /// The file of a description that is open for this.
-fn opened(state: &State, of: Handle, need: u64) -> Result<Number> {
+///
+/// # Errors
+/// [`ErrorKind::BadHandle`] if there is none.
+pub fn opened(state: &State, of: Handle, need: u64) -> Result<Number> {
     let open = state.descriptions.get(of.description).filter(|open| open.nonce == of.nonce);
     // What it is open for its opener may change (`O_APPEND`), but not this.
     let open = open.filter(|open| u64::from(open.access) & need != 0);
@@ -42,11 +46,17 @@ pub fn read(
         return Err(malformed());
     }
     let call = (session, piece.call);
+    if piece.within == 0
+        && let Some(reply) =
+            shown::read(state, call, file, (at, bytes as u64 + u64::from(piece.more)))?
+    {
+        return Ok(reply);
+    }
     if let Some(kept) = state.far.pieces.read(call, at, bytes) {
         return Ok(Reply::Extent(kept));
     }
     let whole = bytes.saturating_add(piece.more as usize).min(BYTES_MAX);
-    let act = Act::Read { at, bytes: whole as u32 };
+    let act = Act::Read { at, bytes: whole as u32, kept: false };
     let (_, mut read) = ask(state, (file, act), Step::Read, |_| Vec::new())?;
     let ends = read.len() < whole;
     let rest = read.split_off(bytes.min(read.len()));

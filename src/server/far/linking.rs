@@ -6,7 +6,8 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::Member;
 use terral_format::wire::far::Answer;
 
-use super::asking;
+use super::role::Heard;
+use super::{asking, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session.
@@ -21,7 +22,14 @@ pub fn take_questions(state: &mut State) -> Vec<(Member, Vec<u8>)> {
 /// As those of [`Answer::read`]: the session is to be cut then; and if the log cannot be written.
 pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
     let (answer, bytes) = Answer::read(frame)?;
-    let Some(gone) = state.far.answered(from, &answer, bytes) else { return Ok(()) };
+    let gone = match state.far.answered(from, &answer, bytes) {
+        None => return Ok(()),
+        Some(Heard::Read(ahead)) => {
+            shown::came(state, &ahead, answer.result.ok().map(|_| bytes));
+            return Ok(());
+        }
+        Some(Heard::Gone(gone)) => gone,
+    };
     let place = state.members.as_ref().and_then(|members| members.place(gone));
     let unused = place.filter(|ino| !state.descriptions.iter().any(|(_, open)| open.ino == *ino));
     if let Some(ino) = unused.filter(|ino| state.names.is_gone_elsewhere(*ino)) {
@@ -50,7 +58,8 @@ pub fn removed(state: &mut State, member: Member) {
 /// Time has passed. Requests that wait are to be tried again then.
 pub fn tick(state: &mut State) {
     let now = state.world.now();
-    state.far.tick(now);
+    let failed = state.far.tick(now);
+    failed.iter().for_each(|ahead| shown::came(state, ahead, None));
 }
 
 /// What was open, and what was gone, when this process began.

@@ -13,3 +13,4 @@ pub mod desk;
 pub mod linking;
 pub mod pieces;
 pub mod role;
+pub mod shown;

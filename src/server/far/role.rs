@@ -10,6 +10,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
 
 use super::pieces::Pieces;
+use super::shown::Shown;
 use crate::core::world::Tick;
 use crate::members::role::Asker;
 
@@ -23,6 +24,8 @@ pub(super) struct Asked {
     act: Act,
     bytes: Vec<u8>,
     asker: Option<Asker>,
+    /// Of what is read to be kept: since when its file has been.
+    kept: Option<u64>,
     since: Tick,
     /// Which process of its home it was said to first.
     of: Option<u64>,
@@ -55,6 +58,23 @@ pub struct Far {
     /// Those that were open when this process began are among them.
     resumed: bool,
     pub(super) pieces: Pieces,
+    pub(super) shown: Shown,
+}
+
+/// What an answer is to something that nobody waits for.
+pub(super) enum Heard {
+    /// A file's home has heard that it is gone.
+    Gone(Number),
+    /// What was read to be kept.
+    Read(Ahead),
+}
+
+/// What was read to be kept, or why it was not.
+pub(super) struct Ahead {
+    pub(super) file: Number,
+    pub(super) at: u64,
+    pub(super) bytes: u32,
+    pub(super) since: u64,
 }
 
 fn append(act: &Act) -> bool {
@@ -119,8 +139,19 @@ impl Far {
     ) {
         self.asked += 1;
         let (of, sent, outcome) = (None, false, None);
-        let asked = Asked { id, file, act, bytes, asker, since, of, sent, outcome };
+        let kept = None;
+        let asked = Asked { id, file, act, bytes, asker, kept, since, of, sent, outcome };
         self.questions.insert(self.asked, asked);
+    }
+
+    /// Something is to be read, and kept.
+    pub(super) fn reads_ahead(&mut self, by: Member, ahead: &Ahead, now: Tick) {
+        let Ahead { file, at, bytes, since } = *ahead;
+        let id = self.own_id(by);
+        self.asks((id, None), (file, Act::Read { at, bytes, kept: true }), Vec::new(), now);
+        if let Some(asked) = self.questions.get_mut(&self.asked) {
+            asked.kept = Some(since);
+        }
     }
 
     /// The id of a question that nobody waits for, asked by this member.
@@ -256,13 +287,13 @@ impl Far {
         }
     }
 
-    /// A member has answered. Gives a file of which it is known to have heard that it is gone.
+    /// A member has answered. Gives what that is if nobody waits for it.
     pub(super) fn answered(
         &mut self,
         from: Member,
         answer: &Answer,
         bytes: &[u8],
-    ) -> Option<Number> {
+    ) -> Option<Heard> {
         if self.homes.get(&from).is_some_and(|home| home.begin == Some(answer.id)) {
             self.begun(from, answer.life);
             return None;
@@ -270,6 +301,10 @@ impl Far {
         let is_it = |asked: &Asked| asked.id == answer.id && asked.file.born() == from;
         let open = |asked: &Asked| is_it(asked) && asked.outcome.is_none();
         let number = *self.questions.iter().find(|(_, asked)| open(asked))?.0;
+        if let Some(ahead) = self.questions.get(&number).and_then(Asked::ahead) {
+            self.questions.remove(&number);
+            return Some(Heard::Read(ahead));
+        }
         let asked = self.questions.get_mut(&number)?;
         let outcome = answer.result.clone().and_then(|done| {
             let wrong = || Error::new(ErrorKind::Malformed, format!("what {from} answers"));
@@ -291,21 +326,26 @@ impl Far {
             return None;
         }
         self.questions.remove(&number);
-        (act == Act::Gone).then_some(file)
+        (act == Act::Gone).then_some(Heard::Gone(file))
     }
 
     /// What waits for a member that does not answer fails; what nobody waits for is said again.
-    pub(super) fn tick(&mut self, now: Tick) {
+    /// Gives what was to be kept, and does not come.
+    pub(super) fn tick(&mut self, now: Tick) -> Vec<Ahead> {
+        let late = |asked: &Asked| now.since(asked.since) >= Terms::USUAL.patience;
+        let failed = self.questions.extract_if(.., |_, asked| asked.kept.is_some() && late(asked));
+        let failed = failed.filter_map(|(_, asked)| asked.ahead()).collect();
         for asked in self.questions.values_mut() {
             let home = asked.file.born();
             match (asked.asker, &asked.outcome) {
                 (None, Some(_)) => (asked.outcome, asked.sent) = (None, false),
-                (Some(_), None) if now.since(asked.since) >= Terms::USUAL.patience => {
+                (Some(_), None) if late(asked) => {
                     asked.ends(Err(Failure::Silent(home).error()));
                 }
                 _ => {}
             }
         }
+        failed
     }
 
     /// A member is none any more.
@@ -322,6 +362,12 @@ impl Far {
 }
 
 impl Asked {
+    /// What is read to be kept.
+    fn ahead(&self) -> Option<Ahead> {
+        let Act::Read { at, bytes, .. } = self.act else { return None };
+        Some(Ahead { file: self.file, at, bytes, since: self.kept? })
+    }
+
     fn ends(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
         self.bytes = Vec::new();

@@ -1,4 +1,5 @@
 //! Open files: descriptions that begin and end.
 
 pub mod closing;
+pub mod far_reads;
 pub mod opening;

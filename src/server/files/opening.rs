@@ -75,7 +75,10 @@ pub fn open_ino(
     if let Some(number) = asking::number_of(state, ino) {
         return open_far(state, caller, (ino, number), how.truncate, access);
     }
-    elsewhere::file_is_here(state, ino, path)?;
+    if writes || how.truncate {
+        // Others may have been shown that nobody changes it.
+        elsewhere::file_is_here(state, ino, path)?;
+    }
     let slot = match inode.kind {
         Kind::File => attaching::attach(state, ino)?,
         _ => FileSlot::NONE,

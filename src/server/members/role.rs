@@ -102,11 +102,9 @@ impl Here<'_> {
 impl Local for Here<'_> {
     fn in_use(&self, thing: Thing) -> bool {
         let now = self.state.world.now();
-        // What may have names in the permanent store that nobody has asked for is no copy.
-        if self.state.backing.is_some() {
-            return !matches!(thing, Thing::Chunk(..));
-        }
         match thing {
+            // What may have names in the permanent store that nobody has asked for is no copy.
+            Thing::Directory(_) if self.state.backing.is_some() => true,
             Thing::Directory(_) => {
                 self.changed.get(&thing).is_some_and(|at| now.since(*at) < JUST_NOW)
             }
@@ -115,6 +113,11 @@ impl Local for Here<'_> {
             }
             Thing::Chunk(..) => false,
         }
+    }
+
+    /// Where there is a permanent store, only a file's home changes its names there.
+    fn is_lent(&self, thing: Thing) -> bool {
+        self.state.backing.is_none() || !matches!(thing, Thing::File(_))
     }
 }
 
@@ -493,6 +496,13 @@ impl Members {
     /// What is to be sent now.
     pub fn take_frames(&mut self) -> Vec<(Member, Frame)> {
         std::mem::take(&mut self.frames)
+    }
+
+    /// What another member has shown, as long as nobody changes it.
+    pub fn shown(&self, thing: Thing, state: &State) -> Option<&Body> {
+        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        let Part::Runs(machine) = &self.part else { return None };
+        self.copies.get(&thing).filter(|_| machine.is_shown(thing, here.now(), &here))
     }
 
     /// What another member has shown.

@@ -10,11 +10,12 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
 use crate::far::calls;
-use crate::files::{closing, opening};
+use crate::files::{closing, far_reads, opening};
 use crate::members::control;
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, homes, links, listing, lookup, making, nodes, orphans};
 use crate::requests::{executing, late, locking, status};
+use crate::sharing::leaving;
 use crate::storage::{bringing, granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -63,10 +64,18 @@ pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Resul
 fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply> {
     match request {
         FarFile::Read { of, at, bytes, piece } => {
-            calls::read(state, who.session, of, (at, bytes), piece)
+            far_reads::read(state, who, of, (at, bytes), piece)
+        }
+        FarFile::Through { call } => {
+            state.storage.is_through((who.session, call));
+            Ok(Reply::Done)
         }
         FarFile::Write { of, at, piece, bytes } => calls::write(state, who, of, at, (piece, bytes)),
         FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
+        FarFile::Rests(ino) => {
+            opening::permit_own(state, who)?;
+            leaving::rests(state, ino).map(|()| Reply::Done)
+        }
         FarFile::Gone(ino) => {
             opening::permit_own(state, who)?;
             orphans::lost_elsewhere(state, ino).map(|()| Reply::Done)

@@ -17,6 +17,7 @@ use terral_partition::effect::Access;
 
 use crate::core::state::State;
 use crate::naming::{elsewhere, homes};
+use crate::sharing::carrying;
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -62,8 +63,7 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
 /// # Errors
 /// [`ErrorKind::Malformed`] for what no member sends.
 pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
-    let Some(members) = &mut state.members else { return Ok(()) };
-    members.drop_copy(thing);
+    carrying::drop_copy(state, thing);
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
         if let Some(members) = &mut state.members {

@@ -12,12 +12,12 @@ use crate::deferred::applying;
 use crate::members::role::Until;
 use crate::members::stepping::tell;
 use crate::naming::homes;
-use crate::sharing::bodies;
+use crate::sharing::{bodies, carrying};
 
 /// Clients are to leave these: those that none uses any more are given back.
 pub fn leave(state: &mut State, things: Vec<Thing>) -> Result<()> {
     for thing in things {
-        if state.members.as_mut().is_some_and(|members| members.drop_copy(thing)) {
+        if carrying::drop_copy(state, thing) {
             tell(state, Input::Recalled { thing, body: Body::default() });
         } else {
             leave_one(state, thing)?;
@@ -42,6 +42,25 @@ fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
     }
     tell(state, Input::Recalled { thing, body });
     Ok(())
+}
+
+/// That nobody can change a file that was born here without asking this server, so that those to
+/// whom it is shown hear of it first.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if somebody can: it is not shown, or was opened for writing just before.
+pub fn rests(state: &mut State, ino: Ino) -> Result<()> {
+    if !state.names.is_elsewhere(ino) {
+        return Err(Error::new(ErrorKind::Busy, "it is not shown"));
+    }
+    // Who opens it from now on sees that it is; who has before, and has not said so, is heard.
+    let heard = applying::close_gate(state);
+    applying::open_gate(state);
+    heard?;
+    match state.waiting.count() > 0 || state.names.is_written(ino) {
+        true => Err(Error::new(ErrorKind::Busy, "it is open for writing")),
+        false => Ok(()),
+    }
 }
 
 /// Whether a directory is about to go to another member, and the permanent store does not have all

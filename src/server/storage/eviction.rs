@@ -60,6 +60,10 @@ pub fn ahead<T>(state: &mut State, act: impl FnOnce(&mut State) -> T) -> T {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if there are none, or were none just now.
 pub fn make_room(state: &mut State) -> Result<()> {
+    // What other machines have goes first.
+    if state.storage.shed(EVICT_BYTES) > 0 {
+        return Ok(());
+    }
     let none = || Error::new(ErrorKind::NoSpace, "memory tier");
     if state.sought.is_some_and(|(at, took)| state.world.now().since(at) < took * PAUSES)
         && can_drain(state)

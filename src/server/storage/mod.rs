@@ -21,6 +21,7 @@ use crate::core::world::{Tick, World};
 pub mod attaching;
 pub mod barring;
 pub mod bringing;
+pub mod cache;
 mod chunks;
 pub mod closed;
 mod counting;
@@ -57,6 +58,8 @@ pub struct Storage {
     grows_again: Option<Tick>,
     /// What was found to be written over, not yet said.
     spoiled: Vec<(Ino, &'static str)>,
+    /// Bytes of other machines' files.
+    cache: cache::Cache,
 }
 
 impl Storage {
@@ -64,7 +67,8 @@ impl Storage {
     pub fn new(ram: Ram, small: Small, world: Arc<dyn World>, machine: Arc<dyn Machine>) -> Self {
         ram.memory().locks().reclaim(true, |_| true);
         let (detached, packed, freed, grows_again, spoiled) = Default::default();
-        Storage { ram, small, world, machine, detached, packed, freed, grows_again, spoiled }
+        let cache = cache::Cache::default();
+        Storage { ram, small, world, machine, detached, packed, freed, grows_again, spoiled, cache }
     }
 
     /// The shared memory below.

@@ -228,6 +228,7 @@ impl Storage {
             }
             hazard::drop_dead(&slot.word);
         }
+        self.are_through(session);
     }
 
     /// Under which number a client has the append ticket of a file, if it has.

@@ -177,8 +177,9 @@ impl Peers {
     /// One frame arrives. False: none is on its way.
     fn carry(&mut self) -> bool {
         self.reconnect();
-        let mut next =
-            self.links.iter_mut().filter_map(|(way, link)| Some((*way, link.pop_front()?)));
+        let stopped = self.stopped.map(|(at, _)| at);
+        let links = self.links.iter_mut().filter(|((_, to), _)| Some(*to) != stopped);
+        let mut next = links.filter_map(|(way, link)| Some((*way, link.pop_front()?)));
         let Some((way, bytes)) = next.next() else { return self.work_any() };
         self.carried += 1;
         self.arrive(way, &bytes);
@@ -270,7 +271,7 @@ impl Peers {
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
         let before = self.deaths();
-        for _ in 0..500 {
+        for _ in 0..1000 {
             let outcome = self.handle(at, session, &taken);
             self.go_wrong(before);
             self.reconnect();

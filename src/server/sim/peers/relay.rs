@@ -23,7 +23,8 @@ pub(super) struct Home {
     desk: Desk,
     life: u64,
     client: Option<usize>,
-    open: BTreeMap<Ino, Opened>,
+    /// By whether for writing.
+    open: BTreeMap<(Ino, bool), Opened>,
     /// What is open elsewhere.
     kept: BTreeSet<Ino>,
     jobs: VecDeque<Job>,
@@ -119,13 +120,13 @@ impl Peers {
             let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file)));
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))
-        } else if ours || self.homes[at].open.contains_key(&job.file) {
+        } else if ours || self.homes[at].open.contains_key(&(job.file, job.act.changes())) {
             self.carry_out(at, client, &job)
         } else {
-            match self.open_number(at, client, job.file) {
+            match self.open_number(at, client, (job.file, job.act.changes())) {
                 None => return false,
                 Some(Ok(open)) => {
-                    self.homes[at].open.insert(job.file, open);
+                    self.homes[at].open.insert((job.file, job.act.changes()), open);
                     return true;
                 }
                 Some(Err(error)) => Err(error),
@@ -143,24 +144,42 @@ impl Peers {
         home.done += 1;
         let answer = home.desk.done(&job, outcome, now);
         self.send(at, job.from, answer);
+        // Who writes goes on for a moment, or not.
+        if self.homes[at].done.is_multiple_of(2) {
+            self.close_written(at);
+        }
         true
     }
 
     /// Files that are not open elsewhere are closed.
     fn close_unused(&mut self, at: usize) {
+        self.close_those(at, |kept, (ino, _)| !kept.contains(&ino));
+    }
+
+    /// What is open for writing is closed.
+    fn close_written(&mut self, at: usize) {
+        self.close_those(at, |_, (_, writes)| writes);
+    }
+
+    fn close_those(&mut self, at: usize, is: impl Fn(&BTreeSet<Ino>, (Ino, bool)) -> bool) {
         let Some(client) = self.homes[at].client else { return };
         let Home { open, kept, .. } = &mut self.homes[at];
-        let unused: Vec<Ino> = open.keys().copied().filter(|ino| !kept.contains(ino)).collect();
-        for open in unused.iter().filter_map(|ino| open.remove(ino)).collect::<Vec<_>>() {
+        let unused: Vec<_> = open.keys().copied().filter(|which| is(kept, *which)).collect();
+        for open in unused.iter().filter_map(|which| open.remove(which)).collect::<Vec<_>>() {
             self.sims[at].close(client, open).expect("it was open");
         }
         self.collect(at);
     }
 
     /// `None`: it waits.
-    fn open_number(&mut self, at: usize, client: usize, ino: Ino) -> Option<Result<Opened>> {
+    fn open_number(
+        &mut self,
+        at: usize,
+        client: usize,
+        (ino, writes): (Ino, bool),
+    ) -> Option<Result<Opened>> {
         let asked = self.homes[at].opens.take();
-        let request = Request::Far(FarFile::Open { ino, access: 3 });
+        let request = Request::Far(FarFile::Open { ino, access: if writes { 3 } else { 1 } });
         let taken = asked.unwrap_or_else(|| {
             let taken = self.sims[at].asking(client, request);
             taken.expect("encodes")
@@ -183,13 +202,16 @@ impl Peers {
     }
 
     fn carry_out(&mut self, at: usize, client: usize, job: &Job) -> Outcome {
-        let open = self.homes[at].open.get(&job.file).copied();
+        let open = self.homes[at].open.get(&(job.file, job.act.changes())).copied();
         let (sim, nothing) = (&mut self.sims[at], Vec::new);
         let Some(open) = open.filter(|_| job.act != Act::Close) else {
             return Ok((Done::Done, nothing()));
         };
         match job.act {
-            Act::Read { at, bytes } => {
+            Act::Read { at, bytes, kept } => {
+                if kept {
+                    sim.ask(client, Request::Far(FarFile::Rests(job.file)))?;
+                }
                 let read = sim.read_all(client, open, at, bytes as usize)?;
                 Ok((Done::Read, read))
             }
