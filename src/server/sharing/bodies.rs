@@ -16,8 +16,8 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
 use crate::core::state::State;
+use crate::far::shown;
 use crate::naming::{elsewhere, homes};
-use crate::sharing::carrying;
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -63,7 +63,7 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
 /// # Errors
 /// [`ErrorKind::Malformed`] for what no member sends.
 pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
-    carrying::drop_copy(state, thing);
+    drop_copy(state, thing);
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
         if let Some(members) = &mut state.members {
@@ -94,6 +94,14 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
         header.accessed_ns().store(attributes.accessed_ns, Ordering::SeqCst);
     }
     Ok(())
+}
+
+/// What was shown is so no more. False: nothing was.
+pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
+    if let Thing::File(file) = thing {
+        shown::over(state, file);
+    }
+    state.members.as_mut().is_some_and(|members| members.drop_copy(thing))
 }
 
 /// These are the names of a directory from now on.

@@ -11,7 +11,6 @@ use terral_partition::effect::{Access, Effect, Input};
 
 use crate::core::state::State;
 use crate::deferred::applying;
-use crate::far::shown;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::sharing::{adrift, bodies, leaving, serving};
@@ -119,18 +118,10 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
     Ok(())
 }
 
-/// What was shown is so no more. False: nothing was.
-pub(super) fn drop_copy(state: &mut State, thing: Thing) -> bool {
-    if let Thing::File(file) = thing {
-        shown::over(state, file);
-    }
-    state.members.as_mut().is_some_and(|members| members.drop_copy(thing))
-}
-
 /// What clients may do with a thing.
 fn publish(state: &mut State, thing: Thing, access: Access) {
     if access == Access::Nothing {
-        drop_copy(state, thing);
+        bodies::drop_copy(state, thing);
     }
     let Ok(inode) = bodies::inode_of(state, thing) else { return };
     let is = access != Access::Change;

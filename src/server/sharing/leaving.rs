@@ -12,12 +12,12 @@ use crate::deferred::applying;
 use crate::members::role::Until;
 use crate::members::stepping::tell;
 use crate::naming::homes;
-use crate::sharing::{bodies, carrying};
+use crate::sharing::bodies;
 
 /// Clients are to leave these: those that none uses any more are given back.
 pub fn leave(state: &mut State, things: Vec<Thing>) -> Result<()> {
     for thing in things {
-        if carrying::drop_copy(state, thing) {
+        if bodies::drop_copy(state, thing) {
             tell(state, Input::Recalled { thing, body: Body::default() });
         } else {
             leave_one(state, thing)?;
