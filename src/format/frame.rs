@@ -21,11 +21,26 @@ fn seal(payload: &[u8]) -> u64 {
 
 /// Appends the frame of `payload`, which is of this version, to `out`.
 pub fn write(out: &mut Vec<u8>, version: u16, payload: &[u8]) {
-    assert!(payload.len() <= PAYLOAD_MAX, "our own frames are bounded");
-    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    write_head(out, version, payload, &[]);
+}
+
+/// Appends the frame of `payload` and what is `behind` it, but for that, which is to follow.
+pub fn write_head(out: &mut Vec<u8>, version: u16, payload: &[u8], behind: &[u8]) {
+    let length = payload.len() + behind.len();
+    assert!(length <= PAYLOAD_MAX, "our own frames are bounded");
+    out.extend_from_slice(&(length as u32).to_le_bytes());
     out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[0, 0]);
-    out.extend_from_slice(&seal(payload).to_le_bytes());
+    let sum = match behind {
+        [] => seal(payload),
+        _ => {
+            let mut sum = xxhash_rust::xxh3::Xxh3::with_seed(length as u64 | 1 << 63);
+            sum.update(payload);
+            sum.update(behind);
+            sum.digest()
+        }
+    };
+    out.extend_from_slice(&sum.to_le_bytes());
     out.extend_from_slice(payload);
 }
 

@@ -23,6 +23,10 @@ use terral_server::Relay;
 /// on, so other members do not get its attributes meanwhile.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// Memory of at least so many bytes is used again, and at most so many pieces of it are kept.
+const SPARE_LEAST: usize = 128 << 10;
+const SPARE_MOST: usize = 8;
+
 /// A file that is open for reading, or for both.
 struct Open {
     file: File,
@@ -43,6 +47,8 @@ pub struct AtHome {
     instance: PathBuf,
     client: Mutex<Option<Client>>,
     files: Mutex<Files>,
+    /// Memory that was used: to be given it anew costs a fault for each page.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 impl fmt::Debug for AtHome {
@@ -58,7 +64,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl AtHome {
     /// For the server of the instance in this directory, which need not be there yet.
     pub fn new(instance: PathBuf) -> Self {
-        AtHome { instance, client: Mutex::default(), files: Mutex::default() }
+        AtHome {
+            instance,
+            client: Mutex::default(),
+            files: Mutex::default(),
+            spare: Mutex::default(),
+        }
     }
 
     fn client(&self) -> Result<Client> {
@@ -105,7 +116,8 @@ impl AtHome {
 
     fn read(&self, ino: Ino, at: u64, bytes: usize) -> Result<Vec<u8>> {
         self.with(ino, false, |file| {
-            let mut read = vec![0; bytes];
+            let mut read = lock(&self.spare).pop().unwrap_or_default();
+            read.resize(bytes, 0);
             let count = file.read_at(&mut read, at)?;
             read.truncate(count);
             Ok(read)
@@ -169,6 +181,13 @@ impl Relay for AtHome {
             }
             Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
             Act::Close | Act::Recall { .. } => Ok(done(())),
+        }
+    }
+
+    fn take_back(&self, bytes: Vec<u8>) {
+        let mut spare = lock(&self.spare);
+        if bytes.capacity() >= SPARE_LEAST && spare.len() < SPARE_MOST {
+            spare.push(bytes);
         }
     }
 

@@ -173,14 +173,29 @@ pub struct Answer {
     pub result: Result<Done>,
 }
 
-fn write_frame<T: Serialize>(version: u16, words: &T, bytes: &[u8]) -> Result<Vec<u8>> {
+/// A frame as it is sent: what comes before the bytes of the file, and these where they lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Header and words.
+    pub head: Vec<u8>,
+    /// Bytes of the file.
+    pub bytes: Vec<u8>,
+}
+
+impl Written {
+    /// All of it.
+    pub fn whole(mut self) -> Vec<u8> {
+        self.head.extend_from_slice(&self.bytes);
+        self.head
+    }
+}
+
+fn write_frame<T: Serialize>(version: u16, words: &T, bytes: Vec<u8>) -> Result<Written> {
     assert!(bytes.len() <= BYTES_MAX, "our own frames are bounded");
-    let mut payload = frame::encode(words)?;
-    payload.extend_from_slice(bytes);
-    let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
-    frame::write(&mut out, version, &payload);
-    assert!(out.len() <= FRAME_MAX, "our own frames are bounded");
-    Ok(out)
+    let mut head = Vec::new();
+    frame::write_head(&mut head, version, &frame::encode(words)?, &bytes);
+    assert!(head.len() + bytes.len() <= FRAME_MAX, "our own frames are bounded");
+    Ok(Written { head, bytes })
 }
 
 fn malformed(what: &str) -> Error {
@@ -208,7 +223,7 @@ impl Question {
     ///
     /// # Errors
     /// None, of what this program has made.
-    pub fn write(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+    pub fn write(&self, bytes: Vec<u8>) -> Result<Written> {
         write_frame(QUESTIONS, self, bytes)
     }
 
@@ -237,7 +252,7 @@ impl Answer {
     ///
     /// # Errors
     /// None, of what this program has made.
-    pub fn write(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+    pub fn write(&self, bytes: Vec<u8>) -> Result<Written> {
         write_frame(ANSWERS, self, bytes)
     }
 
@@ -258,7 +273,7 @@ impl Answer {
 mod tests {
     use super::{
         ANSWERS, Act, Answer, BYTES_MAX, Done, FRAME_MAX, Id, OPEN_MAX, QUESTIONS, Question, Said,
-        What, said,
+        What, Written, said,
     };
     use crate::frame;
     use crate::ids::{Member, NUMBERS, Number};
@@ -287,14 +302,18 @@ mod tests {
     #[test]
     fn the_longest_fit_a_frame_and_are_read_as_they_were_written() {
         let (bytes, number) = (vec![7; BYTES_MAX], last().1);
-        let written = question(What::File(number, WRITE)).write(&bytes).expect("encodes");
+        let written = question(What::File(number, WRITE))
+            .write(bytes.clone())
+            .map(Written::whole)
+            .expect("encodes");
         assert!(written.len() <= FRAME_MAX && said(&written) == Some(Said::Question));
         let read = Question::read(&written).expect("a question");
         assert_eq!(read, (question(What::File(number, WRITE)), &bytes[..]));
         let open = question(What::Begin(Some(vec![number; OPEN_MAX])));
-        let written = open.write(b"").expect("encodes");
+        let written = open.write(b"".to_vec()).map(Written::whole).expect("encodes");
         assert_eq!(Question::read(&written).expect("a question"), (open, &b""[..]));
-        let written = answer(Ok(Done::Read)).write(&bytes).expect("encodes");
+        let written =
+            answer(Ok(Done::Read)).write(bytes.clone()).map(Written::whole).expect("encodes");
         assert!(written.len() <= FRAME_MAX && said(&written) == Some(Said::Answer));
         assert_eq!(Answer::read(&written), Ok((answer(Ok(Done::Read)), &bytes[..])));
     }
@@ -303,7 +322,10 @@ mod tests {
     fn what_no_member_sends_is_an_error_that_says_why() {
         let kind = |bytes: &[u8]| Question::read(bytes).map_err(|Error { kind, .. }| kind).err();
         let number = last().1;
-        let good = question(What::File(number, WRITE)).write(b"abc").expect("encodes");
+        let good = question(What::File(number, WRITE))
+            .write(b"abc".to_vec())
+            .map(Written::whole)
+            .expect("encodes");
         for end in 0..good.len() {
             assert!(kind(&good[..end]).is_some(), "{end}");
         }
@@ -313,14 +335,17 @@ mod tests {
             assert!(kind(&bad).is_some(), "{at}");
         }
         assert_eq!(kind(&[&good[..], &[0]].concat()), Some(ErrorKind::Malformed));
-        assert_eq!(kind(&answer(Ok(Done::Done)).write(b"").expect("it")), Some(ErrorKind::Version));
+        assert_eq!(
+            kind(&answer(Ok(Done::Done)).write(b"".to_vec()).map(Written::whole).expect("it")),
+            Some(ErrorKind::Version)
+        );
         let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1, kept: false };
         for (what, bytes) in [
             (What::File(number, too_long), &b""[..]),
             (What::File(number, Act::Open), b"a"),
             (What::Begin(Some(vec![number; OPEN_MAX + 1])), b""),
         ] {
-            let bad = question(what).write(bytes).expect("encodes");
+            let bad = question(what).write(bytes.to_vec()).map(Written::whole).expect("encodes");
             assert_eq!(kind(&bad), Some(ErrorKind::Malformed));
         }
         let mut longer = frame::encode(&question(What::File(number, WRITE))).expect("encodes");
@@ -333,7 +358,7 @@ mod tests {
     #[test]
     fn an_answer_has_no_bytes_but_those_that_were_read() {
         for result in [Ok(Done::Done), Ok(Done::Written(1)), Err(Error::new(ErrorKind::Busy, ""))] {
-            let bad = answer(result).write(b"a").expect("encodes");
+            let bad = answer(result).write(b"a".to_vec()).map(Written::whole).expect("encodes");
             assert_eq!(Answer::read(&bad).map_err(|e| e.kind), Err(ErrorKind::Malformed));
         }
         let mut empty = Vec::new();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member};
-use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::role::Outcome;
@@ -32,6 +32,9 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// These are open elsewhere, if that has changed: all other files may be closed. Whether one is
     /// left that may be closed after a while: then it is asked again.
     fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool;
+
+    /// Memory of bytes that were read, which is not needed any more.
+    fn take_back(&self, _: Vec<u8>) {}
 }
 
 /// Something to be done.
@@ -63,7 +66,7 @@ pub enum Heard {
     /// It is to be done.
     Job(Job),
     /// It was: this is the answer.
-    Answer(Vec<u8>),
+    Answer(Written),
     /// It is being done.
     Nothing,
 }
@@ -100,13 +103,13 @@ impl Desk {
         Desk { life, askers: BTreeMap::new(), changed: false }
     }
 
-    fn answer(&self, id: Id, outcome: Outcome) -> Vec<u8> {
+    fn answer(&self, id: Id, outcome: Outcome) -> Written {
         let (result, bytes) = match outcome {
             Ok((done, bytes)) => (Ok(done), bytes),
             Err(error) => (Err(error), Vec::new()),
         };
         let answer = Answer { id, life: self.life, result };
-        answer.write(&bytes).unwrap_or_default()
+        answer.write(bytes).unwrap_or_default()
     }
 
     /// Another member asks this one, which is `me`.
@@ -165,7 +168,7 @@ impl Desk {
     }
 
     /// It was done. Gives the answer.
-    pub fn done(&mut self, job: &Job, outcome: Outcome, now: Tick) -> Vec<u8> {
+    pub fn done(&mut self, job: &Job, outcome: Outcome, now: Tick) -> Written {
         let Some(asker) = self.askers.get_mut(&job.from) else {
             return self.answer(job.id, outcome);
         };

@@ -4,14 +4,14 @@
 use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Member;
-use terral_format::wire::far::Answer;
+use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
 use super::{asking, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session.
-pub fn take_questions(state: &mut State) -> Vec<(Member, Vec<u8>)> {
+pub fn take_questions(state: &mut State) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
     state.far.take_questions(me)
 }

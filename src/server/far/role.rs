@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::ids::{Member, Number, SessionSlot};
-use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What};
+use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
@@ -237,7 +237,7 @@ impl Far {
     }
 
     /// What is to be said now, to whom.
-    pub(super) fn take_questions(&mut self, by: Member) -> Vec<(Member, Vec<u8>)> {
+    pub(super) fn take_questions(&mut self, by: Member) -> Vec<(Member, Written)> {
         let mut frames = Vec::new();
         let waits = |home: &Home| home.connected && home.begin.is_none();
         let new: Vec<_> = self.homes.iter().filter(|(_, home)| waits(home)).collect();
@@ -263,7 +263,7 @@ impl Far {
             frames.push((to, question, asked.bytes.clone()));
         }
         let written = |(to, question, bytes): (Member, Question, Vec<u8>)| {
-            question.write(&bytes).ok().map(|frame| (to, frame))
+            question.write(bytes).ok().map(|frame| (to, frame))
         };
         frames.into_iter().filter_map(written).collect()
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use terral_format::disk::partition::Standing;
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
+use terral_format::wire::far::Written;
 use terral_format::wire::peers::Frame;
 use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
 use terral_format::{Error, ErrorKind, Result};
@@ -36,6 +37,8 @@ use crate::shell::relaying::{Relaying, THREADS};
 
 /// How often time is said to pass: several times in a term of the protocol.
 const TICK: Duration = Duration::from_millis(250);
+/// Bytes of a file that go from where they lie, as they are so many.
+const LONG: usize = 64 << 10;
 
 /// This member's way to the others.
 pub struct Links<'s> {
@@ -45,7 +48,7 @@ pub struct Links<'s> {
     here: Vec<SocketAddr>,
     sessions: BTreeMap<Member, Session>,
     /// What could not go yet.
-    waiting: BTreeMap<Member, VecDeque<Vec<u8>>>,
+    waiting: BTreeMap<Member, VecDeque<Written>>,
     /// Who does what others ask of files that were born here.
     relaying: Option<Arc<Relaying>>,
     /// Of which roster the endpoint, and each member, knows.
@@ -359,13 +362,13 @@ impl<'s> Links<'s> {
             if state.is_logged() { linking::take_questions(&mut state) } else { Vec::new() }
         };
         let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());
-        let tagged = |tag: Tag, (to, frame): (Member, Vec<u8>)| {
-            (to, [&[tag as u8], frame.as_slice()].concat())
+        let tagged = |tag: Tag, (to, Written { head, bytes }): (Member, Written)| {
+            (to, Written { head: [&[tag as u8], head.as_slice()].concat(), bytes })
         };
         let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
         let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
         for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
-            self.send(to, frame);
+            self.send_parts(to, frame);
         }
     }
 
@@ -375,8 +378,12 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// Without a session it is lost, and one is wanted.
     fn send(&mut self, to: Member, frame: Vec<u8>) {
+        self.send_parts(to, Written { head: frame, bytes: Vec::new() });
+    }
+
+    /// Without a session it is lost, and one is wanted.
+    fn send_parts(&mut self, to: Member, frame: Written) {
         if !self.sessions.contains_key(&to) {
             return self.tcp.reach(to);
         }
@@ -386,12 +393,20 @@ impl<'s> Links<'s> {
 
     fn send_waiting(&mut self, to: Member) {
         let Some(session) = self.sessions.get(&to).copied() else { return };
-        let Some(waiting) = self.waiting.get_mut(&to) else { return };
-        while let Some(frame) = waiting.front() {
-            match self.tcp.send(session, frame) {
+        while let Some(frame) = self.waiting.get_mut(&to).and_then(VecDeque::pop_front) {
+            let Written { head, bytes } = &frame;
+            let sent = match bytes.len() {
+                0..LONG => self.tcp.send(session, &[head.as_slice(), bytes].concat()),
+                _ => self.tcp.send_now(session, &[head, bytes]),
+            };
+            if matches!(sent, Err(Refused::Full | Refused::Over)) {
                 // There will be room, or the session is lost.
-                Err(Refused::Full | Refused::Over) => return,
-                Ok(()) | Err(Refused::TooLong) => drop(waiting.pop_front()),
+                self.waiting.entry(to).or_default().push_front(frame);
+                return;
+            }
+            let bytes = frame.bytes;
+            if let Some(relaying) = self.relaying.as_ref().filter(|_| !bytes.is_empty()) {
+                relaying.was_sent(bytes);
             }
         }
         self.waiting.remove(&to);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use terral_format::Result;
 use terral_format::ids::{Ino, Member};
+use terral_format::wire::far::Written;
 
 use crate::core::world::World;
 use crate::far::desk::{Desk, Heard, Job, Relay};
@@ -27,7 +28,7 @@ struct Inner {
     desk: Desk,
     waiting: VecDeque<Job>,
     running: Vec<(Ino, bool)>,
-    answers: Vec<(Member, Vec<u8>)>,
+    answers: Vec<(Member, Written)>,
     /// What is not used is to be looked after, and nobody is at it.
     looks: bool,
     over: bool,
@@ -103,8 +104,13 @@ impl Relaying {
     }
 
     /// What is to be sent. What is of a session that is over is asked for again in the next.
-    pub fn take_answers(&self) -> Vec<(Member, Vec<u8>)> {
+    pub fn take_answers(&self) -> Vec<(Member, Written)> {
         std::mem::take(&mut self.lock().answers)
+    }
+
+    /// An answer was sent.
+    pub fn was_sent(&self, bytes: Vec<u8>) {
+        self.relay.take_back(bytes);
     }
 
     /// A member is none any more: nothing stays open for it.
@@ -184,7 +190,7 @@ mod tests {
     use std::time::Duration;
 
     use terral_format::ids::{Ino, Member, Number, SessionSlot};
-    use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+    use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
 
     use super::{Relay, Relaying, THREADS};
     use crate::far::role::Outcome;
@@ -212,7 +218,10 @@ mod tests {
         let id = Id { by: from, session, pid, started_ticks, index, sequence: number, step };
         let file = Number::new(to, number % 3).expect("few");
         let what = What::File(file, Act::Write { at: Some(number), strips: false });
-        Question { id, life: 6, number, past: 0, what }.write(b"abc").expect("encodes")
+        Question { id, life: 6, number, past: 0, what }
+            .write(b"abc".to_vec())
+            .map(Written::whole)
+            .expect("encodes")
     }
 
     #[test]
@@ -232,7 +241,7 @@ mod tests {
                 hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
                 for (to, frame) in relaying.take_answers() {
                     assert_eq!(to, from);
-                    answers.insert(Answer::read(&frame).expect("an answer").0.id.sequence);
+                    answers.insert(Answer::read(&frame.whole()).expect("an answer").0.id.sequence);
                 }
             }
             relaying.end();

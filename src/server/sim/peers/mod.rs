@@ -150,7 +150,8 @@ impl Peers {
                 (to, bytes)
             };
             let frames = frames.unwrap_or_default().into_iter().map(written);
-            frames.chain(linking::take_questions(&mut state)).collect::<Vec<_>>()
+            let questions = linking::take_questions(&mut state).into_iter();
+            frames.chain(questions.map(|(to, said)| (to, said.whole()))).collect::<Vec<_>>()
         });
         let frames = frames.unwrap_or_default();
         frames.into_iter().for_each(|(to, bytes)| self.send(at, to, bytes));

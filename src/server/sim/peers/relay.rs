@@ -76,7 +76,7 @@ impl Peers {
         let me = super::member(at);
         match self.homes[at].desk.hear(me, from, bytes, now).expect("what was sent") {
             Heard::Job(job) => self.homes[at].jobs.push_back(job),
-            Heard::Answer(answer) => self.send(at, from, answer),
+            Heard::Answer(answer) => self.send(at, from, answer.whole()),
             Heard::Nothing => {}
         }
     }
@@ -142,7 +142,7 @@ impl Peers {
         let home = &mut self.homes[at];
         home.jobs.pop_front();
         home.done += 1;
-        let answer = home.desk.done(&job, outcome, now);
+        let answer = home.desk.done(&job, outcome, now).whole();
         self.send(at, job.from, answer);
         // Who writes goes on for a moment, or not.
         if self.homes[at].done.is_multiple_of(2) {
