@@ -43,6 +43,7 @@ pub const DOORS: List = &[
     ("Members::is_shown", &["sharing"]),
     ("Members::keep", &["sharing"]),
     ("Members::may_go_on", &["sharing"]),
+    ("Members::meets_gone", &["files", "naming"]),
     ("Members::needs_roster", &["sharing"]),
     ("Members::next_effect", &["sharing"]),
     ("Members::postpones", &["sharing"]),

@@ -60,10 +60,7 @@ impl Borrower {
             Some(held) => match held.kind {
                 Kind::Whole => Access::Change,
                 Kind::Copy if held.from == cx.me => Access::Look,
-                // It is taken away with the next step; until then nobody looks at it any more.
-                Kind::Copy if self.is_marked(held.from, thing) && is_leased(held.from, cx) => {
-                    Access::Leased
-                }
+                Kind::Copy if self.is_marked(held.from, thing) => Access::Leased,
                 Kind::Copy | Kind::Kept | Kind::Gone => Access::Nothing,
             },
         }

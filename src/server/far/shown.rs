@@ -75,9 +75,14 @@ impl Reading {
 /// Whether a file is to be had shown, which it is not: not if it was refused just now.
 pub fn may_be(state: &State, file: Number) -> bool {
     let shown = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));
+    shown.is_none() && is_of_use(state, file)
+}
+
+/// Whether it is of use that a file is shown.
+fn is_of_use(state: &State, file: Number) -> bool {
     let refused = |until: &Tick| state.world.now() < *until;
-    let is_in = !state.far.is_removed(file.born());
-    is_in && shown.is_none() && !state.far.shown.refused.get(&file).is_some_and(refused)
+    let is_refused = state.far.shown.refused.get(&file).is_some_and(refused);
+    !is_refused && !state.far.is_removed(file.born())
 }
 
 /// It is not shown, or cannot be kept: for some time all is asked for.
@@ -111,7 +116,7 @@ pub(super) fn read(
         return Ok(None);
     }
     let body = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));
-    let body = body.filter(|_| !state.far.is_removed(file.born()));
+    let body = body.filter(|_| is_of_use(state, file));
     let Some(size) = body.map(|body| Node::of(body).map(|node| node.attributes.size)) else {
         over(state, file);
         return Ok(None);

@@ -112,7 +112,11 @@ fn open_far(
     truncate: bool,
     access: u8,
 ) -> Result<Reply> {
-    asking::open(state, number)?;
+    let opened = asking::open(state, number);
+    if opened.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound) {
+        state.members.iter_mut().for_each(|members| members.meets_gone());
+    }
+    opened?;
     if truncate {
         asking::truncate(state, number, 0, !caller.person.is_root())?;
     }

@@ -28,6 +28,9 @@ const SLOT_BITS: u32 = 8;
 /// The others tell the wishes of one request apart.
 const REST_BITS: u32 = 64 - SESSION_BITS - SLOT_BITS;
 
+/// So often a request is carried out anew, as what its path stands for is gone.
+const ASTRAY_MAX: u8 = 20;
+
 /// How a request has what it needs.
 pub enum Have {
     /// It is this server's, in its tables.
@@ -80,7 +83,11 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         // Nor is what may be done elsewhere yet.
         (Some(Stage::Waits), _) if !looks(work) => return Err(state.fetches.wait()),
         (_, Access::Change) => return Ok(Have::Here),
-        (_, Access::Look | Access::Leased) if looks(work) => {
+        (_, Access::Look) if looks(work) => {
+            return Ok(members.copy(thing).cloned().map_or(Have::Here, Have::Shown));
+        }
+        // A server that was stopped may not have heard yet that a lease is over.
+        (_, Access::Leased) if looks(work) && members.shown(thing, state).is_some() => {
             return Ok(members.copy(thing).cloned().map_or(Have::Here, Have::Shown));
         }
         (Some(Stage::Over(answer)), _) => return Ok(Have::Done(answer.clone())),
@@ -147,6 +154,16 @@ pub fn let_go(state: &mut State) {
     }
 }
 
+/// What a path stood for is gone where it was born: something else may have taken its name since
+/// that was looked up, so all is to be done anew. Not for ever.
+pub fn is_astray(state: &mut State) -> bool {
+    let Some(members) = &mut state.members else { return false };
+    let Some(asker) = members.asker().filter(|_| members.take_gone()) else { return false };
+    let times = members.astray.entry(asker).or_default();
+    *times = times.saturating_add(1);
+    *times <= ASTRAY_MAX
+}
+
 /// The change of a file's name that a request has asked the file's home for, also if it has asked a
 /// server before this one.
 pub fn change_of(state: &State) -> Option<(Thing, Work)> {
@@ -194,7 +211,15 @@ fn want(
     Err(error)
 }
 
-/// A request has its answer, which is in the same transaction: what it needed need not stay.
+/// A request has its answer.
+pub fn is_answered(state: &mut State, asker: Asker) {
+    has_run(state, asker);
+    if let Some(members) = &mut state.members {
+        members.astray.remove(&asker);
+    }
+}
+
+/// A request has run, which is in the same transaction: what it needed need not stay.
 pub fn has_run(state: &mut State, asker: Asker) {
     let Some(members) = &mut state.members else { return };
     let its: Vec<Wish> = if asker.session == NOBODY {

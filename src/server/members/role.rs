@@ -137,6 +137,10 @@ pub struct Members {
     /// What others have shown: only the server looks at it.
     copies: BTreeMap<Thing, Body>,
     pub(super) wishes: BTreeMap<Wish, Wished>,
+    /// Requests that have met something that is gone by now, and how often.
+    pub(super) astray: BTreeMap<Asker, u8>,
+    /// Who is carried out now has met such a thing.
+    gone: bool,
     /// Those of requests that a server before this one was asked, and will be asked again.
     left: BTreeSet<Wish>,
     /// What is to be done, in order.
@@ -176,6 +180,8 @@ impl Members {
             news: false,
             copies: BTreeMap::new(),
             wishes: BTreeMap::new(),
+            astray: BTreeMap::new(),
+            gone: false,
             left: BTreeSet::new(),
             effects: VecDeque::new(),
             frames: Vec::new(),
@@ -399,7 +405,17 @@ impl Members {
 
     /// For whom something is carried out from now on.
     pub fn asks(&mut self, asker: Option<Asker>) {
-        self.asker = asker;
+        (self.asker, self.gone) = (asker, false);
+    }
+
+    /// What it looks at, or opens, is gone where it was born.
+    pub fn meets_gone(&mut self) {
+        self.gone = true;
+    }
+
+    /// Whether that is so. Said once.
+    pub fn take_gone(&mut self) -> bool {
+        std::mem::take(&mut self.gone)
     }
 
     /// What is served from now on: nobody else changes it meanwhile.

@@ -209,7 +209,11 @@ pub fn name(
 /// # Errors
 /// As [`look`]'s.
 pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
-    if let Some(Outcome::Attributes(seen)) = look(state, caller, ino, Look::Attributes)? {
+    let seen = look(state, caller, ino, Look::Attributes);
+    if seen.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound) {
+        state.members.iter_mut().for_each(|members| members.meets_gone());
+    }
+    if let Some(Outcome::Attributes(seen)) = seen? {
         let attributes = Attributes { ino, ..seen };
         if state.attributes(ino) != Some(attributes) {
             state.record(Membership::Looks { attributes });

@@ -80,7 +80,7 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
     if parks {
         return written(state, Outcome::Park);
     }
-    requiring::has_run(state, asker);
+    requiring::is_answered(state, asker);
     asking::has_run(state, asker);
     let bytes = encoded(&reply);
     if remember && !taken.told && does(Step::RememberAnswer) {
@@ -193,7 +193,7 @@ pub fn question(
     };
     state.members.iter_mut().for_each(|members| members.asks(None));
     if !state.fetches.is_waiting() {
-        requiring::has_run(state, asker);
+        requiring::is_answered(state, asker);
     }
     carrying::resume(state)?;
     Ok((reply, more))
@@ -208,7 +208,7 @@ fn at_the_door(number: u64) -> Asker {
 /// # Errors
 /// If the log cannot be written.
 pub fn is_gone(state: &mut State, number: u64) -> Result<()> {
-    requiring::has_run(state, at_the_door(number));
+    requiring::is_answered(state, at_the_door(number));
     carrying::resume(state)
 }
 

@@ -9,9 +9,9 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
-use crate::far::calls;
+use crate::far::{asking, calls};
 use crate::files::{closing, far_reads, opening};
-use crate::members::control;
+use crate::members::{control, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, homes, links, listing, lookup, making, nodes, orphans};
 use crate::requests::{executing, late, locking, status};
@@ -23,6 +23,27 @@ use crate::storage::{bringing, granting, mapping, reclaim};
 /// # Errors
 /// Those of the role; [`ErrorKind::Malformed`] for what is not asked in this way.
 pub fn carry_out(state: &mut State, who: &Caller, request: Request<'_>) -> Result<Reply> {
+    let by_path = matches!(request, Request::Stat(Target::Path(_)) | Request::Open { .. });
+    match carry_out_once(state, who, request) {
+        Err(error) if by_path && error.kind == ErrorKind::NotFound => Err(gone(state, error)),
+        done => done,
+    }
+}
+
+/// A name may have been there, and what it stood for is gone where it was born: then another file
+/// may have taken the name since that was looked up, and all is done anew.
+fn gone(state: &mut State, missing: Error) -> Error {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    match asker.filter(|_| requiring::is_astray(state)) {
+        Some(asker) => {
+            asking::has_run(state, asker);
+            requiring::anew(state)
+        }
+        None => missing,
+    }
+}
+
+fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Result<Reply> {
     match request {
         Request::Stat(target) => {
             let ino = lookup::target(state, who, &target)?;

@@ -1,0 +1,122 @@
+//! Files that programs read on another machine than that where they were made: real servers, real
+//! programs, a real network between namespaces. What is kept of them is used, and is never older
+//! than what was written. Not here: what arrives in a permanent directory (`machines_to`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod launched;
+mod namespaces;
+
+use launched::said;
+use namespaces::Machines;
+
+/// Reads a file again and again, each time whole, which must be of one kind of byte, and says which
+/// kinds it has seen, in order.
+const READER: &str = r#"
+import sys, time
+path, until = sys.argv[1], float(sys.argv[2])
+seen, end = [], time.time() + until
+while time.time() < end:
+    with open(path, "rb") as f: data = f.read()
+    kinds = sorted(set(data))
+    assert len(data) == 3000000 and len(kinds) == 1, (len(data), kinds)
+    if seen[-1:] != kinds: seen += kinds
+print(seen == sorted(seen), len(seen) > 1)
+"#;
+
+/// Replaces such a file by one of the next kind of byte, again and again.
+const WRITER: &str = r#"
+import os, sys, time
+path, until = sys.argv[1], float(sys.argv[2])
+kind, end = 1, time.time() + until
+while time.time() < end and kind < 250:
+    kind += 1
+    with open(path + ".new", "wb") as f: f.write(bytes([kind]) * 3000000)
+    os.rename(path + ".new", path)
+    time.sleep(0.05)
+"#;
+
+fn run(machines: &Machines, script: &str) -> String {
+    let home = machines.home();
+    std::fs::write(home.join("reader.py"), READER).expect("writes");
+    std::fs::write(home.join("writer.py"), WRITER).expect("writes");
+    let output = machines.run(&format!("home={}\n{script}", home.display()));
+    assert!(output.status.success(), "{}", said(&output));
+    if String::from_utf8_lossy(&output.stderr).contains("Error") {
+        panic!("{}", said(&output));
+    }
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_is_written_on_one_machine_is_what_all_others_read_next() {
+    let Some(machines) = Machines::new(3) else { return };
+    // Each writes, closes, and then all read: in place, appended, cut, and replaced.
+    let said = run(
+        &machines,
+        "on h1 'head -c 3000000 /dev/zero > /terral/f'
+        for i in 1 2 3 4 5 6 7 8; do
+            sum=$(cksum < f)
+            [ \"$sum\" = \"$(on h2 'cksum < /terral/f')\" ] || echo h2 at $i
+            [ \"$sum\" = \"$(on h1 'cksum < /terral/f')\" ] || echo h1 at $i
+            [ \"$sum\" = \"$(cksum < f)\" ] || echo again at $i
+            [ \"$sum\" != \"$before\" ] || echo old at $i
+            before=$sum
+            case $i in
+            1) on h1 'echo appended >> /terral/f';;
+            2) on h2 'echo far >> /terral/f';;
+            3) echo here | dd of=f bs=1 seek=1000000 conv=notrunc 2>/dev/null;;
+            4) on h1 'truncate -s 2000000 /terral/f';;
+            5) on h2 'head -c 2500000 /dev/urandom > /terral/g; mv /terral/g /terral/f';;
+            6) on h1 'echo here | dd of=/terral/f bs=1 seek=70 conv=notrunc 2>/dev/null';;
+            7) truncate -s 1999999 f;;
+            esac
+        done; echo done",
+    );
+    assert_eq!(said, "done\n");
+}
+
+#[test]
+fn a_reader_sees_a_file_whole_and_never_goes_back_while_its_server_is_killed() {
+    let Some(machines) = Machines::new(3) else { return };
+    let said = run(
+        &machines,
+        "on h1 \"python3 $home/writer.py /terral/f 6\" & until [ -e f ]; do sleep 0.1; done
+        on h2 \"python3 $home/reader.py /terral/f 6\" & python3 $home/reader.py f 6 &
+        sleep 1.5; kill -9 $(pid_of h2); sleep 1; kill -9 $(pid_of h0)
+        sleep 1; kill -9 $(pid_of h2); wait",
+    );
+    assert_eq!(said, "True True\nTrue True\n");
+}
+
+#[test]
+fn a_server_that_was_stopped_shows_nothing_that_was_changed_meanwhile() {
+    let Some(machines) = Machines::new(2) else { return };
+    // Nobody waits longer than the lease for one that has stopped.
+    let said = run(
+        &machines,
+        "head -c 2000000 /dev/zero > f; on h1 'cksum < /terral/f; cksum < /terral/f'
+        server=$(pid_of h1); kill -STOP $server
+        head -c 2000000 /dev/zero | tr '\\0' x > f; cksum < f
+        kill -CONT $server; on h1 'cksum < /terral/f'",
+    );
+    let sums: Vec<&str> = said.lines().collect();
+    assert!(sums.len() == 4 && sums[0] == sums[1] && sums[2] == sums[3], "{said}");
+    assert_ne!(sums[1], sums[2], "{said}");
+}
+
+#[test]
+fn what_was_read_once_is_read_again_without_the_machine_that_has_it() {
+    let Some(machines) = Machines::new(2) else { return };
+    // The link is idle but for the lease: less than a tenth of the file goes over it.
+    let said = run(
+        &machines,
+        "on h1 'head -c 20000000 /dev/urandom > /terral/f'; cksum < f > one
+        received() { cat /sys/class/net/eth0/statistics/rx_bytes; }
+        before=$(received); for i in 1 2 3 4 5; do cksum < f; done | uniq | cmp - one
+        echo $(( ($(received) - before) * 10 < 20000000 ))",
+    );
+    assert_eq!(said, "1\n");
+}
