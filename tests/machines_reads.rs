@@ -38,10 +38,29 @@ while time.time() < end and kind < 250:
     time.sleep(0.05)
 "#;
 
+/// Maps a file for writing, closes it, and stores another kind of byte each time it is told to.
+const STORER: &str = r#"
+import ctypes, os, sys, time
+path = sys.argv[1]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+fd = os.open(path, os.O_RDWR)
+at = libc.mmap(None, 2000000, 3, 1, fd, 0)
+assert at != ctypes.c_void_p(-1).value
+os.close(fd)
+open(path + ".done.0", "w").close()
+for n in range(1, 5):
+    while not os.path.exists(path + f".{n}"): time.sleep(0.02)
+    ctypes.memset(at, 64 + n, 2000000)
+    open(path + f".done.{n}", "w").close()
+"#;
+
 fn run(machines: &Machines, script: &str) -> String {
     let home = machines.home();
     std::fs::write(home.join("reader.py"), READER).expect("writes");
     std::fs::write(home.join("writer.py"), WRITER).expect("writes");
+    std::fs::write(home.join("storer.py"), STORER).expect("writes");
     let output = machines.run(&format!("home={}\n{script}", home.display()));
     assert!(output.status.success(), "{}", said(&output));
     if String::from_utf8_lossy(&output.stderr).contains("Error") {
@@ -119,4 +138,19 @@ fn what_was_read_once_is_read_again_without_the_machine_that_has_it() {
         echo $(( ($(received) - before) * 10 < 20000000 ))",
     );
     assert_eq!(said, "1\n");
+}
+
+#[test]
+fn what_is_stored_through_a_map_whose_file_was_closed_is_what_others_read_next() {
+    let Some(machines) = Machines::new(2) else { return };
+    let said = run(
+        &machines,
+        "done_() { until [ -e f.done.$1 ]; do sleep 0.02; done; }
+        on h1 'head -c 2000000 /dev/zero > /terral/f'; cksum < f > /dev/null
+        on h1 \"python3 $home/storer.py /terral/f\" & done_ 0; cksum < f > /dev/null
+        for n in 1 2 3 4; do
+            touch f.$n; done_ $n; tail -c 1 f; head -c 1000000 f | tail -c 1; cksum < f > /dev/null
+        done; wait",
+    );
+    assert_eq!(said, "AABBCCDD");
 }
