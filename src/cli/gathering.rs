@@ -5,16 +5,14 @@
 //! them: until then any may be made to owe something by any other's programs. Not here: what one
 //! machine does (`host`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use terral_client::{Client, Drain, Status, Totals};
 
-use crate::progress::{Progress, status_if_answered};
+use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
-use crate::report::say;
 use crate::signals::Signals;
-use crate::units::duration;
 use crate::words::Order;
 
 /// Machines are asked this often at most.
@@ -32,12 +30,6 @@ pub struct Gathered {
     pub lost: Vec<String>,
 }
 
-/// Why the wait for machines is over.
-enum Over {
-    Answered,
-    Broken,
-}
-
 /// A wait for all of them.
 pub struct Gathering<'a> {
     /// The first machine's server.
@@ -51,10 +43,8 @@ pub struct Gathering<'a> {
 }
 
 /// A wait that has begun.
-struct Wait {
-    begin: Instant,
-    signals_before: u32,
-    warned: bool,
+struct Wait<'a> {
+    patience: Patience<'a>,
     told: Option<u64>,
     progress: Progress,
 }
@@ -66,9 +56,8 @@ impl Gathering<'_> {
     /// # Errors
     /// If this machine's server is gone for good.
     pub fn pay_off(mut self) -> Result<Gathered> {
-        let signals_before = self.signals.count();
-        let (begin, progress) = (Instant::now(), Progress::new());
-        let mut wait = Wait { begin, signals_before, warned: false, told: None, progress };
+        let patience = Patience::new(self.signals, self.limit);
+        let mut wait = Wait { patience, told: None, progress: Progress::new() };
         let (mut lost, mut unused) = (Vec::new(), false);
         let mut pause = LOOK;
         loop {
@@ -76,17 +65,17 @@ impl Gathering<'_> {
             let here = status_if_answered(self.client, Client::finish, told, progress)?;
             let answered = self.ask(&mut wait, &mut lost);
             let Some(here) = here else {
-                match answered {
-                    Over::Answered => continue,
-                    Over::Broken => bail!("the server of this machine does not answer"),
+                if answered {
+                    continue;
                 }
+                bail!("the server of this machine does not answer");
             };
             let others =
                 self.others.iter().filter_map(|one| Some((&*one.host, one.status.as_deref()?)));
             let status = Box::new(whole(here, others));
             let is_unused = status.sessions == 0;
             let paid = status.drain.settled && is_unused && unused;
-            if paid || matches!(answered, Over::Broken) {
+            if paid || !answered {
                 wait.progress.clear();
                 return Ok(Gathered { status, paid, lost });
             }
@@ -98,8 +87,8 @@ impl Gathering<'_> {
     }
 
     /// Asks each other machine how far it is, and waits until all have said it. Those that are gone
-    /// are none any more.
-    fn ask(&mut self, wait: &mut Wait, lost: &mut Vec<String>) -> Over {
+    /// are none any more. False: patience was over before.
+    fn ask(&mut self, wait: &mut Wait<'_>, lost: &mut Vec<String>) -> bool {
         for one in self.others.iter_mut() {
             one.status = None;
             one.tell(Order::Finish);
@@ -114,34 +103,14 @@ impl Gathering<'_> {
                     self.others[at].tell(Order::Finish);
                 }
             }
-            if wait.is_broken(self.signals, self.limit) {
-                return Over::Broken;
+            if wait.patience.is_over(&mut wait.progress) {
+                return false;
             }
             if self.others.iter().all(|one| one.status.is_some()) {
-                return Over::Answered;
+                return true;
             }
             std::thread::sleep(LOOK);
         }
-    }
-}
-
-impl Wait {
-    fn is_broken(&mut self, signals: &Signals, limit: Option<Duration>) -> bool {
-        let signalled = signals.count().wrapping_sub(self.signals_before);
-        if let Some(limit) = limit.filter(|limit| self.begin.elapsed() >= *limit) {
-            self.progress.clear();
-            say(format_args!("not all was brought within {} (--wait-timeout)", duration(limit)));
-            return true;
-        }
-        if signalled == 1 && !self.warned {
-            self.progress.clear();
-            self.warned = true;
-            say(
-                "going on until all is in the permanent directory; Ctrl-C or TERM once more keeps \
-                 the rest in memory",
-            );
-        }
-        signalled > 1
     }
 }
 

@@ -202,54 +202,71 @@ pub fn status_if_answered(
     }
 }
 
-/// How a wait ended.
-pub enum Ending {
-    /// All is in the permanent directory, which says that it is safe.
-    Paid(Box<Status>),
-    /// A signal ended it, or its time was over; debt is left.
-    Broken(Box<Status>),
+/// How long somebody waits for what is owed: until its time is over, or a second signal comes. The
+/// first one only says what the next will do: a batch system sends one and then leaves time.
+pub struct Patience<'s> {
+    begin: Instant,
+    limit: Option<Duration>,
+    signals: &'s Signals,
+    before: u32,
+    warned: bool,
 }
 
-/// Tells the server to finish and waits until it owes nothing and nobody uses it, so long at most.
-/// The first signal that comes meanwhile only says what the next will do: a batch system sends one
-/// and then leaves time.
-///
-/// # Errors
-/// If the server is gone for good.
-pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> Result<Ending> {
-    let (before, begin) = (signals.count(), Instant::now());
-    let mut warned = false;
-    let mut progress = Progress::new();
-    let mut pause = Duration::from_micros(100);
-    let mut told = None;
-    loop {
-        let mut status = status_if_answered(client, Client::finish, &mut told, &mut progress)?;
-        let others = status.as_ref().map_or(0, |status| status.sessions);
-        if let Some(status) = status.take_if(|status| status.drain.settled && others == 0) {
+impl<'s> Patience<'s> {
+    /// It begins; signals that have come do not count.
+    pub fn new(signals: &'s Signals, limit: Option<Duration>) -> Self {
+        Patience { begin: Instant::now(), limit, signals, before: signals.count(), warned: false }
+    }
+
+    /// Whether it is over. Says why, and what the next signal will do.
+    pub fn is_over(&mut self, progress: &mut Progress) -> bool {
+        if let Some(limit) = self.limit.filter(|limit| self.begin.elapsed() >= *limit) {
             progress.clear();
-            return Ok(Ending::Paid(Box::new(status)));
+            say(format_args!("not all was brought within {} (--wait-timeout)", duration(limit)));
+            return true;
         }
-        let signalled = signals.count().wrapping_sub(before);
-        let late = limit.filter(|limit| begin.elapsed() >= *limit);
-        if late.is_some() || signalled > 1 {
+        let signalled = self.signals.count().wrapping_sub(self.before);
+        if signalled > 1 {
             progress.clear();
-            if let Some(limit) = late {
-                let limit = duration(limit);
-                say(format_args!("not all was brought within {limit} (--wait-timeout)"));
-            }
-            return Ok(Ending::Broken(Box::new(status.context("the server does not answer")?)));
-        }
-        if signalled == 1 && !warned {
+        } else if signalled == 1 && !self.warned {
             progress.clear();
-            warned = true;
+            self.warned = true;
             say(
                 "going on until all is in the permanent directory; Ctrl-C or TERM once more keeps \
                  the rest in memory",
             );
         }
-        if let Some(status) = &status {
-            progress.update(status, others);
+        signalled > 1
+    }
+}
+
+/// How a wait ended.
+pub enum Ending {
+    /// All is in the permanent directory, which says that it is safe.
+    Paid(Box<Status>),
+    /// Somebody's patience was over; debt is left.
+    Broken(Box<Status>),
+}
+
+/// Tells the server to finish and waits until it owes nothing and nobody uses it, so long at most.
+///
+/// # Errors
+/// If the server is gone for good, or does not answer when patience is over.
+pub fn pay_off(client: &Client, signals: &Signals, limit: Option<Duration>) -> Result<Ending> {
+    let mut patience = Patience::new(signals, limit);
+    let mut progress = Progress::new();
+    let mut pause = Duration::from_micros(100);
+    let mut told = None;
+    loop {
+        let status = status_if_answered(client, Client::finish, &mut told, &mut progress)?;
+        let done = |status: &Status| status.drain.settled && status.sessions == 0;
+        let paid = status.as_ref().is_some_and(done);
+        if paid || patience.is_over(&mut progress) {
+            progress.clear();
+            let status = Box::new(status.context("the server does not answer")?);
+            return Ok(if paid { Ending::Paid(status) } else { Ending::Broken(status) });
         }
+        status.iter().for_each(|status| progress.update(status, status.sessions));
         std::thread::sleep(pause);
         pause = (pause * 2).min(POLL);
     }
