@@ -76,7 +76,7 @@ pub const DOORS: List = &[
     ("Storage::mend_size", &["drain"]),
     ("Storage::prepared", &["shell"]),
     ("Storage::prepares", &["shell"]),
-    ("Storage::settle_stores", &["drain", "requests"]),
+    ("Storage::settle_stores", &["drain", "requests", "sharing"]),
     ("Storage::stop_growing", &["shell"]),
     ("Storage::unused_cold", &["shell"]),
     ("Waiting::hasten", &["drain", "requests"]),

@@ -15,8 +15,16 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-fn seal(payload: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(payload, payload.len() as u64 | 1 << 63)
+/// Of a payload and what is behind it.
+fn seal(payload: &[u8], behind: &[u8]) -> u64 {
+    let seed = (payload.len() + behind.len()) as u64 | 1 << 63;
+    if behind.is_empty() {
+        return xxhash_rust::xxh3::xxh3_64_with_seed(payload, seed);
+    }
+    let mut sum = xxhash_rust::xxh3::Xxh3::with_seed(seed);
+    sum.update(payload);
+    sum.update(behind);
+    sum.digest()
 }
 
 /// Appends the frame of `payload`, which is of this version, to `out`.
@@ -31,16 +39,7 @@ pub fn write_head(out: &mut Vec<u8>, version: u16, payload: &[u8], behind: &[u8]
     out.extend_from_slice(&(length as u32).to_le_bytes());
     out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[0, 0]);
-    let sum = match behind {
-        [] => seal(payload),
-        _ => {
-            let mut sum = xxhash_rust::xxh3::Xxh3::with_seed(length as u64 | 1 << 63);
-            sum.update(payload);
-            sum.update(behind);
-            sum.digest()
-        }
-    };
-    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&seal(payload, behind).to_le_bytes());
     out.extend_from_slice(payload);
 }
 
@@ -107,7 +106,7 @@ pub fn read(bytes: &[u8]) -> Result<Frame<'_>> {
     };
     let mut sum = [0; 8];
     sum.copy_from_slice(&bytes[8..16]);
-    if u64::from_le_bytes(sum) != seal(payload) {
+    if u64::from_le_bytes(sum) != seal(payload, &[]) {
         return Err(Error::new(ErrorKind::Corrupt, "frame"));
     }
     let version = u16::from_le_bytes([bytes[4], bytes[5]]);

@@ -202,7 +202,9 @@ impl Handshake {
         let got = check(retry(&mut receive), || "no answer from the server".into());
         let got = got.map_err(|error| match error.kind {
             // The time-out of a receive says so.
-            ErrorKind::WouldBlock => Error::new(ErrorKind::Unanswered, "the server (stopped?)"),
+            ErrorKind::WouldBlock => {
+                Error::new(ErrorKind::Unanswered, "the server, for 10 s (is it stopped?)")
+            }
             _ => error,
         })?;
         // SAFETY: the kernel filled the control buffer; CMSG_* walk it within its length. Each

@@ -1,8 +1,8 @@
 //! A file whose bytes are on another machine: all that is done with it is asked of the server, and
 //! done where it was born, so that all machines see one file.
 //!
-//! Invariant: nothing that was read is used by another call. Not here: who carries it out, and once
-//! (`server/far`).
+//! Invariant: nothing that was read is used here by another call. Not here: what this machine's
+//! server keeps, and who carries it out, and once (`server/far`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -79,7 +79,7 @@ impl File {
             let bytes = match self.connection.call(Request::Far(asked))? {
                 Reply::Extent(bytes) if bytes.len() <= length => bytes,
                 Reply::Stored { places, ends } if within == 0 => {
-                    return self.copy_stored(into, &places, (call, ends, starts));
+                    return self.take_stored(into, &places, (call, ends, starts));
                 }
                 _ => return Err(unexpected()),
             };
@@ -97,14 +97,28 @@ impl File {
         self.connection.memory.superblock().starts.load(Ordering::SeqCst)
     }
 
-    /// Copies what this machine's server has stored for a call. If it died meanwhile, that counts
-    /// as nothing: the memory may have been given to others.
-    fn copy_stored(
+    /// Copies what this machine's server has stored for a call, and says that it is through. If the
+    /// server died meanwhile, that counts as nothing: the memory may have been given to others.
+    fn take_stored(
         &self,
         into: &mut [u8],
         places: &[Stored],
         (call, ends, starts): (u64, bool, u64),
     ) -> Result<Part> {
+        let copied = self.copy_stored(into, places);
+        fence(Ordering::SeqCst);
+        let counts = self.starts() == starts;
+        // Also if it failed, as for a buffer that is none.
+        self.connection.tell(Request::Far(FarFile::Through { call }))?;
+        let read = copied?;
+        Ok(match counts {
+            true if ends => Part::Last(read),
+            true => Part::Some(read),
+            false => Part::Some(0),
+        })
+    }
+
+    fn copy_stored(&self, into: &mut [u8], places: &[Stored]) -> Result<usize> {
         let mut read = 0;
         for place in places {
             let end = read + place.bytes as usize;
@@ -112,14 +126,7 @@ impl File {
             self.connection.memory.read_arena(place.page, place.within as usize, part)?;
             read = end;
         }
-        fence(Ordering::SeqCst);
-        let counts = self.starts() == starts;
-        self.connection.tell(Request::Far(FarFile::Through { call }))?;
-        Ok(match counts {
-            true if ends => Part::Last(read),
-            true => Part::Some(read),
-            false => Part::Some(0),
-        })
+        Ok(read)
     }
 
     /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than

@@ -12,6 +12,8 @@ pub enum Step {
     Announce,
     /// A new version is copied anew when an append has lost its ticket: it may have bytes of that.
     CopyAnew,
+    /// What is kept of another machine's file goes when that is shown no more.
+    ForgetKept,
 }
 
 /// Whether a step is done.

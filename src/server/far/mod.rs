@@ -2,10 +2,11 @@
 //! was born, and all that is done with it elsewhere is asked of the server there.
 //!
 //! Invariants: a question is bound to one request, and never answers another one: what is read was
-//! read after the request began. It is asked again in each session until it is answered, and done
-//! once, also if the asking server dies meanwhile: which question it is follows from the request.
-//! Only what was appended while the home's process died may be there or not, and its writer is told
-//! so. Not here: who has a file's attributes (`members`), and how frames travel (`network`).
+//! read after the request began, but for what is kept (`shown`). It is asked again in each session
+//! until it is answered, and done once, also if the asking server dies meanwhile: which question it
+//! is follows from the request. Only what was appended while the home's process died may be there
+//! or not, and its writer is told so. Not here: who has a file's attributes (`members`), and how
+//! frames travel (`network`).
 
 pub mod asking;
 pub mod calls;

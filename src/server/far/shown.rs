@@ -19,6 +19,7 @@ use terral_format::wire::things::Node;
 
 use super::asking;
 use super::role::Ahead;
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::storage::cache::{BLOCK_BYTES, Call};
@@ -28,6 +29,8 @@ const ASKED_MAX: u64 = BYTES_MAX as u64 / BLOCK_BYTES;
 /// Blocks read ahead of who reads one after the other: 1 MiB at first, then twice as much each
 /// time, up to 4 MiB.
 const WINDOWS: Range<u64> = 8..33;
+/// So many that read at once do not drive out what is read ahead for each other.
+const STREAMS: u64 = 8;
 /// A file that its home does not show is not asked for again before that.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -62,11 +65,11 @@ impl Shown {
 }
 
 impl Reading {
-    /// How much is to be read ahead of these blocks.
-    fn window(&self, blocks: &Range<u64>) -> u64 {
+    /// How much is to be read ahead of these blocks, of which so many may be kept.
+    fn window(&self, blocks: &Range<u64>, most: u64) -> u64 {
         let follows = |next| blocks.start == next || blocks.start + 1 == next;
         match self.next.is_some_and(follows) {
-            true => (self.window * 2).clamp(WINDOWS.start, WINDOWS.end - 1),
+            true => (self.window * 2).clamp(WINDOWS.start, WINDOWS.end - 1).min(most / STREAMS),
             false => 0,
         }
     }
@@ -95,7 +98,7 @@ pub fn refused(state: &mut State, file: Number) {
 
 /// A file is shown no more.
 pub fn over(state: &mut State, file: Number) {
-    if state.far.shown.files.remove(&file).is_some() {
+    if does(Step::ForgetKept) && state.far.shown.files.remove(&file).is_some() {
         state.storage.forget_blocks(file);
     }
 }
@@ -140,8 +143,9 @@ pub(super) fn read(
     if places.is_empty() {
         return Ok(None);
     }
+    let most = state.storage.most_blocks();
     if let Some(reading) = state.far.shown.files.get_mut(&file) {
-        reading.window = reading.window(&blocks);
+        reading.window = reading.window(&blocks, most);
         reading.next = Some(blocks.end);
     }
     if is_small {
@@ -159,7 +163,7 @@ fn ask_for(state: &mut State, file: Number, blocks: &Range<u64>) -> Result<()> {
     let (since, size) = (reading.since, reading.size);
     let is_free =
         |block: &u64| !reading.asked.contains(block) && !state.storage.has_block((file, *block));
-    let window = reading.window(blocks);
+    let window = reading.window(blocks, state.storage.most_blocks());
     let all = size.div_ceil(BLOCK_BYTES);
     let ahead = blocks.end..(blocks.end + window).min(all);
     let mut wanted: Vec<u64> = blocks.clone().filter(is_free).collect();

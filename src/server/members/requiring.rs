@@ -157,11 +157,12 @@ pub fn let_go(state: &mut State) {
 /// What a path stood for is gone where it was born: something else may have taken its name since
 /// that was looked up, so all is to be done anew. Not for ever.
 pub fn is_astray(state: &mut State) -> bool {
+    let may_wait = state.fetches.may_wait();
     let Some(members) = &mut state.members else { return false };
     let Some(asker) = members.asker().filter(|_| members.take_gone()) else { return false };
     let times = members.astray.entry(asker).or_default();
     *times = times.saturating_add(1);
-    *times <= ASTRAY_MAX
+    may_wait && *times <= ASTRAY_MAX
 }
 
 /// The change of a file's name that a request has asked the file's home for, also if it has asked a
@@ -234,7 +235,8 @@ pub fn has_run(state: &mut State, asker: Asker) {
 
 /// A session is over: nobody waits for what it wanted.
 pub fn has_ended(state: &mut State, session: SessionSlot) {
-    let Some(members) = &state.members else { return };
+    let Some(members) = &mut state.members else { return };
+    members.astray.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));
     its.into_iter().for_each(|wish| forget(state, wish));
 }

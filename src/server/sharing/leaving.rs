@@ -57,11 +57,11 @@ pub fn rests(state: &mut State, ino: Ino) -> Result<()> {
     let heard = applying::close_gate(state);
     applying::open_gate(state);
     heard?;
-    // A map for writing outlives its descriptor.
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    let entries = slot.map_or_else(Vec::new, |slot| state.storage.entries(slot));
-    let is_stored = entries.iter().any(|(_, entry)| entry.is_stored());
-    match state.waiting.count() > 0 || state.names.is_written(ino) || is_stored {
+    slot.into_iter().for_each(|slot| state.storage.settle_stores(slot));
+    // Who is at a write goes on with it if another thread closes the file.
+    let is_entered = slot.is_some_and(|slot| state.storage.is_entered(&state.sessions, slot));
+    match state.waiting.count() > 0 || state.is_written(ino) || is_entered {
         true => Err(Error::new(ErrorKind::Busy, "it is open for writing")),
         false => Ok(()),
     }

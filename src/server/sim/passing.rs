@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use terral_store::backing::Source;
+
 use super::{PATIENCE, Sim, TEND};
 use crate::core::world::{Tick, World};
 use crate::deferred::applying;
@@ -21,9 +23,10 @@ impl Sim {
                 let mut state = server.lock();
                 let mut jobs = state.fetches.begin(false);
                 jobs.extend(state.fetches.begin(true));
-                (jobs, state.backing.clone().expect("a store"))
+                (jobs, state.backing.clone())
             };
-            let fetch = |(number, need): (u64, Need)| (number, need.fetch(Some(&*backing)));
+            let store = backing.as_deref().map(|backing| backing as &dyn Source);
+            let fetch = |(number, need): (u64, Need)| (number, need.fetch(store));
             jobs.into_iter().map(fetch).collect::<Vec<_>>()
         });
         let killed = self.killed;

@@ -17,7 +17,9 @@ use terral_store::ram;
 use super::Storage;
 
 /// Bytes of a block; fewer are in a file's last one.
-pub const BLOCK_BYTES: u64 = 128 << 10;
+pub const BLOCK_BYTES: u64 = (PAGE_BYTES as u64) << BLOCK_ORDER;
+/// Pages of it, as a power of two: 128 KiB.
+const BLOCK_ORDER: u32 = 5;
 /// They take at most this part of memory.
 const PART: u64 = 2;
 /// A session's calls that are not through, at most.
@@ -40,13 +42,14 @@ pub struct Cache {
     /// By when they were used last.
     ages: BTreeMap<u64, (Number, u64)>,
     uses: u64,
+    /// With those that are left.
     pages: u64,
     calls: BTreeMap<Call, Vec<MapEntry>>,
     /// How many calls look at a block.
     pins: BTreeMap<PageNumber, u32>,
     /// Blocks that are nobody's any more, and are looked at.
     left: BTreeMap<PageNumber, MapEntry>,
-    /// How often some were lent.
+    #[cfg(test)]
     lent: u64,
 }
 
@@ -64,11 +67,11 @@ impl Cache {
     fn remove(&mut self, which: (Number, u64)) -> Option<MapEntry> {
         let Block { entry, used, .. } = self.blocks.remove(&which)?;
         self.ages.remove(&used);
-        self.pages -= u64::from(entry.pages());
         if self.pins.contains_key(&entry.page()) {
             self.left.insert(entry.page(), entry);
             return None;
         }
+        self.pages -= u64::from(entry.pages());
         Some(entry)
     }
 
@@ -87,7 +90,7 @@ impl Storage {
     /// [`ErrorKind::NoSpace`] if there is no memory for it.
     pub fn keep_block(&mut self, which: (Number, u64), bytes: &[u8]) -> Result<()> {
         let order = ram::order_of(bytes.len());
-        let most = u64::from(self.memory().geometry.arena_pages()) / PART;
+        let most = self.most_blocks() << BLOCK_ORDER;
         while self.cache.pages + (1 << order) > most && self.shed(1) > 0 {}
         if self.cache.pages + (1 << order) > most {
             return Err(Error::new(ErrorKind::NoSpace, "memory for other machines' files"));
@@ -108,6 +111,11 @@ impl Storage {
         self.cache.blocks.insert(which, block);
         self.cache.touch(which);
         Ok(())
+    }
+
+    /// So many blocks are kept at most.
+    pub fn most_blocks(&self) -> u64 {
+        (u64::from(self.memory().geometry.arena_pages()) / PART) >> BLOCK_ORDER
     }
 
     /// Whether it is kept.
@@ -156,7 +164,10 @@ impl Storage {
             self.cache.calls.entry(call).or_default().push(entry);
             at += count;
         }
-        self.cache.lent += u64::from(!places.is_empty());
+        #[cfg(test)]
+        {
+            self.cache.lent += u64::from(!places.is_empty());
+        }
         places
     }
 
@@ -190,6 +201,7 @@ impl Storage {
             }
             self.cache.pins.remove(&entry.page());
             if let Some(entry) = self.cache.left.remove(&entry.page()) {
+                self.cache.pages -= u64::from(entry.pages());
                 self.ram.free(entry, false);
             }
         }

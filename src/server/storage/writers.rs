@@ -1,5 +1,6 @@
 //! Who is just copying into a chunk, and the wait until nobody is.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Owner, PageNumber, SessionSlot};
@@ -53,6 +54,14 @@ impl Storage {
             .into_iter()
             .map(|(session, at, ..)| owner(session, at))
             .collect()
+    }
+
+    /// Whether somebody has entered a chunk of a file, or is about to append to it.
+    pub fn is_entered(&self, clients: &Sessions, slot: FileSlot) -> bool {
+        let entries = self.entries(slot).into_iter().filter(|(_, entry)| entry.is_here());
+        let entered = |(_, entry)| !Self::pins_in(clients, entry).is_empty();
+        self.memory().header(slot).ticket().load(Ordering::SeqCst) != 0
+            || entries.into_iter().any(entered)
     }
 
     fn pins_in(clients: &Sessions, entry: MapEntry) -> Vec<Pin> {

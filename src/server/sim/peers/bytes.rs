@@ -8,10 +8,14 @@ use terral_format::wire::message::{Change, FileRef, OpenFile, OpenHow, Reply, Re
 use terral_format::{ErrorKind, Result};
 
 use super::{Peers, seeds};
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
 use crate::far::linking;
 use crate::shared::Shared;
 use crate::sim::client::{CREATE, Opened};
 use crate::sim::world::Virtual;
+use crate::sim::writing::{Writing, Wrote};
+use crate::storage::eviction;
 
 /// An open file, on one of the machines.
 #[derive(Clone, Copy)]
@@ -359,6 +363,84 @@ fn what_was_written_elsewhere_is_there_and_what_was_appended_once_whoever_dies()
 #[test]
 fn what_is_kept_of_other_machines_files_is_never_older_than_what_was_written() {
     assert!(walks(20, false, true) > 100);
+}
+
+#[test]
+fn a_server_that_keeps_what_is_shown_no_more_is_caught() {
+    let flawed = |seed| without(Step::ForgetKept, || walk(seed, false, true));
+    let caught = |seed| std::panic::catch_unwind(|| flawed(seed)).is_err();
+    assert!((0..20).any(caught));
+}
+
+/// A file of so many bytes on another machine, at rest there, and open here.
+fn read_elsewhere(bytes: usize) -> (Peers, Open) {
+    let mut peers = Peers::new(8, 2);
+    peers.create(1, b"a").expect("made");
+    let home = peers.open(1, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+    peers.write(home, Some(0), &vec![7; bytes]).expect("written");
+    peers.close(home).expect("closed");
+    let here = peers.open(0, b"a", TO_READ).expect("opened");
+    (peers, here)
+}
+
+#[test]
+fn what_a_call_was_told_of_is_nobody_elses_until_it_is_through() {
+    let (mut peers, here) = read_elsewhere(300_000);
+    assert_eq!(peers.read(here, 0, 300_000).expect("read").len(), 300_000);
+    let (call, piece) = (peers.new_call(), PIECE_MAX as u32);
+    let piece = Piece { call, within: 0, more: 300_000 - piece };
+    let request = FarFile::Read { of: here.handle(), at: 0, bytes: PIECE_MAX as u32, piece };
+    let Reply::Stored { places, .. } = peers.ask(0, Request::Far(request)).expect("read") else {
+        panic!("it is kept");
+    };
+    // It is written, so it is shown no more: what is read by then stays all the same.
+    let home = peers.open(1, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+    peers.write(home, Some(0), &[8; 100]).expect("written");
+    let used = |peers: &mut Peers| {
+        let used = peers.sims[0].with(|server| server.lock().storage.used_bytes());
+        used.expect("it lives")
+    };
+    let looked_at = used(&mut peers);
+    let seen = peers.sims[0].with(|server| server.lock().storage.copy_blocks(&places));
+    assert!(seen.expect("it lives").expect("read").iter().all(|byte| *byte == 7));
+    peers.ask(0, Request::Far(FarFile::Through { call })).expect("told");
+    assert!(used(&mut peers) < looked_at, "its memory is free");
+    assert_eq!(peers.read(here, 0, 1).expect("read"), [8]);
+}
+
+/// One thread writes while another closes the descriptor: who is in the chunk by then goes on.
+#[test]
+fn a_write_that_is_under_way_when_its_file_is_closed_is_read_elsewhere_once_it_is_done() {
+    const ENTERS: usize = 2;
+    for steps in ENTERS..12 {
+        let (mut peers, here) = read_elsewhere(300_000);
+        let home = peers.open(1, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+        let client = peers.clients[1];
+        let mut writing = Writing::new(client, home.file, 0, &[8; 5000]);
+        let mut is_over = false;
+        for _ in 0..steps {
+            is_over = is_over || peers.sims[1].go_on_writing(&mut writing) == Ok(Wrote::Over);
+        }
+        peers.close(home).expect("closed");
+        peers.read(here, 0, 300_000).expect("read");
+        while !is_over {
+            is_over = peers.sims[1].go_on_writing(&mut writing) == Ok(Wrote::Over);
+        }
+        assert!(peers.read(here, 0, 1).expect("read") == [8], "after {steps} steps");
+    }
+}
+
+#[test]
+fn what_is_kept_goes_before_anybody_waits_for_memory() {
+    let (mut peers, here) = read_elsewhere(300_000);
+    peers.read(here, 0, 300_000).expect("read");
+    let freed = peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        eviction::make_room(&mut state).expect("there is what can go");
+        state.storage.used_bytes()
+    });
+    assert_eq!(freed, Some(0));
+    assert_eq!(peers.read(here, 299_999, 9).expect("read"), [7]);
 }
 
 #[test]
