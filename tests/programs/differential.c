@@ -1,10 +1,12 @@
 /* See differential.h. Usage:
  *   differential --mode MODE --root DIR [--seed N] [--count N] [--processes N] [--features A,B]
- *                [--keep FILE] [--output FILE] [--pester MICROSECONDS]
+ *                [--keep FILE] [--output FILE] [--pester MICROSECONDS] [--launcher FILE]
  * MODE is `sequence` (one operation at a time, whichever process does it), `apart` (all processes
  * at once, each in a directory of its own), `race` (all at once in one, with answers that do not
  * depend on the order) or `tree` (only what is below DIR). FILE holds the numbers of the operations
- * to do. Each process is pestered that often by a signal, whose handler looks at DIR. */
+ * to do. Each process is pestered that often by a signal, whose handler looks at DIR. Processes are
+ * started as `LAUNCHER INDEX PROGRAM OPTIONS`, which runs the program on another machine, in the
+ * same process and with the descriptors that it has. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -20,18 +22,28 @@
 
 #include "differential.h"
 
-enum { END = -1, PATIENCE_MS = 30000, MOST_COUNT = 1000000 };
+enum { END = -1, PATIENCE_MS = 30000, MOST_COUNT = 1000000, MOST_ARGUMENTS = 40 };
 
 static struct {
-    const char *mode, *root, *keep, *output;
+    const char *mode, *root, *keep, *output, *launcher, *part;
     uint64_t seed;
     int count, processes, pester;
-} options = {"sequence", NULL, NULL, NULL, 1, 1000, 3, 0};
+} options = {"sequence", NULL, NULL, NULL, NULL, NULL, 1, 1000, 3, 0};
 
+static char **program_arguments;
+
+/* What all processes share, then what they race with. */
 static struct {
     pid_t pids[MOST_PROCESSES];
     char lines[MOST_PROCESSES][LINE];
 } *shared;
+
+static int shared_memory;
+
+/* What a process is told of. */
+struct part {
+    int index, from, to, report;
+};
 
 static struct {
     int to, from;
@@ -159,41 +171,127 @@ static int beyond(int fd) {
     return moved;
 }
 
+/* What leads up from a process's root stays apart, too. */
+static void work_apart(int index, FILE *report) {
+    char above[2048], root[2100];
+    snprintf(above, sizeof above, "%s/p%d", options.root, index);
+    snprintf(root, sizeof root, "%s/in", above);
+    if (mkdir(above, 0755) != 0 || mkdir(root, 0755) != 0) {
+        fail(root);
+    }
+    begin_world(index, root);
+    options.seed = options.seed * 31 + (uint64_t)index;
+    for (int number = 0; number < options.count / options.processes; number++) {
+        do_numbered(index, number);
+        fprintf(report, "%d p%d %s\n", number, index, shared->lines[index]);
+        fflush(report);
+    }
+    do_numbered(index, END);
+    fprintf(report, "p%d ends%s\n", index, shared->lines[index]);
+}
+
+/* Goes on as what the launcher starts. */
+static void launch(struct part part) {
+    char index[16], text[80];
+    snprintf(index, sizeof index, "%d", part.index);
+    int length = snprintf(text, sizeof text, "%d,%d,%d,%d", part.from, part.to, part.report,
+                          shared_memory);
+    int left[] = {part.from, part.to, part.report, shared_memory};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        if (left[i] >= 0 && fcntl(left[i], F_SETFD, 0) != 0) {
+            fail("descriptors");
+        }
+    }
+    char *arguments[MOST_ARGUMENTS + 5] = {(char *)(uintptr_t)options.launcher, index};
+    int count = 2;
+    for (char **one = program_arguments; *one != NULL && count < MOST_ARGUMENTS; one++) {
+        arguments[count++] = *one;
+    }
+    arguments[count++] = (char *)(uintptr_t)"--part";
+    arguments[count++] = length > 0 ? text : NULL;
+    execv(options.launcher, arguments);
+    fail(options.launcher);
+}
+
+static void do_sequence(struct part part) {
+    channels[part.index].from = part.from;
+    channels[part.index].to = part.to;
+    begin_world(part.index, options.root);
+    be_pestered();
+    if (write(part.to, "", 1) != 1) {
+        _exit(1);
+    }
+    serve(part.index);
+}
+
+static void do_part(struct part part) {
+    if (strcmp(options.mode, "sequence") == 0) {
+        do_sequence(part);
+    }
+    FILE *report = fdopen(part.report, "w+");
+    alarm(10 * PATIENCE_MS / 1000);
+    be_pestered();
+    if (strcmp(options.mode, "race") == 0) {
+        begin_world(part.index, options.root);
+        race(part.index, options.count, options.root, shared + 1);
+    } else {
+        work_apart(part.index, report);
+    }
+    fflush(report);
+    _exit(0);
+}
+
+static void start_part(struct part part) {
+    pid_t parent = getpid();
+    pid_t child = fork();
+    /* Both say it: a child may need it before its parent goes on. */
+    shared->pids[part.index] = child == 0 ? getpid() : child;
+    if (child != 0) {
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    if (options.launcher != NULL) {
+        launch(part);
+    }
+    do_part(part);
+}
+
+/* Goes on with what a launched process was told of. */
+static void take_part(void) {
+    struct part part = {-1, -1, -1, -1};
+    if (sscanf(options.part, "%d,%d,%d,%d", &part.from, &part.to, &part.report,
+               &shared_memory) != 4) {
+        fail("--part");
+    }
+    for (int i = 0; i < options.processes; i++) {
+        part.index = shared->pids[i] == getpid() ? i : part.index;
+    }
+    int left[] = {part.from, part.to, part.report};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        if (left[i] >= 0 && fcntl(left[i], F_SETFD, FD_CLOEXEC) != 0) {
+            fail("descriptors");
+        }
+    }
+    do_part(part);
+}
+
 static void start_processes(void) {
     for (int i = 0; i < options.processes; i++) {
         int to[2], from[2];
         if (pipe(to) != 0 || pipe(from) != 0) {
             fail("pipe");
         }
-        int theirs[2] = {beyond(to[0]), beyond(from[1])};
-        int ours[2] = {beyond(to[1]), beyond(from[0])};
-        pid_t parent = getpid();
-        pid_t child = fork();
-        /* Both say it: a child may need it before its parent goes on. */
-        shared->pids[i] = child == 0 ? getpid() : child;
-        if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (int other = 0; other < i; other++) {
-                close(channels[other].to);
-                close(channels[other].from);
-            }
-            close(ours[0]);
-            close(ours[1]);
-            channels[i].from = theirs[0];
-            channels[i].to = theirs[1];
-            begin_world(i, options.root);
-            be_pestered();
-            if (getppid() != parent || write(channels[i].to, "", 1) != 1) {
-                _exit(1);
-            }
-            serve(i);
-        }
-        close(theirs[0]);
-        close(theirs[1]);
-        channels[i].to = ours[0];
-        channels[i].from = ours[1];
+        struct part part = {i, beyond(to[0]), beyond(from[1]), -1};
+        channels[i].to = beyond(to[1]);
+        channels[i].from = beyond(from[0]);
+        start_part(part);
+        close(part.from);
+        close(part.to);
         char ready;
-        if (read(ours[1], &ready, 1) != 1) {
+        if (read(channels[i].from, &ready, 1) != 1) {
             fail("a process does not start");
         }
     }
@@ -256,25 +354,6 @@ static void sequence(void) {
     }
 }
 
-/* What leads up from a process's root stays apart, too. */
-static void work_apart(int index, FILE *report) {
-    char above[2048], root[2100];
-    snprintf(above, sizeof above, "%s/p%d", options.root, index);
-    snprintf(root, sizeof root, "%s/in", above);
-    if (mkdir(above, 0755) != 0 || mkdir(root, 0755) != 0) {
-        fail(root);
-    }
-    begin_world(index, root);
-    options.seed = options.seed * 31 + (uint64_t)index;
-    for (int number = 0; number < options.count / options.processes; number++) {
-        do_numbered(index, number);
-        fprintf(report, "%d p%d %s\n", number, index, shared->lines[index]);
-        fflush(report);
-    }
-    do_numbered(index, END);
-    fprintf(report, "p%d ends%s\n", index, shared->lines[index]);
-}
-
 static void copy_report(FILE *report) {
     rewind(report);
     char text[LINE];
@@ -284,41 +363,41 @@ static void copy_report(FILE *report) {
     fclose(report);
 }
 
-/* A stream on memory of its own, on a number the operations do not reach. */
-static FILE *report_stream(void) {
-    int fd = memfd_create("report", 0);
-    return fdopen(beyond(fd), "w+");
+/* Memory of its own, on a number the operations do not reach. */
+static int memory(size_t size) {
+    int fd = memfd_create("shared", 0);
+    if (fd < 0 || ftruncate(fd, (off_t)size) != 0) {
+        fail("memory");
+    }
+    return beyond(fd);
 }
 
-static void at_once(int races) {
+static void at_once(void) {
     FILE *reports[MOST_PROCESSES];
-    void *raced = mmap(NULL, race_shared_size(), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int i = 0; i < options.processes; i++) {
-        reports[i] = report_stream();
-        pid_t child = fork();
-        if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            shared->pids[i] = getpid();
-            alarm(10 * PATIENCE_MS / 1000);
-            be_pestered();
-            if (races) {
-                begin_world(i, options.root);
-                race(i, options.count, options.root, raced);
-            } else {
-                work_apart(i, reports[i]);
-            }
-            fflush(reports[i]);
-            _exit(0);
-        }
-        shared->pids[i] = child;
+        int report = memory(0);
+        reports[i] = fdopen(report, "r");
+        start_part((struct part){i, -1, -1, report});
     }
     stop_processes(0);
     for (int i = 0; i < options.processes; i++) {
         copy_report(reports[i]);
     }
-    if (races) {
-        report_races(output, options.count, options.root, raced, options.processes);
+    if (strcmp(options.mode, "race") == 0) {
+        report_races(output, options.count, options.root, shared + 1, options.processes);
+    }
+}
+
+static void share_memory(void) {
+    size_t size = sizeof *shared + race_shared_size();
+    if (options.part == NULL) {
+        shared_memory = memory(size);
+    } else if (sscanf(options.part, "%*d,%*d,%*d,%d", &shared_memory) != 1) {
+        fail("--part");
+    }
+    shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, shared_memory, 0);
+    if (shared == MAP_FAILED) {
+        fail("memory");
     }
 }
 
@@ -343,6 +422,10 @@ static void read_options(int count, char **arguments) {
             options.keep = value;
         } else if (strcmp(name, "--output") == 0) {
             options.output = value;
+        } else if (strcmp(name, "--launcher") == 0) {
+            options.launcher = value;
+        } else if (strcmp(name, "--part") == 0) {
+            options.part = value;
         } else {
             fail(name);
         }
@@ -372,11 +455,15 @@ int main(int count, char **arguments) {
         return inherited(count - 2, arguments + 2);
     }
     read_options(count, arguments);
+    program_arguments = arguments;
     world.program = arguments[0];
     signal(SIGPIPE, SIG_IGN);
+    share_memory();
+    if (options.part != NULL) {
+        take_part();
+    }
     output = options.output == NULL ? stdout : fopen(options.output, "w");
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (output == NULL || shared == MAP_FAILED) {
+    if (output == NULL) {
         fail("output");
     }
     snprintf(world.root, sizeof world.root, "%s", options.root);
@@ -385,10 +472,8 @@ int main(int count, char **arguments) {
     }
     if (strcmp(options.mode, "sequence") == 0) {
         sequence();
-    } else if (strcmp(options.mode, "apart") == 0) {
-        at_once(0);
-    } else if (strcmp(options.mode, "race") == 0) {
-        at_once(1);
+    } else if (strcmp(options.mode, "tree") != 0) {
+        at_once();
     }
     print_tree(output, options.root);
     return fclose(output) == 0 ? 0 : 2;

@@ -143,6 +143,8 @@ pub fn must_stay(state: &mut State, thing: Thing) -> Result<()> {
 /// A request lets go of all that it has, and is carried out anew.
 pub fn anew(state: &mut State) -> Error {
     let_go(state);
+    // Nothing comes that it waits for: it may go on at once.
+    state.members.iter_mut().for_each(|members| members.go_on());
     state.fetches.wait()
 }
 

@@ -324,9 +324,14 @@ impl Members {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether something is to be sent.
+    /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
-        !self.frames.is_empty() || self.asks_control
+        !self.frames.is_empty() || self.asks_control || self.news
+    }
+
+    /// What waits may go on.
+    pub fn go_on(&mut self) {
+        (self.woken, self.news) = (true, true);
     }
 
     /// Numbers of what was born elsewhere.
@@ -582,7 +587,7 @@ impl Members {
     fn reaches(&mut self, wish: Wish, stage: Stage) {
         if let Some(wished) = self.wishes.get_mut(&wish) {
             wished.stage = stage;
-            (self.woken, self.news) = (true, true);
+            self.go_on();
         }
     }
 }
