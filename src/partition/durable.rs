@@ -48,6 +48,16 @@ pub(crate) struct Written {
 }
 
 impl Durable {
+    /// Members that are in, as far as it knows.
+    pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        let is_in = |standing: &Standing| matches!(standing, Standing::In(_));
+        self.table
+            .members
+            .iter()
+            .filter(move |(_, standing)| is_in(standing))
+            .map(|(member, _)| *member)
+    }
+
     /// A member that has just joined, and has not heard of any table: the first thing that its
     /// machine is to be told is the one that it is in. Members may have been removed by then.
     pub fn new(me: Member, server: ServerId) -> Self {

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::partition;
 use crate::fingerprint::Fingerprint;
-use crate::ids::{Ino, Member, Number, ServerId};
+use crate::ids::{Ino, Lsn, Member, Number, ServerId};
 use crate::wire::attributes::{Attributes, Kind};
+use crate::wire::moving::Moving;
 use crate::wire::roster::{Partition, Roster};
 
 /// One effect.
@@ -87,6 +88,23 @@ pub enum Membership {
         ino: Ino,
         /// How.
         fingerprint: Option<Fingerprint>,
+    },
+    /// This member moves a directory to another path, and that is the name operation that the
+    /// permanent store is owed of it; or it is through with that.
+    Moves(Option<(Moving, Lsn)>),
+    /// Another member does so: nothing is brought meanwhile. Or that is over.
+    Rests {
+        /// Who.
+        by: Member,
+        /// What it does.
+        moving: Option<Moving>,
+    },
+    /// It is done: the permanent store has it there, and what is owed below it is owed there.
+    Moved {
+        /// Where it was there.
+        from: Vec<u8>,
+        /// Where it is.
+        to: Vec<u8>,
     },
     /// Whether another file, of another home, is about to take the name of this one.
     Adrift {

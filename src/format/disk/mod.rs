@@ -155,6 +155,10 @@ pub enum NameOperation {
     },
 }
 
+fn is_slash(byte: &u8) -> bool {
+    *byte == b'/'
+}
+
 impl NameOperation {
     /// The names that it gives, takes or changes.
     pub fn paths(&self) -> Vec<&[u8]> {
@@ -169,6 +173,28 @@ impl NameOperation {
             | NameOperation::RemoveDirectory { path }
             | NameOperation::Change { path, .. }
             | NameOperation::SetXattr { path, .. } => vec![path],
+        }
+    }
+
+    /// A directory was moved from one path to another: what is below it is there now.
+    pub fn moved(&mut self, from: &[u8], to: &[u8]) {
+        let below = |path: &mut Vec<u8>| {
+            let rest = path.strip_prefix(from).filter(|rest| rest.first().is_none_or(is_slash));
+            if let Some(rest) = rest {
+                *path = [to, rest].concat();
+            }
+        };
+        match self {
+            NameOperation::Rename { from, to, .. }
+            | NameOperation::Link { from, to, .. }
+            | NameOperation::Exchange { from, to, .. } => [from, to].into_iter().for_each(below),
+            NameOperation::MakeDirectory { path, .. }
+            | NameOperation::Unlink { path, .. }
+            | NameOperation::MakeLink { path, .. }
+            | NameOperation::MakeFifo { path, .. }
+            | NameOperation::RemoveDirectory { path }
+            | NameOperation::Change { path, .. }
+            | NameOperation::SetXattr { path, .. } => below(path),
         }
     }
 }

@@ -12,6 +12,8 @@ pub mod attributes;
 
 pub mod roster;
 
+pub mod moving;
+
 pub mod status;
 
 pub mod far;

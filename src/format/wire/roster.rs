@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::moving::Of;
 use crate::frame;
 use crate::ids::{Epoch, Member, ServerId};
 use crate::{Error, ErrorKind, Result};
@@ -150,6 +151,8 @@ pub enum Control {
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.
     Ask,
+    /// By any: of a directory that gets another path.
+    Moving(Of),
 }
 
 /// A frame between two servers.
@@ -201,8 +204,13 @@ fn control(bytes: &[u8]) -> Result<Control> {
     let said = frame::decode(bytes)?;
     let addresses: &[Vec<SocketAddr>] = match &said {
         Control::Here(addresses) => std::slice::from_ref(addresses),
-        Control::Roster(_) | Control::Ask => &[],
+        Control::Roster(_) | Control::Ask | Control::Moving(_) => &[],
     };
+    if let Control::Moving(Of::Moves(Some(moving))) = &said
+        && !moving.is_sound()
+    {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
+    }
     if addresses.iter().any(|addresses| addresses.len() > ADDRESSES_MAX) {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many addresses"));
     }

@@ -123,8 +123,12 @@ macro_rules! in_bodies {
             /// What these bytes say.
             ///
             /// # Errors
-            /// [`ErrorKind::Malformed`] if that is nothing.
+            /// [`ErrorKind::NotFound`] if that is nothing: what it was of is gone;
+            /// [`ErrorKind::Malformed`].
             pub fn of(body: &Body) -> Result<Self> {
+                if body.bytes().is_empty() {
+                    return Err(Error::new(ErrorKind::NotFound, "it is gone"));
+                }
                 frame::decode(body.bytes())
             }
         }

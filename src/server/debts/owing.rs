@@ -40,7 +40,9 @@ pub fn must_wake_drain(state: &State) -> bool {
     let names = names.then(|| state.debts.names_due(now).max(at(Work::Names)));
     let sync = is_sync_due(state).then(|| at(Work::Sync));
     let discards = state.debts.has_unneeded().then(|| at(Work::Discards));
-    let due = [names, sync, discards, settles_at(state, now), state.debts.first_due()];
+    let rests = state.members.as_ref().filter(|members| members.is_to_rest(state.names.resting()));
+    let rests = rests.map(|_| now);
+    let due = [names, sync, discards, rests, settles_at(state, now), state.debts.first_due()];
     let due = due.into_iter().flatten().min();
     // The log comes first.
     let due = if state.is_logged() { due } else { Some(due.unwrap_or(now).max(at(Work::Log))) };

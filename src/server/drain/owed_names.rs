@@ -18,6 +18,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::failures::Work;
 use crate::debts::owing;
+use crate::members::moving;
 use crate::naming::names::is_known;
 use crate::naming::unsettled::moves;
 use crate::shared::Shared;
@@ -294,8 +295,10 @@ impl NameJob {
         if let (true, Some(ino)) = (brought.gone, inos[0]) {
             bring_again(state, ino);
         }
-        state.record(Fact::NamesDrained(self.lsn));
-        state.debts.name_brought();
+        if !moving::must_be_known(state, self.lsn) {
+            state.record(Fact::NamesDrained(self.lsn));
+            state.debts.name_brought();
+        }
         if let Err(error) = state.commit() {
             state.debts.work_failed(Work::Log, error.to_string(), state.world.now());
         }

@@ -30,12 +30,15 @@ use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
 use crate::drain::passes::{self, again_soon, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
+use crate::members::moving;
 use crate::naming::names::is_known;
 use crate::naming::orphans;
 use crate::shared::Shared;
 use crate::storage::spill::returning;
 use crate::storage::{attaching, closed};
 
+/// So long a directory's move waits for others, unless they say something.
+const MOVES: Duration = Duration::from_secs(1);
 /// So long a file waits of which it is not known whether it keeps its name.
 const ADRIFT: Duration = Duration::from_millis(250);
 
@@ -243,6 +246,9 @@ fn choose(state: &mut State) -> Choice {
     if let Some(job) = ResolveJob::prepare(state) {
         return Choice::Do(Job::Resolve(job));
     }
+    if must_rest(state) {
+        return Choice::Wait(wake);
+    }
     if state.debts.has_unneeded() && may(state, Work::Discards, &mut wake) {
         return Choice::Do(Job::Discard(state.debts.take_unneeded()));
     }
@@ -259,6 +265,22 @@ fn choose(state: &mut State) -> Choice {
         return Choice::Do(Job::Sync(state.names.ordinal()));
     }
     Choice::Wait(wake)
+}
+
+/// Whether nothing is begun, as another member moves a directory there: it is told so. What was
+/// begun is brought to its end before.
+fn must_rest(state: &mut State) -> bool {
+    let names = &state.names;
+    let begun = names.is_resumed() && !names.owed().is_empty();
+    let movers = names.resting().iter().filter(|(_, moving)| moving.brings);
+    let movers: Vec<_> = movers.map(|(by, moving)| (*by, moving.id)).collect();
+    if movers.is_empty() || begun || !names.publishing().is_empty() {
+        return false;
+    }
+    if let Some(members) = &mut state.members {
+        movers.into_iter().for_each(|(by, id)| members.rests(by, Some(id)));
+    }
+    true
 }
 
 /// Nothing is done in the store before the log has what was done here: another server would know
@@ -295,6 +317,10 @@ fn next_name(state: &mut State, now: Tick, wake: &mut Option<Tick>) -> Option<Jo
         state.debts.names_paid();
         return None;
     };
+    if moving::waits(state, ordinal) {
+        sooner(wake, now + MOVES);
+        return None;
+    }
     if state.names.is_unsure(&operation) {
         let why = "a file of its path cannot be looked at".into();
         sooner(wake, state.debts.work_failed(Work::Names, why, now));

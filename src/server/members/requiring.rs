@@ -18,6 +18,7 @@ use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::{Access, Input};
 
+use super::moving;
 use super::role::{Asker, NOBODY, Stage, Wished, looks};
 use super::stepping::tell;
 use crate::core::state::State;
@@ -126,6 +127,13 @@ pub fn hold(state: &mut State, thing: Thing) -> Result<()> {
     }
 }
 
+/// Whether a request has a thing here to stay, or waits for it.
+pub fn is_held(state: &State, thing: Thing) -> bool {
+    let Some(members) = &state.members else { return true };
+    let held = |asker| members.stays_for(asker, thing) || members.waits_for(asker, thing);
+    members.asker().is_none_or(held)
+}
+
 /// What a request has taken.
 ///
 /// # Errors
@@ -217,6 +225,7 @@ fn want(
 /// A request has its answer.
 pub fn is_answered(state: &mut State, asker: Asker) {
     has_run(state, asker);
+    moving::has_run(state, |its| *its == asker);
     if let Some(members) = &mut state.members {
         members.astray.remove(&asker);
     }
@@ -237,6 +246,7 @@ pub fn has_run(state: &mut State, asker: Asker) {
 
 /// A session is over: nobody waits for what it wanted.
 pub fn has_ended(state: &mut State, session: SessionSlot) {
+    moving::has_ended(state, session);
     let Some(members) = &mut state.members else { return };
     members.astray.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));

@@ -9,6 +9,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
+use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Frame, Work};
 use terral_format::wire::roster::{Partition, Roster};
 use terral_partition::durable::Durable;
@@ -78,6 +79,20 @@ pub struct Until {
     pub files: BTreeSet<Ino>,
 }
 
+/// A directory that this member moves to another path, while the others rest.
+pub(crate) struct Mover {
+    pub moving: Moving,
+    /// For whom, as long as it may still fail, and since when.
+    pub asker: Option<Asker>,
+    pub since: Tick,
+    /// What the permanent store is owed of it, once it is sure.
+    pub owed: Option<Lsn>,
+    /// Who rests.
+    pub rest: BTreeSet<Member>,
+    /// Who knows that it is done.
+    pub know: BTreeSet<Member>,
+}
+
 /// The server's part in the protocol.
 enum Part {
     /// As records left it.
@@ -121,6 +136,16 @@ impl Local for Here<'_> {
     }
 }
 
+impl Mover {
+    pub(crate) fn of(
+        moving: Moving,
+        (asker, since): (Option<Asker>, Tick),
+        owed: Option<Lsn>,
+    ) -> Self {
+        Mover { moving, asker, since, owed, rest: BTreeSet::new(), know: BTreeSet::new() }
+    }
+}
+
 /// This server as a member of a partition.
 pub struct Members {
     part: Part,
@@ -160,6 +185,14 @@ pub struct Members {
     adrift: BTreeSet<Ino>,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
+    /// A directory that this member moves to another path, if it does.
+    pub(crate) mover: Option<Mover>,
+    /// What is to be said of such moves once the log has it.
+    said: Vec<(Member, Of)>,
+    /// Who was told that this one rests for them, and for which move.
+    rests: BTreeMap<Member, u64>,
+    /// Since when somebody here waits for what another moves.
+    awaited: BTreeMap<Member, Tick>,
     /// When another member has last said something, or asked something of a file.
     heard: Option<Tick>,
     /// When the last session with another one was lost.
@@ -192,6 +225,10 @@ impl Members {
             kept: Vec::new(),
             adrift: BTreeSet::new(),
             postponed: Vec::new(),
+            mover: None,
+            said: Vec::new(),
+            rests: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             heard: None,
             cut_off: None,
         }
@@ -232,6 +269,11 @@ impl Members {
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
+            Membership::Moves(None) => self.mover = None,
+            Membership::Moves(Some((moving, owed))) => match &mut self.mover {
+                Some(mover) => (mover.asker, mover.owed) = (None, Some(*owed)),
+                None => self.mover = Some(Mover::of(moving.clone(), (None, Tick(0)), Some(*owed))),
+            },
             _ => {}
         }
     }
@@ -248,7 +290,9 @@ impl Members {
         let joined = joined.chain(std::iter::once(Membership::Roster(self.roster.clone())));
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
-        joined.chain(protocol).chain(adrift)
+        let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
+        let moves = moves.map(|moves| Membership::Moves(Some(moves)));
+        joined.chain(protocol).chain(adrift).chain(moves)
     }
 
     /// Which member this is.
@@ -326,7 +370,51 @@ impl Members {
 
     /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
-        !self.frames.is_empty() || self.asks_control || self.news
+        !self.frames.is_empty() || !self.said.is_empty() || self.asks_control || self.news
+    }
+
+    /// Other members that are in and have come; none once this server is alone.
+    pub fn others(&self) -> BTreeSet<Member> {
+        let Part::Runs(machine) = &self.part else { return BTreeSet::new() };
+        let comes = |member: &Member| {
+            self.roster.seat(*member).is_none_or(|seat| !seat.addresses.is_empty())
+        };
+        let others = machine.durable().members().filter(|member| *member != self.me());
+        others.filter(comes).collect()
+    }
+
+    /// This is to be said to a member once the log has it.
+    pub fn says(&mut self, to: Member, what: Of) {
+        self.said.push((to, what));
+    }
+
+    /// This server rests for a member, or does not; then it is to be told.
+    pub fn rests(&mut self, by: Member, id: Option<u64>) {
+        if self.rests.get(&by).copied() == id {
+            return;
+        }
+        self.rests.remove(&by);
+        self.awaited.remove(&by);
+        if let Some(id) = id {
+            self.rests.insert(by, id);
+            self.says(by, Of::Rests(id));
+        }
+    }
+
+    /// Somebody waits for what another member moves. Since when anybody does.
+    pub fn awaits(&mut self, by: Member, now: Tick) -> Tick {
+        *self.awaited.entry(by).or_insert(now)
+    }
+
+    /// Whether somebody is to be told that this server rests for these moves.
+    pub fn is_to_rest(&self, moves: &BTreeMap<Member, Moving>) -> bool {
+        let unsaid = |(by, moving): (&Member, &Moving)| self.rests.get(by) != Some(&moving.id);
+        moves.iter().any(|one| one.1.brings && unsaid(one))
+    }
+
+    /// What is to be said now.
+    pub fn take_said(&mut self) -> Vec<(Member, Of)> {
+        std::mem::take(&mut self.said)
     }
 
     /// What waits may go on.

@@ -2,11 +2,14 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Number, Thing};
+use terral_format::local::names::flag;
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{Attributes, Kind, Name};
-use terral_format::wire::peers::{Answer, Work};
+use terral_format::wire::moving::Moving;
+use terral_format::wire::peers::{Answer, Failure, Work};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
 use terral_format::{Error, ErrorKind, Result};
+use terral_partition::terms::Terms;
 
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
@@ -58,6 +61,27 @@ pub fn change(
             Ok(None)
         }
     }
+}
+
+/// Waits where a directory is about to be that another member moves, or is still.
+///
+/// # Errors
+/// If so; [`Failure::Silent`] if that takes too long.
+pub fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
+    let near = |moving: &Moving| is_in(path, &moving.from) || is_in(path, &moving.to);
+    let mut moves = state.names.resting().iter();
+    let Some(by) = moves.find(|(_, moving)| near(moving)).map(|(by, _)| *by) else { return Ok(()) };
+    let now = state.world.now();
+    let since = state.members.as_mut().map(|members| members.awaits(by, now));
+    match since.is_some_and(|since| now.since(since) > Terms::USUAL.patience) {
+        true => Err(Failure::Silent(by).error()),
+        false => Err(state.fetches.wait()),
+    }
+}
+
+/// Whether a path is another, or below it.
+fn is_in(path: &[u8], other: &[u8]) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
 /// Has several directories here, and stay until the request has run. Everybody asks for them in the
@@ -158,7 +182,7 @@ pub fn place(state: &mut State, child: &Child) -> Result<Ino> {
 }
 
 /// Whether the tables say what names a directory has.
-fn is_here(state: &State, directory: Ino) -> bool {
+pub fn is_here(state: &State, directory: Ino) -> bool {
     let thing = thing_of(state, directory);
     let members = state.members.as_ref().zip(thing);
     members.is_none_or(|(members, thing)| members.has(thing, state))
@@ -169,6 +193,14 @@ fn is_here(state: &State, directory: Ino) -> bool {
 pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino>) {
     let known = state.names.child_here(parent, name);
     if known == is || is_here(state, parent) {
+        return;
+    }
+    // What is brought is brought by these places, as long as directories are on their way there.
+    let stays = |ino: &Ino| {
+        let inode = state.names.inode(*ino);
+        inode.is_some_and(|inode| inode.is_directory() && inode.is(flag::NAMED))
+    };
+    if !state.names.resting().is_empty() && known.iter().chain(&is).any(stays) {
         return;
     }
     if known.is_some() {

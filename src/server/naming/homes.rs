@@ -8,7 +8,7 @@
 //! until it is known that it has kept its name. Not here: what a rename is (`links`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Thing};
+use terral_format::ids::{Ino, ROOT, Thing};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, RenameHow};
 use terral_format::wire::peers::Work;
@@ -19,6 +19,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::{refuse, shown};
 use crate::core::state::State;
 use crate::far::asking;
+use crate::members::moving::{self, Ways};
 use crate::members::requiring::{self, Have};
 use crate::naming::{elsewhere, lookup, making};
 use crate::needs::asking as store;
@@ -183,12 +184,10 @@ pub fn is_let_go(state: &mut State, ino: Ino) -> Result<Outcome> {
     Ok(Outcome::LetGo(state.names.inode(ino).and_then(|inode| inode.published)))
 }
 
-/// Whether all that is below a directory is this server's alone, so that it may get another path.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] if not.
-pub fn permit_moving(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
-    let Some(members) = state.members.as_ref().filter(|_| decide(state)) else { return Ok(()) };
+/// Whether all that is below a directory is this server's alone, so that nobody else brings
+/// anything there.
+pub fn is_alone_below(state: &State, directory: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| decide(state)) else { return true };
     let mut left: Vec<Inode> = state.names.inode(directory).into_iter().collect();
     while let Some(inode) = left.pop() {
         let thing = elsewhere::thing_of(state, inode.ino);
@@ -198,11 +197,68 @@ pub fn permit_moving(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
             _ => true,
         };
         if !here {
-            return Err(refuse(ErrorKind::Unsupported, path));
+            return false;
         }
         if inode.is_directory() {
             left.extend(state.names.children(&inode).map(|(_, child)| child));
         }
     }
-    Ok(())
+    true
+}
+
+/// A request that moves a directory has the root's names for that, which it took before it looked
+/// at anything: so no two such moves make a circle, and one member at a time does so.
+///
+/// # Errors
+/// If it must wait for that, or be carried out anew with it.
+pub fn lock_moves(state: &mut State) -> Result<()> {
+    let Some(root) = elsewhere::thing_of(state, ROOT) else { return Ok(()) };
+    if requiring::is_held(state, root) {
+        return requiring::hold(state, root);
+    }
+    requiring::let_go(state);
+    requiring::hold(state, root)?;
+    // It is here; what was looked at before may be older.
+    state.members.iter_mut().for_each(|members| members.go_on());
+    Err(state.fetches.wait())
+}
+
+/// The same for a request that has begun to take it.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn lock_moves_again(state: &mut State) -> Result<()> {
+    let Some(root) = elsewhere::thing_of(state, ROOT) else { return Ok(()) };
+    let begun = state.members.as_ref().is_some_and(|members| members.asker().is_some());
+    if begun && requiring::is_held(state, root) { requiring::hold(state, root) } else { Ok(()) }
+}
+
+/// All others know that a directory is about to move, and rest where they may bring something
+/// below it.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn have_rest(
+    state: &mut State,
+    directory: Ino,
+    (parent, name): (Ino, &[u8]),
+    brings: bool,
+) -> Result<()> {
+    if state.members.is_none() {
+        return Ok(());
+    }
+    let number = |ino| state.members.as_ref().and_then(|members| members.number(ino));
+    let gone = || Error::new(ErrorKind::NotFound, shown(name));
+    let from = state.names.path(directory).ok_or_else(gone)?;
+    let above = state.names.path(parent).ok_or_else(gone)?;
+    let to = if parent == ROOT { name.to_vec() } else { [&above, &b"/"[..], name].concat() };
+    let mut way = vec![(number(directory).ok_or_else(gone)?, name.to_vec())];
+    let mut at = parent;
+    while at != ROOT {
+        let (parent, name) = state.names.name_of(at).ok_or_else(gone)?;
+        way.push((number(at).ok_or_else(gone)?, name));
+        at = parent;
+    }
+    way.reverse();
+    moving::have_rest(state, Ways { from, to, way }, brings)
 }

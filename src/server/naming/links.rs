@@ -13,6 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::members::moving;
 use crate::naming::{elsewhere, homes, listing, lookup, making, permitting};
 use crate::storage::bringing;
 
@@ -50,6 +51,7 @@ pub fn rename_here(
     to: &[u8],
     how: RenameHow,
 ) -> Result<()> {
+    homes::lock_moves_again(state)?;
     let (parent, name) = lookup::resolve_parent(state, caller, from)?;
     let (to_parent, to_name) = lookup::resolve_parent(state, caller, to)?;
     take_for_moving(state, caller, parent, (to_parent, to_name))?;
@@ -91,18 +93,14 @@ pub fn rename_here(
     if there == Some(ino) {
         return Ok(());
     }
-    if parent != to_parent
-        && [Some(ino), there].into_iter().flatten().any(|ino| is_directory(state, ino))
-    {
-        // That no two such moves make a circle takes a lock of all machines.
-        elsewhere::only_alone(state, from)?;
-    }
     there.map_or(Ok(()), |there| elsewhere::must_be_here(state, there))?;
-    if is_directory(state, ino) {
-        homes::permit_moving(state, ino, from)?;
-    }
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, caller, ino, there, to)?;
+    }
+    if is_directory(state, ino) || how == RenameHow::Exchange {
+        permit_directory(state, (ino, parent), (to_parent, to_name), (how, there), from)?;
+    }
+    if let (Some(there), RenameHow::Replace) = (there, how) {
         homes::let_go(state, caller, there)?;
         bringing::keep_for_openers(state, there)?;
     }
@@ -111,7 +109,28 @@ pub fn rename_here(
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
+    moving::is_sure(state);
     Ok(())
+}
+
+/// A directory gets another path: where there are several machines, one such move at a time.
+fn permit_directory(
+    state: &mut State,
+    (ino, parent): (Ino, Ino),
+    (to_parent, to_name): (Ino, &[u8]),
+    (how, there): (RenameHow, Option<Ino>),
+    path: &[u8],
+) -> Result<()> {
+    let mut directories = [Some(ino), there].into_iter().flatten();
+    let alone = directories.clone().all(|ino| homes::is_alone_below(state, ino));
+    if how == RenameHow::Exchange {
+        let far = parent != to_parent && directories.any(|ino| is_directory(state, ino));
+        return if alone && !far { Ok(()) } else { elsewhere::only_alone(state, path) };
+    }
+    if parent != to_parent || !alone {
+        homes::lock_moves(state)?;
+    }
+    homes::have_rest(state, ino, (to_parent, to_name), !alone)
 }
 
 /// Has both directories here, and one that may be replaced.

@@ -23,6 +23,7 @@ use crate::needs::need::{Fetched, Need};
 /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], and whatever the backing fails with.
 pub fn resolve(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Ino> {
     let parts = components(path)?;
+    elsewhere::await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else { return Ok(ROOT) };
     let directory = walk(state, caller, path, above)?;
     child(state, caller, directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
@@ -59,6 +60,7 @@ pub fn resolve_parent<'p>(
     path: &'p [u8],
 ) -> Result<(Ino, &'p [u8])> {
     let parts = components(path)?;
+    elsewhere::await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else {
         return Err(refuse(ErrorKind::Busy, path));
     };

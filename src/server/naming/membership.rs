@@ -1,11 +1,14 @@
 //! What the tables have of things that were born elsewhere, or that another member has. A part of
 //! the namespace: it runs from records only.
 
+use std::collections::BTreeMap;
+
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Member, ROOT};
 use terral_format::local::geometry::PATH_MAX;
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::moving::Moving;
 
 use crate::members::role::Members;
 use crate::naming::names::Names;
@@ -43,9 +46,17 @@ impl Names {
             Membership::There { ino, fingerprint } => {
                 self.update(*ino, |inode| inode.published = *fingerprint);
             }
+            Membership::Rests { by, moving: Some(moving) } => {
+                self.resting.insert(*by, moving.clone());
+            }
+            Membership::Rests { by, moving: None } => drop(self.resting.remove(by)),
+            Membership::Moved { from, to } => {
+                self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
+            }
             Membership::Joined { .. }
             | Membership::Roster(_)
             | Membership::Protocol(_)
+            | Membership::Moves(_)
             | Membership::Adrift { .. } => {}
         }
     }
@@ -91,6 +102,11 @@ impl Names {
         });
     }
 
+    /// Directories that other members move just now: nothing is brought meanwhile.
+    pub fn resting(&self) -> &BTreeMap<Member, Moving> {
+        &self.resting
+    }
+
     /// Whether another member has it, or may.
     pub fn is_elsewhere(&self, ino: Ino) -> bool {
         self.inode(ino).is_some_and(|inode| inode.is(flag::ELSEWHERE))
@@ -129,6 +145,11 @@ impl Names {
         let is = true;
         let elsewhere = self.inodes().filter(|inode| inode.is(flag::ELSEWHERE));
         let elsewhere = elsewhere.map(|inode| Membership::Elsewhere { ino: inode.ino, is });
-        born.chain(elsewhere).collect::<Vec<_>>().into_iter()
+        let rests = |(by, moving): (&Member, &Moving)| Membership::Rests {
+            by: *by,
+            moving: Some(moving.clone()),
+        };
+        let resting = self.resting.iter().map(rests);
+        born.chain(elsewhere).chain(resting).collect::<Vec<_>>().into_iter()
     }
 }

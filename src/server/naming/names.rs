@@ -13,9 +13,10 @@ use terral_format::Result;
 use terral_format::disk::NameOperation;
 use terral_format::disk::local::Publishing;
 use terral_format::fingerprint::Object;
-use terral_format::ids::{Ino, Lsn, ROOT};
+use terral_format::ids::{Ino, Lsn, Member, ROOT};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::moving::Moving;
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 
@@ -62,6 +63,8 @@ pub struct Names {
     pub(super) ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
     pub(super) exchanging: Option<(Lsn, Object)>,
+    /// Directories that other members move just now.
+    pub(super) resting: BTreeMap<Member, Moving>,
     /// Whole versions of which it is not known whether they have got their names.
     pub(super) publishing: BTreeMap<Ino, Publishing>,
     /// The next operation may have been done by a server that died.
@@ -92,6 +95,7 @@ impl Names {
             owed: VecDeque::new(),
             ordinal: Lsn(0),
             exchanging: None,
+            resting: BTreeMap::new(),
             publishing: BTreeMap::new(),
             resumed: false,
             bound: Ino(0),

@@ -71,6 +71,9 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
         }
         return Ok(());
     }
+    if body.bytes().is_empty() {
+        return Ok(());
+    }
     let Ok(Inode { ino, .. }) = inode_of(state, thing) else { return Ok(()) };
     let attributes = match thing {
         Thing::Directory(_) => {

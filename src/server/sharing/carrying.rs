@@ -11,9 +11,10 @@ use terral_partition::effect::{Access, Effect, Input};
 
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
-use crate::sharing::{adrift, bodies, leaving, serving};
+use crate::sharing::{adrift, bodies, leaving, moving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
 /// cannot leave a thing, is tried with the next step.
@@ -42,8 +43,16 @@ pub fn carry_out(state: &mut State) -> Result<()> {
 /// If the log cannot be written; all is as if it had not happened, but for this process.
 pub fn hear(state: &mut State, input: Input) -> Result<()> {
     let ticks = input == Input::Tick;
+    if matches!(input, Input::Frame(_)) && state.storage.memory().deferred().is_any_committed() {
+        // What programs here have been told is so, though it waits to be applied.
+        applying::apply_rung(state);
+    }
+    if let Input::Connected(with) = input {
+        moving::connected(state, with);
+    }
     tell(state, input);
     if ticks {
+        moves::tick(state);
         adrift::settle(state);
     }
     resume(state)

@@ -7,4 +7,5 @@ pub mod adrift;
 pub mod bodies;
 pub mod carrying;
 pub mod leaving;
+pub mod moving;
 pub mod serving;

@@ -35,7 +35,8 @@ impl Worker for Drainer<'_> {
         if news && owing::is_awaited(&state) {
             shared.nudge();
         }
-        if news && state.waits_between() {
+        let speaks = state.members.as_ref().is_some_and(|members| members.has_frames());
+        if speaks || news && state.waits_between() {
             shared.wake_links();
         }
         if next != Next::Busy {

@@ -30,7 +30,7 @@ use crate::far::linking;
 use crate::members::control;
 use crate::members::role::Members;
 use crate::shared::Shared;
-use crate::sharing::carrying;
+use crate::sharing::{carrying, moving};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::relaying::{Relaying, THREADS};
@@ -276,6 +276,7 @@ impl<'s> Links<'s> {
             Control::Ask if is_control => {
                 self.told.remove(&with);
             }
+            Control::Moving(said) => moving::heard(&mut state, with, said)?,
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
         }
         let done = carrying::resume(&mut state);
@@ -318,17 +319,18 @@ impl<'s> Links<'s> {
 
     /// Sends all that the log has.
     fn say_all(&mut self) {
-        let (frames, asks, roster, control, news) = {
+        let (frames, said, asks, roster, control, news) = {
             let mut state = self.shared.lock();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
+            let said = if is_logged { members.take_said() } else { Vec::new() };
             let is_control = members.control() == members.me();
             let version = members.roster().version;
             let behind = |with: &Member| self.told.get(with) != Some(&version);
             let tells = is_control && is_logged && self.sessions.keys().any(behind);
             let roster = tells.then(|| members.roster().clone());
-            (frames, members.take_asks(), roster, members.control(), members.take_news())
+            (frames, said, members.take_asks(), roster, members.control(), members.take_news())
         };
         for (to, frame) in frames {
             let mut bytes = vec![Tag::Protocol as u8];
@@ -336,6 +338,7 @@ impl<'s> Links<'s> {
                 self.send(to, bytes);
             }
         }
+        said.into_iter().for_each(|(to, said)| self.say(to, &Control::Moving(said)));
         self.say_of_files();
         if asks {
             self.say(control, &Control::Ask);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use terral_format::Result;
 use terral_format::ids::{Ino, Member};
-use terral_format::wire::far::Written;
+use terral_format::wire::far::{Act, Written};
 
 use crate::core::world::World;
 use crate::far::desk::{Desk, Heard, Job, Relay};
@@ -31,6 +31,8 @@ struct Inner {
     answers: Vec<(Member, Written)>,
     /// What is not used is to be looked after, and nobody is at it.
     looks: bool,
+    /// What is open elsewhere is just being told: what is opened after that must stay.
+    keeping: bool,
     over: bool,
 }
 
@@ -48,10 +50,11 @@ impl Inner {
     /// The first that may be done now: nothing before it is about the same file, or all of that
     /// only reads, as it does.
     fn next(&mut self) -> Option<Job> {
-        let mut busy = self.running.clone();
+        let (mut busy, keeping) = (self.running.clone(), self.keeping);
         let free = |job: &Job| {
-            let is_free =
-                busy.iter().all(|(file, shared)| *file != job.file || (*shared && job.is_shared()));
+            let with = |running: &(Ino, bool)| running.1 && job.is_shared();
+            let is_free = busy.iter().all(|running| running.0 != job.file || with(running));
+            let is_free = is_free && !(keeping && job.act == Act::Open);
             if !is_free {
                 busy.push((job.file, job.is_shared()));
             }
@@ -71,8 +74,8 @@ impl Relaying {
         answered: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let (waiting, running, answers) = Default::default();
-        let (desk, looks, over) = (Desk::new(life), false, false);
-        let inner = Inner { desk, waiting, running, answers, looks, over };
+        let (desk, looks, keeping, over) = (Desk::new(life), false, false, false);
+        let inner = Inner { desk, waiting, running, answers, looks, keeping, over };
         let (inner, answered) = (Mutex::new(inner), Box::new(answered));
         Relaying { relay, world, inner, work: Condvar::new(), answered }
     }
@@ -132,7 +135,10 @@ impl Relaying {
             if inner.over {
                 return None;
             }
-            if let Some(open) = inner.desk.take_open() {
+            if !inner.keeping
+                && let Some(open) = inner.desk.take_open()
+            {
+                inner.keeping = true;
                 return Some(Work::Keep(Some(open)));
             }
             if let Some(job) = inner.next() {
@@ -160,7 +166,13 @@ impl Relaying {
             match work {
                 Work::Keep(open) => {
                     let left = self.relay.keep(open.as_ref());
-                    self.lock().looks |= left;
+                    let mut inner = self.lock();
+                    inner.looks |= left;
+                    if open.is_some() {
+                        inner.keeping = false;
+                        drop(inner);
+                        self.work.notify_all();
+                    }
                 }
                 Work::Do(job) => self.carry_out(&job),
             }
@@ -256,6 +268,63 @@ mod tests {
             });
             assert!(places.is_sorted(), "in the order in which they came");
         }
+    }
+
+    /// Has files open, and takes its time to close those that nobody has.
+    #[derive(Debug, Default)]
+    struct Open(Mutex<BTreeSet<Ino>>);
+
+    impl Relay for Open {
+        fn carry_out(&self, file: Ino, act: &Act, _: &[u8]) -> Outcome {
+            if *act == Act::Open {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(file);
+            }
+            Ok((Done::Done, Vec::new()))
+        }
+
+        fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool {
+            std::thread::sleep(Duration::from_millis(2));
+            let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            open.into_iter().for_each(|open| files.retain(|file| open.contains(file)));
+            false
+        }
+    }
+
+    #[test]
+    fn what_was_opened_elsewhere_stays_open_while_others_are_closed() {
+        let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+        let (relay, (told, hears)) = (Arc::new(Open::default()), mpsc::channel());
+        let answered = move || told.send(()).expect("somebody hears");
+        let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
+        let ask = |number: u64, file: u64, act| {
+            let (pid, started_ticks, index, step) = (1, 2, 3, 4);
+            let session = SessionSlot(5);
+            let id = Id { by: from, session, pid, started_ticks, index, sequence: number, step };
+            let what = What::File(Number::new(me, file).expect("few"), act);
+            let question = Question { id, life: 6, number, past: 0, what };
+            let frame = question.write(Vec::new()).map(Written::whole).expect("encodes");
+            relaying.push(me, from, &frame).expect("a question");
+        };
+        std::thread::scope(|threads| {
+            (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
+            for file in 1..=100 {
+                ask(2 * file, file, Act::Open);
+                loop {
+                    hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
+                    let answers = relaying.take_answers().into_iter();
+                    let read = |frame: Written| Answer::read(&frame.whole()).expect("one").0;
+                    if answers.map(|(_, frame)| read(frame)).any(|one| one.id.sequence == 2 * file)
+                    {
+                        break;
+                    }
+                }
+                let files = relay.0.lock().unwrap_or_else(PoisonError::into_inner);
+                assert!(files.contains(&Ino(file)), "{file}");
+                drop(files);
+                ask(2 * file + 1, file, Act::Close);
+            }
+            relaying.end();
+        });
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::time::Duration;
 use terral_format::ids::{Epoch, Member, ServerId, SessionSlot};
 use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
+use terral_format::wire::moving::Of;
 use terral_format::wire::peers::Frame;
-use terral_format::wire::roster::{Partition, Secret};
+use terral_format::wire::roster::{self, Control, Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -28,7 +29,7 @@ use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
-use crate::sharing::carrying;
+use crate::sharing::{carrying, moving};
 
 mod bytes;
 mod crowd;
@@ -38,6 +39,9 @@ mod tree;
 mod walks;
 
 const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypted: false };
+
+/// What frames begin with that are of moves of directories.
+const OF_MOVES: &[u8] = b"of moves";
 
 fn member(at: usize) -> Member {
     Member::new(at as u16).expect("few")
@@ -150,8 +154,15 @@ impl Peers {
                 (to, bytes)
             };
             let frames = frames.unwrap_or_default().into_iter().map(written);
+            let said = state.members.as_mut().map(|members| members.take_said());
+            let of_moves = |(to, said): (Member, Of)| {
+                let frame = Control::Moving(said).frame().expect("our own frame");
+                (to, [OF_MOVES, &frame].concat())
+            };
+            let said = said.unwrap_or_default().into_iter().map(of_moves);
             let questions = linking::take_questions(&mut state).into_iter();
-            frames.chain(questions.map(|(to, said)| (to, said.whole()))).collect::<Vec<_>>()
+            let questions = questions.map(|(to, said)| (to, said.whole()));
+            frames.chain(said).chain(questions).collect::<Vec<_>>()
         });
         let frames = frames.unwrap_or_default();
         frames.into_iter().for_each(|(to, bytes)| self.send(at, to, bytes));
@@ -163,6 +174,9 @@ impl Peers {
 
     /// A frame arrives.
     fn arrive(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        if let Some(bytes) = bytes.strip_prefix(OF_MOVES) {
+            return self.hears_of_move((from, to), bytes);
+        }
         match far::said(bytes) {
             Some(Said::Question) => self.is_asked(to, member(from), bytes),
             Some(Said::Answer) => {
@@ -173,6 +187,18 @@ impl Peers {
             }
             None => self.tell(to, Input::Frame(Frame::read(bytes).expect("what was sent"))),
         }
+    }
+
+    fn hears_of_move(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        let Ok(roster::Said::Control(Control::Moving(said))) = roster::Said::read(bytes) else {
+            panic!("nothing else is said");
+        };
+        self.sims[to].with(|server| {
+            let mut state = server.lock();
+            moving::heard(&mut state, member(from), said.clone()).expect("there is room");
+            carrying::resume(&mut state).expect("it is logged");
+        });
+        self.collect(to);
     }
 
     /// One frame arrives. False: none is on its way.

@@ -93,10 +93,6 @@ impl Tree {
         if from == to {
             return Ok(());
         }
-        let directories = moved.directory || there.is_some_and(|there| there.directory);
-        if parent_of(from) != parent_of(to) && directories {
-            return Err(ErrorKind::Unsupported);
-        }
         match there {
             Some(there) if moved.directory && !there.directory => {
                 return Err(ErrorKind::NotDirectory);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use terral_format::ErrorKind;
 use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
 
 use super::tree::{Node, Tree};
@@ -50,10 +49,6 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
                 peers.ask(at, Request::Rename { from: &path, to: &to, how: RenameHow::Replace });
             let to_says = String::from_utf8_lossy(&to).into_owned();
             let moved = done(moved.map(drop));
-            // What is below it others may bring to the store under its old path.
-            if peers.dir.is_some() && moved == Err(ErrorKind::Unsupported) {
-                return;
-            }
             assert_eq!(moved, tree.rename(&path, &to), "{at}: mv {says} {to_says}");
         }
         10 => {

@@ -1,0 +1,207 @@
+//! A directory that this member moves to another path: the others know of it before, as programs
+//! there may be in it. And where others may bring something below it to the permanent directory,
+//! which they do by paths, all of them rest from before it is sure until it is there, and they know.
+//!
+//! Invariants: one member at a time has others rest, as it has the root's names then. It is sure only
+//! when all rest, and until all know that it is done, what it owes of it counts as owed: nobody else
+//! has the directories before. Not here: what the others do (`sharing/moving`), and the move itself
+//! (`naming/links`).
+
+use std::time::Duration;
+
+use terral_format::Result;
+use terral_format::disk::facts::Fact;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Lsn, Member, Number, SessionSlot};
+use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::peers::Failure;
+use terral_partition::terms::Terms;
+
+use super::role::{Asker, Mover};
+use crate::core::state::State;
+
+/// Who need not rest, and does not say that he knows, is waited for this long.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Where a directory is, and where it shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// From the root, as the permanent directory has it.
+    pub from: Vec<u8>,
+    /// The same.
+    pub to: Vec<u8>,
+    /// The directories above that, and itself, by their names.
+    pub way: Vec<(Number, Vec<u8>)>,
+}
+
+/// All others know of it before a request moves a directory, and rest if they may bring something
+/// below it (`brings`). One that does not answer is not waited for long if it cannot.
+///
+/// # Errors
+/// If it must wait for that; [`Failure::Silent`] if it does so for too long.
+pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return Ok(()) };
+    let (asker, others) = (members.asker(), members.others());
+    if let Some(mover) = &members.mover {
+        if mover.owed.is_some() || mover.asker != asker {
+            return Err(state.fetches.wait());
+        }
+        let Mover { moving, since, rest, .. } = mover;
+        let same = (&moving.from, &moving.to, &moving.way) == (&ways.from, &ways.to, &ways.way);
+        if !same || moving.brings != brings {
+            gives_up(state);
+            return have_rest(state, ways, brings);
+        }
+        let late = now.since(*since);
+        return match others.difference(rest).next() {
+            Some(_) if !brings && late > SOON => Ok(()),
+            Some(silent) if late > Terms::USUAL.patience => {
+                let silent = *silent;
+                gives_up(state);
+                Err(Failure::Silent(silent).error())
+            }
+            Some(_) => Err(state.fetches.wait()),
+            None => Ok(()),
+        };
+    }
+    if others.is_empty() {
+        return Ok(());
+    }
+    if brings && !state.names.owed().is_empty() {
+        // They need not rest for that.
+        state.debts.hasten_names();
+        return Err(state.fetches.wait());
+    }
+    let error = state.fetches.wait();
+    if state.fetches.is_waiting() {
+        let Ways { from, to, way } = ways;
+        let moving = Moving { id: now.0, from, to, way, brings, done: false };
+        members.mover = Some(Mover::of(moving, (asker, now), None));
+        tell_all(state);
+    }
+    Err(error)
+}
+
+/// Time passes for who waits for others.
+pub fn tick(state: &mut State) {
+    let waits = |mover: &Mover| mover.owed.is_none();
+    if let Some(members) = &mut state.members
+        && members.mover.as_ref().is_some_and(waits)
+    {
+        members.go_on();
+    }
+}
+
+/// The move was recorded, of which all know: if they rest for it, until the store has it.
+pub fn is_sure(state: &mut State) {
+    let lsn = state.names.ordinal();
+    let Some(members) = &mut state.members else { return };
+    let asker = members.asker();
+    let its = |mover: &&mut Mover| mover.owed.is_none() && mover.asker == asker;
+    let Some(mover) = members.mover.as_mut().filter(its) else { return };
+    if mover.moving.brings {
+        let moving = mover.moving.clone();
+        state.record(Membership::Moves(Some((moving, lsn))));
+        state.debts.hasten_names();
+        return;
+    }
+    mover.moving.done = true;
+    tell_all(state);
+    if let Some(members) = &mut state.members {
+        members.mover = None;
+        members.go_on();
+    }
+}
+
+/// A request has run, or nobody waits for it: if nothing was moved, nobody need rest for it.
+pub fn has_run(state: &mut State, its: impl Fn(&Asker) -> bool) {
+    let Some(members) = &state.members else { return };
+    let is_its = |mover: &Mover| mover.owed.is_none() && mover.asker.as_ref().is_some_and(&its);
+    if members.mover.as_ref().is_some_and(is_its) {
+        gives_up(state);
+    }
+}
+
+/// The same, of all of a session.
+pub fn has_ended(state: &mut State, session: SessionSlot) {
+    has_run(state, |asker| asker.session == session);
+}
+
+fn gives_up(state: &mut State) {
+    if let Some(members) = &mut state.members {
+        members.mover = None;
+        members.go_on();
+    }
+    tell_all(state);
+}
+
+fn tell_all(state: &mut State) {
+    let others = state.members.as_ref().map(|members| members.others());
+    others.into_iter().flatten().for_each(|other| tell(state, other));
+}
+
+/// Another member is told what this one is at: it has no session with it, or asks.
+pub fn tell(state: &mut State, other: Member) {
+    let Some(members) = &mut state.members else { return };
+    let moving = members.mover.as_ref().map(|mover| mover.moving.clone());
+    members.says(other, Of::Moves(moving));
+}
+
+/// Another member rests, or goes on.
+pub fn heard(state: &mut State, from: Member, id: u64, rests: bool) {
+    let Some(members) = &mut state.members else { return };
+    let others = members.others();
+    let Some(mover) = members.mover.as_mut().filter(|mover| mover.moving.id == id) else {
+        // It waits for what is over.
+        return if rests {
+            tell(state, from)
+        };
+    };
+    if rests {
+        mover.rest.insert(from);
+        if mover.moving.done {
+            return tell(state, from);
+        }
+    } else if mover.moving.done {
+        mover.know.insert(from);
+    }
+    let all = others.is_subset(if rests { &mover.rest } else { &mover.know });
+    let owed = mover.owed.filter(|_| mover.moving.done);
+    if all {
+        owed.into_iter().for_each(|owed| is_over(state, owed));
+        state.members.iter_mut().for_each(|members| members.go_on());
+    }
+}
+
+/// All know where it is.
+fn is_over(state: &mut State, owed: Lsn) {
+    state.record(Membership::Moves(None));
+    state.record(Fact::NamesDrained(owed));
+    state.debts.name_brought();
+}
+
+/// Whether this name operation must wait for others: until they rest, or until they know.
+pub fn waits(state: &State, owed: Lsn) -> bool {
+    let Some(members) = &state.members else { return false };
+    let waits = |mover: &Mover| {
+        mover.owed == Some(owed) && (mover.moving.done || !members.others().is_subset(&mover.rest))
+    };
+    members.mover.as_ref().is_some_and(waits)
+}
+
+/// The permanent directory has this. Whether others are to know it before it counts as brought.
+pub fn must_be_known(state: &mut State, owed: Lsn) -> bool {
+    let Some(members) = &mut state.members else { return false };
+    let alone = members.others().is_empty();
+    let Some(mover) = members.mover.as_mut().filter(|mover| mover.owed == Some(owed)) else {
+        return false;
+    };
+    mover.moving.done = true;
+    if alone {
+        state.record(Membership::Moves(None));
+        return false;
+    }
+    tell_all(state);
+    true
+}

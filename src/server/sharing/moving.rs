@@ -1,0 +1,146 @@
+//! Another member moves a directory to another path. Programs here may be in it, so the tables have
+//! it there before it is, and who looks there waits until it is. And if something below it may be
+//! this server's to bring, it rests, so that it brings nothing to a path that is none any more, until
+//! it is told that the permanent directory has it there; what it owes below is owed there then.
+//!
+//! Invariants: it rests until it is told, also another process of it. As long as it does, no look
+//! changes what the tables have as the place of a directory: it is by that that files are brought. Not here:
+//! when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
+
+use terral_format::Result;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Member, Number, ROOT};
+use terral_format::local::names::flag;
+use terral_format::wire::message::Kind;
+use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::things::Child;
+
+use crate::core::state::State;
+use crate::members::moving;
+use crate::naming::elsewhere;
+
+/// Another member says something of a directory's move.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn heard(state: &mut State, from: Member, said: Of) -> Result<()> {
+    match said {
+        Of::Moves(theirs) => moves(state, from, theirs)?,
+        Of::Rests(id) => moving::heard(state, from, id, true),
+        Of::Goes(id) => moving::heard(state, from, id, false),
+    }
+    Ok(())
+}
+
+/// There is a session with another member, who may not know what this one is at.
+pub fn connected(state: &mut State, with: Member) {
+    state.members.iter_mut().for_each(|members| members.rests(with, None));
+    moving::tell(state, with);
+}
+
+fn moves(state: &mut State, by: Member, theirs: Option<Moving>) -> Result<()> {
+    let before = state.names.resting().get(&by).cloned();
+    let same = |moving: &Moving| before.as_ref().is_some_and(|before| before.id == moving.id);
+    state.members.iter_mut().for_each(|members| members.rests(by, None));
+    match theirs {
+        Some(moving) if moving.done => {
+            if same(&moving) {
+                is_done(state, by, &moving)?;
+            }
+            state.members.iter_mut().for_each(|members| members.says(by, Of::Goes(moving.id)));
+        }
+        Some(moving) => {
+            if !same(&moving) {
+                before.iter().try_for_each(|before| goes_back(state, by, before))?;
+                begins(state, by, &moving)?;
+            }
+            // Else the drain says so, once it does.
+            if let Some(members) = state.members.as_mut().filter(|_| !moving.brings) {
+                members.rests(by, Some(moving.id));
+            }
+        }
+        None => before.iter().try_for_each(|before| goes_back(state, by, before))?,
+    }
+    state.members.iter_mut().for_each(|members| members.go_on());
+    Ok(())
+}
+
+/// It is about to move: programs here that are in it find it there, and wait until it is.
+fn begins(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
+    spoil(state, moving);
+    has_place(state, &moving.way)?;
+    state.record(Membership::Rests { by, moving: Some(moving.clone()) });
+    Ok(())
+}
+
+/// It has moved.
+fn is_done(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
+    spoil(state, moving);
+    if moving.brings {
+        let (from, to) = (moving.from.clone(), moving.to.clone());
+        state.record(Membership::Moved { from, to });
+    }
+    has_place(state, &moving.way)?;
+    state.record(Membership::Rests { by, moving: None });
+    Ok(())
+}
+
+/// It does not move after all.
+fn goes_back(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
+    spoil(state, moving);
+    if moving.brings {
+        let (from, to) = (moving.to.clone(), moving.from.clone());
+        state.record(Membership::Moved { from, to });
+    }
+    let mut names = moving.from.split(|byte| *byte == b'/').peekable();
+    let mut parent = Some(ROOT);
+    while let (Some(at), Some(name)) = (parent, names.next()) {
+        if names.peek().is_some() {
+            parent = state.names.child_here(at, name);
+        } else if let Some((number, _)) = moving.way.last()
+            && let Some(ino) = known(state, *number)
+        {
+            is_named(state, ino, (at, name.to_vec()));
+        }
+    }
+    state.record(Membership::Rests { by, moving: None });
+    Ok(())
+}
+
+fn spoil(state: &mut State, moving: &Moving) {
+    state.fetches.spoil(&[&moving.from, &moving.to]);
+}
+
+fn known(state: &State, number: Number) -> Option<Ino> {
+    let place = state.members.as_ref().and_then(|members| members.place(number));
+    place.filter(|ino| state.names.inode(*ino).is_some())
+}
+
+/// A directory has this place now, if anything is known of it here.
+fn has_place(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<()> {
+    let Some((directory, above)) = way.split_last() else { return Ok(()) };
+    let Some(ino) = known(state, directory.0) else { return Ok(()) };
+    let mut parent = ROOT;
+    for (number, name) in above {
+        let (name, number) = (name.clone(), *number);
+        let child = Child { name: name.clone(), number, kind: Kind::Directory, text: Vec::new() };
+        let at = elsewhere::place(state, &child)?;
+        if !state.names.inode(at).is_some_and(|inode| inode.is(flag::NAMED)) {
+            is_named(state, at, (parent, name));
+        }
+        parent = at;
+    }
+    is_named(state, ino, (parent, directory.1.clone()));
+    Ok(())
+}
+
+fn is_named(state: &mut State, ino: Ino, (parent, name): (Ino, Vec<u8>)) {
+    let there = Some((parent, name.clone()));
+    if state.names.name_of(ino) == there || elsewhere::is_here(state, parent) {
+        return;
+    }
+    if state.names.child_here(parent, &name).is_some() {
+        state.record(Membership::Unnamed { parent, name: name.clone() });
+    }
+    state.record(Membership::Named { ino, parent, name });
+}

@@ -1,0 +1,110 @@
+//! The same random operations on tmpfs and by processes that are spread over three machines, which
+//! take turns, work apart or race: compared answer by answer, then the tree as it arrived in DIR.
+//! The operations are those of `programs/differential.c`.
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod answers;
+mod beside;
+mod descendants;
+mod launched;
+mod namespaces;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use answers::{ABOVE, COMPARED, Case, Mode, compile, lines, on_tmpfs, operations, seed};
+use launched::said;
+use namespaces::Machines;
+
+/// Families that are not compared over several machines, each with its reason.
+const NOT_OVER_MACHINES: &[(&str, &str)] = &[
+    ("exchange", "a file does not change places with another machine's: EOPNOTSUPP"),
+    ("flock", "no locks of another machine's files: ENOLCK"),
+    ("links", "no hard links: EOPNOTSUPP"),
+    ("locks", "no locks of another machine's files: ENOLCK"),
+    ("ofd_locks", "no locks of another machine's files: ENOLCK"),
+    ("shared_maps", "no writable shared maps of another machine's files: ENODEV"),
+    ("tmpfile_link", "no hard links: EOPNOTSUPP"),
+    ("xattrs", "no extended attributes: EOPNOTSUPP"),
+];
+
+/// Operations of one sequence.
+const SEQUENCE: u64 = 1000;
+
+fn families() -> Vec<&'static str> {
+    let not: BTreeSet<&str> = NOT_OVER_MACHINES.iter().map(|(name, _)| *name).collect();
+    COMPARED.iter().copied().filter(|name| !not.contains(name)).collect()
+}
+
+/// What runs the program on another machine, in the same process.
+fn launcher(machines: &Machines) -> PathBuf {
+    let path = machines.home().join("launch");
+    let on = machines.shell().display().to_string();
+    let text = format!("#!/bin/sh\nhost=h$(($1 % 3)); shift; cd /; exec {on} $host \"exec $*\"\n");
+    fs::write(&path, text).expect("writes");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("sets");
+    path
+}
+
+/// What the case says over three machines, then what is wrong with DIR.
+fn served(machines: &Machines, case: &Case<'_>, keep: Option<&Path>) -> Vec<String> {
+    let (home, to) = (on_tmpfs(), machines.home().join("to"));
+    fs::create_dir(&to).expect("makes");
+    // Their own `/dev/shm` is another one.
+    let output = machines.home().join("said");
+    let kept = keep.map(|keep| {
+        let there = machines.home().join("keep");
+        fs::copy(keep, &there).expect("copies");
+        there
+    });
+    let arguments = case.arguments(&output, kept.as_deref()).join(" ");
+    let (program, launcher) = (case.program.display(), launcher(machines));
+    let script = format!(
+        "mkdir -p {ABOVE} && cd {ABOVE} && exec {program} --root $PWD/w --launcher {} {arguments}",
+        launcher.display()
+    );
+    let ran = machines.run_with(&["--to", &to.display().to_string()], &script);
+    let mut heard = lines(&fs::read(&output).unwrap_or_default());
+    match ran.status.success() {
+        true => case.not_arrived(&to, &mut heard),
+        false => heard.push(format!("terral run: {}", said(&ran))),
+    }
+    fs::remove_dir_all(&to).expect("removes");
+    let _ = fs::remove_file(&output);
+    drop(home);
+    heard
+}
+
+fn hold(machines: &Machines, case: Case<'_>) {
+    let case = Case { features: families(), ..case };
+    case.hold(&|case, keep| served(machines, case, keep));
+}
+
+#[test]
+fn processes_of_three_machines_that_take_turns_get_the_answers_of_tmpfs() {
+    let Some(machines) = Machines::new(3) else { return };
+    let program = compile(machines.home());
+    let first = seed();
+    for seed in first..first + operations().div_ceil(25 * SEQUENCE) {
+        hold(&machines, Case::new(&program, Mode::Sequence, seed, SEQUENCE, 3 + (seed % 2) as u32));
+    }
+}
+
+#[test]
+fn processes_of_three_machines_at_once_get_the_answers_of_tmpfs() {
+    let Some(machines) = Machines::new(3) else { return };
+    let program = compile(machines.home());
+    let first = seed();
+    hold(&machines, Case::new(&program, Mode::Apart, first, operations() / 25, 3));
+    hold(&machines, Case::new(&program, Mode::Race, first, 20, 3));
+}
+
+#[test]
+fn what_is_not_compared_is_a_family() {
+    for (name, reason) in NOT_OVER_MACHINES {
+        assert!(COMPARED.contains(name) && !reason.is_empty(), "{name}");
+    }
+}
