@@ -17,6 +17,40 @@ fn shown(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// One of three, whichever it is its turn to be, makes or removes a name; then another looks at
+/// what there is.
+const TURNS: &str = r#"
+import os, random, sys
+me, home = int(sys.argv[1]), sys.argv[2]
+pipes = [os.open(f"{home}/pipe{at}", os.O_RDWR) for at in range(3)]
+draw, there, wrong = random.Random(7), set(), 0
+for step in range(900):
+    one = draw.randrange(3); other = (one + 1 + draw.randrange(2)) % 3
+    removes = there and draw.random() < 0.4
+    name = "/terral/" + (draw.choice(sorted(there)) if removes else f"f{step}")
+    if one == me:
+        os.unlink(name) if removes else open(name, "w").close()
+        os.write(pipes[other], b"x")
+    there ^= {name[8:]}
+    if other == me:
+        os.read(pipes[me], 1); wrong += set(os.listdir("/terral")) != there
+        [os.write(pipe, b"x") for pipe in pipes]
+    os.read(pipes[me], 1)
+os.write(1, f"{wrong}\n".encode())
+"#;
+
+#[test]
+fn what_has_returned_on_one_machine_is_in_the_next_listing_on_another() {
+    let Some(machines) = Machines::new(3) else { return };
+    let home = machines.home().display().to_string();
+    std::fs::write(machines.home().join("turns.py"), TURNS).expect("writes");
+    let output = machines.run(&format!(
+        "for i in 0 1 2; do mkfifo {home}/pipe$i; done
+        for i in 0 1 2; do on h$i python3 {home}/turns.py $i {home} & done; wait"
+    ));
+    assert_eq!(shown(&output), "0\n0\n0\n", "{}", said(&output));
+}
+
 #[test]
 fn programs_on_three_machines_see_one_tree_and_the_same_bytes() {
     let Some(machines) = Machines::new(3) else { return };

@@ -56,6 +56,25 @@ for n in range(1, 5):
     open(path + f".done.{n}", "w").close()
 "#;
 
+/// Replaces a small file as fast as it can, or opens, looks at and reads it, each time whole.
+const REPLACER: &str = r#"
+import os, sys, time
+what, path, end = sys.argv[1], sys.argv[2], time.time() + 3
+kind, count = 0, 0
+while time.time() < end:
+    if what == "write":
+        kind = kind % 250 + 1
+        with open(path + ".new", "wb") as f: f.write(bytes([kind]) * 600)
+        os.rename(path + ".new", path)
+    else:
+        with open(path, "rb") as f:
+            assert os.fstat(f.fileno()).st_size == 600
+            data = f.read()
+        assert len(data) == 600 and len(set(data)) == 1, (len(data), set(data))
+    count += 1
+print(what, count > 3)
+"#;
+
 fn run(machines: &Machines, script: &str) -> String {
     let home = machines.home();
     std::fs::write(home.join("reader.py"), READER).expect("writes");
@@ -108,6 +127,28 @@ fn a_reader_sees_a_file_whole_and_never_goes_back_while_its_server_is_killed() {
         sleep 1; kill -9 $(pid_of h2); wait",
     );
     assert_eq!(said, "True True\nTrue True\n");
+}
+
+#[test]
+fn a_file_that_is_replaced_all_the_time_is_always_there_and_whole() {
+    let Some(machines) = Machines::new(3) else { return };
+    let to = machines.home().join("to");
+    std::fs::create_dir(&to).expect("makes");
+    std::fs::write(machines.home().join("replacer.py"), REPLACER).expect("writes");
+    let script = format!(
+        "replacer=\"python3 {}/replacer.py\"; head -c 600 /dev/zero > f
+        $replacer write f & for h in h1 h2; do on $h \"$replacer read /terral/f\" & done; wait",
+        machines.home().display()
+    );
+    let directory = to.display().to_string();
+    for options in [&["--to", &directory][..], &[]] {
+        let output = machines.run_with(options, &script);
+        let said = said(&output);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["read True", "read True", "write True"], "{options:?}: {said}");
+    }
 }
 
 #[test]

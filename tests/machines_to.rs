@@ -172,6 +172,51 @@ fn what_was_written_while_servers_are_killed_arrives_whole() {
 }
 
 #[test]
+fn a_directory_that_all_have_written_in_is_moved_as_one() {
+    let Some(job) = Job::new(3) else { return };
+    let output = job.run(
+        &[],
+        "mkdir step.tmp done
+        for h in h0 h1 h2; do on $h 'cd /terral/step.tmp; seq 50000 > $(hostname)'; done
+        on h2 'cd /terral/step.tmp; sleep 1; mv $(hostname) moved; seq 3 > late; ls' &
+        sleep 0.4
+        on h1 'cd /terral; mv step.tmp step; ls'
+        on h2 'mv /terral/step /terral/done/step'
+        wait
+        for h in h0 h1 h2; do on $h 'cat /terral/done/step/* | wc -l'; done",
+    );
+    let expected = "done\nstep\nh0\nh1\nlate\nmoved\n150003\n150003\n150003\n";
+    assert_eq!(shown(&output), expected, "{}", said(&output));
+    let tree = job
+        .there("find . | sort; cd done/step; for f in h0 h1 moved; do seq 50000 | cmp - $f; done");
+    let step = "./done/step";
+    let expected = format!(".\n./done\n{step}\n{step}/h0\n{step}/h1\n{step}/late\n{step}/moved\n");
+    assert_eq!(tree, expected);
+    job.is_clean(3);
+}
+
+#[test]
+fn directories_are_moved_while_servers_are_killed_and_nothing_stays_behind() {
+    let Some(job) = Job::new(3) else { return };
+    let output = job.run(
+        &[],
+        "mkdir d0
+        for i in 0 1 2 3 4 5; do
+            for h in h0 h1 h2; do on $h \"seq 20000 > /terral/d$i/\\$(hostname).$i\"; done
+            (sleep 0.0$i; kill -9 $(pid_of h$(((i + i / 3) % 3)))) &
+            on h$((i % 3)) mv /terral/d$i /terral/d$((i + 1)) || exit 9
+            wait
+            sleep 1
+        done
+        ls d6 | wc -l",
+    );
+    assert_eq!(shown(&output), "18\n", "{}", said(&output));
+    job.there("cd d6; for f in *; do seq 20000 | cmp - $f || exit 1; done");
+    assert_eq!(job.there("ls; ls d6 | wc -l"), "d6\n18\n");
+    job.is_clean(3);
+}
+
+#[test]
 fn what_an_earlier_run_left_on_a_machine_is_brought_before_the_next_begins() {
     let Some(job) = Job::new(2) else { return };
     // All processes of one machine are killed, with the launcher, as by a batch system.

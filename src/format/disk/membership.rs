@@ -89,6 +89,13 @@ pub enum Membership {
         /// How.
         fingerprint: Option<Fingerprint>,
     },
+    /// Whether another file, of another home, is about to take the name of this one.
+    Adrift {
+        /// Which.
+        ino: Ino,
+        /// Whether it is.
+        is: bool,
+    },
     /// This member moves a directory to another path, and that is the name operation that the
     /// permanent store is owed of it; or it is through with that.
     Moves(Option<(Moving, Lsn)>),
@@ -105,12 +112,5 @@ pub enum Membership {
         from: Vec<u8>,
         /// Where it is.
         to: Vec<u8>,
-    },
-    /// Whether another file, of another home, is about to take the name of this one.
-    Adrift {
-        /// Which.
-        ino: Ino,
-        /// Whether it is.
-        is: bool,
     },
 }

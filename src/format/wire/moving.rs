@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Number;
-use crate::local::geometry::{NAME_MAX, PATH_MAX};
 
 /// Such a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,16 +28,12 @@ pub struct Moving {
 impl Moving {
     /// Whether it leads from somewhere to somewhere else, by names.
     pub fn is_sound(&self) -> bool {
-        let name = |name: &Vec<u8>| {
-            let odd = matches!(name.as_slice(), b"" | b"." | b"..");
-            !odd && name.len() <= NAME_MAX && !name.contains(&b'/')
-        };
-        let path = |path: &Vec<u8>| {
-            path.len() < PATH_MAX
-                && path.split(|byte| *byte == b'/').all(|part| name(&part.to_vec()))
-        };
-        let to = self.way.iter().map(|(_, name)| name.as_slice()).collect::<Vec<_>>().join(&b'/');
-        path(&self.from) && path(&self.to) && to == self.to && self.from != self.to
+        let odd = |name: &[u8]| matches!(name, b"" | b"." | b"..");
+        let sound = |path: &[u8]| !path.split(|byte| *byte == b'/').any(odd);
+        let way: Vec<&[u8]> = self.way.iter().map(|(_, name)| name.as_slice()).collect();
+        let names = way.iter().all(|name| !name.contains(&b'/'));
+        let leads = names && way.join(&b'/') == self.to && self.from != self.to;
+        leads && sound(&self.from) && sound(&self.to)
     }
 }
 

@@ -18,6 +18,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Backing, Sink};
 use terral_store::tier::Want;
 
+use crate::core::left_out::{Step, does};
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::workers::Next;
@@ -280,7 +281,7 @@ fn must_rest(state: &mut State) -> bool {
     if let Some(members) = &mut state.members {
         movers.into_iter().for_each(|(by, id)| members.rests(by, Some(id)));
     }
-    true
+    does(Step::Rest)
 }
 
 /// Nothing is done in the store before the log has what was done here: another server would know

@@ -111,6 +111,13 @@ pub fn open(state: &mut State, file: Number) -> Result<()> {
     done(opened)
 }
 
+/// The file that a request has had opened: it stays that one, also if the name that led there
+/// stands for another one by now.
+pub fn has_opened(state: &State) -> Option<Number> {
+    let asker = state.members.as_ref()?.asker()?;
+    state.far.done_with(asker, Step::Open as u8)
+}
+
 /// Has a file cut where its bytes are; `strips` if by somebody who takes set-id bits off.
 ///
 /// # Errors

@@ -82,8 +82,9 @@ struct Remembered {
 struct Asker {
     life: u64,
     open: BTreeSet<Ino>,
-    answers: BTreeMap<Id, Remembered>,
-    under_way: BTreeSet<Id>,
+    /// By question, and file: a request that is carried out anew may ask the same of another one.
+    answers: BTreeMap<(Id, Ino), Remembered>,
+    under_way: BTreeSet<(Id, Ino)>,
 }
 
 /// See the module.
@@ -139,12 +140,12 @@ impl Desk {
             }
             What::File(file, act) => (Ino(file.counted()), act),
         };
-        if let Some(known) = asker.answers.get_mut(&id) {
+        if let Some(known) = asker.answers.get_mut(&(id, file)) {
             (known.life, known.number, known.until) = (life, number, None);
             let result = known.result.clone().map(|done| (done, Vec::new()));
             return Ok(Heard::Answer(self.answer(id, result)));
         }
-        if !asker.under_way.insert(id) {
+        if !asker.under_way.insert((id, file)) {
             return Ok(Heard::Nothing);
         }
         // Until it is known that it cannot be.
@@ -172,13 +173,13 @@ impl Desk {
         let Some(asker) = self.askers.get_mut(&job.from) else {
             return self.answer(job.id, outcome);
         };
-        asker.under_way.remove(&job.id);
+        asker.under_way.remove(&(job.id, job.file));
         let mut outcome = outcome;
         if job.act == Act::Open && outcome.is_err() {
             self.changed |= asker.open.remove(&job.file);
         }
         if let Act::Recall { step } = job.act {
-            let before = asker.answers.get(&Id { step, ..job.id });
+            let before = asker.answers.get(&(Id { step, ..job.id }, job.file));
             outcome = match before {
                 Some(known) => known.result.clone().map(|done| (done, Vec::new())),
                 None => Ok((Done::Unknown, Vec::new())),
@@ -188,7 +189,7 @@ impl Desk {
             let result = outcome.as_ref().map(|(done, _)| *done).map_err(Clone::clone);
             let (life, number) = (job.life, job.number);
             let until = (life != asker.life).then_some(now + KEPT_FOR);
-            asker.answers.insert(job.id, Remembered { life, number, result, until });
+            asker.answers.insert((job.id, job.file), Remembered { life, number, result, until });
         }
         self.answer(job.id, outcome)
     }

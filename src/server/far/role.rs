@@ -119,6 +119,12 @@ impl Far {
         self.of(asker, step).is_some()
     }
 
+    /// Of which file a request has asked something that was done.
+    pub(super) fn done_with(&self, asker: Asker, step: u8) -> Option<Number> {
+        let asked = self.questions.get(&self.of(asker, step)?)?;
+        asked.outcome.as_ref().is_some_and(|outcome| outcome.is_ok()).then_some(asked.file)
+    }
+
     /// What came of what a request has asked; `None`: it waits. Bytes that were read are given
     /// once.
     pub(super) fn outcome(&mut self, asker: Asker, step: u8) -> Option<Outcome> {

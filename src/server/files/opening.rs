@@ -112,6 +112,9 @@ fn open_far(
     truncate: bool,
     access: u8,
 ) -> Result<Reply> {
+    let place = |number| state.members.as_ref().and_then(|members| members.place(number));
+    let before = asking::has_opened(state).and_then(|number| Some((place(number)?, number)));
+    let (ino, number) = before.unwrap_or((ino, number));
     let opened = asking::open(state, number);
     if opened.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound) {
         state.members.iter_mut().for_each(|members| members.meets_gone());

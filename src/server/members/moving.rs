@@ -1,11 +1,11 @@
 //! A directory that this member moves to another path: the others know of it before, as programs
 //! there may be in it. And where others may bring something below it to the permanent directory,
-//! which they do by paths, all of them rest from before it is sure until it is there, and they know.
+//! which they do by paths, all rest from before it is sure until it is there, and they know.
 //!
-//! Invariants: one member at a time has others rest, as it has the root's names then. It is sure only
-//! when all rest, and until all know that it is done, what it owes of it counts as owed: nobody else
-//! has the directories before. Not here: what the others do (`sharing/moving`), and the move itself
-//! (`naming/links`).
+//! Invariants: one member at a time has others rest, as it has the root's names then. It is sure
+//! only when all rest, and until all know that it is done, what it owes of it counts as owed:
+//! nobody else has the directories before. Not here: what the others do (`sharing/moving`), and
+//! the move itself (`naming/links`).
 
 use std::time::Duration;
 
@@ -81,6 +81,27 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
         tell_all(state);
     }
     Err(error)
+}
+
+/// Waits where a directory is about to be that another member moves, or is still.
+///
+/// # Errors
+/// If so; [`Failure::Silent`] if that takes too long.
+pub fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
+    let near = |moving: &Moving| is_in(path, &moving.from) || is_in(path, &moving.to);
+    let mut moves = state.names.resting().iter();
+    let Some(by) = moves.find(|(_, moving)| near(moving)).map(|(by, _)| *by) else { return Ok(()) };
+    let now = state.world.now();
+    let since = state.members.as_mut().map(|members| members.awaits(by, now));
+    match since.is_some_and(|since| now.since(since) > Terms::USUAL.patience) {
+        true => Err(Failure::Silent(by).error()),
+        false => Err(state.fetches.wait()),
+    }
+}
+
+/// Whether a path is another, or below it.
+fn is_in(path: &[u8], other: &[u8]) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
 /// Time passes for who waits for others.

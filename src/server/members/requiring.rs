@@ -30,7 +30,7 @@ const SLOT_BITS: u32 = 8;
 const REST_BITS: u32 = 64 - SESSION_BITS - SLOT_BITS;
 
 /// So often a request is carried out anew, as what its path stands for is gone.
-const ASTRAY_MAX: u8 = 20;
+const ASTRAY_MAX: u16 = 1000;
 
 /// How a request has what it needs.
 pub enum Have {
@@ -127,8 +127,29 @@ pub fn hold(state: &mut State, thing: Thing) -> Result<()> {
     }
 }
 
+/// The same before a request looks at anything, as what it sees must not change.
+/// With `again`, only if it has begun to take it.
+///
+/// # Errors
+/// If it must wait for that, or be carried out anew with it.
+pub fn hold_first(state: &mut State, thing: Thing, again: bool) -> Result<()> {
+    let asks = state.members.as_ref().is_some_and(|members| members.asker().is_some());
+    let begun = is_held(state, thing);
+    match (asks && begun, again) {
+        (true, _) => hold(state, thing),
+        (false, true) => Ok(()),
+        (false, false) => {
+            let_go(state);
+            hold(state, thing)?;
+            // It is here; what was looked at before may be older.
+            state.members.iter_mut().for_each(|members| members.go_on());
+            Err(state.fetches.wait())
+        }
+    }
+}
+
 /// Whether a request has a thing here to stay, or waits for it.
-pub fn is_held(state: &State, thing: Thing) -> bool {
+fn is_held(state: &State, thing: Thing) -> bool {
     let Some(members) = &state.members else { return true };
     let held = |asker| members.stays_for(asker, thing) || members.waits_for(asker, thing);
     members.asker().is_none_or(held)

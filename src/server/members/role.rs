@@ -163,7 +163,7 @@ pub struct Members {
     copies: BTreeMap<Thing, Body>,
     pub(super) wishes: BTreeMap<Wish, Wished>,
     /// Requests that have met something that is gone by now, and how often.
-    pub(super) astray: BTreeMap<Asker, u8>,
+    pub(super) astray: BTreeMap<Asker, u16>,
     /// Who is carried out now has met such a thing.
     gone: bool,
     /// Those of requests that a server before this one was asked, and will be asked again.

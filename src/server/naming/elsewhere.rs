@@ -5,11 +5,9 @@ use terral_format::ids::{Ino, Number, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{Attributes, Kind, Name};
-use terral_format::wire::moving::Moving;
-use terral_format::wire::peers::{Answer, Failure, Work};
+use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
 use terral_format::{Error, ErrorKind, Result};
-use terral_partition::terms::Terms;
 
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
@@ -61,27 +59,6 @@ pub fn change(
             Ok(None)
         }
     }
-}
-
-/// Waits where a directory is about to be that another member moves, or is still.
-///
-/// # Errors
-/// If so; [`Failure::Silent`] if that takes too long.
-pub fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
-    let near = |moving: &Moving| is_in(path, &moving.from) || is_in(path, &moving.to);
-    let mut moves = state.names.resting().iter();
-    let Some(by) = moves.find(|(_, moving)| near(moving)).map(|(by, _)| *by) else { return Ok(()) };
-    let now = state.world.now();
-    let since = state.members.as_mut().map(|members| members.awaits(by, now));
-    match since.is_some_and(|since| now.since(since) > Terms::USUAL.patience) {
-        true => Err(Failure::Silent(by).error()),
-        false => Err(state.fetches.wait()),
-    }
-}
-
-/// Whether a path is another, or below it.
-fn is_in(path: &[u8], other: &[u8]) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
 /// Has several directories here, and stay until the request has run. Everybody asks for them in the

@@ -207,30 +207,16 @@ pub fn is_alone_below(state: &State, directory: Ino) -> bool {
 }
 
 /// A request that moves a directory has the root's names for that, which it took before it looked
-/// at anything: so no two such moves make a circle, and one member at a time does so.
+/// at anything: so no two such moves make a circle, and one member at a time does so. With `again`,
+/// it has only if it has begun to take them.
 ///
 /// # Errors
 /// If it must wait for that, or be carried out anew with it.
-pub fn lock_moves(state: &mut State) -> Result<()> {
-    let Some(root) = elsewhere::thing_of(state, ROOT) else { return Ok(()) };
-    if requiring::is_held(state, root) {
-        return requiring::hold(state, root);
+pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
+    match elsewhere::thing_of(state, ROOT) {
+        Some(root) => requiring::hold_first(state, root, again),
+        None => Ok(()),
     }
-    requiring::let_go(state);
-    requiring::hold(state, root)?;
-    // It is here; what was looked at before may be older.
-    state.members.iter_mut().for_each(|members| members.go_on());
-    Err(state.fetches.wait())
-}
-
-/// The same for a request that has begun to take it.
-///
-/// # Errors
-/// If it must wait for that.
-pub fn lock_moves_again(state: &mut State) -> Result<()> {
-    let Some(root) = elsewhere::thing_of(state, ROOT) else { return Ok(()) };
-    let begun = state.members.as_ref().is_some_and(|members| members.asker().is_some());
-    if begun && requiring::is_held(state, root) { requiring::hold(state, root) } else { Ok(()) }
 }
 
 /// All others know that a directory is about to move, and rest where they may bring something

@@ -51,7 +51,7 @@ pub fn rename_here(
     to: &[u8],
     how: RenameHow,
 ) -> Result<()> {
-    homes::lock_moves_again(state)?;
+    homes::lock_moves(state, true)?;
     let (parent, name) = lookup::resolve_parent(state, caller, from)?;
     let (to_parent, to_name) = lookup::resolve_parent(state, caller, to)?;
     take_for_moving(state, caller, parent, (to_parent, to_name))?;
@@ -128,7 +128,7 @@ fn permit_directory(
         return if alone && !far { Ok(()) } else { elsewhere::only_alone(state, path) };
     }
     if parent != to_parent || !alone {
-        homes::lock_moves(state)?;
+        homes::lock_moves(state, false)?;
     }
     homes::have_rest(state, ino, (to_parent, to_name), !alone)
 }

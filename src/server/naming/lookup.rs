@@ -12,6 +12,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
 use crate::core::state::State;
 use crate::far::asking;
+use crate::members::moving;
 use crate::naming::names::Entry;
 use crate::naming::{elsewhere, permitting};
 use crate::needs::asking::fetch;
@@ -23,7 +24,7 @@ use crate::needs::need::{Fetched, Need};
 /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], and whatever the backing fails with.
 pub fn resolve(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Ino> {
     let parts = components(path)?;
-    elsewhere::await_moves(state, path)?;
+    moving::await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else { return Ok(ROOT) };
     let directory = walk(state, caller, path, above)?;
     child(state, caller, directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
@@ -60,7 +61,7 @@ pub fn resolve_parent<'p>(
     path: &'p [u8],
 ) -> Result<(Ino, &'p [u8])> {
     let parts = components(path)?;
-    elsewhere::await_moves(state, path)?;
+    moving::await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else {
         return Err(refuse(ErrorKind::Busy, path));
     };

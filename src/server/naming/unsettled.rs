@@ -7,6 +7,7 @@
 use terral_format::disk::NameOperation;
 use terral_format::ids::Ino;
 
+use crate::core::left_out::{Step, does};
 use crate::naming::names::Names;
 use crate::needs::fetching::are_near;
 
@@ -34,7 +35,8 @@ impl Names {
     pub(crate) fn is_unsettled(&self, path: &[u8]) -> bool {
         let next = self.owed().front().filter(|_| self.is_next_unsure());
         let moving = next.is_some_and(|(_, operation)| takes(operation, path));
-        let theirs = self.resting().values().filter(|moving| moving.brings);
+        let rests = does(Step::Rest);
+        let theirs = self.resting().values().filter(|moving| moving.brings && rests);
         let theirs = theirs.flat_map(|moving| [&moving.from, &moving.to]);
         let moving = moving || theirs.into_iter().any(|at| are_near(at, path));
         moving || self.publishing().values().any(|version| are_near(&version.path, path))

@@ -1,11 +1,12 @@
 //! Another member moves a directory to another path. Programs here may be in it, so the tables have
 //! it there before it is, and who looks there waits until it is. And if something below it may be
-//! this server's to bring, it rests, so that it brings nothing to a path that is none any more, until
-//! it is told that the permanent directory has it there; what it owes below is owed there then.
+//! this server's to bring, it rests, so that it brings nothing to a path that is none any more,
+//! until it is told that the permanent directory has it there; what it owes below is owed there
+//! then.
 //!
 //! Invariants: it rests until it is told, also another process of it. As long as it does, no look
-//! changes what the tables have as the place of a directory: it is by that that files are brought. Not here:
-//! when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
+//! changes what the tables have as the place of a directory: it is by that that files are brought.
+//! Not here: when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
 
 use terral_format::Result;
 use terral_format::disk::membership::Membership;

@@ -19,7 +19,7 @@ use crate::storage::eviction;
 
 /// An open file, on one of the machines.
 #[derive(Clone, Copy)]
-struct Open {
+pub(super) struct Open {
     at: usize,
     file: FileRef,
     description: DescriptionSlot,
@@ -43,14 +43,14 @@ impl Open {
 }
 
 impl Peers {
-    fn open(&mut self, at: usize, path: &[u8], how: OpenHow) -> Result<Open> {
+    pub(super) fn open(&mut self, at: usize, path: &[u8], how: OpenHow) -> Result<Open> {
         match self.ask(at, Request::Open { path, how })? {
             Reply::Opened { description, nonce, file } => Ok(Open { at, file, description, nonce }),
             other => panic!("{other:?}"),
         }
     }
 
-    fn close(&mut self, open: Open) -> Result<()> {
+    pub(super) fn close(&mut self, open: Open) -> Result<()> {
         let Open { description, nonce, .. } = open;
         self.ask(open.at, Request::Close { description, nonce }).map(drop)
     }
@@ -111,7 +111,7 @@ impl Peers {
     }
 
     /// Writes, or appends. Gives where.
-    fn write(&mut self, open: Open, at: Option<u64>, bytes: &[u8]) -> Result<u64> {
+    pub(super) fn write(&mut self, open: Open, at: Option<u64>, bytes: &[u8]) -> Result<u64> {
         if !open.is_far() {
             let client = self.clients[open.at];
             let at = at.unwrap_or_else(|| self.sims[open.at].size_of(open.here()));

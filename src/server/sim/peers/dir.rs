@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terral_format::wire::message::Kind;
+use terral_format::ErrorKind;
+use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
 
 use super::tree::Tree;
 use super::walks::act;
 use super::{Peers, seeds};
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
+use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
 
 /// All names in the store, and whether they are directories'.
@@ -68,4 +72,70 @@ fn what_several_machines_change_arrives_as_one_namespace() {
 #[test]
 fn so_it_does_when_servers_die() {
     all_walk(30, true);
+}
+
+fn rename(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) {
+    let how = RenameHow::Replace;
+    peers.ask(at, Request::Rename { from, to, how }).expect("moved");
+}
+
+/// A directory moves twice, by two of them, with what others have in it; the later the more of that
+/// is in the store before.
+fn move_twice(later: u64) {
+    let mut peers = Peers::with_dir(later, 3);
+    peers.make_directory(0, b"d").expect("made");
+    peers.make_directory(2, b"to").expect("made");
+    for (at, path) in [(1, &b"d/f"[..]), (2, b"d/g"), (0, b"d/h")] {
+        peers.create(at, path).expect("made");
+        peers.pass(Duration::from_millis(later * 50));
+    }
+    peers.make_directory(2, b"d/sub").expect("made");
+    let how = OpenHow { create: false, ..CREATE };
+    let open = peers.open(1, b"d/f", how).expect("opened");
+    peers.write(open, Some(0), b"what is not there yet").expect("written");
+    rename(&mut peers, 0, b"d", b"to/e");
+    peers.close(open).expect("closed");
+    // Nobody hears of anything meanwhile; the store has it there before the others have a turn, or
+    // after.
+    for turn in 0..3 {
+        let at = if later.is_multiple_of(2) { 2 - turn } else { turn };
+        peers.sims[at].pass(Duration::from_secs(2));
+    }
+    peers.create(1, b"to/e/i").expect("made");
+    peers.create(1, b"d").expect("it has no such name any more");
+    rename(&mut peers, 2, b"to/e", b"e");
+    for at in 0..3 {
+        assert!(peers.stat(at, b"e/f").is_ok() && peers.stat(at, b"to/e").is_err());
+    }
+    (0..30).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert!(!owes(&mut peers));
+    let names = ["d", "e", "e/f", "e/g", "e/h", "e/i", "e/sub", "to"];
+    assert_eq!(there(&peers).keys().collect::<Vec<_>>(), names.map(str::as_bytes));
+}
+
+#[test]
+fn a_directory_moves_with_what_others_have_in_it_wherever_that_is_on_its_way() {
+    (0..12).for_each(move_twice);
+}
+
+#[test]
+fn a_server_that_does_not_rest_meanwhile_is_caught() {
+    let flawed = |later| without(Step::Rest, || move_twice(later));
+    let caught = |later| std::panic::catch_unwind(|| flawed(later)).is_err();
+    assert!((0..12).any(caught));
+}
+
+#[test]
+fn two_machines_that_move_directories_make_no_circle() {
+    let mut peers = Peers::new(3, 3);
+    peers.make_directory(0, b"a").expect("made");
+    peers.make_directory(1, b"b").expect("made");
+    peers.make_directory(2, b"b/c").expect("made");
+    rename(&mut peers, 1, b"a", b"b/c/a");
+    let request = Request::Rename { from: b"b", to: b"b/c/a/b", how: RenameHow::Replace };
+    let refused = peers.ask(2, request).map_err(|error| error.kind);
+    assert_eq!(refused, Err(ErrorKind::Invalid));
+    for at in 0..3 {
+        assert!(peers.stat(at, b"b/c/a").is_ok() && peers.stat(at, b"a").is_err());
+    }
 }
