@@ -49,7 +49,7 @@ pub const DOORS: List = &[
     ("Members::needs_roster", &["sharing"]),
     ("Members::next_effect", &["sharing"]),
     ("Members::postpones", &["sharing"]),
-    ("Members::puts_back", &["sharing"]),
+    ("Members::put_back", &["sharing"]),
     ("Members::rests", &["drain", "sharing"]),
     ("Members::says", &["sharing"]),
     ("Members::sends", &["sharing"]),

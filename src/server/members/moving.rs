@@ -23,6 +23,9 @@ use crate::core::state::State;
 /// Who need not rest, and does not say that he knows, is waited for this long.
 const SOON: Duration = Duration::from_millis(500);
 
+/// Others rest until the store has so many names that it is owed before.
+const FEW: usize = 64;
+
 /// Where a directory is, and where it shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ways {
@@ -68,8 +71,8 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     if others.is_empty() {
         return Ok(());
     }
-    if brings && !state.names.owed().is_empty() {
-        // They need not rest for that.
+    if brings && state.names.owed().len() > FEW {
+        // They need not rest for all that.
         state.debts.hasten_names();
         return Err(state.fetches.wait());
     }
@@ -200,6 +203,15 @@ fn is_over(state: &mut State, owed: Lsn) {
     state.record(Membership::Moves(None));
     state.record(Fact::NamesDrained(owed));
     state.debts.name_brought();
+}
+
+/// All others are gone: nobody is waited for any more.
+pub fn is_abandoned(state: &mut State) {
+    let Some(members) = &mut state.members else { return };
+    members.is_abandoned();
+    let done = members.mover.as_ref().filter(|mover| mover.moving.done);
+    let owed = done.and_then(|mover| mover.owed);
+    owed.into_iter().for_each(|owed| is_over(state, owed));
 }
 
 /// Whether this name operation must wait for others: until they rest, or until they know.

@@ -233,7 +233,7 @@ fn want(
     }
     tell(state, Input::Wish { wish, thing, work: work.clone() });
     // What is here need not be waited for.
-    if !looks(work) && state.members.as_mut().is_some_and(|members| members.may_go(wish)) {
+    if !looks(work) && state.members.as_mut().is_some_and(|members| members.may_go((wish, thing))) {
         return Ok(Have::Here);
     }
     let error = state.fetches.wait();

@@ -2,7 +2,6 @@
 //! requests that need something.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
@@ -20,6 +19,8 @@ use terral_partition::terms::Terms;
 use super::numbers::Numbers;
 use crate::core::state::State;
 use crate::core::world::Tick;
+
+mod wishing;
 
 /// A directory that was changed so little ago is in use.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -193,6 +194,8 @@ pub struct Members {
     rests: BTreeMap<Member, u64>,
     /// Since when somebody here waits for what another moves.
     awaited: BTreeMap<Member, Tick>,
+    /// No other member is waited for any more.
+    abandoned: bool,
     /// When another member has last said something, or asked something of a file.
     heard: Option<Tick>,
     /// When the last session with another one was lost.
@@ -229,6 +232,7 @@ impl Members {
             said: Vec::new(),
             rests: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            abandoned: false,
             heard: None,
             cut_off: None,
         }
@@ -376,11 +380,19 @@ impl Members {
     /// Other members that are in and have come; none once this server is alone.
     pub fn others(&self) -> BTreeSet<Member> {
         let Part::Runs(machine) = &self.part else { return BTreeSet::new() };
+        if self.abandoned {
+            return BTreeSet::new();
+        }
         let comes = |member: &Member| {
             self.roster.seat(*member).is_none_or(|seat| !seat.addresses.is_empty())
         };
         let others = machine.durable().members().filter(|member| *member != self.me());
         others.filter(comes).collect()
+    }
+
+    /// All others are gone, and what is here is only to be brought.
+    pub fn is_abandoned(&mut self) {
+        self.abandoned = true;
     }
 
     /// This is to be said to a member once the log has it.
@@ -442,8 +454,18 @@ impl Members {
         self.numbers.place(number)
     }
 
+    /// Whether a thing has come, and is not in the tables yet: the protocol is ahead of them.
+    fn is_arriving(&self, thing: Thing) -> bool {
+        let installs =
+            |effect: &Effect| matches!(effect, Effect::Install { thing: it, .. } if *it == thing);
+        self.effects.iter().any(installs)
+    }
+
     /// What may be done with a thing here without asking.
     pub fn access(&self, thing: Thing, state: &State) -> Access {
+        if self.is_arriving(thing) {
+            return Access::Nothing;
+        }
         let here = Here { state, numbers: &self.numbers, changed: &self.changed };
         match &self.part {
             Part::Runs(machine) => machine.access(thing, here.now(), &here),
@@ -453,6 +475,9 @@ impl Members {
 
     /// Whether the tables say what a thing is: it is nowhere else.
     pub fn has(&self, thing: Thing, state: &State) -> bool {
+        if self.is_arriving(thing) {
+            return false;
+        }
         let here = Here { state, numbers: &self.numbers, changed: &self.changed };
         match &self.part {
             Part::Runs(machine) => machine.has(thing, here.now(), &here),
@@ -465,24 +490,6 @@ impl Members {
         match &self.part {
             Part::Runs(machine) => machine.decides(thing),
             Part::Replayed(_) => false,
-        }
-    }
-
-    /// The wishes among these of which the protocol knows, or a request waits for them.
-    pub(super) fn wanted(&self, among: RangeInclusive<Wish>) -> Vec<Wish> {
-        let durable = match &self.part {
-            Part::Runs(machine) => machine.durable(),
-            Part::Replayed(durable) => durable,
-        };
-        let here = self.wishes.range(among.clone()).map(|(wish, _)| *wish);
-        here.chain(durable.wishes(among)).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// What is wished, as the protocol knows it.
-    pub(super) fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
-        match &self.part {
-            Part::Runs(machine) => machine.durable().work_of(wish),
-            Part::Replayed(durable) => durable.work_of(wish),
         }
     }
 
@@ -499,16 +506,6 @@ impl Members {
     /// For whom something is carried out from now on.
     pub fn asks(&mut self, asker: Option<Asker>) {
         (self.asker, self.gone) = (asker, false);
-    }
-
-    /// What it looks at, or opens, is gone where it was born.
-    pub fn meets_gone(&mut self) {
-        self.gone = true;
-    }
-
-    /// Whether that is so. Said once.
-    pub fn take_gone(&mut self) -> bool {
-        std::mem::take(&mut self.gone)
     }
 
     /// What is served from now on: nobody else changes it meanwhile.
@@ -530,32 +527,9 @@ impl Members {
         self.effects.pop_front()
     }
 
-    /// Whether a thing that is here to be changed stays until this request has run.
-    pub(super) fn stays_for(&self, asker: Asker, thing: Thing) -> bool {
-        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
-        self.wishes.values().any(|wished| is_it(wished) && wished.stage == Stage::Ready)
-    }
-
-    /// Whether a request waits to change a thing.
-    pub(super) fn waits_for(&self, asker: Asker, thing: Thing) -> bool {
-        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
-        let changes = |wished: &Wished| wished.look.is_none() && wished.stage == Stage::Waits;
-        self.wishes.values().any(|wished| is_it(wished) && changes(wished))
-    }
-
-    /// Whether the last of what is to be done is that this request goes on; then it does.
-    pub(super) fn may_go(&mut self, wish: Wish) -> bool {
-        let goes = self.effects.back() == Some(&Effect::Go(wish));
-        if goes {
-            self.effects.pop_back();
-            self.is_ready(wish);
-        }
-        goes
-    }
-
-    /// It cannot be done now.
-    pub fn puts_back(&mut self, effect: Effect) {
-        self.effects.push_front(effect);
+    /// These cannot be done now.
+    pub fn put_back(&mut self, effects: Vec<Effect>) {
+        effects.into_iter().rev().for_each(|effect| self.effects.push_front(effect));
     }
 
     /// Whether nothing else is to be done, and something that was kept may go on. Said once.
@@ -633,50 +607,6 @@ impl Members {
     pub fn was_changed(&mut self, thing: Thing, now: Tick) {
         self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
         self.changed.insert(thing, now);
-    }
-
-    /// Whether a request waits for it, or has not had its answer yet.
-    pub fn is_wished(&self, wish: Wish) -> bool {
-        self.wishes.contains_key(&wish)
-    }
-
-    /// The same, or one that a server before this one was asked will be asked again.
-    pub fn may_be_wished(&self, wish: Wish) -> bool {
-        self.is_wished(wish) || self.left.contains(&wish)
-    }
-
-    /// Whether a server before this one was asked for it, and this one not yet.
-    pub(super) fn was_wished_before(&self, wish: Wish) -> bool {
-        !self.is_wished(wish) && self.left.contains(&wish)
-    }
-
-    /// It is not wished any more.
-    pub(super) fn forgets(&mut self, wish: Wish) {
-        self.wishes.remove(&wish);
-        self.left.remove(&wish);
-    }
-
-    /// How a request looks at what, if it does.
-    pub fn look_of(&self, wish: Wish) -> Option<(Thing, Body)> {
-        let wished = self.wishes.get(&wish)?;
-        Some((wished.thing, wished.look.clone()?))
-    }
-
-    /// What a request needs is there.
-    pub fn is_ready(&mut self, wish: Wish) {
-        self.reaches(wish, Stage::Ready);
-    }
-
-    /// What a request wants was done elsewhere, or cannot be.
-    pub fn is_over(&mut self, wish: Wish, answer: Answer) {
-        self.reaches(wish, Stage::Over(answer));
-    }
-
-    fn reaches(&mut self, wish: Wish, stage: Stage) {
-        if let Some(wished) = self.wishes.get_mut(&wish) {
-            wished.stage = stage;
-            self.go_on();
-        }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn settle(state: &mut State) {
 }
 
 /// Whether what is here is only to be brought, and those who know more have been gone for long.
-fn is_abandoned(state: &State) -> bool {
+pub fn is_abandoned(state: &State) -> bool {
     let since = state.members.as_ref().and_then(|members| members.cut_off_since(state.since));
     state.finishing && since.is_some_and(|since| state.world.now().since(since) > LONG)
 }

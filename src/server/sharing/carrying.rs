@@ -17,24 +17,58 @@ use crate::members::stepping::tell;
 use crate::sharing::{adrift, bodies, leaving, moving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
-/// cannot leave a thing, is tried with the next step.
+/// cannot leave a thing, is tried with the next step, and what follows of the same thing waits for
+/// it. All else is done: what has come is in the tables when the log says that it is here.
 ///
 /// # Errors
 /// [`ErrorKind::Malformed`] for what no member sends.
 pub fn carry_out(state: &mut State) -> Result<()> {
-    while let Some(effect) = state.members.as_mut().and_then(|members| members.next_effect()) {
+    let mut left: Vec<Effect> = Vec::new();
+    let mut done = Ok(());
+    while done.is_ok()
+        && let Some(effect) = state.members.as_mut().and_then(|members| members.next_effect())
+    {
+        if left.iter().any(|before| is_after(state, before, &effect)) {
+            left.push(effect);
+            continue;
+        }
         match one(state, &effect) {
-            Err(error) if error.kind == ErrorKind::Busy => {
-                state.members.iter_mut().for_each(|members| members.puts_back(effect.clone()));
-                break;
-            }
-            done => done?,
+            Err(error) if error.kind == ErrorKind::Busy => left.push(effect),
+            other => done = other,
         }
         if state.members.as_mut().is_some_and(|members| members.may_go_on()) {
             serving::serve_again(state);
         }
     }
-    Ok(())
+    state.members.iter_mut().for_each(|members| members.put_back(std::mem::take(&mut left)));
+    done
+}
+
+/// Whether an effect waits for one that could not be done: it is of the same thing, or says what
+/// time it is for all that were done.
+fn is_after(state: &State, before: &Effect, effect: &Effect) -> bool {
+    let before = things_of(state, before);
+    let is_of = |thing: &Thing| before.contains(thing);
+    matches!(effect, Effect::Deadline(_)) || things_of(state, effect).iter().any(is_of)
+}
+
+/// What an effect is about.
+fn things_of(state: &State, effect: &Effect) -> Vec<Thing> {
+    match effect {
+        Effect::Recall(things) => things.clone(),
+        Effect::Install { thing, .. }
+        | Effect::Publish { thing, .. }
+        | Effect::Fetch(thing)
+        | Effect::Serve { thing, .. } => vec![*thing],
+        Effect::Go(wish) => {
+            state.members.iter().filter_map(|members| members.wished(*wish)).collect()
+        }
+        Effect::Send { .. }
+        | Effect::Deadline(_)
+        | Effect::Answer { .. }
+        | Effect::NeedTable(_)
+        | Effect::Expelled => Vec::new(),
+    }
 }
 
 /// Something has happened between servers, or time has passed: a transaction of its own.
@@ -53,6 +87,9 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
     tell(state, input);
     if ticks {
         moves::tick(state);
+        if adrift::is_abandoned(state) {
+            moving::settle_alone(state)?;
+        }
         adrift::settle(state);
     }
     resume(state)
@@ -64,6 +101,8 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
 /// As those of [`hear`].
 pub fn resume(state: &mut State) -> Result<()> {
     leaving::go_on(state);
+    // What has come is in the tables before anybody goes on with it.
+    carry_out(state)?;
     serving::serve_again(state);
     carry_out(state)?;
     state.commit()?;

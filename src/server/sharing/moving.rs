@@ -8,13 +8,14 @@
 //! changes what the tables have as the place of a directory: it is by that that files are brought.
 //! Not here: when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
 
-use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::wire::message::Kind;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::things::Child;
+use terral_format::{ErrorKind, Result};
+use terral_store::backing::Backing;
 
 use crate::core::state::State;
 use crate::members::moving;
@@ -84,6 +85,39 @@ fn is_done(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
     has_place(state, &moving.way)?;
     state.record(Membership::Rests { by, moving: None });
     Ok(())
+}
+
+/// All others are gone, and what is here is only to be brought: who moves something here waits for
+/// nobody, and what another one was about to move is where the permanent directory has it.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn settle_alone(state: &mut State) -> Result<()> {
+    moving::is_abandoned(state);
+    for (by, theirs) in state.names.resting().clone() {
+        let Some(backing) = state.backing.clone().filter(|_| theirs.brings) else {
+            goes_back(state, by, &theirs)?;
+            continue;
+        };
+        match (is_there(&*backing, &theirs.from), is_there(&*backing, &theirs.to)) {
+            (Some(false), Some(true)) => is_done(state, by, &theirs)?,
+            (Some(_), Some(_)) => goes_back(state, by, &theirs)?,
+            // It cannot say now.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the permanent directory has something there, if it can say.
+fn is_there(backing: &dyn Backing, path: &[u8]) -> Option<bool> {
+    match backing.stat(path) {
+        Ok(_) => Some(true),
+        Err(error) => {
+            let missing = [ErrorKind::NotFound, ErrorKind::NotDirectory];
+            missing.contains(&error.kind).then_some(false)
+        }
+    }
 }
 
 /// It does not move after all.

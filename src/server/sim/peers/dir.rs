@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use terral_format::ErrorKind;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
+use terral_partition::effect::Input;
 
 use super::tree::Tree;
 use super::walks::act;
@@ -116,6 +117,36 @@ fn move_twice(later: u64) {
 #[test]
 fn a_directory_moves_with_what_others_have_in_it_wherever_that_is_on_its_way() {
     (0..12).for_each(move_twice);
+}
+
+#[test]
+fn machines_that_lose_each_other_while_a_directory_moves_bring_all_to_where_it_is() {
+    for first in 0..3 {
+        let mut peers = Peers::with_dir(first, 3);
+        peers.make_directory(0, b"d").expect("made");
+        for (at, path) in [(1, &b"d/f"[..]), (2, b"d/g"), (0, b"d/h")] {
+            peers.create(at, path).expect("made");
+        }
+        let how = OpenHow { create: false, ..CREATE };
+        let open = peers.open(1, b"d/f", how).expect("opened");
+        peers.write(open, Some(0), b"what is not there yet").expect("written");
+        rename(&mut peers, 0, b"d", b"e");
+        peers.close(open).expect("closed");
+        for sim in &mut peers.sims {
+            sim.with(|server| server.lock().finishing = true);
+        }
+        for turn in 0..3 {
+            let at = (first as usize + turn) % 3;
+            for _ in 0..60 {
+                peers.sims[at].pass(Duration::from_secs(1));
+                // What it says nobody hears.
+                peers.tell(at, Input::Tick);
+            }
+        }
+        assert!(!owes(&mut peers));
+        let names = ["e", "e/f", "e/g", "e/h"];
+        assert_eq!(there(&peers).keys().collect::<Vec<_>>(), names.map(str::as_bytes));
+    }
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! What requests need, and how far that is.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use terral_format::ids::{Thing, Wish};
+use terral_format::wire::body::Body;
+use terral_format::wire::peers::{Answer, Work};
+use terral_partition::effect::Effect;
+
+use super::{Asker, Members, Part, Stage, Wished};
+
+impl Members {
+    /// The wishes among these of which the protocol knows, or a request waits for them.
+    pub(in crate::members) fn wanted(&self, among: RangeInclusive<Wish>) -> Vec<Wish> {
+        let durable = match &self.part {
+            Part::Runs(machine) => machine.durable(),
+            Part::Replayed(durable) => durable,
+        };
+        let here = self.wishes.range(among.clone()).map(|(wish, _)| *wish);
+        here.chain(durable.wishes(among)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// What is wished, as the protocol knows it.
+    pub(in crate::members) fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
+        match &self.part {
+            Part::Runs(machine) => machine.durable().work_of(wish),
+            Part::Replayed(durable) => durable.work_of(wish),
+        }
+    }
+
+    /// Whether a thing that is here to be changed stays until this request has run.
+    pub(in crate::members) fn stays_for(&self, asker: Asker, thing: Thing) -> bool {
+        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
+        self.wishes.values().any(|wished| is_it(wished) && wished.stage == Stage::Ready)
+    }
+
+    /// Whether a request waits to change a thing.
+    pub(in crate::members) fn waits_for(&self, asker: Asker, thing: Thing) -> bool {
+        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
+        let changes = |wished: &Wished| wished.look.is_none() && wished.stage == Stage::Waits;
+        self.wishes.values().any(|wished| is_it(wished) && changes(wished))
+    }
+
+    /// Whether the last of what is to be done is that this request goes on, with what is in the
+    /// tables; then it does.
+    pub(in crate::members) fn may_go(&mut self, (wish, thing): (Wish, Thing)) -> bool {
+        let last = self.effects.back() == Some(&Effect::Go(wish));
+        let goes = last && !self.is_arriving(thing);
+        if goes {
+            self.effects.pop_back();
+            self.is_ready(wish);
+        }
+        goes
+    }
+
+    /// Whether a request waits for it, or has not had its answer yet.
+    pub fn is_wished(&self, wish: Wish) -> bool {
+        self.wishes.contains_key(&wish)
+    }
+
+    /// The same, or one that a server before this one was asked will be asked again.
+    pub fn may_be_wished(&self, wish: Wish) -> bool {
+        self.is_wished(wish) || self.left.contains(&wish)
+    }
+
+    /// Whether a server before this one was asked for it, and this one not yet.
+    pub(in crate::members) fn was_wished_before(&self, wish: Wish) -> bool {
+        !self.is_wished(wish) && self.left.contains(&wish)
+    }
+
+    /// It is not wished any more.
+    pub(in crate::members) fn forgets(&mut self, wish: Wish) {
+        self.wishes.remove(&wish);
+        self.left.remove(&wish);
+    }
+
+    /// What a request wants something of.
+    pub fn wished(&self, wish: Wish) -> Option<Thing> {
+        self.wishes.get(&wish).map(|wished| wished.thing)
+    }
+
+    /// How a request looks at what, if it does.
+    pub fn look_of(&self, wish: Wish) -> Option<(Thing, Body)> {
+        let wished = self.wishes.get(&wish)?;
+        Some((wished.thing, wished.look.clone()?))
+    }
+
+    /// What a request needs is there.
+    pub fn is_ready(&mut self, wish: Wish) {
+        self.reaches(wish, Stage::Ready);
+    }
+
+    /// What a request wants was done elsewhere, or cannot be.
+    pub fn is_over(&mut self, wish: Wish, answer: Answer) {
+        self.reaches(wish, Stage::Over(answer));
+    }
+
+    fn reaches(&mut self, wish: Wish, stage: Stage) {
+        if let Some(wished) = self.wishes.get_mut(&wish) {
+            wished.stage = stage;
+            self.go_on();
+        }
+    }
+
+    /// What it looks at, or opens, is gone where it was born.
+    pub fn meets_gone(&mut self) {
+        self.gone = true;
+    }
+
+    /// Whether that is so. Said once.
+    pub fn take_gone(&mut self) -> bool {
+        std::mem::take(&mut self.gone)
+    }
+}
