@@ -45,14 +45,16 @@ struct Entry {
     queue: VecDeque<Request>,
     /// Looks that who has it was asked for.
     asked: Vec<Request>,
+    /// What cannot be carried out yet.
+    later: Vec<Request>,
     /// Who has changed it lately, and when.
     changers: BTreeMap<Member, Moment>,
 }
 
 impl Entry {
     fn new(hold: Hold) -> Self {
-        let (queue, asked, changers) = Default::default();
-        Entry { hold, queue, asked, changers }
+        let (queue, asked, later, changers) = Default::default();
+        Entry { hold, queue, asked, later, changers }
     }
 }
 
@@ -212,6 +214,49 @@ impl Decider {
         true
     }
 
+    /// The server around cannot carry out an operation yet: those after it need not wait.
+    pub fn later(
+        &mut self,
+        (operation, thing): (Operation, Thing),
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let Hold::Here { busy, .. } = &mut entry.hold else { return };
+        if *busy != Some(Busy::Serving(operation)) {
+            return;
+        }
+        *busy = None;
+        if let Some(request) = entry.queue.pop_front_if(|front| front.operation == operation) {
+            entry.later.push(request);
+        }
+        self.advance(thing, None, cx, out);
+    }
+
+    /// Such an operation is to be tried again.
+    pub fn again(
+        &mut self,
+        (operation, thing): (Operation, Thing),
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let at = entry.later.iter().position(|request| request.operation == operation);
+        let Some(request) = at.map(|at| entry.later.remove(at)) else { return };
+        // What it has waited for was not this thing.
+        entry.queue.push_back(Request { since: cx.now, ..request });
+        self.advance(thing, None, cx, out);
+    }
+
+    /// Whether an operation is not answered yet.
+    pub fn is_wanted(&self, operation: Operation) -> bool {
+        let lists = |entry: &Entry| {
+            let mut all = entry.queue.iter().chain(&entry.later);
+            all.any(|request| request.operation == operation)
+        };
+        self.entries.values().any(lists)
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, cx: &Context<'_>, out: &mut Out) {
         let things: Vec<Thing> = self.entries.keys().copied().collect();
@@ -232,7 +277,8 @@ impl Decider {
     fn compact(&mut self, thing: Thing, cx: &Context<'_>) {
         let Some(entry) = self.entries.get(&thing) else { return };
         let is_own = matches!(entry.hold, Hold::Lent { to, recalled: false, .. } if to == cx.me);
-        let idle = entry.queue.is_empty() && entry.asked.is_empty() && entry.changers.is_empty();
+        let waits = !entry.queue.is_empty() || !entry.asked.is_empty() || !entry.later.is_empty();
+        let idle = !waits && entry.changers.is_empty();
         if is_own && idle && cx.is_born_here(thing) {
             self.entries.remove(&thing);
         }
@@ -278,6 +324,12 @@ impl Decider {
     pub fn restart(&mut self, out: &mut Out) {
         let things: Vec<Thing> = self.entries.keys().copied().collect();
         for thing in things {
+            let Some(entry) = self.entries.get(&thing) else { continue };
+            if !entry.later.is_empty()
+                && let Some(entry) = self.entries.get_mut(&thing)
+            {
+                entry.queue.extend(std::mem::take(&mut entry.later));
+            }
             let Some(entry) = self.entries.get(&thing) else { continue };
             let Hold::Here { busy: Some(busy), .. } = &entry.hold else { continue };
             match (*busy, entry.queue.front()) {

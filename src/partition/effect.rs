@@ -73,6 +73,21 @@ pub enum Input {
         /// What came of it.
         answer: Body,
     },
+    /// An operation cannot be carried out yet, and nothing of it was: what is after it need not
+    /// wait for it.
+    Later {
+        /// Which.
+        operation: Operation,
+        /// On what.
+        thing: Thing,
+    },
+    /// It is to be tried again.
+    Again {
+        /// Which.
+        operation: Operation,
+        /// On what.
+        thing: Thing,
+    },
     /// Nobody here changes it any more: the last who had it open for writing has closed it.
     Rest(Thing),
     /// It is to be given back: memory is short, or the server leaves.

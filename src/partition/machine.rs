@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use terral_format::disk::partition::Record;
-use terral_format::ids::{Epoch, Member, Thing};
+use terral_format::ids::{Epoch, Member, Operation, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::peers::{Answer, Failure, Frame, Message};
 
@@ -108,6 +108,11 @@ impl Machine {
         matches!(access, Access::Change | Access::Look) || self.durable.decider.is_here(thing)
     }
 
+    /// Whether another member still wants something done by this operation.
+    pub fn is_wanted(&self, operation: Operation) -> bool {
+        self.durable.decider.is_wanted(operation)
+    }
+
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
         self.durable.table.decider(thing.number()) == Some(self.durable.me)
@@ -165,6 +170,8 @@ impl Machine {
                     borrower.served(operation, thing, answer, out);
                 }
             }
+            Input::Later { operation, thing } => decider.later((operation, thing), &cx, out),
+            Input::Again { operation, thing } => decider.again((operation, thing), &cx, out),
             Input::Rest(thing) => borrower.rests(thing, &cx, out),
             Input::GiveBack(thing) => borrower.give_back(thing, &cx, out),
             Input::Frame(_) | Input::Connected(_) | Input::Tick | Input::Table(_) => {}

@@ -158,6 +158,8 @@ pub enum Line {
     Queue,
     /// Looks that who has it was asked for.
     Asked,
+    /// Operations that cannot be carried out yet, for which no other waits.
+    Later,
 }
 
 /// One change. `None` takes away what was.

@@ -21,6 +21,7 @@ impl Decider {
             let Some(entry) = self.entries.get_mut(&thing) else { continue };
             entry.queue.retain(|request| request.from != member);
             entry.asked.retain(|request| request.from != member);
+            entry.later.retain(|request| request.from != member);
             match &mut entry.hold {
                 Hold::Lent { to, .. } if *to == member => {
                     entry.hold = Hold::Lost(member);

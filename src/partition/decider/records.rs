@@ -11,7 +11,9 @@ impl Entry {
     fn changes(&self, before: &Entry, thing: Thing, records: &mut Vec<Record>) {
         let queues = [before, self].map(|entry| entry.queue.iter().collect::<Vec<_>>());
         let asked = [before, self].map(|entry| entry.asked.iter().collect::<Vec<_>>());
-        for (line, [before, now]) in [(Line::Queue, queues), (Line::Asked, asked)] {
+        let later = [before, self].map(|entry| entry.later.iter().collect::<Vec<_>>());
+        let lines = [(Line::Queue, queues), (Line::Asked, asked), (Line::Later, later)];
+        for (line, [before, now]) in lines {
             let (gone, came) = of_list(&before, &now);
             records.extend(gone.rev().map(|at| Record::Went(thing, line, at as u32)));
             let came = came.map(|at| Record::Came(thing, line, at as u32, now[at].clone()));
@@ -28,6 +30,7 @@ impl Entry {
         match line {
             Line::Queue => self.queue.insert(at.min(self.queue.len()), request),
             Line::Asked => self.asked.insert(at.min(self.asked.len()), request),
+            Line::Later => self.later.insert(at.min(self.later.len()), request),
         }
     }
 
@@ -35,7 +38,8 @@ impl Entry {
         match line {
             Line::Queue => _ = self.queue.remove(at),
             Line::Asked if at < self.asked.len() => _ = self.asked.remove(at),
-            Line::Asked => {}
+            Line::Later if at < self.later.len() => _ = self.later.remove(at),
+            Line::Asked | Line::Later => {}
         }
     }
 }

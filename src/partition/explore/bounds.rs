@@ -47,6 +47,8 @@ pub(crate) struct Bounds {
     pub(crate) swaps: u8,
     /// Times that a server gives something back unasked.
     pub(crate) returns: u8,
+    /// Times that a change for another member cannot be made yet.
+    pub(crate) delays: u8,
     /// Nobody is removed, and nobody has to wait for long: then nothing fails.
     pub(crate) is_calm: bool,
 }
@@ -68,6 +70,7 @@ impl Bounds {
         doubles: 0,
         swaps: 0,
         returns: 0,
+        delays: 0,
         is_calm: false,
     };
 }
@@ -90,6 +93,7 @@ impl std::fmt::Display for Bounds {
             ("doubles", self.doubles),
             ("swaps", self.swaps),
             ("returns", self.returns),
+            ("delays", self.delays),
         ];
         let some = times.iter().filter(|(_, count)| *count > 0);
         let some: Vec<String> = some.map(|(what, count)| format!("{what} {count}")).collect();

@@ -43,6 +43,16 @@ fn what_is_changed_together_with_another_thing_comes_to_who_changes_both() {
 }
 
 #[test]
+fn who_waits_for_something_else_holds_up_nobody_and_gets_his_turn() {
+    let small = Bounds { changes: 3, in_use: true, delays: 1, ..CALM };
+    let crashes = Bounds { changes: 2, crashes: 1, halts: true, is_calm: false, ..small };
+    let looks = Bounds { looks: 1, changes: 2, ..small };
+    let larger = [Bounds { delays: 2, ..small }, looks, Bounds { delays: 2, ..crashes }];
+    explore("delays", &[], small, &larger);
+    explore("delays, crashes", &[], crashes, &[Bounds { deaths: 1, crashes: 0, ..crashes }]);
+}
+
+#[test]
 fn who_looks_sees_all_that_was_acknowledged() {
     let small = Bounds { changes: 2, looks: 1, in_use: true, ..CALM };
     let larger = [Bounds { things: 2, in_use: false, ..small }, Bounds { looks: 2, ..small }];

@@ -159,6 +159,9 @@ fn of_process(world: &World, server: usize, steps: &mut Vec<Step>) {
         }
     }
     steps.extend(here.ready.iter().map(|request| Step::Run { server, request: *request }));
+    if !here.later.is_empty() {
+        steps.push(Step::Again { server });
+    }
     if !here.ticked && world.notices(server) {
         steps.push(Step::Tick { server });
     }

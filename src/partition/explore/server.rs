@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::ids::{Epoch, Member, Number, ServerId, Thing};
+use terral_format::ids::{Epoch, Member, Number, Operation, ServerId, Thing};
 use terral_format::moment::Moment;
 
 use crate::durable::Durable;
@@ -91,6 +91,8 @@ pub(crate) struct Server {
     pub(crate) recalling: [bool; THINGS],
     /// Requests that can run.
     pub(crate) ready: BTreeSet<u8>,
+    /// What other members want done, and cannot be yet.
+    pub(crate) later: Vec<(Operation, Thing)>,
     /// The process has noticed what time it is.
     pub(crate) ticked: bool,
 }
@@ -113,6 +115,7 @@ impl Server {
             in_use: InUse::default(),
             recalling: [false; THINGS],
             ready: BTreeSet::new(),
+            later: Vec::new(),
             ticked: true,
         }
     }
@@ -158,6 +161,7 @@ impl Server {
             self.process = Process::Down(durable);
         }
         self.ready.clear();
+        self.later.clear();
         self.recalling = [false; THINGS];
         self.ticked = true;
     }

@@ -88,6 +88,9 @@ fn round(world: &mut World, steps: &mut Vec<Step>) -> Result<(), String> {
         {
             take(world, Step::Leave { server, thing })?;
         }
+        while !world.server(server).later.is_empty() {
+            take(world, Step::Again { server })?;
+        }
         for request in world.server(server).ready.clone() {
             take(world, Step::Run { server, request })?;
         }

@@ -9,6 +9,8 @@ pub(crate) enum Step {
     Run { server: usize, request: u8 },
     /// The clients of a server have left a thing.
     Leave { server: usize, thing: usize },
+    /// The first change for another member that could not be made is tried again.
+    Again { server: usize },
     /// Who was changing a thing on a server does no more.
     Rest { server: usize, thing: usize },
     /// A server gives a thing back unasked.
@@ -46,6 +48,7 @@ impl Step {
             Step::Begin { server, .. }
             | Step::Run { server, .. }
             | Step::Leave { server, .. }
+            | Step::Again { server }
             | Step::Rest { server, .. }
             | Step::GiveBack { server, .. }
             | Step::Tick { server }

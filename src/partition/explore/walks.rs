@@ -26,6 +26,7 @@ pub(super) const MUCH: Bounds = Bounds {
     doubles: 10,
     swaps: 10,
     returns: 10,
+    delays: 6,
     is_calm: false,
 };
 

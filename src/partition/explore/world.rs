@@ -187,6 +187,10 @@ impl World {
                 });
                 self.tell(server, Input::Recalled { thing: thing(at), body }, halts)
             }
+            Step::Again { server } => {
+                let (operation, thing) = self.change(server, |s| s.later.remove(0));
+                self.tell(server, Input::Again { operation, thing }, halts)
+            }
             Step::Rest { server, thing: at } => {
                 self.change(server, |s| s.in_use.0[at] = false);
                 self.tell(server, Input::Rest(thing(at)), halts)
@@ -312,6 +316,13 @@ impl World {
                     let body = body(self.server(at).content[index(thing)]);
                     then.push(Input::Fetched { thing, body });
                 }
+                Effect::Serve { operation, thing, work: Work::Change(_) }
+                    if self.left.delays > 0 =>
+                {
+                    self.left.delays -= 1;
+                    self.change(at, |server| server.later.push((operation, thing)));
+                    then.push(Input::Later { operation, thing });
+                }
                 Effect::Serve { operation, thing, work } => {
                     let answer = body(self.serve(at, index(thing), &work)?);
                     then.push(Input::Served { operation, thing, answer });
@@ -324,7 +335,7 @@ impl World {
                     then.push(Input::Forget(wish));
                 }
                 Effect::Expelled => self.change(at, |server| {
-                    (server.ready, server.recalling) = Default::default();
+                    (server.ready, server.recalling, server.later) = Default::default();
                     server.access = [Access::Nothing; THINGS];
                 }),
                 Effect::NeedTable(_) => {}

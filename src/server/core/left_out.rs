@@ -14,6 +14,8 @@ pub enum Step {
     CopyAnew,
     /// What is kept of another machine's file goes when that is shown no more.
     ForgetKept,
+    /// Who waits for what may wait for him lets go of what he has taken.
+    Release,
     /// Nothing is brought while another member moves a directory where some of it may be.
     Rest,
 }

@@ -2,7 +2,7 @@
 //! there may be in it. And where others may bring something below it to the permanent directory,
 //! which they do by paths, all rest from before it is sure until it is there, and they know.
 //!
-//! Invariants: one member at a time has others rest, as it has the root's names then. It is sure
+//! Invariants: one member at a time has others rest, as it has the right to move then. It is sure
 //! only when all rest, and until all know that it is done, what it owes of it counts as owed:
 //! nobody else has the directories before. Not here: what the others do (`sharing/moving`), and
 //! the move itself (`naming/links`).
@@ -37,8 +37,16 @@ pub struct Ways {
     pub way: Vec<(Number, Vec<u8>)>,
 }
 
+/// Whether this member moves a directory already, for another request than this one.
+pub fn is_busy(state: &State) -> bool {
+    let Some(members) = &state.members else { return false };
+    let its = |mover: &Mover| mover.owed.is_none() && mover.asker == members.asker();
+    members.mover.as_ref().is_some_and(|mover| !its(mover))
+}
+
 /// All others know of it before a request moves a directory, and rest if they may bring something
-/// below it (`brings`). One that does not answer is not waited for long if it cannot.
+/// below it (`brings`). One that does not answer is not waited for long if it cannot. Not while
+/// this member [`is_busy`] with another one.
 ///
 /// # Errors
 /// If it must wait for that; [`Failure::Silent`] if it does so for too long.
@@ -47,9 +55,6 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     let Some(members) = &mut state.members else { return Ok(()) };
     let (asker, others) = (members.asker(), members.others());
     if let Some(mover) = &members.mover {
-        if mover.owed.is_some() || mover.asker != asker {
-            return Err(state.fetches.wait());
-        }
         let Mover { moving, since, rest, .. } = mover;
         let same = (&moving.from, &moving.to, &moving.way) == (&ways.from, &ways.to, &ways.way);
         if !same || moving.brings != brings {

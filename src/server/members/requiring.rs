@@ -5,8 +5,11 @@
 //! not: it remembers what it saw, as each step of a path is seen at its own moment. (If two that
 //! look at a directory both kept it so while they wait to change it, none ever could.) What it had
 //! done elsewhere is done once, however often it runs, also by another process of this server:
-//! which wish it is follows from the request.
+//! which wish it is follows from the request. What it has taken it has while it waits for what
+//! comes later in the order of all that is taken, and for nothing else that may wait for it: so no
+//! two wait for each other.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 
@@ -19,8 +22,9 @@ use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::{Access, Input};
 
 use super::moving;
-use super::role::{Asker, NOBODY, Stage, Wished, looks};
+use super::role::{Asker, Members, NOBODY, Stage, Wished, looks};
 use super::stepping::tell;
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 
 /// Bits of a wish that say for which session, and for which of its request slots, it is.
@@ -93,7 +97,9 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         }
         (Some(Stage::Over(answer)), _) => return Ok(Have::Done(answer.clone())),
         (Some(Stage::Ready), _) => return Ok(Have::Here),
-        (Some(Stage::Waits), _) => return Err(state.fetches.wait()),
+        (Some(Stage::Waits), _) => {
+            return Err(released(state));
+        }
         (None, _) => {}
     }
     // Of one thing a request wants one thing at a time: what it waits for it would wait for behind
@@ -103,15 +109,62 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
     }
     let late = || Error::new(ErrorKind::Busy, "another member has it");
     let (asker, wish) = asker.zip(wish).ok_or_else(late)?;
+    if looks(work) {
+        release(state);
+    }
     want(state, (asker, wish), thing, work)
 }
 
-/// Has a thing here, and stay until the request has run, as it will need another one, too. Who
-/// needs several asks for them in their order.
+/// A request is about to wait for something that may be waiting for what it has taken: that need
+/// not stay, nor others rest for it, but for the right to move directories, which nobody waits for
+/// who has anything.
+pub fn release(state: &mut State) {
+    let Some(members) = &state.members else { return };
+    let Some(asker) = members.asker().filter(|_| does(Step::Release)) else { return };
+    moving::has_run(state, |its| *its == asker);
+    let taken: Vec<Wish> = taken_by(state, asker).map(|(wish, _)| wish).collect();
+    taken.into_iter().for_each(|wish| forget(state, wish));
+}
+
+/// The same; and it waits.
+pub fn released(state: &mut State) -> Error {
+    release(state);
+    state.fetches.wait()
+}
+
+/// What a request has taken, or will have, but for the right to move directories; and its wishes
+/// for that.
+fn taken_by(state: &State, asker: Asker) -> impl Iterator<Item = (Wish, Thing)> {
+    let wishes = wishes_by(state, asker).into_iter();
+    let taken = |members: &Members, wish| members.taken(wish).map(|thing| (wish, thing));
+    let right = state.members.as_ref().and_then(|members| members.moves());
+    let all = wishes.filter_map(move |wish| taken(state.members.as_ref()?, wish));
+    all.filter(move |(_, thing)| Some(*thing) != right)
+}
+
+/// Has several things here, and stay until the request has run. All ask for them in their order, so
+/// nobody waits for whom who waits for him: who finds that he needs one more lets go of those that
+/// come after it.
 ///
 /// # Errors
 /// As those of [`need`].
-pub fn hold(state: &mut State, thing: Thing) -> Result<()> {
+pub fn hold_all(state: &mut State, things: &BTreeSet<Thing>) -> Result<()> {
+    let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) else {
+        return Ok(());
+    };
+    let missing =
+        |members: &Members| things.iter().copied().find(|thing| !members.stays_for(asker, *thing));
+    if let Some(members) = &state.members
+        && let Some(next) = missing(members)
+        && taken_by(state, asker).any(|(_, thing)| thing > next)
+    {
+        release(state);
+    }
+    things.iter().try_for_each(|thing| hold(state, *thing))
+}
+
+/// Has a thing here, and stay until the request has run, as it will need another one, too.
+fn hold(state: &mut State, thing: Thing) -> Result<()> {
     let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) else {
         return Ok(());
     };
@@ -254,15 +307,17 @@ pub fn is_answered(state: &mut State, asker: Asker) {
 
 /// A request has run, which is in the same transaction: what it needed need not stay.
 pub fn has_run(state: &mut State, asker: Asker) {
-    let Some(members) = &mut state.members else { return };
-    let its: Vec<Wish> = if asker.session == NOBODY {
+    wishes_by(state, asker).into_iter().for_each(|wish| forget(state, wish));
+}
+
+/// The wishes of a request, also those of which a server before this one knew what they are for.
+fn wishes_by(state: &State, asker: Asker) -> Vec<Wish> {
+    let Some(members) = &state.members else { return Vec::new() };
+    if asker.session == NOBODY {
         let its = members.wishes.iter().filter(|(_, wished)| wished.asker == asker);
-        its.map(|(wish, _)| *wish).collect()
-    } else {
-        // Also those of which a server before this one knew what they are for.
-        members.wanted(wishes_of(asker.session, Some(asker.index)))
-    };
-    its.into_iter().for_each(|wish| forget(state, wish));
+        return its.map(|(wish, _)| *wish).collect();
+    }
+    members.wanted(wishes_of(asker.session, Some(asker.index)))
 }
 
 /// A session is over: nobody waits for what it wanted.

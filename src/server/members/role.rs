@@ -317,6 +317,12 @@ impl Members {
         self.root
     }
 
+    /// What stands for the right to give a directory another parent: a directory that nobody has.
+    /// It comes first of all that is taken.
+    pub fn moves(&self) -> Option<Thing> {
+        Number::new(self.root, 0).map(Thing::Directory)
+    }
+
     /// Which partition it is.
     pub fn partition(&self) -> &Partition {
         &self.partition

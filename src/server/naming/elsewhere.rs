@@ -61,17 +61,14 @@ pub fn change(
     }
 }
 
-/// Has several directories here, and stay until the request has run. Everybody asks for them in the
-/// same order, so nobody waits for whom who waits for him.
+/// Has several directories here, and stay until the request has run.
 ///
 /// # Errors
 /// As [`look`]'s.
 pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
-    let mut things: Vec<Thing> = inos.iter().filter_map(|ino| thing_of(state, *ino)).collect();
-    things.retain(|thing| matches!(thing, Thing::Directory(_)));
-    things.sort_unstable();
-    things.dedup();
-    things.into_iter().try_for_each(|thing| requiring::hold(state, thing))
+    let things = inos.iter().filter_map(|ino| thing_of(state, *ino));
+    let directories = things.filter(|thing| matches!(thing, Thing::Directory(_))).collect();
+    requiring::hold_all(state, &directories)
 }
 
 /// What is to be here, as it was taken. It is not if its name has come to stand for something else

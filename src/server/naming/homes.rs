@@ -206,15 +206,15 @@ pub fn is_alone_below(state: &State, directory: Ino) -> bool {
     true
 }
 
-/// A request that moves a directory has the root's names for that, which it took before it looked
-/// at anything: so no two such moves make a circle, and one member at a time does so. With `again`,
-/// it has only if it has begun to take them.
+/// A request that gives a directory another path has the right to that, which it took before it
+/// looked at anything: so no two such moves make a circle, and one member at a time does so. With
+/// `again`, it has only if it has begun to take it.
 ///
 /// # Errors
 /// If it must wait for that, or be carried out anew with it.
 pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
-    match elsewhere::thing_of(state, ROOT) {
-        Some(root) => requiring::hold_first(state, root, again),
+    match state.members.as_ref().and_then(|members| members.moves()) {
+        Some(right) => requiring::hold_first(state, right, again),
         None => Ok(()),
     }
 }
@@ -232,6 +232,10 @@ pub fn have_rest(
 ) -> Result<()> {
     if state.members.is_none() {
         return Ok(());
+    }
+    if moving::is_busy(state) {
+        // What is on its way may need what this request has taken.
+        return Err(requiring::released(state));
     }
     let number = |ino| state.members.as_ref().and_then(|members| members.number(ino));
     let gone = || Error::new(ErrorKind::NotFound, shown(name));

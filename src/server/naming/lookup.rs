@@ -12,7 +12,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
 use crate::core::state::State;
 use crate::far::asking;
-use crate::members::moving;
+use crate::members::{moving, requiring};
 use crate::naming::names::Entry;
 use crate::naming::{elsewhere, permitting};
 use crate::needs::asking::fetch;
@@ -24,10 +24,20 @@ use crate::needs::need::{Fetched, Need};
 /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], and whatever the backing fails with.
 pub fn resolve(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Ino> {
     let parts = components(path)?;
-    moving::await_moves(state, path)?;
+    await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else { return Ok(ROOT) };
     let directory = walk(state, caller, path, above)?;
     child(state, caller, directory, name)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))
+}
+
+/// Waits while a directory that is near a path is on its way.
+fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
+    let stays = moving::await_moves(state, path);
+    if stays.is_err() {
+        // Who moves it may need what this request has taken.
+        requiring::release(state);
+    }
+    stays
 }
 
 /// The directory that these components lead to.
@@ -61,7 +71,7 @@ pub fn resolve_parent<'p>(
     path: &'p [u8],
 ) -> Result<(Ino, &'p [u8])> {
     let parts = components(path)?;
-    moving::await_moves(state, path)?;
+    await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else {
         return Err(refuse(ErrorKind::Busy, path));
     };

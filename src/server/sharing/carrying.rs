@@ -87,6 +87,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
     tell(state, input);
     if ticks {
         moves::tick(state);
+        serving::forget_unwanted(state);
         if adrift::is_abandoned(state) {
             moving::settle_alone(state)?;
         }

@@ -169,9 +169,11 @@ fn has_place(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
+/// Where the directory of a name is here, what is said of it is older than what that has.
 fn is_named(state: &mut State, ino: Ino, (parent, name): (Ino, Vec<u8>)) {
     let there = Some((parent, name.clone()));
-    if state.names.name_of(ino) == there || elsewhere::is_here(state, parent) {
+    let named_here = state.names.above(ino).is_some_and(|above| elsewhere::is_here(state, above));
+    if state.names.name_of(ino) == there || named_here || elsewhere::is_here(state, parent) {
         return;
     }
     if state.names.child_here(parent, &name).is_some() {

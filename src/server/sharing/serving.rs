@@ -30,6 +30,13 @@ fn asker_of(operation: Operation) -> Asker {
     Asker { session: NOBODY, index: 0, sequence: by | operation.number }
 }
 
+fn operation_of(asker: Asker) -> Option<Operation> {
+    const NUMBER_BITS: u32 = u64::BITS - Member::BITS;
+    let by = Member::new((asker.sequence >> NUMBER_BITS) as u16)?;
+    let number = asker.sequence & ((1 << NUMBER_BITS) - 1);
+    (asker.session == NOBODY && asker.index == 0).then_some(Operation { by, number })
+}
+
 /// Carries out what another member wants. If that needs something that is elsewhere, it is kept,
 /// and done when that is there.
 pub fn serve(state: &mut State, served: Served) {
@@ -55,6 +62,9 @@ pub fn serve(state: &mut State, served: Served) {
     state.fetches.set_waiting(waits);
     if must_wait {
         state.members.iter_mut().for_each(|members| members.keep(served.clone()));
+        if comes_later(&served) {
+            tell(state, Input::Later { operation: *operation, thing: *thing });
+        }
         return;
     }
     requiring::has_run(state, asker);
@@ -62,10 +72,30 @@ pub fn serve(state: &mut State, served: Served) {
     tell(state, Input::Served { operation: *operation, thing: *thing, answer });
 }
 
+/// Whether others of the same thing go first if this must wait: it may be for a directory that one
+/// of those has who wait for the file.
+fn comes_later(served: &Served) -> bool {
+    matches!((served.thing, &served.work), (Thing::File(_), Work::Change(_)))
+}
+
 /// What was kept is tried again.
 pub fn serve_again(state: &mut State) {
     let kept = state.members.as_mut().map(|members| members.take_kept()).unwrap_or_default();
-    kept.into_iter().for_each(|served| serve(state, served));
+    for served in kept {
+        if comes_later(&served) {
+            let Served { operation, thing, .. } = served;
+            tell(state, Input::Again { operation, thing });
+        } else {
+            serve(state, served);
+        }
+    }
+}
+
+/// What nobody wants any more needs nothing.
+pub fn forget_unwanted(state: &mut State) {
+    let Some(members) = &state.members else { return };
+    let unwanted = members.unwanted(operation_of);
+    unwanted.into_iter().for_each(|asker| requiring::has_run(state, asker));
 }
 
 /// What somebody sees who looks at what is here, or was shown; as bytes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use terral_format::ids::{Thing, Wish};
+use terral_format::ids::{Operation, Thing, Wish};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Work};
 use terral_partition::effect::Effect;
@@ -27,6 +27,24 @@ impl Members {
             Part::Runs(machine) => machine.durable().work_of(wish),
             Part::Replayed(durable) => durable.work_of(wish),
         }
+    }
+
+    /// Of those for whom something is needed as another member wants something done, by which
+    /// operation that is: those whose operations are over.
+    pub fn unwanted(&self, by: impl Fn(Asker) -> Option<Operation>) -> BTreeSet<Asker> {
+        let Part::Runs(machine) = &self.part else { return BTreeSet::new() };
+        let askers: BTreeSet<Asker> = self.wishes.values().map(|wished| wished.asker).collect();
+        let is_kept = |of: Operation| self.kept.iter().any(|kept| kept.operation == of);
+        let is_over = |of: Operation| !machine.is_wanted(of) && !is_kept(of);
+        askers.into_iter().filter(|asker| by(*asker).is_some_and(is_over)).collect()
+    }
+
+    /// What a request has taken by this, or will have, if nothing is done elsewhere.
+    pub(in crate::members) fn taken(&self, wish: Wish) -> Option<Thing> {
+        let (thing, work) = self.work_of(wish)?;
+        let is_ready = |wished: &Wished| wished.look.is_none() && wished.stage == Stage::Ready;
+        let is_taken = work == Work::Take || self.wishes.get(&wish).is_some_and(is_ready);
+        is_taken.then_some(thing)
     }
 
     /// Whether a thing that is here to be changed stays until this request has run.

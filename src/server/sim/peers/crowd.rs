@@ -1,24 +1,30 @@
-//! Many requests at once, on all servers: of those who make one name, or take it away, one does.
+//! Many requests at once, on all servers: of those who make one name, or take it away or move it,
+//! one does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use terral_format::wire::message::{OpenHow, Reply, Request};
+use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request};
 use terral_format::{ErrorKind, frame};
 use terral_transport::requests::Taken;
 
 use super::{Handled, Peers, handling, seeds};
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
 use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
+
+/// Where all happens, and who makes it: what is taken first is not what is looked at first.
+const DIRECTORIES: [(usize, &str); 4] = [(2, "a"), (1, "b"), (0, "a/c"), (2, "a/c/d")];
 
 /// A request that has no answer yet.
 struct Open {
     at: usize,
     client: usize,
     taken: Taken,
-    path: Vec<u8>,
-    /// Whether it makes the name, or takes it away.
-    makes: bool,
+    /// The name that it takes away, if it does, and the one that it makes.
+    takes: Option<Vec<u8>>,
+    makes: Option<Vec<u8>>,
 }
 
 /// Requests of many clients of all servers at once.
@@ -31,36 +37,55 @@ struct Crowd {
     /// Names that somebody changed, or not, who died.
     unknown: BTreeSet<Vec<u8>>,
     answered: u64,
+    /// Names that were moved to, each another one.
+    moves: u64,
+    /// Whether names are also moved to such as others use, and files opened that may be there.
+    replaces: bool,
 }
 
 impl Crowd {
-    fn new(seed: u64) -> Self {
-        let mut peers = Peers::new(seed, 3);
-        for (at, path) in [b"a", b"b", b"c"].into_iter().enumerate() {
-            peers.make_directory(at, path).expect("made");
+    fn new(mut peers: Peers, replaces: bool) -> Self {
+        for (at, path) in DIRECTORIES {
+            peers.make_directory(at, path.as_bytes()).expect("made");
         }
         let mut idle = Vec::new();
         for at in 0..3 {
             idle.extend((0..3).map(|_| (at, peers.sims[at].connect())));
         }
-        let (open, made, unknown, answered) = Default::default();
-        Crowd { peers, idle, open, made, unknown, answered }
+        let (open, made, unknown, answered, moves) = Default::default();
+        Crowd { peers, idle, open, made, unknown, answered, moves, replaces }
     }
 
     fn begin(&mut self, draw: &mut impl FnMut(u64) -> u64) {
         let free = self.idle.iter().rposition(|(at, _)| !self.peers.is_stopped(*at));
         let Some((at, client)) = free.map(|free| self.idle.swap_remove(free)) else { return };
-        let path = vec![b'a' + draw(3) as u8, b'/', b'a' + draw(3) as u8];
-        let (what, path_of) = (draw(4), path.clone());
-        let how = OpenHow { exclusive: true, ..CREATE };
+        let (what, replaces) = (draw(6), self.replaces && draw(2) == 0);
+        let how = OpenHow { exclusive: !replaces, ..CREATE };
+        let path = some_name(draw);
+        let (path_of, mut to) = (path.clone(), some_name(draw));
+        if !replaces {
+            to.extend(self.moves.to_string().into_bytes());
+        }
         let request = match what {
             0 => Request::MakeDirectory { path: &path_of, mode: 0o755 },
             1 => Request::Open { path: &path_of, how },
             2 => Request::RemoveDirectory(&path_of),
-            _ => Request::Unlink(&path_of),
+            3 => Request::Unlink(&path_of),
+            _ => Request::Rename { from: &path_of, to: &to, how: RenameHow::Replace },
         };
         let taken = self.peers.sims[at].asking(client, request).expect("encodes");
-        self.open.push(Open { at, client, taken, path, makes: what < 2 });
+        let takes = (what >= 2).then(|| path.clone());
+        let makes = match what {
+            0 | 1 => Some(path),
+            2 | 3 => None,
+            _ => Some(to),
+        };
+        self.moves += 1;
+        if replaces {
+            // It may have been there before.
+            self.unknown.extend(makes.clone());
+        }
+        self.open.push(Open { at, client, taken, takes, makes });
         self.poke(self.open.len() - 1);
     }
 
@@ -77,7 +102,7 @@ impl Crowd {
         self.peers.collect(at);
         self.peers.reconnect();
         let Some(Handled::Answer(reply)) = outcome else { return };
-        let Open { path, makes, .. } = self.open.swap_remove(which);
+        let Open { takes, makes, .. } = self.open.swap_remove(which);
         self.idle.push((at, client));
         self.answered += 1;
         match frame::decode(&reply).expect("an answer") {
@@ -87,10 +112,14 @@ impl Crowd {
                     ErrorKind::NotFound,
                     ErrorKind::IsDirectory,
                     ErrorKind::NotDirectory,
+                    ErrorKind::NotEmpty,
                 ];
                 assert!(usual.contains(&error.kind), "{error:?}");
             }
-            _ => *self.made.entry(path).or_default() += if makes { 1 } else { -1 },
+            _ => {
+                takes.into_iter().for_each(|path| *self.made.entry(path).or_default() -= 1);
+                makes.into_iter().for_each(|path| *self.made.entry(path).or_default() += 1);
+            }
         }
     }
 
@@ -99,8 +128,8 @@ impl Crowd {
         if self.peers.is_stopped(self.open[which].at) {
             return;
         }
-        let Open { at, client, path, .. } = self.open.swap_remove(which);
-        self.unknown.insert(path);
+        let Open { at, client, takes, makes, .. } = self.open.swap_remove(which);
+        self.unknown.extend([takes, makes].into_iter().flatten());
         self.peers.sims[at].end(client);
         self.peers.collect(at);
         self.peers.reconnect();
@@ -141,21 +170,33 @@ impl Crowd {
     }
 
     fn check(&mut self) {
-        for directory in [b"a", b"b", b"c"] {
+        for directory in DIRECTORIES.map(|(_, directory)| directory.as_bytes()) {
             let all: Vec<_> =
                 (0..3).map(|at| self.peers.list(at, directory).expect("listed")).collect();
             assert!(all.iter().all(|names| *names == all[0]), "they see one directory");
-            let is = |path: &[u8]| all[0].iter().any(|(name, _)| path.ends_with(name));
             let known = self.made.iter().filter(|(path, _)| !self.unknown.contains(*path));
-            for (path, made) in known.filter(|(path, _)| path.starts_with(directory)) {
-                assert_eq!(*made, i32::from(is(path)), "{path:?}");
+            for (path, made) in known {
+                let Some(name) = path.strip_prefix(&[directory, b"/"].concat()[..]) else {
+                    continue;
+                };
+                let is = all[0].iter().any(|(known, _)| known == name);
+                if !name.contains(&b'/') {
+                    assert_eq!(*made, i32::from(is), "{path:?}");
+                }
             }
         }
     }
 }
 
-fn crowd(seed: u64, kills: bool) -> u64 {
-    let mut crowd = Crowd::new(seed);
+/// A name in one of the directories.
+fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+    let (_, directory) = DIRECTORIES[draw(DIRECTORIES.len() as u64) as usize];
+    format!("{directory}/{}", ["x", "y", "z"][draw(3) as usize]).into_bytes()
+}
+
+fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
+    let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    let mut crowd = Crowd::new(peers, seed % 2 == 1);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..1500 {
@@ -169,10 +210,10 @@ fn crowd(seed: u64, kills: bool) -> u64 {
     crowd.answered
 }
 
-fn crowds(most: u64, kills: bool) {
+fn crowds(most: u64, brings: bool, kills: bool) {
     let mut answered = 0;
     for seed in seeds(most) {
-        match std::panic::catch_unwind(|| crowd(seed, kills)) {
+        match std::panic::catch_unwind(|| crowd(seed, brings, kills)) {
             Ok(more) => answered += more,
             Err(_) => panic!("seed {seed}"),
         }
@@ -181,11 +222,30 @@ fn crowds(most: u64, kills: bool) {
 }
 
 #[test]
-fn of_many_who_make_a_name_at_once_one_does() {
-    crowds(30, false);
+fn of_many_who_make_or_move_a_name_at_once_one_does() {
+    crowds(30, false, false);
 }
 
 #[test]
-fn of_many_who_make_a_name_one_does_also_if_servers_die_meanwhile() {
-    crowds(30, true);
+fn of_many_who_make_or_move_a_name_one_does_also_if_servers_die_meanwhile() {
+    crowds(30, false, true);
+}
+
+#[test]
+fn of_many_one_does_where_they_bring_all_to_one_directory() {
+    crowds(20, true, false);
+}
+
+#[test]
+fn so_it_is_if_servers_die_meanwhile() {
+    crowds(20, true, true);
+}
+
+#[test]
+fn those_who_keep_what_they_have_while_they_look_wait_for_each_other() {
+    let caught = |seed| {
+        let flawed = || without(Step::Release, || crowd(seed, false, false));
+        std::panic::catch_unwind(flawed).is_err()
+    };
+    assert!((0..400).any(caught));
 }
