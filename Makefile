@@ -100,7 +100,8 @@ NEEDED = $(NEEDED_DEMO) ip:iproute2 unshare:util-linux nsenter:util-linux strace
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
 	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
 	valgrind:valgrind bindfs:bindfs mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \
-	java:default-jre-headless javac:default-jdk-headless Rscript:r-base-core
+	java:default-jre-headless javac:default-jdk-headless Rscript:r-base-core \
+	slurmctld:slurmctld slurmd:slurmd srun:slurm-client
 NEEDED_FILES = /usr/include/x86_64-linux-gnu/mpich/mpi.h:libmpich-dev \
 	/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \
 	/usr/lib/python3/dist-packages/numpy:python3-numpy \

@@ -10,9 +10,12 @@ mod launched;
 mod mount;
 mod namespaces;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use beside::on_path;
 use launched::said;
 use mount::Mount;
 use namespaces::Machines;
@@ -304,4 +307,31 @@ fn machines_whose_launcher_is_killed_bring_what_they_have() {
     }
     let recovered = job.machines.terral(0).args(["recover"]).output().expect("starts");
     assert!(recovered.status.success(), "{}", said(&recovered));
+}
+
+#[test]
+fn mpich_starts_its_ranks_on_all_machines_where_the_command_stands() {
+    let Some(machines) = Machines::new(3) else { return };
+    if !on_path("mpiexec.mpich") {
+        return;
+    }
+    let (to, launch) = (machines.home().join("to"), machines.home().join("launch"));
+    // As with ssh, nothing of the environment goes along.
+    let text = format!("#!/bin/sh\nexec env -i PATH=$PATH {} \"$@\"\n", machines.shell().display());
+    fs::write(&launch, text).expect("writes");
+    fs::set_permissions(&launch, fs::Permissions::from_mode(0o755)).expect("sets");
+    let script = format!(
+        "mpiexec.mpich -launcher ssh -launcher-exec {} -localhost 10.77.0.1 -hosts \
+         10.77.0.1,10.77.0.2,10.77.0.3 -n 3 sh -c 'echo $(uname -n) in $(pwd) > by-$(uname -n)' && \
+         cat by-h0 by-h1 by-h2",
+        launch.display()
+    );
+    let ran = machines.run_with(&["--to", &to.display().to_string(), "--cwd"], &script);
+    assert!(ran.status.success(), "{}", said(&ran));
+    let expected = ["h0 in /terral\n", "h1 in /terral\n", "h2 in /terral\n"];
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), expected.concat());
+    for (at, expected) in expected.iter().enumerate() {
+        let arrived = fs::read_to_string(to.join(format!("by-h{at}"))).expect("it arrived");
+        assert_eq!(arrived, *expected);
+    }
 }

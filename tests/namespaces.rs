@@ -87,9 +87,10 @@ impl Machines {
     /// What stands for ssh: `TERRAL_RSH`, and `on` for scripts.
     fn write_shell(&self) {
         let cases = self.hosts.iter().enumerate();
-        let cases = cases.map(|(at, host)| format!("h{at}) pid={};;\n", host.id()));
+        let cases =
+            cases.map(|(at, host)| format!("h{at} | 10.77.0.{}) pid={};;\n", at + 1, host.id()));
         let text = format!(
-            "#!/bin/sh\ncase $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
+            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\ncase $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
              exec nsenter -t $pid -n -m -u -- sh -c \"$*\"\n",
             cases.collect::<String>()
         );
@@ -106,6 +107,13 @@ impl Machines {
     /// A directory that all see.
     pub fn home(&self) -> &Path {
         self.home.path()
+    }
+
+    /// A program on a machine.
+    pub fn command(&self, at: usize, program: &str) -> Command {
+        let mut command = within(&self.hosts[at], true);
+        command.arg(program);
+        command
     }
 
     /// `terral` on a machine, whose output is read.

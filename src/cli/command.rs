@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::batch;
 use crate::bypass;
 use crate::instances::PREFIX;
 use crate::past::Watch;
@@ -80,7 +81,12 @@ pub fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -
     child.env("TERRAL_CATCH", &around.catch);
     if around.cwd {
         child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);
-        child.current_dir(around.instance.join("shadow"));
+        let shadow = around.instance.join("shadow");
+        if batch::is_slurm() {
+            // Its daemons enter a task's directory without the library, and have this one.
+            child.env("SLURM_WORKING_DIR", &shadow);
+        }
+        child.current_dir(shadow);
     } else {
         child.env_remove("TERRAL_CWD");
     }

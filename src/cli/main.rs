@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod batch;
 mod units;
 
 mod debt;

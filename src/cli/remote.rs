@@ -13,12 +13,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use terral_client::Status;
 
+use crate::batch;
 use crate::report::{is_quiet, say};
 use crate::words::{End, Order, Report, hear, speak};
 
 /// How other machines are reached, unless `TERRAL_RSH` says otherwise. One that is silent for a
 /// minute is gone.
 const RSH: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4";
+/// How those of a job of Slurm are: in a step of Terral's own, which takes nothing from the others
+/// and does not end with them. The host follows.
+const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --mem=0 --cpu-bind=none --mpi=none \
+                    --unbuffered --quiet --nodelist";
 const POLL: Duration = Duration::from_millis(5);
 
 /// What a machine is to serve.
@@ -67,6 +72,15 @@ pub enum Stage {
     Serves,
 }
 
+/// What reaches a machine, whose name follows; and what comes before the command line then.
+fn how() -> (String, &'static [&'static str]) {
+    match std::env::var("TERRAL_RSH") {
+        Ok(shell) => (shell, &[]),
+        Err(_) if batch::is_slurm() => (SRUN.into(), &["sh", "-c"]),
+        Err(_) => (RSH.into(), &[]),
+    }
+}
+
 /// One word of a command line that a shell reads.
 fn quoted(word: &OsStr) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(byte);
@@ -101,11 +115,11 @@ impl Machine {
     /// If the command that reaches it cannot be started.
     pub fn start(host: &str, service: &Service<'_>, invitation: &str) -> Result<Self> {
         let program = std::env::current_exe().context("terral: own path")?;
-        let shell = std::env::var("TERRAL_RSH").unwrap_or_else(|_| RSH.into());
+        let (shell, runs) = how();
         let mut words = shell.split_whitespace();
         let first = words.next().context("TERRAL_RSH is empty")?;
         let mut command = Command::new(first);
-        command.args(words).arg(host).arg(service.line(&program));
+        command.args(words).arg(host).args(runs).arg(service.line(&program));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is for COMMAND: the others end when that has.
         command.process_group(0);

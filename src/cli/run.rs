@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use terral_client::{Client, Status, Totals};
 
+use crate::batch::{self, Allocation};
 use crate::claim::Purpose;
 use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
@@ -41,20 +42,22 @@ and keep the rest in memory: the next `terral run` to DIR, or `terral recover`, 
 Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
   terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in
-  terral run --hosts a,b,c --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation")]
+  terral run --hosts a,b,c --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation
+  terral run --to /data/out --cwd -- srun ./simulation    # in a job of Slurm: all its machines")]
 pub struct Arguments {
     /// The permanent directory; made if it is not there
     #[arg(long, value_name = "DIR", required_unless_present_any = ["instance", "hosts"])]
     to: Option<PathBuf>,
     /// Run over these machines, and this one: all show the same files. They are reached by ssh, or
     /// what TERRAL_RSH says; terral must be at the same path on each, and so must DIR. Without --to
-    /// the files lie in their memory only, and go with the run
-    #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = hosts::parse_host)]
+    /// the files lie in their memory only, and go with the run [default: all machines of a job of
+    /// Slurm, which are reached by srun, or PBS; `--hosts localhost` is this one alone]
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = batch::parse_host)]
     #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
     hosts: Vec<String>,
-    /// With --hosts: do not encrypt what the machines say to each other, also bytes of files. Only
+    /// Over several machines: do not encrypt what they say to each other, also bytes of files. Only
     /// where nobody else is on the network
-    #[arg(long, requires = "hosts")]
+    #[arg(long)]
     no_encryption: bool,
     /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
     /// With --to: the name of a new one, which may serve DIR beside another
@@ -107,6 +110,19 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// What is not there over several machines, if it is asked for.
+    fn one_machine(&self) -> Option<&'static str> {
+        let asked = [
+            ("--fresh", self.fresh),
+            ("--spill", self.spill.is_some()),
+            ("--keep", self.keep),
+            ("--no-wait", self.no_wait),
+        ];
+        asked.into_iter().find(|(_, is)| *is).map(|(option, _)| option)
+    }
+}
+
 /// Values of `--catch`; the first is what the library does by itself.
 const CATCH: [&str; 3] = ["found", "all", "never"];
 
@@ -114,7 +130,19 @@ const CATCH: [&str; 3] = ["found", "all", "never"];
 pub fn main(arguments: Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     if !arguments.hosts.is_empty() {
-        return over_hosts(&arguments);
+        return over_hosts(&arguments, &arguments.hosts);
+    }
+    if arguments.to.is_some()
+        && let Some(Allocation { system, hosts }) = batch::allocation().map_err(not_started)?
+    {
+        match arguments.one_machine() {
+            None => return over_hosts(&arguments, &hosts),
+            Some(option) => note(format_args!(
+                "{option} is for one machine: of the {} of this job of {system}, programs on the \
+                 others do not see these files",
+                hosts.len()
+            )),
+        }
     }
     if let (Some(name), None) = (&arguments.instance, &arguments.to) {
         let new = [arguments.memory, arguments.ready].into_iter().flatten().next().is_some();
@@ -153,7 +181,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
 }
 
 /// Over several machines.
-fn over_hosts(arguments: &Arguments) -> Result<u8> {
+fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     let prefix = checked_prefix(&arguments.prefix).map_err(not_started)?;
     let to = arguments.to.as_deref();
@@ -163,7 +191,7 @@ fn over_hosts(arguments: &Arguments) -> Result<u8> {
     }
     let target = to.map(|to| target(to, &prefix, arguments)).transpose().map_err(not_started)?;
     let wanted = hosts::Wanted {
-        hosts: &arguments.hosts,
+        hosts,
         target,
         instance: arguments.instance.as_deref(),
         memory: arguments.memory,
