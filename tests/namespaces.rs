@@ -90,7 +90,8 @@ impl Machines {
         let cases =
             cases.map(|(at, host)| format!("h{at} | 10.77.0.{}) pid={};;\n", at + 1, host.id()));
         let text = format!(
-            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\ncase $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
+            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
+             case $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
              exec nsenter -t $pid -n -m -u -- sh -c \"$*\"\n",
             cases.collect::<String>()
         );
