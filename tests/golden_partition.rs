@@ -91,6 +91,7 @@ pub fn records() -> Vec<Record> {
     ];
     all.extend(holds().into_iter().map(|hold| Record::Hold(thing(369), Some(hold))));
     all.extend(stages().into_iter().map(|at| Record::Wanted(Wish(370), Some(wanted(at)))));
+    all.push(Record::Came(thing(371), Line::Later, 372, request()));
     all
 }
 

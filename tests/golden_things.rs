@@ -74,6 +74,10 @@ pub fn bodies() -> Vec<Body> {
     all.extend(looks.map(|look| by(look).body()));
     all.extend(changes.map(|change| by(change).body()));
     all.extend(outcomes.map(|outcome| outcome.body()));
+    let steps = [None, Some(child(Kind::Directory))];
+    let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
+    all.extend(steps.map(|step| step.body()));
+    all.push(by(Look::Step(b"o".into())).body());
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

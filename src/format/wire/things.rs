@@ -63,6 +63,8 @@ pub enum Look {
     Name(Vec<u8>),
     /// Names in it after this one, in order.
     Names(Vec<u8>),
+    /// What it looks like, and what a name in it stands for: a step of a path.
+    Step(Vec<u8>),
 }
 
 /// What is changed of a thing.
@@ -106,6 +108,8 @@ pub enum Outcome {
     Failed(Error),
     /// It was let go; so it looked in the permanent store, if it was there.
     LetGo(Option<Fingerprint>),
+    /// What it looks like, and what the name stands for.
+    Step(Attributes, Option<Child>),
 }
 
 macro_rules! in_bodies {

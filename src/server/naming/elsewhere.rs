@@ -131,9 +131,14 @@ pub fn seen_in(thing: Thing, body: &Body, look: Look) -> Result<Outcome> {
 /// How a look at a directory ends.
 pub fn seen(directory: Directory, look: Look) -> Outcome {
     let Directory { attributes, mut names } = directory;
+    let mut called = |name: &[u8]| {
+        let at = names.iter().position(|child| child.name == name);
+        at.map(|at| names.swap_remove(at))
+    };
     match look {
         Look::Attributes => Outcome::Attributes(attributes),
-        Look::Name(name) => Outcome::Name(names.into_iter().find(|child| child.name == name)),
+        Look::Name(name) => Outcome::Name(called(&name)),
+        Look::Step(name) => Outcome::Step(attributes, called(&name)),
         Look::Names(after) => {
             names.retain(|child| child.name > after);
             names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -210,22 +215,53 @@ pub fn name(
     }
 }
 
+/// The same, and the tables say then what the directory looks like: for who goes through it.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn step(
+    state: &mut State,
+    caller: &Caller,
+    directory: Ino,
+    name: &[u8],
+) -> Result<Option<Option<Ino>>> {
+    match looks_like(state, caller, directory, Look::Step(name.into()))? {
+        Some(Outcome::Step(seen, child)) => {
+            is_seen(state, directory, seen);
+            let ino = child.map(|child| place(state, &child)).transpose()?;
+            is_called(state, (directory, name), ino);
+            Ok(Some(ino))
+        }
+        Some(_) => Err(Error::new(ErrorKind::Malformed, "what another member says")),
+        None => Ok(None),
+    }
+}
+
 /// Has the tables say what an inode looks like.
 ///
 /// # Errors
 /// As [`look`]'s.
 pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
-    let seen = look(state, caller, ino, Look::Attributes);
+    if let Some(Outcome::Attributes(seen)) = looks_like(state, caller, ino, Look::Attributes)? {
+        is_seen(state, ino, seen);
+    }
+    Ok(())
+}
+
+/// A look at what may be gone where it was born.
+fn looks_like(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<Option<Outcome>> {
+    let seen = look(state, caller, ino, what);
     if seen.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound) {
         state.members.iter_mut().for_each(|members| members.meets_gone());
     }
-    if let Some(Outcome::Attributes(seen)) = seen? {
-        let attributes = Attributes { ino, ..seen };
-        if state.attributes(ino) != Some(attributes) {
-            state.record(Membership::Looks { attributes });
-        }
+    seen
+}
+
+fn is_seen(state: &mut State, ino: Ino, seen: Attributes) {
+    let attributes = Attributes { ino, ..seen };
+    if state.attributes(ino) != Some(attributes) {
+        state.record(Membership::Looks { attributes });
     }
-    Ok(())
 }
 
 /// All names of a directory that another member has, in order; `None`: the tables say them.

@@ -44,8 +44,8 @@ fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
 fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Result<Ino> {
     let mut at = ROOT;
     for part in parts {
-        permit_search(state, caller, at, path)?;
-        at = child(state, caller, at, part)?.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        let found = step(state, caller, at, part, path)?;
+        at = found.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
         match state.names.inode(at).map(|inode| inode.kind) {
             Some(Kind::Directory) => {}
             // The client knows it now, and where it leads.
@@ -57,9 +57,31 @@ fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Res
     Ok(at)
 }
 
+/// A step of a path: what `name` is in a directory that one may search. Where another member has
+/// that, one question tells both.
+fn step(
+    state: &mut State,
+    caller: &Caller,
+    directory: Ino,
+    name: &[u8],
+    path: &[u8],
+) -> Result<Option<Ino>> {
+    if let Some(found) = elsewhere::step(state, caller, directory, name)? {
+        permit_search_in(state, caller, directory, path)?;
+        return Ok(found);
+    }
+    permit_search_in(state, caller, directory, path)?;
+    child(state, caller, directory, name)
+}
+
 /// Refuses to look for a name in a directory whose bits do not allow it.
 fn permit_search(state: &mut State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
     elsewhere::attributes(state, caller, directory)?;
+    permit_search_in(state, caller, directory, path)
+}
+
+/// The same, as the tables have it.
+fn permit_search_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
     let inode = state.names.inode(directory).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
     permitting::permit(caller, &inode.attributes(), 1, path)
 }

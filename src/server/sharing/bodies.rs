@@ -34,13 +34,20 @@ pub fn inode_of(state: &State, thing: Thing) -> Result<Inode> {
 
 /// The names of a directory that is here, as others are told.
 pub fn children(state: &State, directory: &Inode) -> Vec<Child> {
-    let members = state.members.as_ref();
-    let number = |ino| members.and_then(|members| members.number(ino));
-    let child = |(name, inode): (Vec<u8>, Inode)| {
-        let text = state.names.target(inode.ino).unwrap_or_default();
-        Some(Child { name, number: number(inode.ino)?, kind: inode.kind, text })
-    };
+    let child = |(name, inode): (Vec<u8>, Inode)| told(state, name, &inode);
     state.names.children(directory).filter_map(child).collect()
+}
+
+/// One of them.
+pub fn child(state: &State, directory: &Inode, name: &[u8]) -> Option<Child> {
+    let inode = state.names.inode(state.names.child_here(directory.ino, name)?)?;
+    told(state, name.into(), &inode)
+}
+
+fn told(state: &State, name: Vec<u8>, inode: &Inode) -> Option<Child> {
+    let number = state.members.as_ref()?.number(inode.ino)?;
+    let text = state.names.target(inode.ino).unwrap_or_default();
+    Some(Child { name, number, kind: inode.kind, text })
 }
 
 /// What a thing is that is here.

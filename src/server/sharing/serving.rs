@@ -125,11 +125,17 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     let inode = bodies::inode_of(state, thing)?;
     let missing = || Error::new(ErrorKind::NotFound, format!("{thing:?}"));
     let attributes = state.attributes(inode.ino).ok_or_else(missing)?;
-    let names = match thing {
-        Thing::Directory(_) => bodies::children(state, &inode),
+    let child = |name: &[u8]| bodies::child(state, &inode, name);
+    let after = match (thing, by.what) {
+        (Thing::Directory(_), Look::Name(name)) => return Ok(Outcome::Name(child(&name))),
+        (Thing::Directory(_), Look::Step(name)) => {
+            return Ok(Outcome::Step(attributes, child(&name)));
+        }
+        (Thing::Directory(_), Look::Names(after)) => after,
         _ => return Ok(Outcome::Attributes(attributes)),
     };
-    Ok(match elsewhere::seen(Directory { attributes, names }, by.what) {
+    let names = bodies::children(state, &inode);
+    Ok(match elsewhere::seen(Directory { attributes, names }, Look::Names(after)) {
         Outcome::Names(names, _) => {
             let count = names.len();
             let mut bytes = 0;
@@ -149,7 +155,9 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
 fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
     match look {
         Look::Attributes => Ok(()),
-        Look::Name(name) => lookup::child(state, caller, directory, name).map(drop),
+        Look::Name(name) | Look::Step(name) => {
+            lookup::child(state, caller, directory, name).map(drop)
+        }
         Look::Names(_) => {
             let names = listing::names_of(state, caller, directory)?;
             let mut late = Ok(());
