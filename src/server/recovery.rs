@@ -18,7 +18,7 @@ use crate::deferred::applying;
 use crate::drain::{owed_names, publishing};
 use crate::files::closing;
 use crate::locks::releasing;
-use crate::members::stepping;
+use crate::members::{requiring, stepping};
 use crate::naming::{executing, orphans};
 use crate::requests::ending;
 
@@ -71,6 +71,8 @@ fn end_dead(state: &mut State, dead: Vec<SessionSlot>) {
             // What fails is tried again by and by: a full memory keeps no server from starting.
             let _ = ending::end_session(state, session);
         } else {
+            // It was just ending: who has its place next must not take what it wished for his.
+            requiring::has_ended(state, session);
             let totals = Default::default();
             state.record(Local::SessionEnded { session, totals });
         }
