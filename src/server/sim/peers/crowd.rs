@@ -242,6 +242,11 @@ fn so_it_is_if_servers_die_meanwhile() {
 }
 
 #[test]
+fn who_comes_after_a_client_that_died_with_its_server_gets_no_answer_of_its() {
+    assert!(crowd(489, true, true) > 0);
+}
+
+#[test]
 fn those_who_keep_what_they_have_while_they_look_wait_for_each_other() {
     let caught = |seed| {
         let flawed = || without(Step::Release, || crowd(seed, false, false));
