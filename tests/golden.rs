@@ -143,7 +143,7 @@ fn what_is_asked_of_who_has_a_files_bytes() {
         assert_eq!(Answer::read(&frame), Ok((answer, bytes)));
         all.extend(frame);
     }
-    hold("far-1.bin", &all);
+    hold("far-2.bin", &all);
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
 pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let failed = Err(Error::new(ErrorKind::NotFound, "gone"));
     let results = [Ok(Done::Done), Ok(Done::Written(520)), Ok(Done::Unknown), failed];
-    let answer = |result| Answer { id: id(), life: 521, result };
+    let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()
 }

@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 /// [`super::peers::PEERS`], so that a frame says what it is.
 pub const QUESTIONS: u16 = 0x0102;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x0201;
+pub const ANSWERS: u16 = 0x0202;
 /// Longest frame, with its header: the network takes none that is longer than 1 MiB, in which there
 /// is something before it.
 pub const FRAME_MAX: usize = (1 << 20) - 64;
@@ -167,6 +167,9 @@ pub enum Done {
 pub struct Answer {
     /// To which.
     pub id: Id,
+    /// About which file, if about one: a request that is carried out anew may ask the same of
+    /// another one, while the first is not answered yet.
+    pub file: Option<Number>,
     /// Which process answers: another one does not know what this one has done.
     pub life: u64,
     /// What came of it.
@@ -294,7 +297,8 @@ mod tests {
     }
 
     fn answer(result: crate::Result<Done>) -> Answer {
-        Answer { id: last().0, life: u64::MAX, result }
+        let (id, file) = last();
+        Answer { id, file: Some(file), life: u64::MAX, result }
     }
 
     const WRITE: Act = Act::Write { at: Some(u64::MAX), strips: true };

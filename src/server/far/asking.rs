@@ -3,12 +3,13 @@
 //! Invariant: a request that waits for an answer has changed nothing here, and is carried out anew
 //! once that is there; which question is which follows from the request.
 
-use terral_format::ids::{Ino, Number, SessionSlot};
+use terral_format::ids::{Ino, Number, SessionSlot, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::far::{Act, Done, Id};
 use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 
+use super::places;
 use super::role::Outcome;
 use crate::core::state::State;
 use crate::members::role::Asker;
@@ -63,10 +64,10 @@ pub fn ask(
 ) -> Outcome {
     let late = || Error::new(ErrorKind::Busy, "it is on another machine");
     let asker = state.members.as_ref().and_then(|members| members.asker()).ok_or_else(late)?;
-    if let Some(outcome) = state.far.outcome(asker, step as u8) {
+    if let Some(outcome) = state.far.outcome(asker, file, step as u8) {
         return outcome;
     }
-    if state.far.is_asked(asker, step as u8) {
+    if state.far.is_asked(asker, file, step as u8) {
         return Err(state.fetches.wait());
     }
     if state.far.is_removed(file.born()) {
@@ -114,8 +115,7 @@ pub fn open(state: &mut State, file: Number) -> Result<()> {
 /// The file that a request has had opened: it stays that one, also if the name that led there
 /// stands for another one by now.
 pub fn has_opened(state: &State) -> Option<Number> {
-    let asker = state.members.as_ref()?.asker()?;
-    state.far.done_with(asker, Step::Open as u8)
+    state.far.opened_by(state.members.as_ref()?.asker()?)
 }
 
 /// Has a file cut where its bytes are; `strips` if by somebody who takes set-id bits off.
@@ -161,6 +161,7 @@ fn settle(state: &mut State, file: Number) {
     let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
     if !open && !state.far.is_opening(file) && state.far.closes(file) {
         say(state, file, Act::Close);
+        place.into_iter().for_each(|ino| places::forget_unused(state, ino, Thing::File(file)));
     }
 }
 

@@ -91,7 +91,7 @@ pub fn write(
         return Ok(if added { Reply::Done } else { Reply::Again });
     }
     let asker = state.members.as_ref().and_then(|members| members.asker());
-    let is_asked = asker.is_some_and(|asker| state.far.is_asked(asker, Step::Write as u8));
+    let is_asked = asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Write as u8));
     if !is_asked && !state.far.pieces.has(call, within) {
         return recalled(state, file);
     }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use terral_format::ids::{Ino, Member};
+use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -45,8 +45,7 @@ pub struct Job {
     id: Id,
     life: u64,
     number: u64,
-    /// Of which file.
-    pub file: Ino,
+    of: Number,
     /// What.
     pub act: Act,
     /// What is to be written.
@@ -54,6 +53,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// With which file.
+    pub fn file(&self) -> Ino {
+        Ino(self.of.counted())
+    }
+
     /// Whether it may be done while others like it are done with the same file.
     pub fn is_shared(&self) -> bool {
         matches!(self.act, Act::Read { .. })
@@ -104,12 +108,12 @@ impl Desk {
         Desk { life, askers: BTreeMap::new(), changed: false }
     }
 
-    fn answer(&self, id: Id, outcome: Outcome) -> Written {
+    fn answer(&self, (id, file): (Id, Option<Number>), outcome: Outcome) -> Written {
         let (result, bytes) = match outcome {
             Ok((done, bytes)) => (Ok(done), bytes),
             Err(error) => (Err(error), Vec::new()),
         };
-        let answer = Answer { id, life: self.life, result };
+        let answer = Answer { id, file, life: self.life, result };
         answer.write(bytes).unwrap_or_default()
     }
 
@@ -126,36 +130,38 @@ impl Desk {
         }
         let asker = self.askers.entry(from).or_default();
         asker.hear(life, past, now);
-        let (file, act) = match what {
+        let (of, act) = match what {
             What::Begin(open) => {
                 if let Some(open) = open {
                     let open = open.into_iter().filter(|file| file.born() == me);
                     asker.open = open.map(|file| Ino(file.counted())).collect();
                     self.changed = true;
                 }
-                return Ok(Heard::Answer(self.answer(id, Ok((Done::Done, Vec::new())))));
+                return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
             What::File(file, _) if file.born() != me => {
                 return Err(malformed("a question about a file of another member"));
             }
-            What::File(file, act) => (Ino(file.counted()), act),
+            What::File(file, act) => (file, act),
         };
-        if let Some(known) = asker.answers.get_mut(&(id, file)) {
-            (known.life, known.number, known.until) = (life, number, None);
-            let result = known.result.clone().map(|done| (done, Vec::new()));
-            return Ok(Heard::Answer(self.answer(id, result)));
-        }
-        if !asker.under_way.insert((id, file)) {
-            return Ok(Heard::Nothing);
-        }
-        // Until it is known that it cannot be.
+        let file = Ino(of.counted());
+        // As was said last, also of a question that is under way already: until a close says so, a
+        // file counts as open, be it that it cannot be opened.
         self.changed |= match act {
             Act::Open => asker.open.insert(file),
             Act::Close => asker.open.remove(&file),
             _ => false,
         };
+        if let Some(known) = asker.answers.get_mut(&(id, file)) {
+            (known.life, known.number, known.until) = (life, number, None);
+            let result = known.result.clone().map(|done| (done, Vec::new()));
+            return Ok(Heard::Answer(self.answer((id, Some(of)), result)));
+        }
+        if !asker.under_way.insert((id, file)) {
+            return Ok(Heard::Nothing);
+        }
         let bytes = bytes.to_vec();
-        Ok(Heard::Job(Job { from, id, life, number, file, act, bytes }))
+        Ok(Heard::Job(Job { from, id, life, number, of, act, bytes }))
     }
 
     /// Does something, with nothing else of the same file done meanwhile but other reads.
@@ -164,22 +170,20 @@ impl Desk {
             // Who is to close what nobody has open is told of it all at once.
             Act::Close => Ok((Done::Done, Vec::new())),
             Act::Recall { .. } => Ok((Done::Unknown, Vec::new())),
-            act => relay.carry_out(job.file, &act, &job.bytes),
+            act => relay.carry_out(job.file(), &act, &job.bytes),
         }
     }
 
     /// It was done. Gives the answer.
     pub fn done(&mut self, job: &Job, outcome: Outcome, now: Tick) -> Written {
+        let about = (job.id, Some(job.of));
         let Some(asker) = self.askers.get_mut(&job.from) else {
-            return self.answer(job.id, outcome);
+            return self.answer(about, outcome);
         };
-        asker.under_way.remove(&(job.id, job.file));
+        asker.under_way.remove(&(job.id, job.file()));
         let mut outcome = outcome;
-        if job.act == Act::Open && outcome.is_err() {
-            self.changed |= asker.open.remove(&job.file);
-        }
         if let Act::Recall { step } = job.act {
-            let before = asker.answers.get(&(Id { step, ..job.id }, job.file));
+            let before = asker.answers.get(&(Id { step, ..job.id }, job.file()));
             outcome = match before {
                 Some(known) => known.result.clone().map(|done| (done, Vec::new())),
                 None => Ok((Done::Unknown, Vec::new())),
@@ -189,9 +193,9 @@ impl Desk {
             let result = outcome.as_ref().map(|(done, _)| *done).map_err(Clone::clone);
             let (life, number) = (job.life, job.number);
             let until = (life != asker.life).then_some(now + KEPT_FOR);
-            asker.answers.insert((job.id, job.file), Remembered { life, number, result, until });
+            asker.answers.insert((job.id, job.file()), Remembered { life, number, result, until });
         }
-        self.answer(job.id, outcome)
+        self.answer(about, outcome)
     }
 
     /// All that is open elsewhere, if that has changed since the last call.

@@ -13,5 +13,6 @@ pub mod calls;
 pub mod desk;
 pub mod linking;
 pub mod pieces;
+pub mod places;
 pub mod role;
 pub mod shown;

@@ -109,26 +109,29 @@ impl Far {
         self.removed.contains(&member)
     }
 
-    fn of(&self, asker: Asker, step: u8) -> Option<u64> {
-        let is_it = |asked: &Asked| asked.asker == Some(asker) && asked.id.step == step;
+    fn of(&self, asker: Asker, file: Number, step: u8) -> Option<u64> {
+        let what = (Some(asker), file, step);
+        let is_it = |asked: &Asked| (asked.asker, asked.file, asked.id.step) == what;
         self.questions.iter().find(|(_, asked)| is_it(asked)).map(|(number, _)| *number)
     }
 
-    /// Whether a request has asked this already.
-    pub(super) fn is_asked(&self, asker: Asker, step: u8) -> bool {
-        self.of(asker, step).is_some()
+    /// Whether a request has asked this of a file already.
+    pub(super) fn is_asked(&self, asker: Asker, file: Number, step: u8) -> bool {
+        self.of(asker, file, step).is_some()
     }
 
-    /// Of which file a request has asked something that was done.
-    pub(super) fn done_with(&self, asker: Asker, step: u8) -> Option<Number> {
-        let asked = self.questions.get(&self.of(asker, step)?)?;
-        asked.outcome.as_ref().is_some_and(|outcome| outcome.is_ok()).then_some(asked.file)
+    /// The file that a request has had opened.
+    pub(super) fn opened_by(&self, asker: Asker) -> Option<Number> {
+        let mut its = self.questions.values().filter(|asked| asked.asker == Some(asker));
+        let opened =
+            |asked: &&Asked| asked.act == Act::Open && matches!(asked.outcome, Some(Ok(_)));
+        its.find(opened).map(|asked| asked.file)
     }
 
     /// What came of what a request has asked; `None`: it waits. Bytes that were read are given
     /// once.
-    pub(super) fn outcome(&mut self, asker: Asker, step: u8) -> Option<Outcome> {
-        let asked = self.questions.get_mut(&self.of(asker, step)?)?;
+    pub(super) fn outcome(&mut self, asker: Asker, file: Number, step: u8) -> Option<Outcome> {
+        let asked = self.questions.get_mut(&self.of(asker, file, step)?)?;
         match asked.outcome.as_mut()? {
             Ok((done, bytes)) => Some(Ok((*done, std::mem::take(bytes)))),
             Err(error) => Some(Err(error.clone())),
@@ -189,6 +192,11 @@ impl Far {
     /// A file is open here, or about to be.
     pub(super) fn opens(&mut self, file: Number) {
         self.open.insert(file);
+    }
+
+    /// Whether its home has been told, or is being told, that it is open here.
+    pub(super) fn has_open(&self, file: Number) -> bool {
+        self.open.contains(&file)
     }
 
     /// Whether somebody is about to open it.
@@ -304,7 +312,8 @@ impl Far {
             self.begun(from, answer.life);
             return None;
         }
-        let is_it = |asked: &Asked| asked.id == answer.id && asked.file.born() == from;
+        let about = (answer.id, answer.file.filter(|file| file.born() == from));
+        let is_it = |asked: &Asked| (asked.id, Some(asked.file)) == about;
         let open = |asked: &Asked| is_it(asked) && asked.outcome.is_none();
         let number = *self.questions.iter().find(|(_, asked)| open(asked))?.0;
         if let Some(ahead) = self.questions.get(&number).and_then(Asked::ahead) {

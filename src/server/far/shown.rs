@@ -115,7 +115,7 @@ pub(super) fn read(
 ) -> Result<Option<Reply>> {
     let asker = state.members.as_ref().and_then(|members| members.asker());
     // What was asked for is waited for.
-    if asker.is_none_or(|asker| state.far.is_asked(asker, asking::Step::Read as u8)) {
+    if asker.is_none_or(|asker| state.far.is_asked(asker, file, asking::Step::Read as u8)) {
         return Ok(None);
     }
     let body = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));

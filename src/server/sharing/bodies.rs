@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
-use terral_format::local::names::{Inode, flag};
+use terral_format::local::names::Inode;
 use terral_format::wire::body::Body;
 use terral_format::wire::message::Attributes;
 use terral_format::wire::things::{Child, Directory, Node};
@@ -16,7 +16,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
 use crate::core::state::State;
-use crate::far::shown;
+use crate::far::{places, shown};
 use crate::naming::{elsewhere, homes};
 
 fn gone(thing: Thing) -> Error {
@@ -61,6 +61,17 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
     match thing {
         Thing::Directory(_) => Directory { attributes, names: children(state, &inode) }.body(),
         _ => Node { attributes }.body(),
+    }
+}
+
+/// The same; nothing if it is no more.
+///
+/// # Errors
+/// [`ErrorKind::NameTooLong`] if one message does not hold it.
+pub fn body_if_any(state: &State, thing: Thing) -> Result<Body> {
+    match body_of(state, thing) {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(Body::default()),
+        body => body,
     }
 }
 
@@ -136,15 +147,9 @@ fn has_names(state: &mut State, parent: Ino, mut names: BTreeMap<Vec<u8>, Child>
     Ok(())
 }
 
-/// What was born elsewhere, has no name here, and nobody uses it, needs no place.
+/// As [`places::forget_unused`].
 fn forget_unused(state: &mut State, ino: Ino) {
-    let Some(thing) = elsewhere::thing_of(state, ino) else { return };
-    let Some(members) = &state.members else { return };
-    let is_here = members.access(thing, state) != Access::Nothing || members.decides(thing);
-    let Some(inode) = state.names.inode(ino) else { return };
-    let is_used = state.names.openers(ino).all > 0 || inode.is(flag::NAMED) || inode.slot.is_some();
-    let has_names = state.names.children(&inode).next().is_some();
-    if !is_here && !is_used && !has_names {
-        state.record(Membership::Forgotten { ino });
+    if let Some(thing) = elsewhere::thing_of(state, ino) {
+        places::forget_unused(state, ino, thing);
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Thing;
-use terral_format::wire::body::Body;
 use terral_format::{ErrorKind, Result};
 use terral_partition::effect::{Access, Effect, Input};
 
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::far::places;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
@@ -125,10 +125,7 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Publish { thing, access } => publish(state, thing, access),
         Effect::Recall(things) => leaving::leave(state, things)?,
         Effect::Fetch(thing) => {
-            let body = match bodies::body_of(state, thing) {
-                Err(error) if error.kind == ErrorKind::NotFound => Body::default(),
-                body => body?,
-            };
+            let body = bodies::body_if_any(state, thing)?;
             tell(state, Input::Fetched { thing, body });
         }
         Effect::Serve { operation, thing, work } => {
@@ -176,5 +173,8 @@ fn publish(state: &mut State, thing: Thing, access: Access) {
     let is = access != Access::Change;
     if state.names.is_elsewhere(inode.ino) != is {
         state.record(Membership::Elsewhere { ino: inode.ino, is });
+    }
+    if matches!(thing, Thing::File(_)) && access == Access::Nothing {
+        places::forget_unused(state, inode.ino, thing);
     }
 }

@@ -27,16 +27,12 @@ pub fn leave(state: &mut State, things: Vec<Thing>) -> Result<()> {
 }
 
 fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
-    let body = match bodies::inode_of(state, thing) {
-        Ok(inode) => {
-            state.record(Membership::Elsewhere { ino: inode.ino, is: true });
-            // What was deferred in it before that is applied; what is after asks.
-            applying::close_gate(state)?;
-            bodies::body_of(state, thing)?
-        }
-        Err(error) if error.kind == ErrorKind::NotFound => Body::default(),
-        Err(error) => return Err(error),
-    };
+    if let Ok(inode) = bodies::inode_of(state, thing) {
+        state.record(Membership::Elsewhere { ino: inode.ino, is: true });
+        // What was deferred in it before that is applied, be it that it goes; what is after asks.
+        applying::close_gate(state)?;
+    }
+    let body = bodies::body_if_any(state, thing)?;
     if state.waiting.count() > 0 {
         return Err(Error::new(ErrorKind::Busy, "what was deferred is not applied yet"));
     }

@@ -53,10 +53,10 @@ impl Inner {
         let (mut busy, keeping) = (self.running.clone(), self.keeping);
         let free = |job: &Job| {
             let with = |running: &(Ino, bool)| running.1 && job.is_shared();
-            let is_free = busy.iter().all(|running| running.0 != job.file || with(running));
+            let is_free = busy.iter().all(|running| running.0 != job.file() || with(running));
             let is_free = is_free && !(keeping && job.act == Act::Open);
             if !is_free {
-                busy.push((job.file, job.is_shared()));
+                busy.push((job.file(), job.is_shared()));
             }
             is_free
         };
@@ -142,7 +142,7 @@ impl Relaying {
                 return Some(Work::Keep(Some(open)));
             }
             if let Some(job) = inner.next() {
-                inner.running.push((job.file, job.is_shared()));
+                inner.running.push((job.file(), job.is_shared()));
                 inner.looks = true;
                 return Some(Work::Do(job));
             }
@@ -183,7 +183,7 @@ impl Relaying {
         let outcome = Desk::carry_out(&*self.relay, job);
         let now = self.world.now();
         let mut inner = self.lock();
-        let done = (job.file, job.is_shared());
+        let done = (job.file(), job.is_shared());
         if let Some(at) = inner.running.iter().position(|running| *running == done) {
             inner.running.swap_remove(at);
         }

@@ -20,10 +20,10 @@ use crate::storage::eviction;
 /// An open file, on one of the machines.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
-    at: usize,
-    file: FileRef,
-    description: DescriptionSlot,
-    nonce: u32,
+    pub(super) at: usize,
+    pub(super) file: FileRef,
+    pub(super) description: DescriptionSlot,
+    pub(super) nonce: u32,
 }
 
 impl Open {
@@ -70,7 +70,7 @@ impl Peers {
         self.calls
     }
 
-    fn read(&mut self, open: Open, at: u64, bytes: usize) -> Result<Vec<u8>> {
+    pub(super) fn read(&mut self, open: Open, at: u64, bytes: usize) -> Result<Vec<u8>> {
         if !open.is_far() {
             let client = self.clients[open.at];
             let read = self.sims[open.at].read_all(client, open.here(), at, bytes);

@@ -35,6 +35,7 @@ mod bytes;
 mod crowd;
 mod dir;
 mod relay;
+mod replacing;
 mod tree;
 mod walks;
 

@@ -117,16 +117,16 @@ impl Peers {
         let killed = self.sims[at].killed;
         let ours = matches!(job.act, Act::Close | Act::Recall { .. } | Act::Gone);
         let outcome = if job.act == Act::Gone {
-            let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file)));
+            let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file())));
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))
-        } else if ours || self.homes[at].open.contains_key(&(job.file, job.act.changes())) {
+        } else if ours || self.homes[at].open.contains_key(&(job.file(), job.act.changes())) {
             self.carry_out(at, client, &job)
         } else {
-            match self.open_number(at, client, (job.file, job.act.changes())) {
+            match self.open_number(at, client, (job.file(), job.act.changes())) {
                 None => return false,
                 Some(Ok(open)) => {
-                    self.homes[at].open.insert((job.file, job.act.changes()), open);
+                    self.homes[at].open.insert((job.file(), job.act.changes()), open);
                     return true;
                 }
                 Some(Err(error)) => Err(error),
@@ -202,7 +202,7 @@ impl Peers {
     }
 
     fn carry_out(&mut self, at: usize, client: usize, job: &Job) -> Outcome {
-        let open = self.homes[at].open.get(&(job.file, job.act.changes())).copied();
+        let open = self.homes[at].open.get(&(job.file(), job.act.changes())).copied();
         let (sim, nothing) = (&mut self.sims[at], Vec::new);
         let Some(open) = open.filter(|_| job.act != Act::Close) else {
             return Ok((Done::Done, nothing()));
@@ -210,7 +210,7 @@ impl Peers {
         match job.act {
             Act::Read { at, bytes, kept } => {
                 if kept {
-                    sim.ask(client, Request::Far(FarFile::Rests(job.file)))?;
+                    sim.ask(client, Request::Far(FarFile::Rests(job.file())))?;
                 }
                 let read = sim.read_all(client, open, at, bytes as usize)?;
                 Ok((Done::Read, read))
