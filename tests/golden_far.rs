@@ -2,7 +2,10 @@
 
 use terral_format::ids::{Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+use terral_format::wire::locks::{HeldLock, LockKind, LockRange};
 use terral_format::{Error, ErrorKind};
+
+use crate::golden_values;
 
 fn member(number: u16) -> Member {
     Member::new(number).expect("14 bits")
@@ -28,6 +31,8 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Write { at: None, strips: false },
         Act::Truncate { size: 512, strips: true },
         Act::Recall { step: 13 },
+        Act::Lock(golden_values::far_lock()),
+        Act::TestLock(golden_values::far_lock()),
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -43,7 +48,13 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
 /// With the bytes that go with each.
 pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let failed = Err(Error::new(ErrorKind::NotFound, "gone"));
-    let results = [Ok(Done::Done), Ok(Done::Written(520)), Ok(Done::Unknown), failed];
+    let held = HeldLock {
+        pid: 523,
+        range: LockRange { first: 524, last: 525 },
+        kind: LockKind::Exclusive,
+    };
+    let held = Ok(Done::Held(held));
+    let results = [Ok(Done::Done), Ok(Done::Written(520)), Ok(Done::Unknown), held, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

@@ -2,18 +2,21 @@
 
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{
-    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, ServerId, SessionSlot,
+    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, PageNumber, ServerId,
+    SessionSlot,
 };
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Rights,
 };
-use terral_format::wire::far_files::{FarFile, Handle, Piece};
-use terral_format::wire::locks::{LockKind, LockRange, Locker};
+use terral_format::wire::far_files::{FarFile, Handle, Piece, Stored};
+use terral_format::wire::locks::{
+    FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
+};
 use terral_format::wire::message::{
-    Attributes, Change, Drain, FileRef, Hello, Kind, LockAsk, Name, OpenFile, OpenHow, PROTOCOL,
-    RenameHow, Reply, Request, Safety, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
+    Attributes, Change, Drain, FileRef, Hello, Kind, Name, OpenFile, OpenHow, PROTOCOL, RenameHow,
+    Reply, Request, Safety, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Seat, Standing};
@@ -223,7 +226,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 5] {
+fn far_requests() -> [FarFile<'static>; 11] {
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
     let piece = Piece { call: 188, within: 189, more: 190 };
     [
@@ -232,18 +235,36 @@ fn far_requests() -> [FarFile<'static>; 5] {
         FarFile::Write { of, at: None, piece, bytes: b"g" },
         FarFile::Open { ino: Ino(194), access: 3 },
         FarFile::Gone(Ino(195)),
+        FarFile::Through { call: 197 },
+        FarFile::Lock { ask: lock_ask(), waits: true },
+        FarFile::TestLock(lock_ask()),
+        FarFile::LockFor(Ino(198), far_lock()),
+        FarFile::TestLockFor(Ino(199), far_lock()),
+        FarFile::UnlockAll(Ino(200), far_lock().owner.by),
     ]
 }
 
-fn lock_requests() -> Vec<Request<'static>> {
-    let ask = LockAsk {
+/// A lock of a file of another machine.
+pub fn far_lock() -> FarLock {
+    let by = Member::new(201).expect("14 bits");
+    let owner = FarOwner { by, locker: Locker::Flock, number: 202 };
+    let range = LockRange { first: 203, last: 204 };
+    FarLock { owner, range, kind: LockKind::Shared, waits: true }
+}
+
+fn lock_ask() -> LockAsk {
+    LockAsk {
         ino: Ino(118),
         description: DescriptionSlot(119),
         nonce: 120,
         locker: Locker::Process,
         range: LockRange { first: 121, last: 122 },
         kind: LockKind::Exclusive,
-    };
+    }
+}
+
+fn lock_requests() -> Vec<Request<'static>> {
+    let ask = lock_ask();
     let flock = LockAsk { locker: Locker::Flock, kind: LockKind::Unlock, ..ask };
     vec![
         Request::LockBlocked { ask, waiter: 123 },
@@ -300,7 +321,7 @@ pub fn replies() -> Vec<Reply> {
     };
     let name = Name { name: b"a".to_vec(), ino: Ino(46), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };
-    vec![
+    let known = vec![
         Reply::Done,
         Reply::Failed(error()),
         Reply::Handle(51),
@@ -323,5 +344,13 @@ pub fn replies() -> Vec<Reply> {
         Reply::Invitation("word".into()),
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
-    ]
+    ];
+    known.into_iter().chain(far_replies()).collect()
+}
+
+fn far_replies() -> [Reply; 3] {
+    let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
+    let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
+    let held = HeldLock { pid: 208, range, kind };
+    [Reply::Stored { places, ends: true }, Reply::Held(None), Reply::Held(Some(held))]
 }

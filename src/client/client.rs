@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{DescriptionSlot, Ino};
+use terral_format::ids::{DescriptionSlot, Ino, Member};
 use terral_format::wire::capability::Caveat;
 use terral_format::wire::far_files::FarFile;
+use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
     Attributes, Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety,
     Space, Status, Target, XattrHow,
@@ -201,6 +202,39 @@ impl Client {
     /// [`ErrorKind::Busy`] if somebody can; as those of [`Client::open_number`].
     pub fn rests(&self, ino: Ino) -> Result<()> {
         self.done(Request::Far(FarFile::Rests(ino)))
+    }
+
+    /// Takes a lock of what was born on this machine for somebody on another one, changes it, or
+    /// gives it back. Only for the server's own process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] if another one is in the way, [`ErrorKind::Deadlock`] if who waits
+    /// for it would for ever; as those of [`Client::open_number`].
+    pub fn lock_for(&self, ino: Ino, lock: FarLock) -> Result<()> {
+        self.done(Request::Far(FarFile::LockFor(ino, lock)))
+    }
+
+    /// What would be in the way of such a lock. Only for the server's own process.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn test_lock_for(&self, ino: Ino, lock: FarLock) -> Result<Option<HeldLock>> {
+        match self.0.call(Request::Far(FarFile::TestLockFor(ino, lock)))? {
+            Reply::Held(held) => Ok(held),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// All locks of another machine on what was born on this one are over; costs next to nothing if
+    /// nobody has any. Only for the server's own process.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn unlock_all(&self, ino: Ino, of: Member) -> Result<()> {
+        match self.0.memory.locks().is_free(ino) {
+            true => Ok(()),
+            false => self.done(Request::Far(FarFile::UnlockAll(ino, of))),
+        }
     }
 
     /// A description that an ancestor, or whoever passed us its descriptor, has opened.

@@ -11,9 +11,9 @@ use terral_format::local::geometry::FILE_BYTES_MAX;
 use terral_format::local::names::Table;
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{Counters, Description, access};
-use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
+use terral_format::wire::locks::{HeldLock, LockAsk, LockKind, LockRange, Locker};
 use terral_format::wire::message::{
-    Attributes, Change, FileRef, LockAsk, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
+    Attributes, Change, FileRef, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
@@ -512,7 +512,7 @@ impl File {
     /// [`ErrorKind::WouldBlock`] if it would have to wait, [`ErrorKind::Deadlock`] if that would
     /// never end, [`ErrorKind::Interrupted`] if a signal handler ran that does not have calls
     /// restarted (`SA_RESTART`), [`ErrorKind::BadHandle`] if the description is not open for what a
-    /// lock of bytes is to protect, `ENOLCK` if the file's bytes are on another machine. No lock is
+    /// lock of bytes is to protect. No lock is
     /// held then that was not held before, except that a `flock(2)` lock that could not be
     /// converted is given up.
     pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
@@ -520,7 +520,7 @@ impl File {
         loop {
             let wait = wait.then_some(&mut waits);
             let Some(turn) = self.lock_or_queue(by, range, kind, wait)? else { return Ok(()) };
-            if !turn.wait() {
+            if !turn.wait(|| false) {
                 self.stop_waiting();
                 return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
             }
@@ -545,10 +545,11 @@ impl File {
         if access & needs != needs {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
-        if self.is_far() && kind != LockKind::Unlock {
-            return self.refuse_far_lock();
+        let ask = self.lock_ask(by, range, kind);
+        match self.is_far() {
+            true => self.connection.lock_far(ask, wait),
+            false => self.connection.lock(ask, wait),
         }
-        self.connection.lock(self.lock_ask(by, range, kind), wait)
     }
 
     /// This thread does not wait for a lock any more.
@@ -564,16 +565,24 @@ impl File {
         kind: LockKind,
     ) -> Result<Option<HeldLock>> {
         self.words()?;
-        if self.is_far() {
-            return self.refuse_far_lock();
+        let ask = self.lock_ask(by, range, kind);
+        match self.is_far() {
+            true => self.connection.test_lock_far(ask),
+            false => self.connection.lock_test(ask),
         }
-        self.connection.lock_test(self.lock_ask(by, range, kind))
     }
 
     /// Gives back all [`Locker::Process`] locks that this process holds on the file: to be called
     /// before any descriptor of it is closed (fcntl(2)). Costs nothing if nobody holds any.
     pub fn release_locks(&self) -> Result<()> {
-        self.connection.unlock_own(self.ino())
+        if !self.is_far() {
+            return self.connection.unlock_own(self.ino());
+        }
+        if self.connection.may_lock(self.ino()) {
+            let ask = self.lock_ask(Locker::Process, LockRange::ALL, LockKind::Unlock);
+            self.connection.lock_far(ask, None)?;
+        }
+        Ok(())
     }
 
     fn lock_ask(&self, locker: Locker, range: LockRange, kind: LockKind) -> LockAsk {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use terral_format::ids::Ino;
 use terral_format::local::lock_set;
 use terral_format::local::lock_table::{Head, NoBlocks, Outcome, Pool};
-use terral_format::wire::locks::{HeldLock, Lock, LockKind, LockOwner, LockRange, Locker};
-use terral_format::wire::message::{LockAsk, Reply, Request, WAIT_REFRESH_MS};
+use terral_format::wire::far_files::FarFile;
+use terral_format::wire::locks::{HeldLock, Lock, LockAsk, LockKind, LockOwner, LockRange, Locker};
+use terral_format::wire::message::{Reply, Request, WAIT_REFRESH_MS};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::process::Process;
 use terral_transport::{descriptor, futex, process};
@@ -22,6 +23,9 @@ use crate::session::{Connection, Own, unexpected};
 const REFRESH: Duration = Duration::from_millis(WAIT_REFRESH_MS);
 /// Who waits longer tells the server.
 const FIRST: Duration = Duration::from_millis(5);
+/// Who waits for a lock of another machine's file asks again after so long, and then less often.
+const FAR_FIRST: Duration = Duration::from_millis(1);
+const FAR_MOST: Duration = Duration::from_millis(50);
 /// How long to wait for a server that is being restarted before looking again.
 const RESTART: Duration = Duration::from_millis(50);
 /// Holders in the way that died one after the other.
@@ -35,6 +39,7 @@ pub struct LockWait {
     begun: Option<Instant>,
     told: Option<Instant>,
     dead_since: Option<Instant>,
+    far: Duration,
 }
 
 impl LockWait {
@@ -45,6 +50,12 @@ impl LockWait {
             None => (*self.begun.get_or_insert_with(Instant::now), FIRST),
         };
         since.elapsed() >= after
+    }
+
+    /// How long to sleep before another machine is asked again.
+    fn far(&mut self) -> Duration {
+        self.far = (self.far * 2).clamp(FAR_FIRST, FAR_MOST);
+        self.far
     }
 }
 
@@ -57,10 +68,12 @@ pub struct LockTurn<'c> {
 
 impl LockTurn<'_> {
     /// Sleeps until something was released, or for a moment. Uses nothing of the client, so that a
-    /// signal handler may. False: one ran that does not have calls restarted (`SA_RESTART`).
+    /// signal handler may. False: one ran, or has since the waiting began, as `handled` says, that
+    /// does not have calls restarted (`SA_RESTART`).
     #[must_use]
-    pub fn wait(self) -> bool {
-        futex::wait_low(self.head, self.seen, Some(self.limit)) || !futex::handlers_interrupt()
+    pub fn wait(self, handled: impl Fn() -> bool) -> bool {
+        let slept = !handled() && futex::wait_low(self.head, self.seen, Some(self.limit));
+        slept && !handled() || !futex::handlers_interrupt()
     }
 }
 
@@ -96,6 +109,34 @@ impl Connection {
             }
         }
         Err(Error::new(ErrorKind::WouldBlock, format!("file {}", ask.ino)))
+    }
+
+    /// The same for a file whose bytes are on another machine, where it is asked for, again and
+    /// again by who waits.
+    pub(crate) fn lock_far(
+        &self,
+        ask: LockAsk,
+        wait: Option<&mut LockWait>,
+    ) -> Result<Option<LockTurn<'_>>> {
+        let waits = wait.is_some();
+        match (self.call(Request::Far(FarFile::Lock { ask, waits })), wait) {
+            (Ok(Reply::Done), _) => Ok(None),
+            (Ok(_), _) => Err(unexpected()),
+            (Err(error), Some(wait)) if error.kind == ErrorKind::WouldBlock => {
+                let (head, _) = self.memory.locks().locks(ask.ino);
+                let (head, seen) = (self.memory.locks().head(ask.ino), head.low());
+                Ok(Some(LockTurn { head, seen, limit: wait.far() }))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// What would be in the way of such a lock.
+    pub(crate) fn test_lock_far(&self, ask: LockAsk) -> Result<Option<HeldLock>> {
+        match self.call(Request::Far(FarFile::TestLock(ask)))? {
+            Reply::Held(held) => Ok(held),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Does it if nothing is in the way; what is otherwise, and the head that says so.
@@ -159,6 +200,8 @@ impl Connection {
                 let shared = words.is_some_and(|words| words.is_shared(nonce));
                 shared && descriptor::is_held(self.instance(), at).unwrap_or(false)
             }
+            // Its machine says when it is not.
+            LockOwner::Far(_) => true,
         }
     }
 
@@ -217,13 +260,18 @@ impl Connection {
     /// Gives back all that this process holds of a file. Costs next to nothing if nobody holds
     /// anything.
     pub(crate) fn unlock_own(&self, ino: Ino) -> Result<()> {
-        let table = self.memory.locks();
-        if table.is_free(ino) || !table.locks(ino).1.iter().any(|lock| self.may_be_own(ino, lock)) {
+        if !self.may_lock(ino) {
             return Ok(());
         }
         let own = self.own()?;
         let (owner, range, kind) = (own.owner, LockRange::ALL, LockKind::Unlock);
         self.set_lock(own, &Lock { ino, owner, range, kind }).map(drop)
+    }
+
+    /// Whether this process may hold any lock of a file.
+    pub(crate) fn may_lock(&self, ino: Ino) -> bool {
+        let table = self.memory.locks();
+        !table.is_free(ino) && table.locks(ino).1.iter().any(|lock| self.may_be_own(ino, lock))
     }
 
     /// Whether a lock may be one of this process; without asking for a session, which a child that

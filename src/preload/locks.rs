@@ -11,7 +11,7 @@ use terral_client::{File, HeldLock, LockKind, LockRange, LockWait, Locker, acces
 use crate::hook::by_fd;
 use crate::real::{Served, alias, errno, kernel, libc_call, set_errno};
 use crate::state::{self, Managed};
-use crate::{connect, memory, settings};
+use crate::{connect, memory, settings, signals};
 
 /// The bytes that a `struct flock` is about.
 fn range(managed: &Managed, asked: &libc::flock) -> Served<LockRange> {
@@ -36,13 +36,14 @@ fn kind(asked: &libc::flock) -> Served<LockKind> {
 
 fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Served<c_int> {
     let mut waits = LockWait::default();
+    let before = signals::handled();
     loop {
         let wait = wait.then_some(&mut waits);
         let Some(turn) = connect::serve(|| file.lock_or_queue(by, range, kind, wait))? else {
             return Ok(0);
         };
         // Not inside the client: signal handlers may use files meanwhile.
-        if !turn.wait() {
+        if !turn.wait(|| signals::handled() != before) {
             let stopped = || {
                 file.stop_waiting();
                 Ok(())

@@ -64,6 +64,8 @@ struct Thread {
     known: Cell<MaybeUninit<siginfo_t>>,
     /// Of [`kept`], what the program has blocked.
     kept: Cell<u64>,
+    /// How often a handler of the program was called, but for faults.
+    handled: Cell<u32>,
 }
 
 thread_local! {
@@ -75,6 +77,7 @@ thread_local! {
             blocked: Cell::new(0),
             known: Cell::new(MaybeUninit::uninit()),
             kept: Cell::new(0),
+            handled: Cell::new(0),
         }
     };
 }
@@ -161,8 +164,15 @@ unsafe extern "C" fn deliver(signal: c_int, info: *mut siginfo_t, context: *mut 
     }
     let own = if found & NOT_DEFERRED != 0 { 0 } else { bit(signal) };
     set_mask(*blocked | (asked.mask.load(Ordering::SeqCst) & blockable()) | own);
+    THREAD.with(|thread| thread.handled.set(thread.handled.get().wrapping_add(1)));
     // SAFETY: what the kernel passes.
     unsafe { run(found, signal, info, context) };
+}
+
+/// How often this thread has called a handler of the program: one may have waited until a call was
+/// over, and not come while the thread slept.
+pub fn handled() -> u32 {
+    THREAD.with(|thread| thread.handled.get())
 }
 
 /// The address in a word of [`Asked`].

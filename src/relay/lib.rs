@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_client::{Client, File, access};
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Member};
 use terral_format::wire::far::{Act, Done};
 use terral_format::{Error, ErrorKind, Result};
 use terral_server::Relay;
@@ -180,8 +180,18 @@ impl Relay for AtHome {
                 Ok((Done::Written(at), Vec::new()))
             }
             Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
+            Act::Lock(lock) => self.client()?.lock_for(file, lock).map(done),
+            Act::TestLock(lock) => {
+                let held = self.client()?.test_lock_for(file, lock)?;
+                Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
+            }
             Act::Close | Act::Recall { .. } => Ok(done(())),
         }
+    }
+
+    fn unlock_all(&self, file: Ino, of: Member) {
+        // A server that does not answer itself is about to go, and the next one is told anew.
+        let _ = self.client().and_then(|client| client.unlock_all(file, of));
     }
 
     fn take_back(&self, bytes: Vec<u8>) {

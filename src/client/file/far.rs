@@ -19,8 +19,6 @@ use crate::session::unexpected;
 
 /// `ENODEV`.
 const ENODEV: i32 = 19;
-/// `ENOLCK`.
-const ENOLCK: i32 = 37;
 /// A server that forgets the pieces of a call so often has too much to do.
 const TRIES: u32 = 100;
 
@@ -253,10 +251,5 @@ impl File {
     /// Nobody could see what another machine stores.
     pub(super) fn refuse_far_map(&self) -> Result<usize> {
         Err(refused(ENODEV, "a shared map"))
-    }
-
-    /// Locks are of one machine.
-    pub(super) fn refuse_far_lock<T>(&self) -> Result<T> {
-        Err(refused(ENOLCK, "a lock"))
     }
 }

@@ -20,6 +20,7 @@ use crate::ids::Ino;
 use crate::local::lock_set;
 use crate::local::sync::{AtomicU64, Ordering, fence, spin_loop};
 use crate::wire::locks::{Lock, LockKind, LockOwner, LockRange};
+use std::collections::BTreeSet;
 
 /// Heads: a file has one, which others may share.
 pub const HEADS: usize = if cfg!(loom) { 1 } else { 4096 };
@@ -397,11 +398,11 @@ impl<'a> LockTable<'a> {
         }
     }
 
-    /// A file of each head in whose list an owner has a lock.
-    pub fn files_of(&self, owner: LockOwner) -> Vec<Ino> {
+    /// The files on which an owner has a lock.
+    pub fn files_of(&self, owner: LockOwner) -> BTreeSet<Ino> {
         let used = |at: &usize| Head(self.0[*at].load(Ordering::SeqCst)).first() != 0;
-        let its = |at: usize| self.look(at).1.into_iter().find(|lock| lock.owner == owner);
-        (0..HEADS).filter(used).filter_map(its).map(|lock| lock.ino).collect()
+        let its = |at: usize| self.look(at).1.into_iter().filter(|lock| lock.owner == owner);
+        (0..HEADS).filter(used).flat_map(its).map(|lock| lock.ino).collect()
     }
 }
 

@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::list;
+use super::locks::{FarLock, HeldLock};
 use crate::frame::{self, HEADER_BYTES};
 use crate::ids::{Member, Number, SessionSlot};
 use crate::{Error, ErrorKind, Result};
@@ -107,6 +108,11 @@ pub enum Act {
         /// [`Id::step`] of that.
         step: u8,
     },
+    /// A lock is taken, changed or given back, for who asks. [`ErrorKind::WouldBlock`] if another
+    /// one is in the way, [`ErrorKind::Deadlock`] if who waits for it would for ever.
+    Lock(FarLock),
+    /// Which lock would be in the way of this one?
+    TestLock(FarLock),
 }
 
 impl Act {
@@ -160,6 +166,8 @@ pub enum Done {
     Written(u64),
     /// Of what is to be recalled, nothing is known: it was not done.
     Unknown,
+    /// This is in the way of a lock.
+    Held(HeldLock),
 }
 
 /// The answer to a question.

@@ -8,7 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::capability::Operations;
-use crate::ids::{DescriptionSlot, Ino, PageNumber};
+use super::locks::{FarLock, LockAsk};
+use crate::ids::{DescriptionSlot, Ino, Member, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
 pub const CALL_MAX: usize = super::far::BYTES_MAX;
@@ -97,6 +98,27 @@ pub enum FarFile<'a> {
     /// What was born here has lost its last name on another machine. Only for the server's own
     /// process.
     Gone(Ino),
+    /// Take a lock, change one, or give it back → done; [`ErrorKind::WouldBlock`] if another one is
+    /// in the way, [`ErrorKind::Deadlock`] if who waits for it would for ever.
+    ///
+    /// [`ErrorKind::WouldBlock`]: crate::ErrorKind::WouldBlock
+    /// [`ErrorKind::Deadlock`]: crate::ErrorKind::Deadlock
+    Lock {
+        /// Which.
+        ask: LockAsk,
+        /// Who asks asks again until he has it.
+        waits: bool,
+    },
+    /// What would be in the way of a lock → [`super::message::Reply::Held`].
+    TestLock(LockAsk),
+    /// The same as [`FarFile::Lock`] for somebody on another machine, of what was born here. Only
+    /// for the server's own process.
+    LockFor(Ino, FarLock),
+    /// The same as [`FarFile::TestLock`], likewise.
+    TestLockFor(Ino, FarLock),
+    /// A machine has what was born here open no more: its locks there are over. Only for the
+    /// server's own process.
+    UnlockAll(Ino, Member),
 }
 
 impl FarFile<'_> {
@@ -104,6 +126,12 @@ impl FarFile<'_> {
     pub fn needs(&self) -> Operations {
         match self {
             FarFile::Read { .. } | FarFile::Through { .. } | FarFile::Rests(_) => Operations::READ,
+            // Of locks it counts what a description is open for.
+            FarFile::Lock { .. }
+            | FarFile::TestLock(_)
+            | FarFile::LockFor(..)
+            | FarFile::TestLockFor(..)
+            | FarFile::UnlockAll(..) => Operations(0),
             FarFile::Write { .. } => Operations::WRITE,
             FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Gone(_) => Operations::REMOVE,

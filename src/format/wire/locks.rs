@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{DescriptionSlot, Ino};
+use crate::ids::{DescriptionSlot, Ino, Member};
 use crate::{Error, ErrorKind, Result};
 
 /// The largest offset of the operating system. A range that ends there has no end.
@@ -76,7 +76,7 @@ impl LockRange {
 
 /// Which of the three kinds of locks: the first two get in each other's way, the third only in its
 /// own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Locker {
     /// The process: `F_SETLK`. Released when it closes any descriptor of the file, or ends.
     Process,
@@ -101,12 +101,63 @@ pub enum LockOwner {
     Description(DescriptionSlot, u32),
     /// A description and its nonce, for [`Locker::Flock`].
     Flock(DescriptionSlot, u32),
+    /// Somebody on another machine.
+    Far(FarOwner),
+}
+
+/// Who holds a lock of a file that was born on this machine, on another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FarOwner {
+    /// That machine.
+    pub by: Member,
+    /// What it is there.
+    pub locker: Locker,
+    /// Its process's number, or that of its description, 24 bits: another one gets it only once all
+    /// locks of this one are given back.
+    pub number: u32,
+}
+
+impl FarOwner {
+    /// What an owner is for other machines than this one, which is `me`; `None`: it is not of this
+    /// one.
+    pub fn of(me: Member, owner: LockOwner) -> Option<Self> {
+        let (locker, number) = match owner {
+            LockOwner::Process { pid, .. } => (Locker::Process, pid),
+            LockOwner::Description(slot, _) => (Locker::Description, slot.0),
+            LockOwner::Flock(slot, _) => (Locker::Flock, slot.0),
+            LockOwner::Far(_) => return None,
+        };
+        Some(FarOwner { by: me, locker, number: number & SLOT as u32 })
+    }
+}
+
+/// What another machine wants of a file that was born on this one: a lock taken, changed or given
+/// back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarLock {
+    /// For whom.
+    pub owner: FarOwner,
+    /// Where.
+    pub range: LockRange,
+    /// What.
+    pub kind: LockKind,
+    /// He will ask again until he has it.
+    pub waits: bool,
+}
+
+impl FarLock {
+    /// As a lock of that file.
+    pub fn of(&self, ino: Ino) -> Lock {
+        Lock { ino, owner: LockOwner::Far(self.owner), range: self.range, kind: self.kind }
+    }
 }
 
 const TICKS: u64 = (1 << 40) - 1;
 const PID_SHIFT: u32 = 40;
 const SLOT_SHIFT: u32 = 32;
 const SLOT: u64 = (1 << 24) - 1;
+const FAR_SHIFT: u32 = 24;
+const MEMBER_SHIFT: u32 = 26;
 const OWNER_SHIFT: u32 = 62;
 
 impl LockOwner {
@@ -117,7 +168,8 @@ impl LockOwner {
 
     /// As one word, never 0. From bit 0: a process's start (40) and number (22), or a description's
     /// nonce (32) and number (24); in the highest two 1 for a process, 2 for a description, 3 for
-    /// one by `flock(2)`.
+    /// one by `flock(2)`; there 0 for one on another machine: its number (24), which of these three
+    /// (2), and its machine (14).
     pub fn word(self) -> u64 {
         let (kind, rest) = match self {
             LockOwner::Process { pid, started_ticks } => {
@@ -125,6 +177,15 @@ impl LockOwner {
             }
             LockOwner::Description(slot, nonce) => (2, described(slot, nonce)),
             LockOwner::Flock(slot, nonce) => (3, described(slot, nonce)),
+            LockOwner::Far(FarOwner { by, locker, number }) => {
+                let which = match locker {
+                    Locker::Process => 1,
+                    Locker::Description => 2,
+                    Locker::Flock => 3,
+                };
+                let rest = u64::from(number) & SLOT | which << FAR_SHIFT;
+                (0, u64::from(by.number()) << MEMBER_SHIFT | rest)
+            }
         };
         kind << OWNER_SHIFT | rest
     }
@@ -137,19 +198,63 @@ impl LockOwner {
             1 => Some(LockOwner::process((rest >> PID_SHIFT) as u32, rest)),
             2 => Some(LockOwner::Description(slot, nonce)),
             3 => Some(LockOwner::Flock(slot, nonce)),
-            _ => None,
+            _ => {
+                let locker = match rest >> FAR_SHIFT & 3 {
+                    1 => Locker::Process,
+                    2 => Locker::Description,
+                    3 => Locker::Flock,
+                    _ => return None,
+                };
+                let by = Member::new(u16::try_from(rest >> MEMBER_SHIFT).ok()?)?;
+                let number = (rest & SLOT) as u32;
+                Some(LockOwner::Far(FarOwner { by, locker, number }))
+            }
         }
     }
 
     /// Whether the two can be in each other's way at all.
     pub fn competes(self, other: LockOwner) -> bool {
-        let flock = |owner| matches!(owner, LockOwner::Flock(..));
-        self != other && flock(self) == flock(other)
+        self != other && self.is_flock() == other.is_flock()
+    }
+
+    /// Whether it is a description's lock by `flock(2)`.
+    pub fn is_flock(self) -> bool {
+        match self {
+            LockOwner::Process { .. } | LockOwner::Description(..) => false,
+            LockOwner::Flock(..) => true,
+            LockOwner::Far(owner) => owner.locker == Locker::Flock,
+        }
+    }
+
+    /// Whether it is a process, for which waits that would never end are looked for (fcntl(2)).
+    pub fn is_process(self) -> bool {
+        match self {
+            LockOwner::Process { .. } => true,
+            LockOwner::Description(..) | LockOwner::Flock(..) => false,
+            LockOwner::Far(owner) => owner.locker == Locker::Process,
+        }
     }
 }
 
 fn described(slot: DescriptionSlot, nonce: u32) -> u64 {
     (u64::from(slot.0) & SLOT) << SLOT_SHIFT | u64::from(nonce)
+}
+
+/// A lock that is asked for, through an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockAsk {
+    /// Which file.
+    pub ino: Ino,
+    /// Through which description.
+    pub description: DescriptionSlot,
+    /// Must match.
+    pub nonce: u32,
+    /// On whose behalf.
+    pub locker: Locker,
+    /// Where.
+    pub range: LockRange,
+    /// What.
+    pub kind: LockKind,
 }
 
 /// A lock, held or asked for.
@@ -166,9 +271,10 @@ pub struct Lock {
 }
 
 /// A lock that is in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLock {
-    /// The process that holds it; 0 if an open-file description does (`l_pid` is −1 then).
+    /// The process that holds it; 0 if an open-file description does, or somebody on another
+    /// machine (`l_pid` is −1 then).
     pub pid: u32,
     /// Where.
     pub range: LockRange,
@@ -180,7 +286,7 @@ impl From<Lock> for HeldLock {
     fn from(lock: Lock) -> Self {
         let pid = match lock.owner {
             LockOwner::Process { pid, .. } => pid,
-            LockOwner::Description(..) | LockOwner::Flock(..) => 0,
+            LockOwner::Description(..) | LockOwner::Flock(..) | LockOwner::Far(_) => 0,
         };
         HeldLock { pid, range: lock.range, kind: lock.kind }
     }
@@ -188,8 +294,8 @@ impl From<Lock> for HeldLock {
 
 #[cfg(test)]
 mod tests {
-    use super::{LockOwner, LockRange};
-    use crate::ids::DescriptionSlot;
+    use super::{FarOwner, LockOwner, LockRange};
+    use crate::ids::{DescriptionSlot, Member};
 
     #[test]
     fn an_owner_is_one_word() {
@@ -200,10 +306,14 @@ mod tests {
             LockOwner::Description(slot, nonce),
             LockOwner::Flock(slot, nonce),
         ];
-        for owner in owners {
+        let by = Member::new(Member::MAX - 1).expect("14 bits");
+        let far = |owner| LockOwner::Far(FarOwner::of(by, owner).expect("it is here"));
+        let owners: Vec<LockOwner> = owners.into_iter().chain(owners.map(far)).collect();
+        for owner in owners.iter().copied() {
             assert_eq!(LockOwner::of(owner.word()), Some(owner));
         }
-        assert_eq!(LockOwner::of(7), None);
+        let words: std::collections::BTreeSet<u64> = owners.iter().map(|it| it.word()).collect();
+        assert_eq!((words.len(), LockOwner::of(7)), (owners.len(), None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name};
 use crate::wire::capability::{Capability, Operations};
 use crate::wire::far_files::{FarFile, Stored};
-use crate::wire::locks::{LockKind, LockRange, Locker};
+use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
@@ -182,23 +182,6 @@ impl Change {
         let others = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
         !others && now(self.accessed_ns) && now(self.modified_ns)
     }
-}
-
-/// A lock that cannot be had, through an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockAsk {
-    /// Which file.
-    pub ino: Ino,
-    /// Through which description.
-    pub description: DescriptionSlot,
-    /// Must match.
-    pub nonce: u32,
-    /// On whose behalf.
-    pub locker: Locker,
-    /// Where.
-    pub range: LockRange,
-    /// What.
-    pub kind: LockKind,
 }
 
 /// What setting an extended attribute asks of what is there.
@@ -549,7 +532,11 @@ impl Request<'_> {
                 | Request::Present(_)
                 | Request::Preallocate { .. }
                 | Request::Far(
-                    FarFile::Read { .. } | FarFile::Write { .. } | FarFile::Through { .. }
+                    FarFile::Read { .. }
+                        | FarFile::Write { .. }
+                        | FarFile::Through { .. }
+                        | FarFile::Lock { .. }
+                        | FarFile::TestLock(_)
                 )
         )
     }
@@ -697,4 +684,6 @@ pub enum Reply {
         /// The file ends behind them.
         ends: bool,
     },
+    /// What would be in the way of a lock.
+    Held(Option<HeldLock>),
 }

@@ -16,6 +16,8 @@ pub enum Step {
     ForgetKept,
     /// Who waits for what may wait for him lets go of what he has taken.
     Release,
+    /// Who asks for a lock of another machine's file is marked here before.
+    MarkLocks,
     /// Nothing is brought while another member moves a directory where some of it may be.
     Rest,
 }

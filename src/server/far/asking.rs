@@ -27,6 +27,10 @@ pub enum Step {
     Write,
     /// What came of that.
     Recall,
+    /// A lock of it.
+    Lock,
+    /// What is in the way of one.
+    TestLock,
 }
 
 /// The number of a file whose bytes are on another machine.
@@ -166,7 +170,7 @@ fn settle(state: &mut State, file: Number) {
 }
 
 /// Says something that nobody waits for. It is said until it was heard.
-fn say(state: &mut State, file: Number, act: Act) {
+pub(super) fn say(state: &mut State, file: Number, act: Act) {
     let Some(by) = state.members.as_ref().map(|members| members.me()) else { return };
     let (id, now) = (state.far.own_id(by), state.world.now());
     state.far.asks((id, None), (file, act), Vec::new(), now);

@@ -33,6 +33,9 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// left that may be closed after a while: then it is asked again.
     fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool;
 
+    /// A member has a file open no more: its locks there are over.
+    fn unlock_all(&self, file: Ino, of: Member);
+
     /// Memory of bytes that were read, which is not needed any more.
     fn take_back(&self, _: Vec<u8>) {}
 }
@@ -85,7 +88,7 @@ struct Remembered {
 #[derive(Default)]
 struct Asker {
     life: u64,
-    open: BTreeSet<Ino>,
+    open: BTreeSet<Number>,
     /// By question, and file: a request that is carried out anew may ask the same of another one.
     answers: BTreeMap<(Id, Ino), Remembered>,
     under_way: BTreeSet<(Id, Ino)>,
@@ -96,6 +99,7 @@ pub struct Desk {
     life: u64,
     askers: BTreeMap<Member, Asker>,
     changed: bool,
+    ended: Vec<Job>,
 }
 
 fn malformed(what: &str) -> Error {
@@ -105,7 +109,7 @@ fn malformed(what: &str) -> Error {
 impl Desk {
     /// That of a process with this life: random bits.
     pub fn new(life: u64) -> Self {
-        Desk { life, askers: BTreeMap::new(), changed: false }
+        Desk { life, askers: BTreeMap::new(), changed: false, ended: Vec::new() }
     }
 
     fn answer(&self, (id, file): (Id, Option<Number>), outcome: Outcome) -> Written {
@@ -133,9 +137,11 @@ impl Desk {
         let (of, act) = match what {
             What::Begin(open) => {
                 if let Some(open) = open {
-                    let open = open.into_iter().filter(|file| file.born() == me);
-                    asker.open = open.map(|file| Ino(file.counted())).collect();
+                    let open = open.into_iter().filter(|file| file.born() == me).collect();
+                    let before = std::mem::replace(&mut asker.open, open);
                     self.changed = true;
+                    let closed = before.difference(&asker.open);
+                    self.ended.extend(closed.map(|file| closing(id, (life, number), *file)));
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
@@ -148,8 +154,8 @@ impl Desk {
         // As was said last, also of a question that is under way already: until a close says so, a
         // file counts as open, be it that it cannot be opened.
         self.changed |= match act {
-            Act::Open => asker.open.insert(file),
-            Act::Close => asker.open.remove(&file),
+            Act::Open => asker.open.insert(of),
+            Act::Close => asker.open.remove(&of),
             _ => false,
         };
         if let Some(known) = asker.answers.get_mut(&(id, file)) {
@@ -168,7 +174,10 @@ impl Desk {
     pub fn carry_out(relay: &dyn Relay, job: &Job) -> Outcome {
         match job.act {
             // Who is to close what nobody has open is told of it all at once.
-            Act::Close => Ok((Done::Done, Vec::new())),
+            Act::Close => {
+                relay.unlock_all(job.file(), job.from);
+                Ok((Done::Done, Vec::new()))
+            }
             Act::Recall { .. } => Ok((Done::Unknown, Vec::new())),
             act => relay.carry_out(job.file(), &act, &job.bytes),
         }
@@ -201,14 +210,30 @@ impl Desk {
     /// All that is open elsewhere, if that has changed since the last call.
     pub fn take_open(&mut self) -> Option<BTreeSet<Ino>> {
         let changed = std::mem::take(&mut self.changed);
-        let all = || self.askers.values().flat_map(|asker| asker.open.iter().copied()).collect();
+        let open = self.askers.values().flat_map(|asker| &asker.open);
+        let all = || open.map(|file| Ino(file.counted())).collect();
         changed.then(all)
+    }
+
+    /// What is to be done, that nobody has asked for: what a member has open no more.
+    pub fn take_ended(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.ended)
     }
 
     /// A member is none any more.
     pub fn removed(&mut self, member: Member) {
-        self.changed |= self.askers.remove(&member).is_some();
+        let Some(asker) = self.askers.remove(&member) else { return };
+        self.changed = true;
+        let (pid, index, step, sequence) = (0, 0, 0, 0);
+        let (started_ticks, session) = (0, Id::NOBODY);
+        let id = Id { by: member, session, pid, started_ticks, index, sequence, step };
+        self.ended.extend(asker.open.iter().map(|file| closing(id, (asker.life, 0), *file)));
     }
+}
+
+/// The job of a member that has closed a file without a word.
+fn closing(id: Id, (life, number): (u64, u64), of: Number) -> Job {
+    Job { from: id.by, id, life, number, of, act: Act::Close, bytes: Vec::new() }
 }
 
 impl Asker {

@@ -7,12 +7,13 @@ use terral_format::ids::Member;
 use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
-use super::{asking, shown};
+use super::{asking, locking, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session.
 pub fn take_questions(state: &mut State) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
+    locking::say_unlocked(state);
     state.far.take_questions(me)
 }
 
@@ -26,6 +27,10 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
         None => return Ok(()),
         Some(Heard::Read(ahead)) => {
             shown::came(state, &ahead, answer.result.ok().map(|_| bytes));
+            return Ok(());
+        }
+        Some(Heard::Unlocked(file, owner)) => {
+            locking::was_unlocked(state, file, owner);
             return Ok(());
         }
         Some(Heard::Gone(gone)) => gone,
@@ -68,6 +73,7 @@ fn resume(state: &mut State) -> Result<()> {
     if !state.far.must_resume() {
         return Ok(());
     }
+    locking::resume(state);
     let open = state.descriptions.iter();
     let open = open.filter_map(|(_, open)| asking::number_of(state, open.ino));
     let open: Vec<_> = open.collect();

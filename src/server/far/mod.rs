@@ -12,6 +12,7 @@ pub mod asking;
 pub mod calls;
 pub mod desk;
 pub mod linking;
+pub mod locking;
 pub mod pieces;
 pub mod places;
 pub mod role;

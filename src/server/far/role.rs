@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::ids::{Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
+use terral_format::wire::locks::FarOwner;
 use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
@@ -65,6 +66,8 @@ pub struct Far {
 pub(super) enum Heard {
     /// A file's home has heard that it is gone.
     Gone(Number),
+    /// It has heard that somebody here has no lock of it any more.
+    Unlocked(Number, FarOwner),
     /// What was read to be kept.
     Read(Ahead),
 }
@@ -84,7 +87,10 @@ fn append(act: &Act) -> bool {
 /// Whether that is an answer to this.
 fn fits(act: &Act, done: Done, bytes: usize) -> bool {
     match act {
-        Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } => done == Done::Done,
+        Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } | Act::Lock(_) => {
+            done == Done::Done
+        }
+        Act::TestLock(_) => matches!(done, Done::Done | Done::Held(_)),
         Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
@@ -335,13 +341,17 @@ impl Far {
             Ok(_) => true,
             Err(error) => error.kind == ErrorKind::NotFound,
         };
-        if act == Act::Gone && !heard {
+        if matches!(act, Act::Gone | Act::Lock(_)) && !heard {
             // It is said again by and by.
             asked.outcome = Some(outcome);
             return None;
         }
         self.questions.remove(&number);
-        (act == Act::Gone).then_some(Heard::Gone(file))
+        match act {
+            Act::Gone => Some(Heard::Gone(file)),
+            Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
+            _ => None,
+        }
     }
 
     /// What waits for a member that does not answer fails; what nobody waits for is said again.

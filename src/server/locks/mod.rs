@@ -5,11 +5,12 @@
 //! Invariant: the words in shared memory are the only truth; what is here only makes waits end. Not
 //! here: whether a holder is still there, which descriptions and sessions say.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use terral_format::ids::{Ino, SessionSlot};
 use terral_format::local::lock_set;
-use terral_format::local::lock_table::{NoBlocks, Pool};
+use terral_format::local::lock_table::{NoBlocks, Outcome, Pool};
 use terral_format::wire::locks::{Lock, LockOwner};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
@@ -26,18 +27,24 @@ use waits::Waits;
 /// `ENOLCK`.
 const ENOLCK: i32 = 37;
 
+fn full() -> Error {
+    Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() }
+}
+
 /// The role's state.
 pub struct Locks {
     memory: Arc<Memory>,
     waits: Waits,
     /// What the server itself writes lists into.
     blocks: Pool,
+    /// Who has ended, and was marked at a file of another machine.
+    left: Vec<(Ino, LockOwner)>,
 }
 
 impl Locks {
     /// Nobody waits.
     pub fn new(memory: Arc<Memory>) -> Self {
-        Locks { memory, waits: Waits::default(), blocks: Pool::default() }
+        Locks { memory, waits: Waits::default(), blocks: Pool::default(), left: Vec::new() }
     }
 
     /// Blocks for a session's lists of locks.
@@ -50,7 +57,6 @@ impl Locks {
 
     /// Blocks of a session or of the server itself. Gives their group.
     fn give_blocks(&self, session: Option<SessionSlot>) -> Result<u32> {
-        let full = || Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() };
         for group in self.memory.locks().unowned() {
             self.memory.prepare_lock_blocks(group)?;
             if !self.memory.locks().has_list(group) {
@@ -70,6 +76,52 @@ impl Locks {
     pub fn in_the_way(&self, lock: &Lock) -> Option<Lock> {
         let (_, locks) = self.memory.locks().locks(lock.ino);
         lock_set::conflicts(&locks, lock).next().copied()
+    }
+
+    /// Takes, changes or gives back a lock for somebody on another machine, or a mark of somebody
+    /// here who may have one there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] if another one is in the way; `ENOLCK` if there is no place.
+    pub fn set(&mut self, lock: &Lock) -> Result<()> {
+        let memory = self.memory.clone();
+        let table = memory.locks();
+        match self.with_blocks(|pool| table.set(lock, pool)) {
+            Some(Outcome::Set { wakes }) => {
+                if wakes {
+                    futex::wake_low(table.head(lock.ino));
+                }
+                Ok(())
+            }
+            Some(Outcome::Blocked { .. }) => {
+                Err(Error::new(ErrorKind::WouldBlock, format!("file {}", lock.ino)))
+            }
+            None => Err(full()),
+        }
+    }
+
+    /// Who has locks of a file.
+    pub fn owners(&self, ino: Ino) -> BTreeSet<LockOwner> {
+        if self.memory.locks().is_free(ino) {
+            return BTreeSet::new();
+        }
+        let (_, locks) = self.memory.locks().locks(ino);
+        locks.into_iter().filter(|lock| lock.ino == ino).map(|lock| lock.owner).collect()
+    }
+
+    /// Who may have locks of a file on another machine has ended: that is to be said there.
+    pub fn has_gone(&mut self, ino: Ino, owner: LockOwner) {
+        self.left.push((ino, owner));
+    }
+
+    /// Whether there is such.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// All of them. Given once.
+    pub fn take_left(&mut self) -> Vec<(Ino, LockOwner)> {
+        std::mem::take(&mut self.left)
     }
 
     /// A thread waits for `lock`, as of `now`.
@@ -100,7 +152,7 @@ impl Locks {
     }
 
     /// The files on which somebody has locks.
-    pub fn files_of(&self, owner: LockOwner) -> Vec<Ino> {
+    pub fn files_of(&self, owner: LockOwner) -> BTreeSet<Ino> {
         self.memory.locks().files_of(owner)
     }
 

@@ -1,6 +1,7 @@
 //! What ends takes its locks along. Not here: whether it has ended (`requests/locking`).
 
 use terral_format::ids::{DescriptionSlot, Ino, SessionSlot};
+use terral_format::local::names::flag;
 use terral_format::wire::locks::LockOwner;
 
 use crate::core::state::State;
@@ -15,7 +16,29 @@ pub fn reclaim_lock_blocks(state: &mut State) {
 /// A description was closed.
 pub fn unlock_closed(state: &mut State, at: DescriptionSlot, open: &Open) {
     let its = [LockOwner::Description(at, open.nonce), LockOwner::Flock(at, open.nonce)];
-    state.locks.release(open.ino, |lock| its.contains(&lock.owner));
+    its.into_iter().for_each(|owner| unlock(state, open.ino, owner));
+}
+
+/// An owner has ended. Of a file whose bytes are elsewhere he is forgotten once that has heard of
+/// it.
+fn unlock(state: &mut State, ino: Ino, owner: LockOwner) {
+    let far = state.names.inode(ino).is_some_and(|inode| inode.is(flag::FAR));
+    if !far {
+        state.locks.release(ino, |lock| (lock.ino, lock.owner) == (ino, owner));
+    } else if state.locks.owners(ino).contains(&owner) {
+        state.locks.has_gone(ino, owner);
+    }
+}
+
+/// Whether who holds a lock on this machine has ended.
+pub fn is_over(state: &State, owner: LockOwner) -> bool {
+    match owner {
+        LockOwner::Process { pid, .. } => !lives(state, pid, owner),
+        LockOwner::Description(at, nonce) | LockOwner::Flock(at, nonce) => {
+            state.descriptions.get(at).is_none_or(|open| open.nonce != nonce)
+        }
+        LockOwner::Far(_) => false,
+    }
 }
 
 /// A file is no more.
@@ -29,7 +52,7 @@ pub fn unlock_ended(state: &mut State, session: SessionSlot, process: Option<Loc
     let Some(owner @ LockOwner::Process { pid, .. }) = process else { return };
     let files = state.locks.files_of(owner);
     if !files.is_empty() && !lives(state, pid, owner) {
-        files.into_iter().for_each(|ino| state.locks.release(ino, |lock| lock.owner == owner));
+        files.into_iter().for_each(|ino| unlock(state, ino, owner));
     }
 }
 

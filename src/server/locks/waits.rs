@@ -55,7 +55,7 @@ impl Waits {
         holders: impl Fn(&Lock) -> Vec<LockOwner>,
     ) -> bool {
         self.0.retain(|wait| wait.until > now);
-        let process = |owner: &LockOwner| matches!(owner, LockOwner::Process { .. });
+        let process = |owner: &LockOwner| owner.is_process();
         if !process(&lock.owner) {
             return false;
         }

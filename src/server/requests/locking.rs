@@ -3,8 +3,7 @@
 
 use terral_format::ids::SessionSlot;
 use terral_format::local::tables::access;
-use terral_format::wire::locks::{Lock, LockOwner, Locker};
-use terral_format::wire::message::LockAsk;
+use terral_format::wire::locks::{Lock, LockAsk, LockOwner, Locker};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
@@ -75,6 +74,8 @@ pub fn is_gone(state: &mut State, owner: LockOwner) -> Result<bool> {
             }
             return Ok(!lives);
         }
+        // Its machine says when.
+        LockOwner::Far(_) => return Ok(false),
         LockOwner::Description(at, nonce) | LockOwner::Flock(at, nonce) => (at, nonce),
     };
     let is = |state: &State| {

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod ending;
 pub mod executing;
+pub mod far_locks;
 pub mod handling;
 pub mod late;
 pub mod locking;

@@ -14,7 +14,7 @@ use crate::files::{closing, far_reads, opening};
 use crate::members::{control, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, homes, links, listing, lookup, making, nodes, orphans};
-use crate::requests::{executing, late, locking, status};
+use crate::requests::{executing, far_locks, late, locking, status};
 use crate::sharing::leaving;
 use crate::storage::{bringing, granting, mapping, reclaim};
 
@@ -96,6 +96,23 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Rests(ino) => {
             opening::permit_own(state, who)?;
             leaving::rests(state, ino).map(|()| Reply::Done)
+        }
+        FarFile::Lock { ask, waits } => {
+            far_locks::lock(state, who.session, &ask, waits).map(|()| Reply::Done)
+        }
+        FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
+        FarFile::LockFor(ino, lock) => {
+            opening::permit_own(state, who)?;
+            far_locks::lock_for(state, who.session, ino, &lock).map(|()| Reply::Done)
+        }
+        FarFile::TestLockFor(ino, lock) => {
+            opening::permit_own(state, who)?;
+            far_locks::test_for(state, ino, &lock).map(Reply::Held)
+        }
+        FarFile::UnlockAll(ino, of) => {
+            opening::permit_own(state, who)?;
+            far_locks::unlock_all(state, ino, of);
+            Ok(Reply::Done)
         }
         FarFile::Gone(ino) => {
             opening::permit_own(state, who)?;

@@ -92,6 +92,8 @@ impl Relaying {
         let now = self.world.now();
         let mut inner = self.lock();
         let heard = inner.desk.hear(me, from, frame, now)?;
+        let ended = inner.desk.take_ended();
+        inner.waiting.extend(ended);
         match heard {
             Heard::Job(job) => inner.waiting.push_back(job),
             Heard::Answer(answer) => inner.answers.push((from, answer)),
@@ -118,8 +120,12 @@ impl Relaying {
 
     /// A member is none any more: nothing stays open for it.
     pub fn removed(&self, member: Member) {
-        self.lock().desk.removed(member);
-        self.work.notify_one();
+        let mut inner = self.lock();
+        inner.desk.removed(member);
+        let ended = inner.desk.take_ended();
+        inner.waiting.extend(ended);
+        drop(inner);
+        self.work.notify_all();
     }
 
     /// The server leaves: the threads end, once they are through with what they are at.
@@ -222,6 +228,8 @@ mod tests {
         fn keep(&self, _: Option<&BTreeSet<Ino>>) -> bool {
             false
         }
+
+        fn unlock_all(&self, _: Ino, _: Member) {}
     }
 
     fn question(from: Member, to: Member, number: u64) -> Vec<u8> {
@@ -288,6 +296,8 @@ mod tests {
             open.into_iter().for_each(|open| files.retain(|file| open.contains(file)));
             false
         }
+
+        fn unlock_all(&self, _: Ino, _: Member) {}
     }
 
     #[test]

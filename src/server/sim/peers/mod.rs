@@ -34,6 +34,7 @@ use crate::sharing::{carrying, moving};
 mod bytes;
 mod crowd;
 mod dir;
+mod locks;
 mod relay;
 mod replacing;
 mod tree;
@@ -295,7 +296,11 @@ impl Peers {
 
     /// Asks a server, and waits for the answer.
     fn ask(&mut self, at: usize, request: Request<'_>) -> Result<Reply> {
-        let client = self.clients[at];
+        self.ask_as(at, self.clients[at], request)
+    }
+
+    /// The same, by another of its clients.
+    fn ask_as(&mut self, at: usize, client: usize, request: Request<'_>) -> Result<Reply> {
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
         let before = self.deaths();

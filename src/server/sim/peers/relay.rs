@@ -69,6 +69,16 @@ impl Sim {
     }
 }
 
+/// What is asked of the server for it, if it is about locks.
+fn locks(job: &Job) -> Option<FarFile<'static>> {
+    match job.act {
+        Act::Lock(lock) => Some(FarFile::LockFor(job.file(), lock)),
+        Act::TestLock(lock) => Some(FarFile::TestLockFor(job.file(), lock)),
+        Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
+        _ => None,
+    }
+}
+
 impl Peers {
     /// A question has come.
     pub(super) fn is_asked(&mut self, at: usize, from: Member, bytes: &[u8]) {
@@ -79,6 +89,8 @@ impl Peers {
             Heard::Answer(answer) => self.send(at, from, answer.whole()),
             Heard::Nothing => {}
         }
+        let Home { desk, jobs, .. } = &mut self.homes[at];
+        jobs.extend(desk.take_ended());
     }
 
     /// The server has died, and who did this was a part of it.
@@ -116,7 +128,13 @@ impl Peers {
         let client = self.relay_client(at);
         let killed = self.sims[at].killed;
         let ours = matches!(job.act, Act::Close | Act::Recall { .. } | Act::Gone);
-        let outcome = if job.act == Act::Gone {
+        let outcome = if let Some(request) = locks(&job) {
+            let done = self.sims[at].ask(client, Request::Far(request));
+            done.map(|reply| match reply {
+                Reply::Held(Some(held)) => (Done::Held(held), Vec::new()),
+                _ => (Done::Done, Vec::new()),
+            })
+        } else if job.act == Act::Gone {
             let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file())));
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))

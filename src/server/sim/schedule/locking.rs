@@ -7,8 +7,8 @@ use std::rc::Rc;
 use terral_format::ErrorKind;
 use terral_format::ids::DescriptionSlot;
 use terral_format::local::lock_table::Outcome;
-use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange, Locker};
-use terral_format::wire::message::{LockAsk, Reply, Request};
+use terral_format::wire::locks::{Lock, LockAsk, LockKind, LockOwner, LockRange, Locker};
+use terral_format::wire::message::{Reply, Request};
 
 use super::super::Sim;
 use super::super::client::Opened;

@@ -1,0 +1,99 @@
+//! Requests about locks of files whose bytes are on another machine, and what that one asks itself
+//! for those that ask it. Not here: how it is asked (`far/locking`).
+
+use terral_format::ids::{Ino, Member, Number, SessionSlot};
+use terral_format::local::names::flag;
+use terral_format::wire::locks::{
+    FarLock, FarOwner, HeldLock, Lock, LockAsk, LockKind, LockOwner, LockRange,
+};
+use terral_format::wire::message::Kind;
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::core::left_out::{Step, does};
+use crate::core::state::State;
+use crate::far::{asking, locking};
+use crate::requests::locking::{asked, is_blocked};
+
+/// Where the number of a member begins in that of who waits for a lock.
+const WAITER_SHIFT: u32 = 24;
+
+/// A lock of a file whose bytes are on another machine.
+///
+/// # Errors
+/// As those of [`locking::set`]; `ENOLCK` if there is no place for it here.
+pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, waits: bool) -> Result<()> {
+    let lock = asked(state, session, ask)?;
+    let (file, wanted) = wanted(state, &lock, waits)?;
+    let mark = locking::mark(&lock);
+    if lock.kind != LockKind::Unlock && does(Step::MarkLocks) {
+        state.locks.set(&mark)?;
+    }
+    locking::set(state, file, wanted)?;
+    match (lock.kind, lock.range) {
+        (LockKind::Unlock, LockRange::ALL) => state.locks.set(&Lock { kind: lock.kind, ..mark }),
+        _ => Ok(()),
+    }
+}
+
+/// What would be in the way of such a lock.
+///
+/// # Errors
+/// As those of [`locking::test`].
+pub fn test(state: &mut State, session: SessionSlot, ask: &LockAsk) -> Result<Option<HeldLock>> {
+    let lock = asked(state, session, ask)?;
+    let (file, wanted) = wanted(state, &lock, false)?;
+    locking::test(state, file, wanted)
+}
+
+fn wanted(state: &State, lock: &Lock, waits: bool) -> Result<(Number, FarLock)> {
+    let stale = || Error::new(ErrorKind::BadHandle, format!("file {}", lock.ino));
+    let file = asking::number_of(state, lock.ino).ok_or_else(stale)?;
+    let me = state.members.as_ref().map(|members| members.me());
+    let owner = me.and_then(|me| FarOwner::of(me, lock.owner)).ok_or_else(stale)?;
+    Ok((file, FarLock { owner, range: lock.range, kind: lock.kind, waits }))
+}
+
+/// A lock of what was born here, for somebody on another machine.
+///
+/// # Errors
+/// As those of [`super::locking::lock_blocked`], and [`ErrorKind::NotFound`].
+pub fn lock_for(state: &mut State, session: SessionSlot, ino: Ino, far: &FarLock) -> Result<()> {
+    let lock = locked_for(state, ino, far)?;
+    let waiter = far.owner.number | u32::from(far.owner.by.number()) << WAITER_SHIFT;
+    state.locks.stop_waiting(session, waiter);
+    if lock.kind == LockKind::Unlock || !is_blocked(state, &lock)? {
+        return state.locks.set(&lock);
+    }
+    if lock.owner.is_flock() {
+        state.locks.set(&Lock { kind: LockKind::Unlock, ..lock })?;
+    }
+    if far.waits {
+        state.locks.wait(session, waiter, lock, state.world.now())?;
+    }
+    Err(Error::new(ErrorKind::WouldBlock, format!("file {ino}")))
+}
+
+/// What would be in the way of such a lock.
+///
+/// # Errors
+/// As those of [`lock_for`].
+pub fn test_for(state: &mut State, ino: Ino, far: &FarLock) -> Result<Option<HeldLock>> {
+    let lock = locked_for(state, ino, far)?;
+    let blocked = is_blocked(state, &lock)?;
+    Ok(state.locks.in_the_way(&lock).filter(|_| blocked).map(HeldLock::from))
+}
+
+fn locked_for(state: &State, ino: Ino, far: &FarLock) -> Result<Lock> {
+    let file = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+    match file.is_some_and(|inode| !inode.is(flag::FAR)) {
+        false => Err(Error::new(ErrorKind::NotFound, format!("file {ino}"))),
+        true if !far.range.is_sane() => Err(Error::new(ErrorKind::Invalid, "range of a lock")),
+        true => Ok(far.of(ino)),
+    }
+}
+
+/// All locks of a member on what was born here are over.
+pub fn unlock_all(state: &mut State, ino: Ino, of: Member) {
+    let its = |owner| matches!(owner, LockOwner::Far(far) if far.by == of);
+    state.locks.release(ino, |lock| lock.ino == ino && its(lock.owner));
+}
