@@ -104,7 +104,7 @@ fn a_database_of_sqlite_that_three_machines_write_at_once_has_all_and_is_whole()
 }
 
 /// The ranks of a run by Open MPI, over ssh that passes nothing of the environment on.
-fn ranks(machines: &Machines, forwards: &str, directory: &Path) -> String {
+fn ranks(machines: &Machines, directory: &Path) -> String {
     let launch = machines.home().join("launch");
     let text = format!(
         "#!/bin/sh\nexec env -i PATH=$PATH HOME=$HOME OMPI_ALLOW_RUN_AS_ROOT=1 \
@@ -116,8 +116,8 @@ fn ranks(machines: &Machines, forwards: &str, directory: &Path) -> String {
     format!(
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         mpiexec.openmpi --mca plm_rsh_agent {} --mca btl tcp,self --mca btl_tcp_if_include eth0 \
-        --mca oob_tcp_if_include eth0 --host 10.77.0.1,10.77.0.2,10.77.0.3 -n 3 {forwards} \
-        --wdir /tmp sh -c 'cd {} && exec lmp -in in.melt -log none -screen none'",
+        --mca oob_tcp_if_include eth0 --host 10.77.0.1,10.77.0.2,10.77.0.3 -n 3 -x PATH \
+        --wdir {} sh -c 'exec lmp -in in.melt -log none -screen none'",
         launch.display(),
         directory.display()
     )
@@ -134,12 +134,11 @@ fn lammps_over_three_machines_leaves_the_same_files_as_in_one_directory() {
         fs::create_dir(directory).expect("makes");
         fs::write(directory.join("in.melt"), MELT).expect("writes");
     }
-    let reference = machines.shell_on(0, &ranks(&machines, "", &plain));
+    let reference = machines.shell_on(0, &ranks(&machines, &plain));
     assert!(reference.status.success(), "{}", said(&reference));
-    let forwards = "-x LD_PRELOAD -x TERRAL_INSTANCE -x TERRAL_PREFIX -x TERRAL_DIR";
     // On each machine all are to be seen, too.
     let here = "for at in 0 1 2; do on h$at 'wc -c < /terral/dump.'$at'.part'; done";
-    let script = format!("{}; {here}", ranks(&machines, forwards, Path::new("/terral")));
+    let script = format!("{}; {here}", ranks(&machines, Path::new("/terral")));
     let sizes = ran(&machines, &["--to", &to.display().to_string()], &script);
     let names = |directory: &Path| {
         let names = fs::read_dir(directory).expect("lists").map(|entry| {

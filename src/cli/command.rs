@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::batch;
 use crate::bypass;
 use crate::instances::PREFIX;
+use crate::launchers;
 use crate::past::Watch;
 use crate::report::{code, failure};
 use crate::server;
@@ -31,6 +32,8 @@ pub struct Surroundings {
     pub cwd: bool,
     /// No program is started that cannot be served.
     pub strict: bool,
+    /// It may start programs on other machines that have the same files.
+    pub spreads: bool,
 }
 
 /// How a command ended.
@@ -79,6 +82,11 @@ pub fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -
         child.env("TERRAL_STRICT", "1");
     }
     child.env("TERRAL_CATCH", &around.catch);
+    if around.spreads {
+        let given = child.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let variable = launchers::open_mpi(given);
+        child.envs(variable);
+    }
     if around.cwd {
         child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);
         let shadow = around.instance.join("shadow");

@@ -46,6 +46,8 @@ mod partition;
 mod serve;
 mod status;
 
+mod launchers;
+
 mod command;
 
 mod strays;

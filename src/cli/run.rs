@@ -202,7 +202,11 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         command: &arguments.command,
     };
     let tell = |summary: &Summary<'_>| tell(summary, arguments.json);
-    hosts::run(&wanted, |instance| surroundings(arguments, instance), &tell)
+    let around = |instance| {
+        let around = surroundings(arguments, instance)?;
+        Ok(Surroundings { spreads: true, ..around })
+    };
+    hosts::run(&wanted, around, &tell)
 }
 
 fn surroundings(arguments: &Arguments, instance: PathBuf) -> Result<Surroundings> {
@@ -213,6 +217,7 @@ fn surroundings(arguments: &Arguments, instance: PathBuf) -> Result<Surroundings
         prefix: checked_prefix(&arguments.prefix)?,
         cwd: arguments.cwd,
         strict: arguments.strict,
+        spreads: false,
     })
 }
 
@@ -294,6 +299,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
             prefix,
             cwd: arguments.cwd,
             strict: arguments.strict,
+            spreads: false,
         },
         place,
         earlier,

@@ -148,6 +148,9 @@ impl Desk {
             What::File(file, _) if file.born() != me => {
                 return Err(malformed("a question about a file of another member"));
             }
+            What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
+                return Err(malformed("a lock in the name of another member"));
+            }
             What::File(file, act) => (file, act),
         };
         let file = Ino(of.counted());

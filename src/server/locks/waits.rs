@@ -14,6 +14,9 @@ use crate::core::world::Tick;
 
 /// Who waits and has not said so again for so long waits no more.
 const WAITS: Duration = Duration::from_millis(3 * WAIT_REFRESH_MS);
+/// The same of one on another machine, who asks much more often, and does not say that he has given
+/// up.
+const WAITS_FAR: Duration = Duration::from_millis(500);
 
 /// A thread that waits.
 struct Wait {
@@ -32,7 +35,9 @@ impl Waits {
     pub fn wait(&mut self, session: SessionSlot, thread: u32, lock: Lock, now: Tick) {
         self.0.retain(|wait| wait.until > now);
         self.stop(session, thread);
-        self.0.push(Wait { session, thread, lock, until: now + WAITS });
+        let far = matches!(lock.owner, LockOwner::Far(_));
+        let until = now + if far { WAITS_FAR } else { WAITS };
+        self.0.push(Wait { session, thread, lock, until });
     }
 
     /// A thread does not wait any more.

@@ -209,6 +209,7 @@ mod tests {
 
     use terral_format::ids::{Ino, Member, Number, SessionSlot};
     use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
+    use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange, Locker};
 
     use super::{Relay, Relaying, THREADS};
     use crate::far::role::Outcome;
@@ -233,13 +234,17 @@ mod tests {
     }
 
     fn question(from: Member, to: Member, number: u64) -> Vec<u8> {
+        asking(from, to, number, Act::Write { at: Some(number), strips: false })
+    }
+
+    fn asking(from: Member, to: Member, number: u64, act: Act) -> Vec<u8> {
         let (pid, started_ticks, index, step) = (1, 2, 3, 4);
         let session = SessionSlot(5);
         let id = Id { by: from, session, pid, started_ticks, index, sequence: number, step };
         let file = Number::new(to, number % 3).expect("few");
-        let what = What::File(file, Act::Write { at: Some(number), strips: false });
-        Question { id, life: 6, number, past: 0, what }
-            .write(b"abc".to_vec())
+        let bytes = if act.changes() { &b"abc"[..] } else { b"" };
+        Question { id, life: 6, number, past: 0, what: What::File(file, act) }
+            .write(bytes.to_vec())
             .map(Written::whole)
             .expect("encodes")
     }
@@ -344,6 +349,10 @@ mod tests {
         let relaying = Relaying::new(relay, Arc::new(Clock), 7, || ());
         assert!(relaying.push(me, other, &question(from, me, 1)).is_err());
         assert!(relaying.push(me, from, &question(from, other, 1)).is_err());
+        let owner = FarOwner { by: other, locker: Locker::Flock, number: 1 };
+        let (range, kind, waits) = (LockRange::ALL, LockKind::Exclusive, false);
+        let lock = Act::Lock(FarLock { owner, range, kind, waits });
+        assert!(relaying.push(me, from, &asking(from, me, 2, lock)).is_err());
         assert!(relaying.push(me, from, b"nothing").is_err());
         relaying.removed(from);
     }

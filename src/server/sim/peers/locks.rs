@@ -253,4 +253,7 @@ fn who_would_wait_for_ever_for_a_lock_is_told_so_on_whichever_machine_he_is() {
     assert_eq!(kind(waits(&mut locks, 2, byte(1))), Err(ErrorKind::WouldBlock));
     assert_eq!(kind(waits(&mut locks, 4, byte(0))), Err(ErrorKind::Deadlock));
     assert_eq!(kind(waits(&mut locks, 2, byte(1))), Err(ErrorKind::WouldBlock));
+    // Who was interrupted asks no more.
+    locks.peers.pass(Duration::from_millis(600));
+    assert_eq!(kind(waits(&mut locks, 4, byte(0))), Err(ErrorKind::WouldBlock));
 }
