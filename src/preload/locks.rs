@@ -36,7 +36,7 @@ fn kind(asked: &libc::flock) -> Served<LockKind> {
 
 fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Served<c_int> {
     let mut waits = LockWait::default();
-    let before = signals::handled();
+    let mut before = signals::handled();
     loop {
         let wait = wait.then_some(&mut waits);
         let Some(turn) = connect::serve(|| file.lock_or_queue(by, range, kind, wait))? else {
@@ -50,6 +50,8 @@ fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -
             };
             return connect::serve(stopped).and(Err(libc::EINTR));
         }
+        // Those that have run have calls restarted.
+        before = signals::handled();
     }
 }
 

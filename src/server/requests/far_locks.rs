@@ -80,7 +80,9 @@ pub fn lock_for(state: &mut State, session: SessionSlot, ino: Ino, far: &FarLock
 pub fn test_for(state: &mut State, ino: Ino, far: &FarLock) -> Result<Option<HeldLock>> {
     let lock = locked_for(state, ino, far)?;
     let blocked = is_blocked(state, &lock)?;
-    Ok(state.locks.in_the_way(&lock).filter(|_| blocked).map(HeldLock::from))
+    let held = state.locks.in_the_way(&lock).filter(|_| blocked).map(HeldLock::from);
+    // A process has its number on this machine only.
+    Ok(held.map(|held| HeldLock { pid: 0, ..held }))
 }
 
 fn locked_for(state: &State, ino: Ino, far: &FarLock) -> Result<Lock> {
