@@ -179,12 +179,15 @@ impl Decider {
     }
 
     /// The server around has said what the thing is.
-    pub fn fetched(&mut self, thing: Thing, body: Body, cx: &Context<'_>, out: &mut Out) {
+    pub fn fetched(&mut self, thing: Thing, body: Option<Body>, cx: &Context<'_>, out: &mut Out) {
         let Some(entry) = self.entries.get_mut(&thing) else { return };
         let Hold::Here { busy, .. } = &mut entry.hold else { return };
         if *busy == Some(Busy::Fetching) {
             *busy = None;
-            self.advance(thing, Some(body), cx, out);
+            if body.is_none() {
+                self.stays(thing, cx, out);
+            }
+            self.advance(thing, body, cx, out);
         }
     }
 
@@ -333,7 +336,10 @@ impl Decider {
             let Some(entry) = self.entries.get(&thing) else { continue };
             let Hold::Here { busy: Some(busy), .. } = &entry.hold else { continue };
             match (*busy, entry.queue.front()) {
-                (Busy::Fetching, _) => out.want(Effect::Fetch(thing)),
+                (Busy::Fetching, front) => {
+                    let takes = front.is_some_and(|front| front.work == Work::Take);
+                    out.want(Effect::Fetch { thing, takes });
+                }
                 (Busy::Serving(operation), Some(front)) if front.operation == operation => {
                     let work = front.work.clone();
                     out.want(Effect::Serve { operation, thing, work });

@@ -61,8 +61,8 @@ pub enum Input {
     Fetched {
         /// What was to be fetched.
         thing: Thing,
-        /// As it is.
-        body: Body,
+        /// As it is; `None`: it is more than is given to another member.
+        body: Option<Body>,
     },
     /// An operation was carried out, in the transaction that this input is part of.
     Served {
@@ -127,7 +127,12 @@ pub enum Effect {
     /// Raise the flags of all of them, then wait once, then say [`Input::Recalled`] of each.
     Recall(Vec<Thing>),
     /// Say [`Input::Fetched`].
-    Fetch(Thing),
+    Fetch {
+        /// Of what.
+        thing: Thing,
+        /// It is not just used, but needed: what is done cannot be done here.
+        takes: bool,
+    },
     /// Carry it out, and say [`Input::Served`].
     Serve {
         /// For whom.

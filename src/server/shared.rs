@@ -24,6 +24,8 @@ pub struct Shared {
     headers: Arc<Region>,
     /// Requests wait for the state.
     requested: AtomicBool,
+    /// So does who has the way to other servers.
+    linked: AtomicBool,
     /// The shared memory, readable without the lock.
     pub memory: Arc<Memory>,
     /// Time and chance.
@@ -34,6 +36,16 @@ pub struct Shared {
     pub over: AtomicBool,
     /// Wakes who has the way to other servers, if there is one.
     links: OnceLock<Waker>,
+}
+
+/// Waits, not for long, until somebody has what he waits for.
+fn give_way_to(waits: &AtomicBool) {
+    for _ in 0..100 {
+        if !waits.load(Ordering::SeqCst) {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
 }
 
 impl Shared {
@@ -47,6 +59,7 @@ impl Shared {
             bells: Default::default(),
             headers,
             requested: AtomicBool::new(false),
+            linked: AtomicBool::new(false),
             over: AtomicBool::new(false),
             links: OnceLock::new(),
         }
@@ -74,12 +87,21 @@ impl Shared {
     /// Lets requests that wait for the state have it first: a mutex may be taken again and again by
     /// the one thread while the other is just waking.
     pub fn give_way(&self) {
-        for _ in 0..100 {
-            if !self.requested.load(Ordering::SeqCst) {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
+        give_way_to(&self.requested);
+    }
+
+    /// The state, for who has the way to other servers.
+    pub fn lock_for_links(&self) -> MutexGuard<'_, State> {
+        self.linked.store(true, Ordering::SeqCst);
+        let state = self.lock();
+        self.linked.store(false, Ordering::SeqCst);
+        state
+    }
+
+    /// Lets who has the way to other servers have the state first: requests wait for what he says
+    /// or hears, and to look at them again for nothing may take long.
+    pub fn give_way_to_links(&self) {
+        give_way_to(&self.linked);
     }
 
     /// Sleeps as long as `next` says, or until roused.

@@ -15,6 +15,7 @@ use crate::heap::Heap;
 use crate::memory::Memory;
 use crate::numbers::Numbers;
 use crate::room::Room;
+use crate::weights::Weights;
 
 /// A name: where, and what it is called.
 type Place<'a> = (Ino, &'a [u8]);
@@ -29,6 +30,8 @@ pub struct Inodes {
     pub(crate) room: Room,
     /// Slots that readers are kept from.
     held: Vec<u32>,
+    /// How much the names of each directory are, if that is counted.
+    weights: Option<Weights>,
 }
 
 fn granules(bytes: usize) -> u32 {
@@ -46,6 +49,7 @@ impl Inodes {
             named: 0,
             room: Room::default(),
             held: Vec::new(),
+            weights: None,
         }
     }
 
@@ -151,6 +155,25 @@ impl Inodes {
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// From now on it is counted how much the names of each directory are; one with more than
+    /// `most` bytes is large.
+    pub fn weigh(&mut self, most: u64) {
+        let named = self.iter().filter(|inode| inode.is(flag::NAMED));
+        self.weights = Some(Weights::new(most, named));
+    }
+
+    /// Bytes of the names in the directory in this slot, with what they stand for; 0 if that is not
+    /// counted.
+    pub fn weight(&self, index: u32) -> u64 {
+        self.weights.as_ref().map_or(0, |weights| weights.of(index))
+    }
+
+    /// Directories that are large.
+    pub fn large(&self) -> impl Iterator<Item = Ino> + '_ {
+        let slots = self.weights.iter().flat_map(Weights::large);
+        slots.map(|index| self.at(index).ino)
     }
 
     // Changing.
@@ -403,10 +426,12 @@ impl Inodes {
         });
         self.set_head(bucket, index);
         self.named += 1;
+        self.weights.iter_mut().for_each(|weights| weights.comes(&inode));
     }
 
     fn unlink(&mut self, index: u32) {
         let mut inode = self.at(index);
+        self.weights.iter_mut().for_each(|weights| weights.goes(&inode));
         let bucket = self.table().buckets().of(inode.hash);
         let head = self.table().head(bucket);
         if head == index {

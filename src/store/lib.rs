@@ -25,6 +25,8 @@ mod numbers;
 
 mod room;
 
+mod weights;
+
 pub mod inodes;
 mod paths;
 pub mod ram;

@@ -5,14 +5,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::bytes;
 
-/// Bytes: what a thing is, what is to be done to it, what came of that. [`Body::MAX`] at most: who
-/// has more says where it lies.
+/// Bytes: what a thing is, what is to be done to it, what came of that. [`Body::MAX`] at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Body(Box<[u8]>);
 
 impl Body {
     /// Most bytes of one.
-    pub const MAX: usize = 896 << 10;
+    pub const MAX: usize = 8 << 20;
 
     /// That of these bytes, if they are not too many.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Option<Self> {

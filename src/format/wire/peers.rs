@@ -16,10 +16,17 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of what servers say to each other; all members of a partition have the same.
 pub const PEERS: u16 = 1;
-/// Longest payload of a frame.
-pub const FRAME_MAX: usize = 960 << 10;
+/// Longest payload of a frame: one message with the longest body.
+pub const FRAME_MAX: usize = Body::MAX + (64 << 10);
+/// A frame with more than one message is no longer.
+const FRAME_FULL: usize = 960 << 10;
 /// Most things of which one message says that they are held.
 pub const HOLDS_MAX: usize = 1024;
+
+/// `EIO`.
+const EIO: i32 = 5;
+/// `EXDEV`: who moves a file copies it then.
+pub const EXDEV: i32 = 18;
 
 /// What is to be done to a thing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,6 +46,8 @@ pub enum Failure {
     Removed(Member),
     /// It has not answered for long. Whether a change was made may be unknown.
     Silent(Member),
+    /// It is more than one member gives another, and what is to be done needs it.
+    TooLarge,
 }
 
 impl Failure {
@@ -49,8 +58,12 @@ impl Failure {
                 format!("{member} was removed from the partition, and only it had this")
             }
             Failure::Silent(member) => format!("{member} of the partition does not answer"),
+            Failure::TooLarge => {
+                let context = "a directory with more names than one machine gives another";
+                return Error { errno: EXDEV, ..Error::new(ErrorKind::Unsupported, context) };
+            }
         };
-        Error { errno: 5, ..Error::new(ErrorKind::Backing, context) }
+        Error { errno: EIO, ..Error::new(ErrorKind::Backing, context) }
     }
 }
 
@@ -218,7 +231,7 @@ impl Message {
 
 /// How many of these go into one frame, from the first on: one at least, if there is one.
 pub fn fitting(messages: &[Message]) -> usize {
-    let mut room = FRAME_MAX - Frame::FIXED_MAX;
+    let mut room = FRAME_FULL - Frame::FIXED_MAX;
     let fits = |message: &&Message| {
         let bytes = message.bytes_at_most();
         let fits = bytes <= room;

@@ -162,8 +162,9 @@ impl Server {
                         then.push(Input::Recalled { thing, body: body(self.content[&thing]) });
                     }
                 }
-                Effect::Fetch(thing) => {
-                    then.push(Input::Fetched { thing, body: body(self.content[&thing]) });
+                Effect::Fetch { thing, .. } => {
+                    let body = Some(body(self.content[&thing]));
+                    then.push(Input::Fetched { thing, body });
                 }
                 Effect::Serve { operation, thing, work } => {
                     let content = self.content.entry(thing).or_default();

@@ -137,6 +137,16 @@ impl Decider {
         }
     }
 
+    /// It is too large to be given to another member, and is used here for a while: as if this one
+    /// had just changed it. Who must have it himself does not get it.
+    pub(super) fn stays(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        entry.changers.insert(cx.me, cx.now);
+        if let Some(request) = entry.queue.pop_front_if(|front| front.work == Work::Take) {
+            answer(out, &request, Err(Failure::TooLarge));
+        }
+    }
+
     /// Recalls all copies at once, the first time; drops those whose lease is over.
     fn are_copies_gone(&mut self, thing: Thing, cx: &Context<'_>, out: &mut Out) -> bool {
         let Some(entry) = self.entries.get_mut(&thing) else { return true };
@@ -191,7 +201,7 @@ impl Decider {
         let body = body.take().filter(|_| request.from != cx.me);
         if body.is_none() && request.from != cx.me {
             *busy = Some(Busy::Fetching);
-            out.want(Effect::Fetch(thing));
+            out.want(Effect::Fetch { thing, takes: request.work == Work::Take });
             return Turn::Wait;
         }
         self.loans += 1;

@@ -49,6 +49,8 @@ pub(crate) struct Bounds {
     pub(crate) returns: u8,
     /// Times that a change for another member cannot be made yet.
     pub(crate) delays: u8,
+    /// Times that something is too large to be given to another server.
+    pub(crate) larges: u8,
     /// Nobody is removed, and nobody has to wait for long: then nothing fails.
     pub(crate) is_calm: bool,
 }
@@ -71,6 +73,7 @@ impl Bounds {
         swaps: 0,
         returns: 0,
         delays: 0,
+        larges: 0,
         is_calm: false,
     };
 }
@@ -94,6 +97,7 @@ impl std::fmt::Display for Bounds {
             ("swaps", self.swaps),
             ("returns", self.returns),
             ("delays", self.delays),
+            ("times too large", self.larges),
         ];
         let some = times.iter().filter(|(_, count)| *count > 0);
         let some: Vec<String> = some.map(|(what, count)| format!("{what} {count}")).collect();

@@ -53,6 +53,15 @@ fn who_waits_for_something_else_holds_up_nobody_and_gets_his_turn() {
 }
 
 #[test]
+fn what_is_too_large_to_be_given_away_is_used_where_it_is() {
+    let small = Bounds { changes: 2, looks: 1, in_use: true, larges: 1, ..CALM };
+    let takes = Bounds { takes: true, ..small };
+    let larger = [Bounds { larges: 2, ..small }, Bounds { changes: 3, ..takes }];
+    explore("too large", &[], small, &larger);
+    explore("too large, takes", &[], takes, &[]);
+}
+
+#[test]
 fn who_looks_sees_all_that_was_acknowledged() {
     let small = Bounds { changes: 2, looks: 1, in_use: true, ..CALM };
     let larger = [Bounds { things: 2, in_use: false, ..small }, Bounds { looks: 2, ..small }];

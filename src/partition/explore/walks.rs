@@ -27,6 +27,7 @@ pub(super) const MUCH: Bounds = Bounds {
     swaps: 10,
     returns: 10,
     delays: 6,
+    larges: 8,
     is_calm: false,
 };
 

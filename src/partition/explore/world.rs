@@ -312,8 +312,10 @@ impl World {
                 Effect::Recall(things) => self.change(at, |server| {
                     things.into_iter().for_each(|thing| server.recalling[index(thing)] = true);
                 }),
-                Effect::Fetch(thing) => {
-                    let body = body(self.server(at).content[index(thing)]);
+                Effect::Fetch { thing, .. } => {
+                    let content = self.server(at).content[index(thing)];
+                    let body = (self.left.larges == 0).then(|| body(content));
+                    self.left.larges = self.left.larges.saturating_sub(1);
                     then.push(Input::Fetched { thing, body });
                 }
                 Effect::Serve { operation, thing, work: Work::Change(_) }
@@ -462,6 +464,8 @@ impl World {
             Err(Failure::Removed(of)) if self.removed.iter().all(|(at, _)| member(*at) != of) => {
                 Err(format!("{of} is said to be removed"))
             }
+            // Who must have what is too large is told so, also then.
+            Err(Failure::TooLarge) => self.oracle.conclude(request, State::Failed),
             Err(failure) if self.left.is_calm => Err(format!("{failure:?} on a calm day")),
             Err(failure) => {
                 let asked = *self.oracle.request(request);
@@ -531,8 +535,8 @@ fn of_other_things(effect: Effect, then: &mut Vec<Input>) -> Option<Effect> {
             then.extend(others.into_iter().map(|thing| Input::Recalled { thing, body: body() }));
             return Some(Effect::Recall(these));
         }
-        Effect::Fetch(thing) if !is_one(&thing) => {
-            then.push(Input::Fetched { thing, body: body() })
+        Effect::Fetch { thing, .. } if !is_one(&thing) => {
+            then.push(Input::Fetched { thing, body: Some(body()) })
         }
         Effect::Serve { operation, thing, .. } if !is_one(&thing) => {
             then.push(Input::Served { operation, thing, answer: body() });

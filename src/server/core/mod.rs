@@ -3,6 +3,7 @@
 
 pub mod invariant;
 pub mod left_out;
+pub mod limits;
 pub mod machine;
 pub mod paths;
 pub mod state;

@@ -15,7 +15,6 @@ use terral_format::ids::{Number, Thing};
 use terral_format::wire::far::BYTES_MAX;
 use terral_format::wire::far_files::{CALL_MAX, PIECE_MAX};
 use terral_format::wire::message::Reply;
-use terral_format::wire::things::Node;
 
 use super::asking;
 use super::role::Ahead;
@@ -118,9 +117,9 @@ pub(super) fn read(
     if asker.is_none_or(|asker| state.far.is_asked(asker, file, asking::Step::Read as u8)) {
         return Ok(None);
     }
-    let body = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));
-    let body = body.filter(|_| is_of_use(state, file));
-    let Some(size) = body.map(|body| Node::of(body).map(|node| node.attributes.size)) else {
+    let copy = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));
+    let copy = copy.filter(|_| is_of_use(state, file));
+    let Some(size) = copy.map(|copy| copy.attributes().map(|attributes| attributes.size)) else {
         over(state, file);
         return Ok(None);
     };

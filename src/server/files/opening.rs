@@ -7,6 +7,7 @@ use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
+use terral_format::wire::peers::EXDEV;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -17,6 +18,9 @@ use crate::far::asking;
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
+
+/// `ENOSPC`, which programs expect of a directory that takes no more names.
+const ENOSPC: i32 = 28;
 
 /// Opens or creates.
 pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
@@ -160,7 +164,7 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     if how.create {
         // What is made is opened: it is to be born here.
-        elsewhere::take_all(state, &[parent])?;
+        elsewhere::take_all(state, &[parent]).map_err(|error| no_room(error, path))?;
     }
     let there = if how.create {
         lookup::child_or_new(state, caller, parent, name)
@@ -183,6 +187,14 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
             Ok(ino)
         }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+    }
+}
+
+/// Why nothing is made in a directory that one machine does not give another.
+fn no_room(error: Error, path: &[u8]) -> Error {
+    match error.errno {
+        EXDEV => Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) },
+        _ => error,
     }
 }
 

@@ -8,6 +8,7 @@
 //! [`State::members`]: crate::core::state::State::members
 
 pub mod control;
+pub mod copies;
 pub mod moving;
 mod numbers;
 pub mod requiring;

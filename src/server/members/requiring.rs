@@ -15,7 +15,6 @@ use std::ops::RangeInclusive;
 
 use rustc_hash::FxHasher;
 use terral_format::ids::{SessionSlot, Thing, Wish};
-use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result, frame};
@@ -40,8 +39,8 @@ const ASTRAY_MAX: u16 = 1000;
 pub enum Have {
     /// It is this server's, in its tables.
     Here,
-    /// As another member has shown it.
-    Shown(Body),
+    /// As another member has shown it: there is a copy.
+    Shown,
     /// It was carried out elsewhere.
     Done(Answer),
 }
@@ -89,11 +88,11 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         (Some(Stage::Waits), _) if !looks(work) => return Err(state.fetches.wait()),
         (_, Access::Change) => return Ok(Have::Here),
         (_, Access::Look) if looks(work) => {
-            return Ok(members.copy(thing).cloned().map_or(Have::Here, Have::Shown));
+            return Ok(members.copy(thing).map_or(Have::Here, |_| Have::Shown));
         }
         // A server that was stopped may not have heard yet that a lease is over.
         (_, Access::Leased) if looks(work) && members.shown(thing, state).is_some() => {
-            return Ok(members.copy(thing).cloned().map_or(Have::Here, Have::Shown));
+            return Ok(members.copy(thing).map_or(Have::Here, |_| Have::Shown));
         }
         (Some(Stage::Over(answer)), _) => return Ok(Have::Done(answer.clone())),
         (Some(Stage::Ready), _) => return Ok(Have::Here),

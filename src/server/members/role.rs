@@ -16,6 +16,7 @@ use terral_partition::effect::{Access, Effect, Input, Local};
 use terral_partition::machine::Machine;
 use terral_partition::terms::Terms;
 
+use super::copies::Copy;
 use super::numbers::Numbers;
 use crate::core::state::State;
 use crate::core::world::Tick;
@@ -161,7 +162,7 @@ pub struct Members {
     /// Something that a request waits for may be there.
     news: bool,
     /// What others have shown: only the server looks at it.
-    copies: BTreeMap<Thing, Body>,
+    copies: BTreeMap<Thing, Copy>,
     pub(super) wishes: BTreeMap<Wish, Wished>,
     /// Requests that have met something that is gone by now, and how often.
     pub(super) astray: BTreeMap<Asker, u16>,
@@ -588,20 +589,20 @@ impl Members {
     }
 
     /// What another member has shown, as long as nobody changes it.
-    pub fn shown(&self, thing: Thing, state: &State) -> Option<&Body> {
+    pub fn shown(&self, thing: Thing, state: &State) -> Option<&Copy> {
         let here = Here { state, numbers: &self.numbers, changed: &self.changed };
         let Part::Runs(machine) = &self.part else { return None };
         self.copies.get(&thing).filter(|_| machine.is_shown(thing, here.now(), &here))
     }
 
     /// What another member has shown.
-    pub fn copy(&self, thing: Thing) -> Option<&Body> {
+    pub fn copy(&self, thing: Thing) -> Option<&Copy> {
         self.copies.get(&thing)
     }
 
     /// Another member has shown this.
-    pub fn is_shown(&mut self, thing: Thing, body: Body) {
-        self.copies.insert(thing, body);
+    pub fn is_shown(&mut self, thing: Thing, copy: Copy) {
+        self.copies.insert(thing, copy);
     }
 
     /// What it has shown is nothing any more. False: it was no copy.

@@ -3,10 +3,9 @@
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Number, Thing};
 use terral_format::local::names::flag;
-use terral_format::wire::body::Body;
 use terral_format::wire::message::{Attributes, Kind, Name};
 use terral_format::wire::peers::{Answer, Work};
-use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
+use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -30,7 +29,10 @@ pub fn look(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<
     let by = By { person: (*caller.person).clone(), what };
     match requiring::need(state, thing, &Work::Look(by.body()?))? {
         Have::Here => Ok(None),
-        Have::Shown(body) => seen_in(thing, &body, by.what).map(Some),
+        Have::Shown => {
+            let copy = state.members.as_ref().and_then(|members| members.copy(thing));
+            copy.map(|copy| copy.seen(&by.what)).transpose()
+        }
         Have::Done(answer) => outcome(answer).map(Some),
     }
 }
@@ -53,7 +55,7 @@ pub fn change(
             Outcome::Done(made) => Ok(Some(made)),
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
         },
-        Have::Here | Have::Shown(_) => {
+        Have::Here | Have::Shown => {
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
             Ok(None)
@@ -114,36 +116,6 @@ pub fn outcome(answer: Answer) -> Result<Outcome> {
     match Outcome::of(&answer.map_err(|failure| failure.error())?)? {
         Outcome::Failed(error) => Err(error),
         other => Ok(other),
-    }
-}
-
-/// How a look at what was shown ends.
-///
-/// # Errors
-/// [`ErrorKind::Malformed`] for what no member sends.
-pub fn seen_in(thing: Thing, body: &Body, look: Look) -> Result<Outcome> {
-    Ok(match thing {
-        Thing::Directory(_) => seen(Directory::of(body)?, look),
-        _ => Outcome::Attributes(Node::of(body)?.attributes),
-    })
-}
-
-/// How a look at a directory ends.
-pub fn seen(directory: Directory, look: Look) -> Outcome {
-    let Directory { attributes, mut names } = directory;
-    let mut called = |name: &[u8]| {
-        let at = names.iter().position(|child| child.name == name);
-        at.map(|at| names.swap_remove(at))
-    };
-    match look {
-        Look::Attributes => Outcome::Attributes(attributes),
-        Look::Name(name) => Outcome::Name(called(&name)),
-        Look::Step(name) => Outcome::Step(attributes, called(&name)),
-        Look::Names(after) => {
-            names.retain(|child| child.name > after);
-            names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-            Outcome::Names(names, true)
-        }
     }
 }
 

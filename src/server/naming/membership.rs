@@ -10,6 +10,7 @@ use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::moving::Moving;
 
+use crate::core::limits::limits;
 use crate::members::role::Members;
 use crate::naming::names::Names;
 
@@ -53,8 +54,8 @@ impl Names {
             Membership::Moved { from, to } => {
                 self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
             }
-            Membership::Joined { .. }
-            | Membership::Roster(_)
+            Membership::Joined { .. } => self.inodes.weigh(limits().borrowed),
+            Membership::Roster(_)
             | Membership::Protocol(_)
             | Membership::Moves(_)
             | Membership::Adrift { .. } => {}
@@ -123,6 +124,16 @@ impl Names {
         std::iter::successors(Some(directory), |at| self.above(*at).filter(|_| *at != ROOT))
             .take(PATH_MAX)
             .any(|at| at == other)
+    }
+
+    /// How many bytes a directory's names are, with what they stand for.
+    pub fn weight(&self, directory: Ino) -> u64 {
+        self.inodes.weight(index_of(directory))
+    }
+
+    /// Directories with more names than are borrowed.
+    pub fn large(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.inodes.large()
     }
 
     /// Whether it was born elsewhere, and has lost its last name here.

@@ -17,6 +17,7 @@ use terral_partition::effect::Access;
 
 use crate::core::state::State;
 use crate::far::{places, shown};
+use crate::members::copies::Copy;
 use crate::naming::{elsewhere, homes};
 
 fn gone(thing: Thing) -> Error {
@@ -85,7 +86,7 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
         if let Some(members) = &mut state.members {
-            members.is_shown(thing, body.clone());
+            members.is_shown(thing, Copy::of(thing, body)?);
         }
         return Ok(());
     }

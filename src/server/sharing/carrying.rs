@@ -14,7 +14,7 @@ use crate::far::places;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
-use crate::sharing::{adrift, bodies, leaving, moving, serving};
+use crate::sharing::{adrift, bodies, large, leaving, moving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
 /// cannot leave a thing, is tried with the next step, and what follows of the same thing waits for
@@ -58,7 +58,7 @@ fn things_of(state: &State, effect: &Effect) -> Vec<Thing> {
         Effect::Recall(things) => things.clone(),
         Effect::Install { thing, .. }
         | Effect::Publish { thing, .. }
-        | Effect::Fetch(thing)
+        | Effect::Fetch { thing, .. }
         | Effect::Serve { thing, .. } => vec![*thing],
         Effect::Go(wish) => {
             state.members.iter().filter_map(|members| members.wished(*wish)).collect()
@@ -92,6 +92,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
             moving::settle_alone(state)?;
         }
         adrift::settle(state);
+        large::give_back(state);
     }
     resume(state)
 }
@@ -124,8 +125,9 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Install { thing, body } => bodies::install(state, thing, &body)?,
         Effect::Publish { thing, access } => publish(state, thing, access),
         Effect::Recall(things) => leaving::leave(state, things)?,
-        Effect::Fetch(thing) => {
-            let body = bodies::body_if_any(state, thing)?;
+        Effect::Fetch { thing, takes } => {
+            let given = large::may_be_given(state, thing, takes);
+            let body = given.then(|| bodies::body_if_any(state, thing)).transpose()?;
             tell(state, Input::Fetched { thing, body });
         }
         Effect::Serve { operation, thing, work } => {

@@ -12,7 +12,7 @@ use crate::deferred::applying;
 use crate::members::role::Until;
 use crate::members::stepping::tell;
 use crate::naming::homes;
-use crate::sharing::bodies;
+use crate::sharing::{bodies, large};
 
 /// Clients are to leave these: those that none uses any more are given back.
 pub fn leave(state: &mut State, things: Vec<Thing>) -> Result<()> {
@@ -32,12 +32,28 @@ fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
         // What was deferred in it before that is applied, be it that it goes; what is after asks.
         applying::close_gate(state)?;
     }
-    let body = bodies::body_if_any(state, thing)?;
     if state.waiting.count() > 0 {
         return Err(Error::new(ErrorKind::Busy, "what was deferred is not applied yet"));
     }
+    // Who decides it himself has it in his tables.
+    let decides = state.members.as_ref().is_some_and(|members| members.decides(thing));
+    let body = if decides { Body::default() } else { told(state, thing)? };
     tell(state, Input::Recalled { thing, body });
     Ok(())
+}
+
+/// What goes to who decides it. More than one message holds stays here until names were taken away.
+fn told(state: &mut State, thing: Thing) -> Result<Body> {
+    bodies::body_if_any(state, thing).map_err(|error| {
+        if error.kind != ErrorKind::NameTooLong {
+            return error;
+        }
+        let ino = bodies::inode_of(state, thing).map(|inode| inode.ino);
+        let path = ino.ok().and_then(|ino| state.names.path(ino)).unwrap_or_default();
+        let path = String::from_utf8_lossy(&path).into_owned();
+        state.warn(format!("/{path}: too many names for another machine: remove some of them"));
+        Error::new(ErrorKind::Busy, "it is too large")
+    })
 }
 
 /// That nobody can change a file that was born here without asking this server, so that those to
@@ -69,7 +85,9 @@ pub fn rests(state: &mut State, ino: Ino) -> Result<()> {
 pub fn must_wait(state: &mut State, effect: &Effect) -> bool {
     let things = match effect {
         Effect::Recall(things) => &things[..],
-        Effect::Fetch(thing) => std::slice::from_ref(thing),
+        Effect::Fetch { thing, takes } if large::may_be_given(state, *thing, *takes) => {
+            std::slice::from_ref(thing)
+        }
         _ => return false,
     };
     if !homes::decide(state) {

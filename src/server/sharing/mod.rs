@@ -6,6 +6,7 @@
 pub mod adrift;
 pub mod bodies;
 pub mod carrying;
+pub mod large;
 pub mod leaving;
 pub mod moving;
 pub mod serving;

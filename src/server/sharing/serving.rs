@@ -6,7 +6,7 @@ use terral_format::ids::{Ino, Member, Operation, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::GROUPS_MAX;
-use terral_format::wire::things::{By, Change, Child, Directory, Look, Outcome};
+use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Input;
 
@@ -16,11 +16,11 @@ use crate::members::requiring;
 use crate::members::role::{Asker, NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, elsewhere, homes, links, listing, lookup};
+use crate::naming::{attributes, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
-const NAMES_BYTES: usize = 48 << 10;
+const NAMES_BYTES: usize = 512 << 10;
 /// Most names that are looked for in the permanent store at the same time, for one listing.
 const FOUND_AT_ONCE: usize = 256;
 
@@ -100,9 +100,9 @@ pub fn forget_unwanted(state: &mut State) {
 
 /// What somebody sees who looks at what is here, or was shown; as bytes.
 pub fn seen(state: &mut State, thing: Thing, look: &Body) -> Body {
-    let copy = state.members.as_ref().and_then(|members| members.copy(thing).cloned());
+    let copy = state.members.as_ref().and_then(|members| members.copy(thing));
     let outcome = match copy {
-        Some(copy) => By::<Look>::of(look).and_then(|by| elsewhere::seen_in(thing, &copy, by.what)),
+        Some(copy) => By::<Look>::of(look).and_then(|by| copy.seen(&by.what)),
         None => self::look(state, thing, look),
     };
     outcome.unwrap_or_else(Outcome::Failed).body().unwrap_or_default()
@@ -134,21 +134,17 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
         (Thing::Directory(_), Look::Names(after)) => after,
         _ => return Ok(Outcome::Attributes(attributes)),
     };
-    let names = bodies::children(state, &inode);
-    Ok(match elsewhere::seen(Directory { attributes, names }, Look::Names(after)) {
-        Outcome::Names(names, _) => {
-            let count = names.len();
-            let mut bytes = 0;
-            let fits = |child: &Child| {
-                bytes += child.name.len() + child.text.len() + 32;
-                bytes <= NAMES_BYTES
-            };
-            let page: Vec<_> = names.into_iter().take_while(fits).collect();
-            let last = page.len() == count;
-            Outcome::Names(page, last)
-        }
-        seen => seen,
-    })
+    let mut names = bodies::children(state, &inode);
+    names.retain(|child| child.name > after);
+    names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let (count, mut bytes) = (names.len(), 0);
+    let fits = |child: &Child| {
+        bytes += child.name.len() + child.text.len() + 32;
+        bytes <= NAMES_BYTES
+    };
+    let page: Vec<_> = names.into_iter().take_while(fits).collect();
+    let last = page.len() == count;
+    Ok(Outcome::Names(page, last))
 }
 
 /// Has the names that somebody looks for in the tables, if only the permanent store has them.

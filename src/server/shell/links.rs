@@ -12,10 +12,11 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use terral_format::disk::partition::Standing;
+use terral_format::frame::HEADER_BYTES;
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 use terral_format::wire::far::Written;
-use terral_format::wire::peers::Frame;
+use terral_format::wire::peers::{FRAME_MAX, Frame};
 use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
@@ -39,6 +40,8 @@ use crate::shell::relaying::{Relaying, THREADS};
 const TICK: Duration = Duration::from_millis(250);
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
+/// What is longer goes in parts, so that others have their turn between them.
+const PART_BYTES: usize = 512 << 10;
 
 /// This member's way to the others.
 pub struct Links<'s> {
@@ -49,6 +52,8 @@ pub struct Links<'s> {
     sessions: BTreeMap<Member, Session>,
     /// What could not go yet.
     waiting: BTreeMap<Member, VecDeque<Written>>,
+    /// What has come of a long frame.
+    parts: BTreeMap<Member, Vec<u8>>,
     /// Who does what others ask of files that were born here.
     relaying: Option<Arc<Relaying>>,
     /// Of which roster the endpoint, and each member, knows.
@@ -98,6 +103,7 @@ impl<'s> Links<'s> {
             here,
             sessions: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            parts: BTreeMap::new(),
             relaying,
             admitted: 0,
             told: BTreeMap::new(),
@@ -112,7 +118,7 @@ impl<'s> Links<'s> {
             self.say_all();
             let until = self.ticked + TICK;
             let event = self.tcp.next(until);
-            if self.shared.lock().leaving {
+            if self.shared.lock_for_links().leaving {
                 self.relaying.iter().for_each(|relaying| relaying.end());
                 return;
             }
@@ -126,8 +132,8 @@ impl<'s> Links<'s> {
             if self.tcp.now() >= self.ticked + TICK {
                 self.ticked = self.tcp.now();
                 self.hear(Input::Tick);
-                linking::tick(&mut self.shared.lock());
-                if self.shared.lock().orphaned {
+                linking::tick(&mut self.shared.lock_for_links());
+                if self.shared.lock_for_links().orphaned {
                     // It ends once the others have been silent for long.
                     self.shared.nudge();
                 }
@@ -136,7 +142,7 @@ impl<'s> Links<'s> {
     }
 
     fn begin(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_for_links();
         let me = state.members.as_ref().map(|members| members.me());
         if let Some(me) = me {
             // Only the control takes it down; others say it to him.
@@ -147,7 +153,8 @@ impl<'s> Links<'s> {
         self.warn_of(done);
         self.admit();
         // After a restart it may be at another address: it looks for the others.
-        let seats = self.shared.lock().members.as_ref().map(|members| members.roster().clone());
+        let seats =
+            self.shared.lock_for_links().members.as_ref().map(|members| members.roster().clone());
         let seats = seats.into_iter().flat_map(|roster| roster.seats);
         let known = seats.filter(|seat| !seat.addresses.is_empty());
         known.for_each(|seat| self.tcp.reach(seat.member));
@@ -155,7 +162,7 @@ impl<'s> Links<'s> {
 
     /// Whoever is in may have sessions with this one, and who was removed none any more.
     fn admit(&mut self) {
-        let state = self.shared.lock();
+        let state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return };
         let roster = members.roster();
         let admitted = roster.version + 1;
@@ -175,7 +182,7 @@ impl<'s> Links<'s> {
         }
         drop(state);
         for member in removed {
-            linking::removed(&mut self.shared.lock(), member);
+            linking::removed(&mut self.shared.lock_for_links(), member);
             self.relaying.iter().for_each(|relaying| relaying.removed(member));
         }
     }
@@ -184,9 +191,10 @@ impl<'s> Links<'s> {
         let with = session.with;
         self.sessions.insert(with, session);
         self.waiting.remove(&with);
+        self.parts.remove(&with);
         self.told.remove(&with);
         let control = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_for_links();
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.connects(with, true, now));
             state.members.as_ref().map(|members| members.control())
@@ -195,7 +203,7 @@ impl<'s> Links<'s> {
             self.say(with, &Control::Here(self.here.clone()));
         }
         self.hear(Input::Connected(with));
-        let connected = linking::connected(&mut self.shared.lock(), with);
+        let connected = linking::connected(&mut self.shared.lock_for_links(), with);
         self.warn_of(connected);
     }
 
@@ -204,7 +212,7 @@ impl<'s> Links<'s> {
         if self.sessions.get(&with) == Some(&session) {
             self.sessions.remove(&with);
             self.waiting.remove(&with);
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_for_links();
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.connects(with, false, now));
         }
@@ -214,9 +222,8 @@ impl<'s> Links<'s> {
 
     fn came(&mut self, session: Session, frame: &[u8]) {
         let heard = match Said::read(frame) {
-            Ok(Said::Protocol(bytes)) => {
-                Frame::read(bytes).map(|frame| self.protocol(session, frame))
-            }
+            Ok(Said::Protocol(bytes)) => self.protocol(session, bytes),
+            Ok(Said::Part(bytes)) => self.part(session.with, bytes),
             Ok(Said::Control(said)) => self.control(session, said),
             Ok(Said::Question(question)) => self.is_asked(session.with, question),
             Ok(Said::Answer(answer)) => self.is_answered(session.with, answer),
@@ -224,12 +231,26 @@ impl<'s> Links<'s> {
         };
         if let Err(error) = heard {
             let context = format!("{}: {error}; the session is ended", session.with);
-            self.shared.lock().warn(context);
+            self.shared.lock_for_links().warn(context);
             self.tcp.cut(session);
         }
     }
 
-    fn protocol(&mut self, session: Session, frame: Frame) {
+    /// A part of a long frame has come.
+    fn part(&mut self, from: Member, bytes: &[u8]) -> Result<()> {
+        let parts = self.parts.entry(from).or_default();
+        if parts.len() + bytes.len() > HEADER_BYTES + FRAME_MAX {
+            return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many parts"));
+        }
+        parts.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn protocol(&mut self, session: Session, bytes: &[u8]) -> Result<()> {
+        let frame = match self.parts.remove(&session.with) {
+            None => Frame::read(bytes)?,
+            Some(parts) => Frame::read(&[&parts, bytes].concat())?,
+        };
         // Who speaks for another is not heard.
         if frame.from == session.with {
             if !frame.messages.is_empty() {
@@ -237,11 +258,12 @@ impl<'s> Links<'s> {
             }
             self.hear(Input::Frame(frame));
         }
+        Ok(())
     }
 
     /// Another member has said something that is more than that it is there.
     fn is_heard(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_for_links();
         let now = state.world.now();
         state.members.iter_mut().for_each(|members| members.hears(now));
     }
@@ -250,20 +272,20 @@ impl<'s> Links<'s> {
     fn is_asked(&self, from: Member, question: &[u8]) -> Result<()> {
         let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
         self.is_heard();
-        let me = self.shared.lock().members.as_ref().map(|members| members.me());
+        let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
         relaying.push(me, from, question)
     }
 
     /// Requests that wait for it go on.
     fn is_answered(&self, from: Member, answer: &[u8]) -> Result<()> {
-        linking::answered(&mut self.shared.lock(), from, answer)?;
+        linking::answered(&mut self.shared.lock_for_links(), from, answer)?;
         self.shared.nudge();
         Ok(())
     }
 
     fn control(&mut self, session: Session, said: Control) -> Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
@@ -297,7 +319,7 @@ impl<'s> Links<'s> {
 
     /// Something has happened.
     fn hear(&mut self, input: Input) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_for_links();
         let heard = carrying::hear(&mut state, input);
         drop(state);
         self.warn_of(heard);
@@ -305,13 +327,13 @@ impl<'s> Links<'s> {
 
     /// What others of this server have begun goes on.
     fn resume(&mut self) {
-        let done = carrying::resume(&mut self.shared.lock());
+        let done = carrying::resume(&mut self.shared.lock_for_links());
         self.warn_of(done);
     }
 
     fn warn_of(&self, done: Result<()>) {
         if let Err(error) = done {
-            self.shared.lock().warn(format!("between servers: {error}"));
+            self.shared.lock_for_links().warn(format!("between servers: {error}"));
         }
     }
 
@@ -320,7 +342,7 @@ impl<'s> Links<'s> {
     /// Sends all that the log has.
     fn say_all(&mut self) {
         let (frames, said, asks, roster, control, news) = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
@@ -333,9 +355,13 @@ impl<'s> Links<'s> {
             (frames, said, members.take_asks(), roster, members.control(), members.take_news())
         };
         for (to, frame) in frames {
-            let mut bytes = vec![Tag::Protocol as u8];
+            let mut bytes = Vec::new();
             if frame.write(&mut bytes).is_ok() {
-                self.send(to, bytes);
+                let whole = bytes.len().div_ceil(PART_BYTES).max(1);
+                for (at, part) in bytes.chunks(PART_BYTES).enumerate() {
+                    let tag = if at + 1 == whole { Tag::Protocol } else { Tag::Part };
+                    self.send(to, [&[tag as u8], part].concat());
+                }
             }
         }
         said.into_iter().for_each(|(to, said)| self.say(to, &Control::Moving(said)));
@@ -361,7 +387,7 @@ impl<'s> Links<'s> {
     /// What is asked and answered about bytes of files.
     fn say_of_files(&mut self) {
         let questions = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_for_links();
             if state.is_logged() { linking::take_questions(&mut state) } else { Vec::new() }
         };
         let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());

@@ -202,6 +202,9 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         busy = false;
         // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
+        if parked.count(Why::Fetch) > 0 {
+            shared.give_way_to_links();
+        }
         let mut state = shared.lock_for_requests();
         let taken = take(&state, rung, &parked);
         if requests::rung_deferred(bell) {

@@ -51,7 +51,11 @@ fn random_changes_leave_what_a_map_would() {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (seed >> 33) % below
     };
-    for _ in 0..40_000 {
+    const LARGE: u64 = 1000;
+    for step in 0..40_000 {
+        if step == 1000 {
+            table.weigh(LARGE);
+        }
         let name = format!("n{}", random(2500)).into_bytes();
         let other = format!("{}", random(2500)).repeat(1 + random(9) as usize).into_bytes();
         match (random(4), model.get(&name).copied(), model.get(&other).copied()) {
@@ -80,11 +84,18 @@ fn random_changes_leave_what_a_map_would() {
         assert_eq!(table.lookup(ROOT, name).map(|inode| inode.ino), Some(*ino));
     }
     assert_eq!(table.lookup(ROOT, b"nothing"), None);
+    let weight: usize = model.keys().map(|name| name.len() + 16).sum();
+    assert_eq!(table.weight(index_of(ROOT)), weight as u64);
+    assert_eq!(table.large().collect::<Vec<_>>(), [ROOT]);
     let mut listed = memory.names().children(ROOT, usize::MAX).expect("quiet");
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.ino)).collect();
     assert_eq!(listed, model.into_iter().collect::<Vec<_>>());
     assert_eq!(table.count(), listed.len() as u64 + 1);
+    for (_, ino) in listed {
+        table.unname(index_of(ino));
+    }
+    assert_eq!((table.weight(index_of(ROOT)), table.large().count()), (0, 0));
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
     crowd.answered
 }
 
-fn crowds(most: u64, brings: bool, kills: bool) {
+pub(super) fn crowds(most: u64, brings: bool, kills: bool) {
     let mut answered = 0;
     for seed in seeds(most) {
         match std::panic::catch_unwind(|| crowd(seed, brings, kills)) {

@@ -34,6 +34,7 @@ use crate::sharing::{carrying, moving};
 mod bytes;
 mod crowd;
 mod dir;
+mod large;
 mod locks;
 mod relay;
 mod replacing;

@@ -82,7 +82,7 @@ fn walk(seed: u64, steps: usize, kills: bool) {
     }
 }
 
-fn all_walk(most: u64, kills: bool) {
+pub(super) fn all_walk(most: u64, kills: bool) {
     for seed in seeds(most) {
         let walked = std::panic::catch_unwind(|| walk(seed, 200, kills));
         assert!(walked.is_ok(), "seed {seed}");
