@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use terral_format::ids::Ino;
 use terral_format::local::lock_set;
-use terral_format::local::lock_table::{Head, NoBlocks, Outcome, Pool};
+use terral_format::local::lock_table::{Full, Head, Outcome, Pool};
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::locks::{HeldLock, Lock, LockAsk, LockKind, LockOwner, LockRange, Locker};
 use terral_format::wire::message::{Reply, Request, WAIT_REFRESH_MS};
@@ -32,6 +32,10 @@ const RESTART: Duration = Duration::from_millis(50);
 const DEAD_MAX: usize = 1000;
 /// `ENOLCK`.
 const ENOLCK: i32 = 37;
+
+fn full(context: String) -> Error {
+    Error { kind: ErrorKind::TooMany, errno: ENOLCK, context }
+}
 
 /// What a thread that waits for one lock has done so far.
 #[derive(Default)]
@@ -151,7 +155,8 @@ impl Connection {
                     return Ok(None);
                 }
                 Ok(Outcome::Blocked { by, seen }) => return Ok(Some((by, seen))),
-                Err(NoBlocks) => self.ask_blocks(&own.lock_blocks)?,
+                Err(Full::Blocks) => self.ask_blocks(&own.lock_blocks)?,
+                Err(Full::List) => return Err(full(format!("file {}", lock.ino))),
             }
         }
     }
@@ -159,10 +164,7 @@ impl Connection {
     fn ask_blocks(&self, pool: &Pool) -> Result<()> {
         match self.call(Request::LockBlocks)? {
             Reply::LockBlocks(group) if pool.add(group) => Ok(()),
-            Reply::LockBlocks(_) => {
-                let context = "locks of one process".into();
-                Err(Error { kind: ErrorKind::TooMany, errno: ENOLCK, context })
-            }
+            Reply::LockBlocks(_) => Err(full("locks of one process".into())),
             _ => Err(unexpected()),
         }
     }

@@ -91,9 +91,14 @@ impl Head {
     }
 }
 
-/// No block is free for a longer list.
+/// Why a list cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoBlocks;
+pub enum Full {
+    /// No block is free; there may be others.
+    Blocks,
+    /// It is longer than lists are.
+    List,
+}
 
 /// What became of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +239,7 @@ impl<'a> LockTable<'a> {
     // Changes.
 
     /// Takes, changes or gives back a lock.
-    pub fn set(&self, lock: &Lock, pool: &Pool) -> Result<Outcome, NoBlocks> {
+    pub fn set(&self, lock: &Lock, pool: &Pool) -> Result<Outcome, Full> {
         let at = Self::head_of(lock.ino);
         loop {
             let (seen, mut locks) = self.look(at);
@@ -257,7 +262,7 @@ impl<'a> LockTable<'a> {
         ino: Ino,
         pool: &Pool,
         gone: impl Fn(&Lock) -> bool,
-    ) -> Result<bool, NoBlocks> {
+    ) -> Result<bool, Full> {
         let at = Self::head_of(ino);
         loop {
             let (seen, mut locks) = self.look(at);
@@ -301,7 +306,10 @@ impl<'a> LockTable<'a> {
         locks: &[Lock],
         releases: bool,
         pool: &Pool,
-    ) -> Result<bool, NoBlocks> {
+    ) -> Result<bool, Full> {
+        if locks.len() > CHAIN * ENTRIES {
+            return Err(Full::List);
+        }
         let version = seen.version() + 1;
         let chain = self.write(Self::tag(at, version), locks, pool);
         let next = Head::new(version, *chain.as_ref().unwrap_or(&0), seen.waits() && !releases);
@@ -309,15 +317,12 @@ impl<'a> LockTable<'a> {
         let done =
             chain.is_ok() && self.0[at].compare_exchange(seen.0, next.0, order.0, order.1).is_ok();
         self.let_go(*chain.as_ref().unwrap_or_else(|begun| begun), done, pool);
-        chain.map(|_| done).map_err(|_| NoBlocks)
+        chain.map(|_| done).map_err(|_| Full::Blocks)
     }
 
     /// Writes a list into free blocks: 1 + the first, or what was written when there was none left.
     fn write(&self, tag: u64, locks: &[Lock], pool: &Pool) -> Result<u64, u64> {
         let mut next = 0;
-        if locks.len() > CHAIN * ENTRIES {
-            return Err(next);
-        }
         for piece in locks.chunks(ENTRIES).rev() {
             let at = pool.take(self).ok_or(next)?;
             let block = self.block(at).ok_or(next)?;
@@ -384,6 +389,17 @@ impl<'a> LockTable<'a> {
     pub fn give_group(&self, group: u32, session: Option<u16>) {
         let word = session.map_or(SERVER, |session| u64::from(session) + 1);
         self.groups()[group as usize].store(word, Ordering::SeqCst);
+    }
+
+    /// How many groups a session has.
+    pub fn groups_of(&self, session: u16) -> usize {
+        let its = |word: &&AtomicU64| word.load(Ordering::SeqCst) == u64::from(session) + 1;
+        self.groups().iter().filter(its).count()
+    }
+
+    /// Takes a group back that was given and is not used.
+    pub fn take_back(&self, group: u32) {
+        self.groups()[group as usize].store(0, Ordering::SeqCst);
     }
 
     /// Takes the groups of sessions that are no more, and with `server` those of a former server.

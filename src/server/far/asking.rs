@@ -6,6 +6,7 @@
 use terral_format::ids::{Ino, Number, SessionSlot, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::far::{Act, Done, Id};
+use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange};
 use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -164,14 +165,34 @@ fn settle(state: &mut State, file: Number) {
     let place = state.members.as_ref().and_then(|members| members.place(file));
     let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
     if !open && !state.far.is_opening(file) && state.far.closes(file) {
+        // Before that: who has the same number and opens it next has locks of his own.
+        say_unlocked(state);
         say(state, file, Act::Close);
         place.into_iter().for_each(|ino| places::forget_unused(state, ino, Thing::File(file)));
+    }
+}
+
+/// Homes are told of those who have ended here.
+pub(super) fn say_unlocked(state: &mut State) {
+    let Some(me) = state.members.as_ref().map(|members| members.me()) else { return };
+    if !state.locks.has_left() || live(state).is_err() {
+        return;
+    }
+    for (ino, owner) in state.locks.take_left() {
+        let of = number_of(state, ino).zip(FarOwner::of(me, owner));
+        let (range, kind, waits) = (LockRange::ALL, LockKind::Unlock, false);
+        if let Some((file, owner)) = of {
+            say(state, file, Act::Lock(FarLock { owner, range, kind, waits }));
+        }
     }
 }
 
 /// Says something that nobody waits for. It is said until it was heard.
 pub(super) fn say(state: &mut State, file: Number, act: Act) {
     let Some(by) = state.members.as_ref().map(|members| members.me()) else { return };
+    if state.far.is_removed(file.born()) {
+        return;
+    }
     let (id, now) = (state.far.own_id(by), state.world.now());
     state.far.asks((id, None), (file, act), Vec::new(), now);
 }

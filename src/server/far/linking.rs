@@ -2,18 +2,17 @@
 //! under the state's lock; questions are taken once the log has what they follow from.
 
 use terral_format::Result;
-use terral_format::disk::membership::Membership;
 use terral_format::ids::Member;
 use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
-use super::{asking, locking, shown};
+use super::{asking, locking, places, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session.
 pub fn take_questions(state: &mut State) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
-    locking::say_unlocked(state);
+    asking::say_unlocked(state);
     state.far.take_questions(me)
 }
 
@@ -38,7 +37,7 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
     let place = state.members.as_ref().and_then(|members| members.place(gone));
     let unused = place.filter(|ino| !state.descriptions.iter().any(|(_, open)| open.ino == *ino));
     if let Some(ino) = unused.filter(|ino| state.names.is_gone_elsewhere(*ino)) {
-        state.record(Membership::Forgotten { ino });
+        places::forget(state, ino);
         state.commit()?;
     }
     Ok(())
@@ -62,6 +61,7 @@ pub fn removed(state: &mut State, member: Member) {
 
 /// Time has passed. Requests that wait are to be tried again then.
 pub fn tick(state: &mut State) {
+    locking::drop_superseded(state);
     let now = state.world.now();
     let failed = state.far.tick(now);
     failed.iter().for_each(|ahead| shown::came(state, ahead, None));

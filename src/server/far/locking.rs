@@ -15,7 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{self, Step, ask};
 use crate::core::state::State;
-use crate::locks::releasing;
+use crate::locks::releasing::is_over;
 
 fn malformed() -> Error {
     Error::new(ErrorKind::Malformed, "what another member says of a lock")
@@ -27,6 +27,8 @@ fn malformed() -> Error {
 /// As those of [`ask`]; [`ErrorKind::WouldBlock`] if another one is in the way,
 /// [`ErrorKind::Deadlock`] if who waits for it would for ever.
 pub fn set(state: &mut State, file: Number, lock: FarLock) -> Result<()> {
+    // Who had the same number before is to be heard to have ended first.
+    asking::say_unlocked(state);
     match ask(state, (file, Act::Lock(lock)), Step::Lock, |_| Vec::new())?.0 {
         Done::Done => Ok(()),
         _ => Err(malformed()),
@@ -50,29 +52,13 @@ pub fn mark(lock: &Lock) -> Lock {
     Lock { range: LockRange::ALL, kind: LockKind::Shared, ..*lock }
 }
 
-/// Homes are told of those who have ended here.
-pub(super) fn say_unlocked(state: &mut State) {
-    let Some(me) = state.members.as_ref().map(|members| members.me()) else { return };
-    if !state.locks.has_left() || asking::live(state).is_err() {
-        return;
-    }
-    for (ino, owner) in state.locks.take_left() {
-        let of = asking::number_of(state, ino).zip(FarOwner::of(me, owner));
-        let (range, kind, waits) = (LockRange::ALL, LockKind::Unlock, false);
-        if let Some((file, owner)) = of {
-            asking::say(state, file, Act::Lock(FarLock { owner, range, kind, waits }));
-        }
-    }
-}
-
 /// A home has heard of it.
 pub(super) fn was_unlocked(state: &mut State, file: Number, owner: FarOwner) {
     let Some(members) = &state.members else { return };
     let Some(ino) = members.place(file) else { return };
     let is_it = |of: LockOwner| FarOwner::of(members.me(), of) == Some(owner);
     let marks = state.locks.owners(ino).into_iter();
-    let over: Vec<LockOwner> =
-        marks.filter(|of| is_it(*of) && releasing::is_over(state, *of)).collect();
+    let over: Vec<LockOwner> = marks.filter(|of| is_it(*of) && is_over(state, *of)).collect();
     state.locks.release(ino, |lock| lock.ino == ino && over.contains(&lock.owner));
 }
 
@@ -84,10 +70,25 @@ pub(super) fn resume(state: &mut State) {
     let mut left = Vec::new();
     for (ino, _) in members.foreign() {
         let (over, lives): (Vec<LockOwner>, Vec<LockOwner>) =
-            state.locks.owners(ino).into_iter().partition(|of| releasing::is_over(state, *of));
+            state.locks.owners(ino).into_iter().partition(|of| is_over(state, *of));
         let lives: Vec<_> = lives.into_iter().map(|of| FarOwner::of(me, of)).collect();
         let alone = over.into_iter().filter(|of| !lives.contains(&FarOwner::of(me, *of)));
         left.extend(alone.map(|owner| (ino, owner)));
     }
     left.into_iter().for_each(|(ino, owner)| state.locks.has_gone(ino, owner));
+}
+
+/// An end that a home could not take note of is not said again if who has the same number by now
+/// may have locks there: they would end with it. What was left goes with them.
+pub(super) fn drop_superseded(state: &mut State) {
+    for (file, owner) in state.far.unheard_ends() {
+        let Some(members) = &state.members else { return };
+        let (me, place) = (members.me(), members.place(file));
+        let marks = place.map(|ino| state.locks.owners(ino)).unwrap_or_default();
+        let lives = |of: LockOwner| FarOwner::of(me, of) == Some(owner) && !is_over(state, of);
+        if marks.into_iter().any(lives) {
+            state.far.forget_end(file, owner);
+            was_unlocked(state, file, owner);
+        }
+    }
 }

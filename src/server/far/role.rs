@@ -90,7 +90,10 @@ fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } | Act::Lock(_) => {
             done == Done::Done
         }
-        Act::TestLock(_) => matches!(done, Done::Done | Done::Held(_)),
+        Act::TestLock(_) => match done {
+            Done::Held(held) => held.range.is_sane(),
+            done => done == Done::Done,
+        },
         Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
@@ -111,7 +114,8 @@ impl Far {
         self.life = life.max(1);
     }
 
-    pub(super) fn is_removed(&self, member: Member) -> bool {
+    /// Whether a member is none any more.
+    pub fn is_removed(&self, member: Member) -> bool {
         self.removed.contains(&member)
     }
 
@@ -181,6 +185,17 @@ impl Far {
         self.questions.values().any(|asked| (asked.file, asked.act) == (file, act))
     }
 
+    /// Ends of who may have had locks that their files' homes could not take note of.
+    pub(super) fn unheard_ends(&self) -> Vec<(Number, FarOwner)> {
+        let failed = self.questions.values().filter(|asked| asked.outcome.is_some());
+        failed.filter_map(Asked::end).collect()
+    }
+
+    /// Such an end is not said again.
+    pub(super) fn forget_end(&mut self, file: Number, owner: FarOwner) {
+        self.questions.retain(|_, asked| asked.end() != Some((file, owner)));
+    }
+
     /// Requests that this is true of have run, or never will. Gives the files that they wanted to
     /// open.
     pub(super) fn are_over(&mut self, of: impl Fn(Asker) -> bool) -> Vec<Number> {
@@ -239,15 +254,16 @@ impl Far {
     fn begin(&mut self, home: Member, by: Member) -> Question {
         let open = self.open.iter().filter(|file| file.born() == home);
         let open: Vec<Number> = open.copied().take(OPEN_MAX + 1).collect();
-        let (id, past) = (self.own_id(by), self.past());
+        let (id, past) = (self.own_id(by), self.past(home));
         self.asked += 1;
         let what = What::Begin((open.len() <= OPEN_MAX).then_some(open));
         Question { id, life: self.life, number: self.asked, past, what }
     }
 
-    /// All before this number are over.
-    fn past(&self) -> u64 {
-        self.questions.keys().next().copied().unwrap_or(self.asked + 1)
+    /// All questions to a home before this number are over.
+    fn past(&self, home: Member) -> u64 {
+        let mut to_it = self.questions.iter().filter(|(_, asked)| asked.file.born() == home);
+        to_it.next().map_or(self.asked + 1, |(number, _)| *number)
     }
 
     /// Whether something may be to be said.
@@ -269,7 +285,11 @@ impl Far {
             }
             frames.push((with, question, Vec::new()));
         }
-        let (past, life) = (self.past(), self.life);
+        let life = self.life;
+        let mut past = BTreeMap::new();
+        for (number, asked) in &self.questions {
+            past.entry(asked.file.born()).or_insert(*number);
+        }
         for (number, asked) in &mut self.questions {
             let to = asked.file.born();
             let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };
@@ -279,6 +299,7 @@ impl Far {
             asked.sent = true;
             asked.of = asked.of.or(home.life);
             let (id, what) = (asked.id, What::File(asked.file, asked.act));
+            let past = past.get(&to).copied().unwrap_or(*number);
             let question = Question { id, life, number: *number, past, what };
             frames.push((to, question, asked.bytes.clone()));
         }
@@ -387,6 +408,14 @@ impl Far {
 }
 
 impl Asked {
+    /// Of whom it says, to the home of which file, that he has no locks any more, as he has ended.
+    fn end(&self) -> Option<(Number, FarOwner)> {
+        match (self.asker, self.act) {
+            (None, Act::Lock(lock)) => Some((self.file, lock.owner)),
+            _ => None,
+        }
+    }
+
     /// What is read to be kept.
     fn ahead(&self) -> Option<Ahead> {
         let Act::Read { at, bytes, .. } = self.act else { return None };
@@ -396,5 +425,36 @@ impl Asked {
     fn ends(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
         self.bytes = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terral_format::ids::{Member, Number};
+    use terral_format::wire::far::{Act, Answer, Done, Question, Written};
+
+    use super::Far;
+    use crate::core::world::Tick;
+
+    #[test]
+    fn what_one_home_does_not_answer_has_no_other_one_remember_anything() {
+        let [me, silent, home] = [0, 1, 2].map(|number| Member::new(number).expect("few"));
+        let file = |of| Number::new(of, 1).expect("few");
+        let said = |far: &mut Far| -> Question {
+            let mut frames = far.take_questions(me).into_iter();
+            let frame = frames.next().map(|(_, frame): (_, Written)| frame.whole());
+            Question::read(&frame.expect("one")).expect("a question").0
+        };
+        let mut far = Far::default();
+        far.lives(1);
+        far.connected(home);
+        for of in [silent, home] {
+            far.asks((far.own_id(me), None), (file(of), Act::Close), Vec::new(), Tick(0));
+        }
+        let (life, result) = (7, Ok(Done::Done));
+        let begun = Answer { id: said(&mut far).id, file: None, life, result };
+        far.answered(home, &begun, &[]);
+        let question = said(&mut far);
+        assert_eq!(question.past, question.number);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use terral_format::ids::{Ino, SessionSlot};
 use terral_format::local::lock_set;
-use terral_format::local::lock_table::{NoBlocks, Outcome, Pool};
+use terral_format::local::lock_table::{Full, GROUPS_OF_ONE, Outcome, Pool};
 use terral_format::wire::locks::{Lock, LockOwner};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
@@ -52,6 +52,9 @@ impl Locks {
     /// # Errors
     /// [`ErrorKind::TooMany`] if all are in use, [`ErrorKind::NoSpace`] if memory is.
     pub fn blocks_for(&self, session: SessionSlot) -> Result<Reply> {
+        if self.memory.locks().groups_of(session.0) >= GROUPS_OF_ONE {
+            return Err(full());
+        }
         self.give_blocks(Some(session)).map(Reply::LockBlocks)
     }
 
@@ -171,14 +174,20 @@ impl Locks {
     /// Does something that needs blocks of the server's own.
     fn with_blocks<T>(
         &mut self,
-        mut call: impl FnMut(&Pool) -> std::result::Result<T, NoBlocks>,
+        mut call: impl FnMut(&Pool) -> std::result::Result<T, Full>,
     ) -> Option<T> {
-        if let Ok(done) = call(&self.blocks) {
-            return Some(done);
+        loop {
+            match call(&self.blocks) {
+                Ok(done) => return Some(done),
+                Err(Full::List) => return None,
+                Err(Full::Blocks) => {}
+            }
+            // What cannot be taken away now is taken when somebody finds it in the way.
+            let group = self.give_blocks(None).ok()?;
+            if !self.blocks.add(group) {
+                self.memory.locks().take_back(group);
+                return None;
+            }
         }
-        let group = self.give_blocks(None).ok()?;
-        let _ = self.blocks.add(group);
-        // What cannot be taken away now is taken when somebody finds it in the way.
-        call(&self.blocks).ok()
     }
 }

@@ -75,7 +75,7 @@ pub fn is_gone(state: &mut State, owner: LockOwner) -> Result<bool> {
             return Ok(!lives);
         }
         // Its machine says when.
-        LockOwner::Far(_) => return Ok(false),
+        LockOwner::Far(far) => return Ok(state.far.is_removed(far.by)),
         LockOwner::Description(at, nonce) | LockOwner::Flock(at, nonce) => (at, nonce),
     };
     let is = |state: &State| {

@@ -232,7 +232,7 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
         let speaks = state.members.as_ref().is_some_and(|members| members.has_frames());
-        let speaks = speaks || state.far.has_questions();
+        let speaks = speaks || state.far.has_questions() || state.locks.has_left();
         let oversleep = oversleep(&state, ready);
         drop(state);
         if speaks {

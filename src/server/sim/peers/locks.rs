@@ -6,8 +6,9 @@ use std::time::Duration;
 use terral_format::ids::{DescriptionSlot, FileSlot};
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::locks::{Lock, LockAsk, LockKind, LockRange, Locker};
-use terral_format::wire::message::{FileRef, OpenFile, OpenHow, Reply, Request};
+use terral_format::wire::message::{FileRef, OpenFile, OpenHow, RenameHow, Reply, Request};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::memory::Memory;
 
 use super::{Peers, seeds};
 use crate::core::left_out::Step;
@@ -256,4 +257,61 @@ fn who_would_wait_for_ever_for_a_lock_is_told_so_on_whichever_machine_he_is() {
     // Who was interrupted asks no more.
     locks.peers.pass(Duration::from_millis(600));
     assert_eq!(kind(waits(&mut locks, 4, byte(0))), Err(ErrorKind::WouldBlock));
+}
+
+#[test]
+fn one_file_takes_as_many_locks_as_a_list_holds_and_others_have_theirs() {
+    let mut locks = Locks::new(8);
+    let every_other = |at| LockRange { first: 2 * at, last: 2 * at };
+    let exclusive = |at| (Locker::Process, every_other(at), LockKind::Exclusive);
+    let most = (0..5000).take_while(|at| locks.lock((2, 0), exclusive(*at)).is_ok()).count();
+    assert_eq!(most, 3840);
+    let full = |done: Result<bool>| done.map_err(|error| (error.kind, error.errno));
+    for at in most..most + 200 {
+        let done = locks.lock((2, 0), exclusive(at as u64));
+        assert_eq!(full(done), Err((ErrorKind::TooMany, 37)));
+    }
+    locks.peers.create(0, b"b").expect("made");
+    let Program { at, client, .. } = locks.programs[4];
+    let open = match locks.peers.ask_as(at, client, Request::Open { path: b"b", how: WRITE }) {
+        Ok(Reply::Opened { description, nonce, file }) => Opener { file, description, nonce },
+        other => panic!("{other:?}"),
+    };
+    locks.programs[4].open[0] = open;
+    assert_eq!(locks.lock((4, 0), exclusive(0)), Ok(true));
+    assert_eq!(locks.lock((2, 0), (Locker::Process, LockRange::ALL, LockKind::Unlock)), Ok(true));
+}
+
+/// Who has locked it elsewhere closes it without a word, the last that had it open there.
+#[test]
+fn of_a_file_that_nobody_uses_any_more_no_lock_is_left_in_the_table_elsewhere() {
+    for (replaces, first) in [(0, true), (0, false), (1, true), (2, true)] {
+        let mut locks = Locks::new(9);
+        let Program { at, open, .. } = locks.programs[2];
+        let flock = (Locker::Flock, LockRange::ALL, LockKind::Exclusive);
+        assert_eq!(locks.lock((2, 0), flock), Ok(true));
+        let replace = |peers: &mut Peers| {
+            peers.create(0, b"b").expect("made");
+            let (from, to, how) = (&b"b"[..], &b"a"[..], RenameHow::Replace);
+            peers.ask(replaces, Request::Rename { from, to, how }).expect("renamed");
+            // By now the name stands for another file there.
+            peers.stat(at, b"a").expect("it is there");
+        };
+        if first {
+            replace(&mut locks.peers);
+        }
+        for program in locks.programs.clone().into_iter().filter(|program| program.at == at) {
+            for Opener { description, nonce, .. } in program.open {
+                let close = Request::Close { description, nonce };
+                locks.peers.ask_as(at, program.client, close).expect("closed");
+            }
+        }
+        locks.peers.settle();
+        if !first {
+            replace(&mut locks.peers);
+        }
+        locks.peers.pass(Duration::from_secs(3));
+        let is_free = |memory: &Memory| memory.locks().is_free(open[0].file.ino);
+        assert!(is_free(&locks.peers.sims[at].memory), "{replaces} {first}");
+    }
 }

@@ -27,9 +27,11 @@ pub(super) struct Home {
     open: BTreeMap<(Ino, bool), Opened>,
     /// What is open elsewhere.
     kept: BTreeSet<Ino>,
+    /// Of that, what is to be opened.
+    missing: Vec<Ino>,
     jobs: VecDeque<Job>,
-    /// What it waits for an answer to, before it goes on with the first job.
-    opens: Option<Taken>,
+    /// What it waits for an answer to, before it goes on: what it opens.
+    opens: Option<((Ino, bool), Taken)>,
     /// How much it has done.
     pub(super) done: u64,
 }
@@ -37,8 +39,8 @@ pub(super) struct Home {
 impl Home {
     pub(super) fn new(at: u64) -> Self {
         let life = at << 32 | 1;
-        let (client, open, kept, jobs, opens) = Default::default();
-        Home { desk: Desk::new(life), life, client, open, kept, jobs, opens, done: 0 }
+        let (client, open, kept, missing, jobs, opens) = Default::default();
+        Home { desk: Desk::new(life), life, client, open, kept, missing, jobs, opens, done: 0 }
     }
 }
 
@@ -121,8 +123,15 @@ impl Peers {
     pub(super) fn work(&mut self, at: usize) -> bool {
         self.reconnect();
         if let Some(open) = self.homes[at].desk.take_open() {
+            self.homes[at].missing = open.iter().copied().collect();
             self.homes[at].kept = open;
             self.close_unused(at);
+        }
+        let opens_other = self.homes[at].opens.as_ref().map(|(which, _)| which.0);
+        if opens_other.is_none_or(|of| self.homes[at].missing.last() == Some(&of))
+            && let Some(done) = self.open_missing(at)
+        {
+            return done;
         }
         let Some(job) = self.homes[at].jobs.front().cloned() else { return false };
         let client = self.relay_client(at);
@@ -189,6 +198,23 @@ impl Peers {
         self.collect(at);
     }
 
+    /// What is open elsewhere, and not here as the process before this one died. `None`: all is.
+    fn open_missing(&mut self, at: usize) -> Option<bool> {
+        let ino = *self.homes[at].missing.last()?;
+        let which = (ino, false);
+        if !self.homes[at].open.contains_key(&which) {
+            let client = self.relay_client(at);
+            match self.open_number(at, client, which) {
+                None => return Some(false),
+                Some(Ok(open)) => drop(self.homes[at].open.insert(which, open)),
+                Some(Err(_)) => {}
+            }
+        }
+        // Unless it has died meanwhile.
+        self.homes[at].missing.pop();
+        Some(true)
+    }
+
     /// `None`: it waits.
     fn open_number(
         &mut self,
@@ -196,7 +222,7 @@ impl Peers {
         client: usize,
         (ino, writes): (Ino, bool),
     ) -> Option<Result<Opened>> {
-        let asked = self.homes[at].opens.take();
+        let asked = self.homes[at].opens.take().map(|(_, taken)| taken);
         let request = Request::Far(FarFile::Open { ino, access: if writes { 3 } else { 1 } });
         let taken = asked.unwrap_or_else(|| {
             let taken = self.sims[at].asking(client, request);
@@ -207,7 +233,7 @@ impl Peers {
             self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
         self.collect(at);
         let Some(Handled::Answer(reply)) = outcome else {
-            self.homes[at].opens = Some(taken);
+            self.homes[at].opens = Some(((ino, writes), taken));
             return None;
         };
         Some(match frame::decode(&reply).expect("an answer") {

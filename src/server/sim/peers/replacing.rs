@@ -81,6 +81,27 @@ fn what_is_opened_elsewhere_stays_open_whatever_takes_its_name_meanwhile() {
     }
 }
 
+/// The process that had it open for others is no more.
+#[test]
+fn what_is_open_only_elsewhere_stays_when_it_is_replaced_after_its_homes_server_has_died() {
+    let mut peers = Peers::new(12, 2);
+    for (path, kind) in [(b"a", 1), (b"b", 2)] {
+        peers.create(1, path).expect("made");
+        let home = peers.open(1, path, OpenHow { create: false, ..CREATE }).expect("opened");
+        peers.write(home, Some(0), &[kind; 100]).expect("written");
+        peers.close(home).expect("closed");
+    }
+    let far = peers.open(0, b"a", READ).expect("opened");
+    peers.sims[1].kill();
+    peers.settle();
+    let (from, to, how) = (&b"b"[..], &b"a"[..], RenameHow::Replace);
+    peers.ask(1, Request::Rename { from, to, how }).expect("renamed");
+    peers.settle();
+    peers.pass(Duration::from_secs(3));
+    assert_eq!(peers.read(far, 0, 100).expect("it is open"), [1; 100]);
+    peers.close(far).expect("closed");
+}
+
 /// Who has renamed has been told so, before the server has heard of it.
 #[test]
 fn a_file_that_goes_as_others_want_to_look_at_it_is_given_back_as_gone() {
