@@ -6,6 +6,7 @@
 mod beside;
 mod descendants;
 mod launched;
+mod melt;
 mod namespaces;
 
 use std::fs;
@@ -33,22 +34,7 @@ done
 "#;
 
 /// Each rank writes files of its own, and the first one those of all.
-const MELT: &str = "units lj
-atom_style atomic
-lattice fcc 0.8442
-region box block 0 8 0 8 0 8
-create_box 1 box
-create_atoms 1 box
-mass 1 1.0
-velocity all create 3.0 87287
-pair_style lj/cut 2.5
-pair_coeff 1 1 1.0 1.0 2.5
-neighbor 0.3 bin
-neigh_modify every 20 delay 0 check no
-fix 1 all nve
-dump 1 all custom 10 dump.melt id type x y z vx vy vz
-dump 2 all custom 10 dump.%.part id x y z
-restart 50 restart.*
+const OF_EACH: &str = "dump 2 all custom 10 dump.%.part id x y z
 restart 50 parts.*.%
 run 100
 write_data data.melt
@@ -132,7 +118,7 @@ fn lammps_over_three_machines_leaves_the_same_files_as_in_one_directory() {
     let (to, plain) = (machines.home().join("to"), machines.home().join("plain"));
     for directory in [&to, &plain] {
         fs::create_dir(directory).expect("makes");
-        fs::write(directory.join("in.melt"), MELT).expect("writes");
+        fs::write(directory.join("in.melt"), melt::input(8) + OF_EACH).expect("writes");
     }
     let reference = machines.shell_on(0, &ranks(&machines, &plain));
     assert!(reference.status.success(), "{}", said(&reference));

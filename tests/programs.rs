@@ -7,6 +7,7 @@
 mod beside;
 mod descendants;
 mod launched;
+mod melt;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,26 +17,6 @@ use std::time::{Duration, Instant};
 
 use beside::{built, compiled, on_path};
 use rustix::process::{Pid, Signal, kill_process};
-
-const MELT: &str = "units lj
-atom_style atomic
-lattice fcc 0.8442
-region box block 0 10 0 10 0 10
-create_box 1 box
-create_atoms 1 box
-mass 1 1.0
-velocity all create 3.0 87287
-pair_style lj/cut 2.5
-pair_coeff 1 1 1.0 1.0 2.5
-neighbor 0.3 bin
-neigh_modify every 20 delay 0 check no
-fix 1 all nve
-dump 1 all custom 10 dump.melt id type x y z vx vy vz
-restart 50 restart.*
-thermo 50
-run STEPS
-write_data data.melt
-";
 
 fn run_command(to: &Path, script: &str) -> Command {
     let mut command = Command::new(built("terral"));
@@ -201,8 +182,8 @@ fn the_exit_status_is_the_commands() {
 }
 
 fn melt(directory: &Path, steps: u32) {
-    fs::write(directory.join("in.melt"), MELT.replace("STEPS", &steps.to_string()))
-        .expect("writes");
+    let rest = format!("thermo 50\nrun {steps}\nwrite_data data.melt\n");
+    fs::write(directory.join("in.melt"), melt::input(10) + &rest).expect("writes");
 }
 
 fn melt_is_the_same_with(launch: &str) {

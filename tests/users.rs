@@ -94,13 +94,16 @@ fn a_daemon_that_closes_everything_and_becomes_another_user_goes_on() {
 #[test]
 fn another_user_goes_on_when_the_server_was_killed() {
     let beside = becomes_while("fork", |run, over| {
-        let mut killed = 0;
-        while killed < 3 && !over.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(150));
-            if let Some(server) = descendants::server(run) {
-                descendants::send(server, Signal::KILL);
-                killed += 1;
-            }
+        // All of it may be over within a tenth of a second.
+        for after in [20, 60, 150] {
+            let is_over = || over.load(Ordering::SeqCst);
+            let server = std::iter::repeat_with(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                descendants::server(run)
+            });
+            let Some(server) = server.take_while(|_| !is_over()).flatten().next() else { return };
+            std::thread::sleep(Duration::from_millis(after));
+            descendants::send(server, Signal::KILL);
         }
     });
     let Some(beside) = beside else { return };

@@ -3,6 +3,7 @@
 //!
 //! Not here: who holds what, waiting, and deadlocks (`terral-client` and the server).
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 
 use libc::off_t;
@@ -43,15 +44,20 @@ fn take(file: &File, by: Locker, range: LockRange, kind: LockKind, wait: bool) -
             return Ok(0);
         };
         // Not inside the client: signal handlers may use files meanwhile.
-        if !turn.wait(|| signals::handled() != before) {
+        let seen = Cell::new(before);
+        let handled = || {
+            seen.set(signals::handled());
+            seen.get() != before
+        };
+        if !turn.wait(handled) {
             let stopped = || {
                 file.stop_waiting();
                 Ok(())
             };
             return connect::serve(stopped).and(Err(libc::EINTR));
         }
-        // Those that have run have calls restarted.
-        before = signals::handled();
+        // Those that had run by then have calls restarted; of later ones the next wait sees.
+        before = seen.get();
     }
 }
 
