@@ -168,12 +168,22 @@ impl Memory {
 
     /// Attributes of what was just made, and the table may not have yet.
     fn attributes_to_come(&self, made: &Inode) -> Option<Attributes> {
-        match made.kind {
-            Kind::Directory if self.is_touched(made.ino) => None,
-            _ if self.deferred().is_pending(Key::attributes(index_of(made.ino))) => None,
-            _ => self.attributes(made),
+        let pending = match made.kind {
+            Kind::Directory => self.is_touched(made.ino),
+            _ => self.deferred().is_pending(Key::attributes(index_of(made.ino))),
+        };
+        if pending {
+            return None;
+        }
+        // What is not pending may have been a moment ago: then the table has it, as it comes there
+        // after what was made.
+        match self.look(|table| table.find(made.ino)) {
+            Some(still) if still.is(flag::PREALLOCATED) => self.attributes(made),
+            None if self.is_to_come(made) => self.attributes(made),
+            _ => self.attributes_of(made.ino),
         }
     }
+
     /// The path of an inode, if the table has it.
     pub(crate) fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
         let moves = |hash| self.deferred().is_pending(Key::name(hash));

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 16;
 /// Longest payload.
-pub const PAYLOAD_MAX: usize = 64 << 20;
+pub const PAYLOAD_MAX: usize = 1 << 30;
 
 /// XXH3-64 of `bytes` (github.com/Cyan4973/xxHash, `doc/xxhash_spec.md`).
 pub fn checksum(bytes: &[u8]) -> u64 {

@@ -72,6 +72,11 @@ impl Borrower {
         self.held.get(&thing).filter(copy).is_some_and(|held| is_leased(held.from, cx))
     }
 
+    /// See [`crate::machine::Machine::is_recalled`].
+    pub(crate) fn is_recalled(&self, thing: Thing) -> bool {
+        self.held.get(&thing).is_some_and(|held| held.recalled)
+    }
+
     /// Whether a request may begin now.
     fn permits(&self, thing: Thing, work: &Work, cx: &Context<'_>) -> bool {
         let Some(held) = self.held.get(&thing) else { return cx.is_born_here(thing) };

@@ -108,6 +108,11 @@ impl Machine {
         matches!(access, Access::Change | Access::Look) || self.durable.decider.is_here(thing)
     }
 
+    /// Whether who decides a thing wants it back, and it is still here.
+    pub fn is_recalled(&self, thing: Thing) -> bool {
+        self.durable.borrower.is_recalled(thing)
+    }
+
     /// Whether another member still wants something done by this operation.
     pub fn is_wanted(&self, operation: Operation) -> bool {
         self.durable.decider.is_wanted(operation)

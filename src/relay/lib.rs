@@ -204,12 +204,17 @@ impl Relay for AtHome {
     fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool {
         if let Some(open) = open {
             lock(&self.files).kept.clone_from(open);
-            // Those of the process before this one are not open yet: they would go with their last
-            // name. What is gone already is said to who uses it.
-            let files = || lock(&self.files);
-            let missing = open.iter().filter(|ino| !files().open.contains_key(&(**ino, false)));
-            missing.for_each(|ino| drop(self.with(*ino, false, |_| Ok(()))));
         }
         self.close_unused()
+    }
+
+    fn open_again(&self, open: &BTreeSet<Ino>) {
+        let is_missing = |files: &Files, ino: &Ino| !files.open.contains_key(&(*ino, false));
+        let missing: Vec<Ino> = {
+            let files = lock(&self.files);
+            open.iter().copied().filter(|ino| is_missing(&files, ino)).collect()
+        };
+        // What is gone already is said to who uses it.
+        missing.into_iter().for_each(|ino| drop(self.with(ino, false, |_| Ok(()))));
     }
 }

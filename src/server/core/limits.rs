@@ -6,17 +6,15 @@ use terral_format::wire::body::Body;
 /// Bytes of a message that are not names, with room to spare.
 const ROOM: u64 = 4 << 10;
 
-/// With how many bytes of names a directory can be given to another machine at all.
-pub fn given() -> u64 {
-    Body::MAX as u64 - ROOM
-}
-
-/// The bounds below that, of servers that are not built for tests.
-const USUAL: Limits = Limits { lent: 896 << 10, borrowed: Body::MAX as u64 / 4 * 3 };
+/// The bounds of servers that are not built for tests.
+const USUAL: Limits =
+    Limits { given: Body::MAX as u64 - ROOM, lent: 896 << 10, borrowed: Body::MAX as u64 / 4 * 3 };
 
 /// With how many bytes of names a directory changes its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// One with more is not given to another machine at all.
+    pub given: u64,
     /// One with more is not lent or shown, but used by asking the machine that decides it: to give
     /// it back and forth, or whole to each that looks, would cost more.
     pub lent: u64,

@@ -33,6 +33,9 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// left that may be closed after a while: then it is asked again.
     fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool;
 
+    /// Of what is open elsewhere some may not be open here, as the process before this one had it.
+    fn open_again(&self, _: &BTreeSet<Ino>) {}
+
     /// A member has a file open no more: its locks there are over.
     fn unlock_all(&self, file: Ino, of: Member);
 
@@ -99,6 +102,8 @@ pub struct Desk {
     life: u64,
     askers: BTreeMap<Member, Asker>,
     changed: bool,
+    /// A session has begun with what is open elsewhere since that was asked for.
+    begun: bool,
     ended: Vec<Job>,
 }
 
@@ -109,7 +114,8 @@ fn malformed(what: &str) -> Error {
 impl Desk {
     /// That of a process with this life: random bits.
     pub fn new(life: u64) -> Self {
-        Desk { life, askers: BTreeMap::new(), changed: false, ended: Vec::new() }
+        let (changed, begun) = (false, false);
+        Desk { life, askers: BTreeMap::new(), changed, begun, ended: Vec::new() }
     }
 
     fn answer(&self, (id, file): (Id, Option<Number>), outcome: Outcome) -> Written {
@@ -139,7 +145,7 @@ impl Desk {
                 if let Some(open) = open {
                     let open = open.into_iter().filter(|file| file.born() == me).collect();
                     let before = std::mem::replace(&mut asker.open, open);
-                    self.changed = true;
+                    (self.changed, self.begun) = (true, true);
                     let closed = before.difference(&asker.open);
                     self.ended.extend(closed.map(|file| closing(id, (life, number), *file)));
                 }
@@ -216,6 +222,11 @@ impl Desk {
         let open = self.askers.values().flat_map(|asker| &asker.open);
         let all = || open.map(|file| Ino(file.counted())).collect();
         changed.then(all)
+    }
+
+    /// Whether some of it may have been open before this process began. Said once.
+    pub fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.begun)
     }
 
     /// What is to be done, that nobody has asked for: what a member has open no more.

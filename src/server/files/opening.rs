@@ -19,7 +19,8 @@ use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
 
-/// `ENOSPC`, which programs expect of a directory that takes no more names.
+/// `ENOSPC`, which programs expect of a directory that takes no more names: one machine does not
+/// give it to another.
 const ENOSPC: i32 = 28;
 
 /// Opens or creates.
@@ -162,11 +163,16 @@ pub fn permit_own(state: &State, caller: &Caller) -> Result<()> {
 /// The inode to open, made if it must be.
 pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    let mut taken = Ok(());
     if how.create {
         // What is made is opened: it is to be born here.
-        elsewhere::take_all(state, &[parent]).map_err(|error| no_room(error, path))?;
+        taken = elsewhere::take_all(state, &[parent]);
     }
-    let there = if how.create {
+    let is_large = taken.as_ref().is_err_and(|error| error.errno == EXDEV);
+    if !is_large {
+        taken?;
+    }
+    let there = if how.create && !is_large {
         lookup::child_or_new(state, caller, parent, name)
     } else {
         lookup::child(state, caller, parent, name)
@@ -180,6 +186,9 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
             permitting::permit_opening(caller, &attributes, how, path)?;
             Ok(ino)
         }
+        None if is_large => {
+            Err(Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) })
+        }
         None if how.create => {
             permitting::permit_change_in(state, caller, parent, path)?;
             let ino = make_file(state, caller, (parent, name), how);
@@ -187,14 +196,6 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
             Ok(ino)
         }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
-    }
-}
-
-/// Why nothing is made in a directory that one machine does not give another.
-fn no_room(error: Error, path: &[u8]) -> Error {
-    match error.errno {
-        EXDEV => Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) },
-        _ => error,
     }
 }
 

@@ -81,12 +81,15 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         return want(state, (asker, wish), thing, work);
     }
     let stage = wish.and_then(|wish| members.wishes.get(&wish)).map(|wished| &wished.stage);
+    // What is to go back is changed no more, or it never would: who comes then waits for that.
+    let waits = !looks(work) && state.fetches.may_wait() && members.is_recalled(thing);
+    let waits = waits && asker.is_some_and(|asker| !members.stays_for(asker, thing));
     match (stage, members.access(thing, state)) {
         // What was done elsewhere is not done again, also if the thing is here by now.
         (Some(Stage::Over(answer)), _) if !looks(work) => return Ok(Have::Done(answer.clone())),
         // Nor is what may be done elsewhere yet.
         (Some(Stage::Waits), _) if !looks(work) => return Err(state.fetches.wait()),
-        (_, Access::Change) => return Ok(Have::Here),
+        (_, Access::Change) if !waits => return Ok(Have::Here),
         (_, Access::Look) if looks(work) => {
             return Ok(members.copy(thing).map_or(Have::Here, |_| Have::Shown));
         }

@@ -492,6 +492,11 @@ impl Members {
         }
     }
 
+    /// Whether who decides a thing wants it back, and it is still here.
+    pub(super) fn is_recalled(&self, thing: Thing) -> bool {
+        matches!(&self.part, Part::Runs(machine) if machine.is_recalled(thing))
+    }
+
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
         match &self.part {

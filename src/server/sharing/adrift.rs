@@ -55,6 +55,10 @@ fn knows(state: &mut State, ino: Ino, asker: Asker) -> bool {
     state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
     let here = elsewhere::take_all(state, &[parent]).is_ok();
     state.members.iter_mut().for_each(|members| members.asks(None));
+    if !here && !state.fetches.is_waiting() {
+        // It was refused, and is asked for anew by and by.
+        requiring::has_run(state, asker);
+    }
     state.fetches.must_wait();
     state.fetches.let_wait(may);
     state.fetches.set_waiting(waits);

@@ -127,7 +127,10 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Recall(things) => leaving::leave(state, things)?,
         Effect::Fetch { thing, takes } => {
             let given = large::may_be_given(state, thing, takes);
-            let body = given.then(|| bodies::body_if_any(state, thing)).transpose()?;
+            let body = match given.then(|| bodies::body_if_any(state, thing)) {
+                Some(Err(error)) if error.kind == ErrorKind::NameTooLong => None,
+                body => body.transpose()?,
+            };
             tell(state, Input::Fetched { thing, body });
         }
         Effect::Serve { operation, thing, work } => {

@@ -4,7 +4,7 @@
 use terral_format::ids::{Ino, Thing};
 use terral_partition::effect::{Access, Input};
 
-use crate::core::limits::{given, limits};
+use crate::core::limits::limits;
 use crate::core::state::State;
 use crate::members::stepping::tell;
 use crate::naming::elsewhere;
@@ -13,7 +13,7 @@ use crate::sharing::bodies;
 /// Whether a thing that is here may be given to another member; `takes`: to one that cannot do
 /// without.
 pub fn may_be_given(state: &State, thing: Thing, takes: bool) -> bool {
-    let most = if takes { given() } else { limits().lent };
+    let most = if takes { limits().given } else { limits().lent };
     let weight = |ino| state.names.weight(ino);
     bodies::inode_of(state, thing).map_or(true, |inode| weight(inode.ino) <= most)
 }

@@ -21,7 +21,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What is to be done.
 enum Work {
     Do(Job),
-    Keep(Option<BTreeSet<Ino>>),
+    /// With what is open elsewhere, if that has changed, and whether it may not be open here.
+    Keep(Option<BTreeSet<Ino>>, bool),
 }
 
 struct Inner {
@@ -145,7 +146,8 @@ impl Relaying {
                 && let Some(open) = inner.desk.take_open()
             {
                 inner.keeping = true;
-                return Some(Work::Keep(Some(open)));
+                let begun = inner.desk.take_begun();
+                return Some(Work::Keep(Some(open), begun));
             }
             if let Some(job) = inner.next() {
                 inner.running.push((job.file(), job.is_shared()));
@@ -160,7 +162,7 @@ impl Relaying {
                 self.work.wait_timeout(inner, LOOK).unwrap_or_else(PoisonError::into_inner);
             inner = woken;
             if waited.timed_out() {
-                return Some(Work::Keep(None));
+                return Some(Work::Keep(None, false));
             }
             inner.looks = true;
         }
@@ -170,8 +172,10 @@ impl Relaying {
     pub fn run(&self) {
         while let Some(work) = self.next() {
             match work {
-                Work::Keep(open) => {
+                Work::Keep(open, begun) => {
                     let left = self.relay.keep(open.as_ref());
+                    let again = open.as_ref().filter(|_| begun);
+                    again.into_iter().for_each(|open| self.relay.open_again(open));
                     let mut inner = self.lock();
                     inner.looks |= left;
                     if open.is_some() {

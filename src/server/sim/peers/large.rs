@@ -4,13 +4,16 @@
 use std::time::Duration;
 
 use terral_format::ids::{Number, Thing};
+use terral_format::wire::message::{OpenHow, RenameHow, Request};
+use terral_format::{ErrorKind, Result};
 use terral_partition::effect::Access;
 
 use super::{Peers, crowd, member, walks};
 use crate::core::limits::Limits;
 use crate::core::limits::tests::with;
+use crate::sim::client::CREATE;
 
-const FEW: Limits = Limits { lent: 20, borrowed: 40 };
+const FEW: Limits = Limits { given: 1 << 20, lent: 20, borrowed: 40 };
 
 #[test]
 fn all_machines_see_one_namespace_where_directories_stay_where_they_are() {
@@ -52,5 +55,31 @@ fn who_was_lent_a_directory_that_has_grown_since_gives_it_back() {
         }
         let names = peers.list(1, b"d").expect("listed");
         assert_eq!(names.len(), 4);
+    });
+}
+
+#[test]
+fn what_is_too_large_to_be_given_away_is_used_by_asking_and_takes_no_files_from_elsewhere() {
+    with(Limits { given: 40, ..FEW }, || {
+        let mut peers = Peers::new(12, 2);
+        peers.make_directory(1, b"d").expect("made");
+        peers.make_directory(0, b"e").expect("made");
+        for name in [b"d/a", b"d/b", b"d/c"] {
+            peers.create(1, name).expect("made");
+        }
+        let said = |done: Result<()>| done.map_err(|error| (error.kind, error.errno));
+        let open = |peers: &mut Peers, how| peers.open(0, b"d/a", how);
+        let opened = open(&mut peers, CREATE).expect("it is there");
+        peers.close(opened).expect("closed");
+        let refused = open(&mut peers, OpenHow { exclusive: true, ..CREATE }).map(drop);
+        assert_eq!(said(refused), Err((ErrorKind::Exists, 0)));
+        assert_eq!(said(peers.create(0, b"d/e")), Err((ErrorKind::NoSpace, 28)));
+        let (from, to, how) = (&b"d/a"[..], &b"e/a"[..], RenameHow::Replace);
+        let moved = peers.ask(0, Request::Rename { from, to, how }).map(drop);
+        assert_eq!(said(moved), Err((ErrorKind::Unsupported, 18)));
+        peers.make_directory(0, b"d/f").expect("made by asking");
+        peers.ask(0, Request::Unlink(b"d/a")).expect("removed by asking");
+        peers.create(1, b"d/e").expect("made where it is");
+        assert_eq!(peers.list(0, b"d").expect("listed").len(), 4);
     });
 }
