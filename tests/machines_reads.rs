@@ -168,6 +168,20 @@ fn a_server_that_was_stopped_shows_nothing_that_was_changed_meanwhile() {
 }
 
 #[test]
+fn a_file_open_elsewhere_stays_when_its_server_was_killed_and_another_takes_its_name() {
+    let Some(machines) = Machines::new(2) else { return };
+    let said = run(
+        &machines,
+        "head -c 3000000 /dev/urandom > f; cksum < f > $home/one
+        on h1 \"exec 3< /terral/f; touch $home/open; until [ -e $home/over ]; do sleep 0.02; done
+            cksum <&3\" > $home/two & until [ -e $home/open ]; do sleep 0.02; done
+        kill -9 $(pid_of h0); on h1 'ls /terral'; echo other > g; mv g f
+        touch $home/over; wait; cmp $home/one $home/two && cat f",
+    );
+    assert_eq!(said, "f\nother\n");
+}
+
+#[test]
 fn what_was_read_once_is_read_again_without_the_machine_that_has_it() {
     let Some(machines) = Machines::new(2) else { return };
     // The link is idle but for the lease: less than a tenth of the file goes over it.

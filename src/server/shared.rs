@@ -78,9 +78,19 @@ impl Shared {
 
     /// The state, for requests: who works in the background gives way.
     pub fn lock_for_requests(&self) -> MutexGuard<'_, State> {
-        self.requested.store(true, Ordering::SeqCst);
+        self.lock_for(&self.requested)
+    }
+
+    /// The state, for who has the way to other servers.
+    pub fn lock_for_links(&self) -> MutexGuard<'_, State> {
+        self.lock_for(&self.linked)
+    }
+
+    /// The state; meanwhile this says that somebody waits for it.
+    fn lock_for(&self, waits: &AtomicBool) -> MutexGuard<'_, State> {
+        waits.store(true, Ordering::SeqCst);
         let state = self.lock();
-        self.requested.store(false, Ordering::SeqCst);
+        waits.store(false, Ordering::SeqCst);
         state
     }
 
@@ -88,14 +98,6 @@ impl Shared {
     /// the one thread while the other is just waking.
     pub fn give_way(&self) {
         give_way_to(&self.requested);
-    }
-
-    /// The state, for who has the way to other servers.
-    pub fn lock_for_links(&self) -> MutexGuard<'_, State> {
-        self.linked.store(true, Ordering::SeqCst);
-        let state = self.lock();
-        self.linked.store(false, Ordering::SeqCst);
-        state
     }
 
     /// Lets who has the way to other servers have the state first: requests wait for what he says

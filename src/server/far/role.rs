@@ -254,16 +254,20 @@ impl Far {
     fn begin(&mut self, home: Member, by: Member) -> Question {
         let open = self.open.iter().filter(|file| file.born() == home);
         let open: Vec<Number> = open.copied().take(OPEN_MAX + 1).collect();
-        let (id, past) = (self.own_id(by), self.past(home));
+        let (id, past) = (self.own_id(by), self.past().get(&home).copied());
         self.asked += 1;
         let what = What::Begin((open.len() <= OPEN_MAX).then_some(open));
+        let past = past.unwrap_or(self.asked);
         Question { id, life: self.life, number: self.asked, past, what }
     }
 
-    /// All questions to a home before this number are over.
-    fn past(&self, home: Member) -> u64 {
-        let mut to_it = self.questions.iter().filter(|(_, asked)| asked.file.born() == home);
-        to_it.next().map_or(self.asked + 1, |(number, _)| *number)
+    /// By home: all questions to it before this number are over.
+    fn past(&self) -> BTreeMap<Member, u64> {
+        let mut past = BTreeMap::new();
+        for (number, asked) in &self.questions {
+            past.entry(asked.file.born()).or_insert(*number);
+        }
+        past
     }
 
     /// Whether something may be to be said.
@@ -285,11 +289,7 @@ impl Far {
             }
             frames.push((with, question, Vec::new()));
         }
-        let life = self.life;
-        let mut past = BTreeMap::new();
-        for (number, asked) in &self.questions {
-            past.entry(asked.file.born()).or_insert(*number);
-        }
+        let (past, life) = (self.past(), self.life);
         for (number, asked) in &mut self.questions {
             let to = asked.file.born();
             let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };

@@ -19,8 +19,7 @@ use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
 
-/// `ENOSPC`, which programs expect of a directory that takes no more names: one machine does not
-/// give it to another.
+/// `ENOSPC`, which programs expect of a directory that takes no more names.
 const ENOSPC: i32 = 28;
 
 /// Opens or creates.
@@ -163,16 +162,9 @@ pub fn permit_own(state: &State, caller: &Caller) -> Result<()> {
 /// The inode to open, made if it must be.
 pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    let mut taken = Ok(());
-    if how.create {
-        // What is made is opened: it is to be born here.
-        taken = elsewhere::take_all(state, &[parent]);
-    }
-    let is_large = taken.as_ref().is_err_and(|error| error.errno == EXDEV);
-    if !is_large {
-        taken?;
-    }
-    let there = if how.create && !is_large {
+    // What is made is opened: it is to be born here.
+    let may_make = how.create && take_parent(state, parent)?;
+    let there = if may_make {
         lookup::child_or_new(state, caller, parent, name)
     } else {
         lookup::child(state, caller, parent, name)
@@ -186,16 +178,25 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
             permitting::permit_opening(caller, &attributes, how, path)?;
             Ok(ino)
         }
-        None if is_large => {
-            Err(Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) })
-        }
-        None if how.create => {
+        None if may_make => {
             permitting::permit_change_in(state, caller, parent, path)?;
             let ino = make_file(state, caller, (parent, name), how);
             owing::owe(state, ino);
             Ok(ino)
         }
+        None if how.create => {
+            Err(Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) })
+        }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+    }
+}
+
+/// Has a directory here, for what is to be made in it. False: one machine does not give it to
+/// another.
+fn take_parent(state: &mut State, parent: Ino) -> Result<bool> {
+    match elsewhere::take_all(state, &[parent]) {
+        Err(error) if error.errno == EXDEV => Ok(false),
+        taken => taken.map(|()| true),
     }
 }
 

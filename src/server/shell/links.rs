@@ -355,13 +355,9 @@ impl<'s> Links<'s> {
             (frames, said, members.take_asks(), roster, members.control(), members.take_news())
         };
         for (to, frame) in frames {
-            let mut bytes = Vec::new();
+            let mut bytes = vec![Tag::Protocol as u8];
             if frame.write(&mut bytes).is_ok() {
-                let whole = bytes.len().div_ceil(PART_BYTES).max(1);
-                for (at, part) in bytes.chunks(PART_BYTES).enumerate() {
-                    let tag = if at + 1 == whole { Tag::Protocol } else { Tag::Part };
-                    self.send(to, [&[tag as u8], part].concat());
-                }
+                self.send_in_parts(to, bytes);
             }
         }
         said.into_iter().for_each(|(to, said)| self.say(to, &Control::Moving(said)));
@@ -409,6 +405,18 @@ impl<'s> Links<'s> {
 
     fn send(&mut self, to: Member, frame: Vec<u8>) {
         self.send_parts(to, Written { head: frame, bytes: Vec::new() });
+    }
+
+    /// What is too long for one frame goes in several, of which all but the last say so.
+    fn send_in_parts(&mut self, to: Member, frame: Vec<u8>) {
+        if frame.len() <= PART_BYTES {
+            return self.send(to, frame);
+        }
+        let mut parts = frame[1..].chunks(PART_BYTES).peekable();
+        while let Some(part) = parts.next() {
+            let tag = if parts.peek().is_some() { Tag::Part } else { Tag::Protocol };
+            self.send(to, [&[tag as u8], part].concat());
+        }
     }
 
     /// Without a session it is lost, and one is wanted.

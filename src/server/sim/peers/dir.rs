@@ -9,7 +9,7 @@ use terral_partition::effect::Input;
 
 use super::tree::Tree;
 use super::walks::act;
-use super::{Peers, seeds};
+use super::{Handled, Peers, seeds};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::client::CREATE;
@@ -169,4 +169,41 @@ fn two_machines_that_move_directories_make_no_circle() {
     for at in 0..3 {
         assert!(peers.stat(at, b"b/c/a").is_ok() && peers.stat(at, b"a").is_err());
     }
+}
+
+/// Its owed names must arrive before the directory goes, and there would be more and more of them.
+#[test]
+fn who_goes_on_making_directories_in_what_another_machine_wants_back_waits_until_it_is() {
+    let mut peers = Peers::with_dir(5, 2);
+    peers.make_directory(1, b"d").expect("made");
+    peers.pass(Duration::from_secs(3));
+    peers.create(0, b"d/f").expect("it has the directory");
+    peers.make_directory(0, b"d/a").expect("made, and owed");
+    let wanted = |peers: &mut Peers, at: usize, request| {
+        let client = peers.sims[at].connect();
+        let taken = peers.sims[at].asking(client, request).expect("encodes");
+        (at, peers.sims[at].clients[client].session, taken)
+    };
+    let (path, how) = (&b"d/g"[..], CREATE);
+    let other = wanted(&mut peers, 1, Request::Open { path, how });
+    let (path, mode) = (&b"d/b"[..], 0o755);
+    let goes_on = wanted(&mut peers, 0, Request::MakeDirectory { path, mode });
+    let is_answered = |peers: &mut Peers, (at, session, taken): &(usize, _, _)| {
+        matches!(peers.handle(*at, *session, taken), Some(Handled::Answer(_)))
+    };
+    for _ in 0..8 {
+        assert!(!is_answered(&mut peers, &other), "what is owed of it has not arrived");
+        peers.settle();
+    }
+    for _ in 0..8 {
+        assert!(!is_answered(&mut peers, &goes_on), "it is to go first");
+        peers.settle();
+    }
+    let mut both = [&other, &goes_on].into_iter().filter(|one| {
+        (0..20).all(|_| {
+            peers.pass(Duration::from_secs(1));
+            !is_answered(&mut peers, one)
+        })
+    });
+    assert!(both.next().is_none(), "each has its turn");
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use terral_format::ids::{DescriptionSlot, FileSlot};
+use terral_format::wire::far::{Act, Answer, Question, What};
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::locks::{Lock, LockAsk, LockKind, LockRange, Locker};
 use terral_format::wire::message::{FileRef, OpenFile, OpenHow, RenameHow, Reply, Request};
@@ -314,4 +315,38 @@ fn of_a_file_that_nobody_uses_any_more_no_lock_is_left_in_the_table_elsewhere() 
         let is_free = |memory: &Memory| memory.locks().is_free(open[0].file.ino);
         assert!(is_free(&locks.peers.sims[at].memory), "{replaces} {first}");
     }
+}
+
+/// Its home cannot take note of an end, and by the time it is told again another program has the
+/// place of the description.
+#[test]
+fn an_end_that_is_said_again_takes_no_lock_of_who_has_come_since() {
+    let mut locks = Locks::new(10);
+    let flock = (Locker::Flock, LockRange::ALL, LockKind::Exclusive);
+    assert_eq!(locks.lock((2, 0), flock), Ok(true));
+    let Program { at, client, open } = locks.programs[2];
+    let close = |locks: &mut Locks, opener: Opener| {
+        let Opener { description, nonce, .. } = opener;
+        let close = Request::Close { description, nonce };
+        let taken = locks.peers.sims[at].asking(client, close).expect("encodes");
+        let session = locks.peers.sims[at].clients[client].session;
+        locks.peers.handle(at, session, &taken);
+    };
+    close(&mut locks, open[0]);
+    let frames = locks.peers.links.get_mut(&(at, 0)).map(std::mem::take).unwrap_or_default();
+    let questions = frames.iter().map(|frame| Question::read(frame).expect("a question").0);
+    let ends: Vec<Question> = questions.filter(|it| matches!(it.what, What::File(..))).collect();
+    let [Question { id, what: What::File(file, Act::Lock(_)), .. }] = ends[..] else {
+        panic!("{ends:?}");
+    };
+    let failed = Err(Error { errno: 37, ..Error::new(ErrorKind::TooMany, "locks") });
+    let answer = Answer { id, file: Some(file), life: 1, result: failed };
+    let answer = answer.write(Vec::new()).expect("encodes").whole();
+    locks.peers.arrive((0, at), &answer);
+    locks.programs[2].open[0] = locks.open(at, client);
+    assert_eq!(locks.programs[2].open[0].description, open[0].description, "it has the place");
+    assert_eq!(locks.lock((2, 0), flock), Ok(true));
+    locks.peers.pass(Duration::from_secs(1));
+    locks.peers.pass(Duration::from_secs(1));
+    assert_eq!(locks.lock((4, 0), flock), Ok(false), "somebody has it");
 }
