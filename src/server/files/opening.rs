@@ -185,7 +185,8 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
             Ok(ino)
         }
         None if how.create => {
-            Err(Error { kind: ErrorKind::NoSpace, errno: ENOSPC, context: shown(path) })
+            // Memory is not full: nobody is to wait until there is more of it.
+            Err(Error { errno: ENOSPC, ..Error::new(ErrorKind::TooMany, shown(path)) })
         }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
     }

@@ -393,7 +393,7 @@ impl<'s> Links<'s> {
         let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
         let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
         for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
-            self.send_parts(to, frame);
+            self.send_written(to, frame);
         }
     }
 
@@ -404,10 +404,11 @@ impl<'s> Links<'s> {
     }
 
     fn send(&mut self, to: Member, frame: Vec<u8>) {
-        self.send_parts(to, Written { head: frame, bytes: Vec::new() });
+        self.send_written(to, Written { head: frame, bytes: Vec::new() });
     }
 
-    /// What is too long for one frame goes in several, of which all but the last say so.
+    /// A frame of the protocol, its tag first: what is too long for one goes in several, of which
+    /// all but the last say so.
     fn send_in_parts(&mut self, to: Member, frame: Vec<u8>) {
         if frame.len() <= PART_BYTES {
             return self.send(to, frame);
@@ -420,7 +421,7 @@ impl<'s> Links<'s> {
     }
 
     /// Without a session it is lost, and one is wanted.
-    fn send_parts(&mut self, to: Member, frame: Written) {
+    fn send_written(&mut self, to: Member, frame: Written) {
         if !self.sessions.contains_key(&to) {
             return self.tcp.reach(to);
         }

@@ -73,7 +73,7 @@ fn what_is_too_large_to_be_given_away_is_used_by_asking_and_takes_no_files_from_
         peers.close(opened).expect("closed");
         let refused = open(&mut peers, OpenHow { exclusive: true, ..CREATE }).map(drop);
         assert_eq!(said(refused), Err((ErrorKind::Exists, 0)));
-        assert_eq!(said(peers.create(0, b"d/e")), Err((ErrorKind::NoSpace, 28)));
+        assert_eq!(said(peers.create(0, b"d/e")), Err((ErrorKind::TooMany, 28)));
         let (from, to, how) = (&b"d/a"[..], &b"e/a"[..], RenameHow::Replace);
         let moved = peers.ask(0, Request::Rename { from, to, how }).map(drop);
         assert_eq!(said(moved), Err((ErrorKind::Unsupported, 18)));
@@ -81,5 +81,25 @@ fn what_is_too_large_to_be_given_away_is_used_by_asking_and_takes_no_files_from_
         peers.ask(0, Request::Unlink(b"d/a")).expect("removed by asking");
         peers.create(1, b"d/e").expect("made where it is");
         assert_eq!(peers.list(0, b"d").expect("listed").len(), 4);
+    });
+}
+
+/// As if memory were full, it would wait for what is being brought, if anything is.
+#[test]
+fn what_takes_no_files_from_elsewhere_refuses_them_at_once_also_while_files_are_being_brought() {
+    with(Limits { given: 40, ..FEW }, || {
+        let mut peers = Peers::with_dir(14, 2);
+        for path in [b"d", b"e"] {
+            peers.make_directory(0, path).expect("made");
+        }
+        for name in [b"d/a", b"d/b", b"d/c"] {
+            peers.create(0, name).expect("made");
+        }
+        peers.pass(Duration::from_secs(3));
+        let open = peers.open(1, b"e/owed", CREATE).expect("made");
+        peers.write(open, Some(0), b"bytes").expect("written");
+        let refused = peers.create(1, b"d/e").map_err(|error| error.errno);
+        assert_eq!(refused, Err(28));
+        peers.close(open).expect("closed");
     });
 }
