@@ -202,6 +202,17 @@ pub struct Operation {
     pub number: u64,
 }
 
+/// A request of a client, until it has its answer, or a change that it has deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Asker {
+    /// Whose.
+    pub session: SessionSlot,
+    /// Which of its request slots.
+    pub index: u8,
+    /// Which request of that slot.
+    pub sequence: u64,
+}
+
 /// One loan, of one thing to one member, from when it is lent or shown until it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Loan {

@@ -164,8 +164,14 @@ pub trait Local {
     /// Whether somebody here is changing the thing, has it open for that, or changed it just now.
     fn in_use(&self, thing: Thing) -> bool;
 
-    /// Whether a thing that this server decides may be another's to change: else that is done here.
-    fn is_lent(&self, _: Thing) -> bool {
+    /// Whether a thing that this server decides may be another's, for what that one wants of it:
+    /// else that is done here.
+    fn is_lent(&self, _: Thing, _: &Work) -> bool {
+        true
+    }
+
+    /// Whether others may have a copy of a thing at rest: else they ask.
+    fn is_shown(&self, _: Thing) -> bool {
         true
     }
 }

@@ -19,7 +19,7 @@ use crate::drain::{owed_names, publishing};
 use crate::files::closing;
 use crate::locks::releasing;
 use crate::members::{requiring, stepping};
-use crate::naming::{executing, orphans};
+use crate::naming::{creating, executing, orphans};
 use crate::requests::ending;
 
 /// A mapped region, as the store wants it.
@@ -73,6 +73,7 @@ fn end_dead(state: &mut State, dead: Vec<SessionSlot>) {
         } else {
             // It was just ending: who has its place next must not take what it wished for his.
             requiring::has_ended(state, session);
+            creating::has_ended(state, session);
             let totals = Default::default();
             state.record(Local::SessionEnded { session, totals });
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::partition;
 use crate::fingerprint::Fingerprint;
-use crate::ids::{Ino, Lsn, Member, Number, ServerId};
+use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::Moving;
 use crate::wire::roster::{Partition, Roster};
@@ -113,4 +113,27 @@ pub enum Membership {
         /// Where it is.
         to: Vec<u8>,
     },
+    /// A file is created here where another member has the directory, or that is over.
+    Creates {
+        /// By this that member is asked to name it.
+        wish: Wish,
+        /// How far it is.
+        creation: Option<Creation>,
+    },
+}
+
+/// A file that was created in a directory of another member: it has no name before that one says
+/// so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Creation {
+    /// Who waits for it, if anybody does any more.
+    pub asker: Option<Asker>,
+    /// The directory's place.
+    pub parent: Ino,
+    /// What it is to be called there.
+    pub name: Vec<u8>,
+    /// The file.
+    pub ino: Ino,
+    /// Whether it is called so, once that is known.
+    pub named: Option<bool>,
 }

@@ -82,6 +82,9 @@ pub enum Change {
     Move(Vec<u8>, Vec<u8>, RenameHow),
     /// Another file is about to take its name, also in the permanent store.
     LetGo,
+    /// A file of the member that asks is to have a name in it, unless that stands for something.
+    /// The outcome is a step: what the name stands for then. Done again, it is as if done once.
+    Name(Child),
 }
 
 /// What is to be done, and who does it.

@@ -49,7 +49,8 @@ impl Borrower {
         cx: &Context<'_>,
         out: &mut Out,
     ) {
-        let busy = cx.local.in_use(thing) || self.is_pinned(thing);
+        let stays = cx.local.in_use(thing) || !cx.local.is_shown(thing);
+        let busy = stays || self.is_pinned(thing);
         let Some(held) = self.by_loan(thing, (from, loan), cx) else { return };
         if held.leaving {
             return;

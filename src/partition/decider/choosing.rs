@@ -118,7 +118,10 @@ impl Decider {
                     out.say(request.from, Message::Show { operation, thing, loan, body: None });
                     Turn::Next
                 }
-                None if *recalled || is_changed(entry, None, thing, cx) => {
+                None if *recalled
+                    || !cx.local.is_shown(thing)
+                    || is_changed(entry, None, thing, cx) =>
+                {
                     self.serve(thing, request, out)
                 }
                 None => self.give(thing, request, body, cx, out),
@@ -128,7 +131,7 @@ impl Decider {
                 let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
                 let may_serve = *work != Work::Take;
                 let is_changed = || is_changed(entry, Some(request.from), thing, cx);
-                let stays = request.from != cx.me && !cx.local.is_lent(thing);
+                let stays = request.from != cx.me && !cx.local.is_lent(thing, work);
                 if may_serve && (stays || is_changed()) {
                     return self.serve(thing, request, out);
                 }

@@ -11,10 +11,11 @@ use crate::core::world::Tick;
 use crate::debts::failures::Work;
 
 /// Whether the backing is owed anything: a file, a name, or that what became of a version is found
-/// out, which may have got its name there for a file that is gone here.
+/// out, which may have got its name there for a file that is gone here, or whether a file has one.
 pub fn owes(state: &State) -> bool {
     let paid = state.debts.is_empty() && state.names.owed().is_empty();
-    !paid || !state.names.publishing().is_empty()
+    let unnamed = || state.members.as_ref().is_some_and(|members| members.has_created());
+    !paid || !state.names.publishing().is_empty() || state.backing.is_some() && unnamed()
 }
 
 /// The backing is owed something of this file from now on, if it is to get it.

@@ -3,7 +3,7 @@
 //! Invariant: a request that waits for an answer has changed nothing here, and is carried out anew
 //! once that is there; which question is which follows from the request.
 
-use terral_format::ids::{Ino, Number, SessionSlot, Thing};
+use terral_format::ids::{Asker, Ino, Number, SessionSlot, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::far::{Act, Done, Id};
 use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange};
@@ -13,7 +13,6 @@ use terral_format::{Error, ErrorKind, Result};
 use super::places;
 use super::role::Outcome;
 use crate::core::state::State;
-use crate::members::role::Asker;
 
 /// The questions that one request may ask, told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::ids::{Member, Number, SessionSlot};
+use terral_format::ids::{Asker, Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::locks::FarOwner;
 use terral_format::wire::peers::Failure;
@@ -13,7 +13,6 @@ use terral_partition::terms::Terms;
 use super::pieces::Pieces;
 use super::shown::Shown;
 use crate::core::world::Tick;
-use crate::members::role::Asker;
 
 /// What came of a question: with the bytes that were read.
 pub type Outcome = Result<(Done, Vec<u8>)>;

@@ -7,7 +7,6 @@ use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
-use terral_format::wire::peers::EXDEV;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -15,12 +14,10 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking;
+use crate::naming::creating::{self, Created};
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
 use crate::storage::{attaching, granting};
-
-/// `ENOSPC`, which programs expect of a directory that takes no more names.
-const ENOSPC: i32 = 28;
 
 /// Opens or creates.
 pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
@@ -161,44 +158,59 @@ pub fn permit_own(state: &State, caller: &Caller) -> Result<()> {
 
 /// The inode to open, made if it must be.
 pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Ino> {
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    // What is made is opened: it is to be born here.
-    let may_make = how.create && take_parent(state, parent)?;
-    let there = if may_make {
-        lookup::child_or_new(state, caller, parent, name)
-    } else {
-        lookup::child(state, caller, parent, name)
-    };
-    match there? {
-        Some(_) if how.create && how.exclusive => Err(Error::new(ErrorKind::Exists, shown(path))),
-        Some(ino) => {
-            elsewhere::attributes(state, caller, ino)?;
-            let missing = || Error::new(ErrorKind::NotFound, shown(path));
-            let attributes = state.attributes(ino).ok_or_else(missing)?;
-            permitting::permit_opening(caller, &attributes, how, path)?;
-            Ok(ino)
-        }
-        None if may_make => {
-            permitting::permit_change_in(state, caller, parent, path)?;
-            let ino = make_file(state, caller, (parent, name), how);
-            owing::owe(state, ino);
-            Ok(ino)
-        }
-        None if how.create => {
-            // Memory is not full: nobody is to wait until there is more of it.
-            Err(Error { errno: ENOSPC, ..Error::new(ErrorKind::TooMany, shown(path)) })
-        }
-        None => Err(Error::new(ErrorKind::NotFound, shown(path))),
+    if how.create
+        && let Some(created) = creating::begun(state, caller)?
+    {
+        return created_or_there(state, caller, created, path, how);
+    }
+    if !how.create {
+        let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+        return open_there(state, caller, ino, path, how);
+    }
+    let place @ (parent, name) = lookup::parent_of(state, caller, path)?;
+    if let Some(created) = creating::begin(state, caller, place, how.mode)? {
+        return created_or_there(state, caller, created, path, how);
+    }
+    lookup::permit_search_in(state, caller, parent, path)?;
+    if let Some(ino) = lookup::child_or_new(state, caller, parent, name)? {
+        return created_or_there(state, caller, Created::There(ino), path, how);
+    }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    let ino = make_file(state, caller, place, how);
+    owing::owe(state, ino);
+    Ok(ino)
+}
+
+/// What was created, or what had the name before, if that may be opened.
+fn created_or_there(
+    state: &mut State,
+    caller: &Caller,
+    created: Created,
+    path: &[u8],
+    how: OpenHow,
+) -> Result<Ino> {
+    match created {
+        Created::New(ino) => Ok(ino),
+        Created::There(_) if how.exclusive => Err(Error::new(ErrorKind::Exists, shown(path))),
+        Created::There(ino) => open_there(state, caller, ino, path, how),
     }
 }
 
-/// Has a directory here, for what is to be made in it. False: one machine does not give it to
-/// another.
-fn take_parent(state: &mut State, parent: Ino) -> Result<bool> {
-    match elsewhere::take_all(state, &[parent]) {
-        Err(error) if error.errno == EXDEV => Ok(false),
-        taken => taken.map(|()| true),
-    }
+/// What a name stands for, if that may be opened.
+fn open_there(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    path: &[u8],
+    how: OpenHow,
+) -> Result<Ino> {
+    elsewhere::attributes(state, caller, ino)?;
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let attributes = state.attributes(ino).ok_or_else(missing)?;
+    permitting::permit_opening(caller, &attributes, how, path)?;
+    Ok(ino)
 }
 
 fn make_file(state: &mut State, caller: &Caller, place: (Ino, &[u8]), how: OpenHow) -> Ino {

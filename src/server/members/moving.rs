@@ -12,13 +12,14 @@ use std::time::Duration;
 use terral_format::Result;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Lsn, Member, Number, SessionSlot};
+use terral_format::ids::{Asker, Lsn, Member, Number, SessionSlot};
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::Failure;
 use terral_partition::terms::Terms;
 
-use super::role::{Asker, Mover};
+use super::role::Mover;
 use crate::core::state::State;
+use crate::needs::asking;
 
 /// Who need not rest, and does not say that he knows, is waited for this long.
 const SOON: Duration = Duration::from_millis(500);
@@ -78,8 +79,7 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     }
     if brings && state.names.owed().len() > FEW {
         // They need not rest for all that.
-        state.debts.hasten_names();
-        return Err(state.fetches.wait());
+        return Err(asking::wait_for_names(state));
     }
     let error = state.fetches.wait();
     if state.fetches.is_waiting() {

@@ -14,14 +14,14 @@ use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 
 use rustc_hash::FxHasher;
-use terral_format::ids::{SessionSlot, Thing, Wish};
+use terral_format::ids::{Asker, SessionSlot, Thing, Wish};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::{Access, Input};
 
 use super::moving;
-use super::role::{Asker, Members, NOBODY, Stage, Wished, looks};
+use super::role::{Members, NOBODY, Stage, Wished, looks};
 use super::stepping::tell;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
@@ -81,9 +81,7 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         return want(state, (asker, wish), thing, work);
     }
     let stage = wish.and_then(|wish| members.wishes.get(&wish)).map(|wished| &wished.stage);
-    // What is to go back is changed no more, or it never would: who comes then waits for that.
-    let waits = !looks(work) && state.fetches.may_wait() && members.is_recalled(thing);
-    let waits = waits && asker.is_some_and(|asker| !members.stays_for(asker, thing));
+    let waits = !looks(work) && is_going(state, members, thing);
     match (stage, members.access(thing, state)) {
         // What was done elsewhere is not done again, also if the thing is here by now.
         (Some(Stage::Over(answer)), _) if !looks(work) => return Ok(Have::Done(answer.clone())),
@@ -109,12 +107,41 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
     if !looks(work) && asker.is_some_and(|asker| members.waits_for(asker, thing)) {
         return Err(state.fetches.wait());
     }
-    let late = || Error::new(ErrorKind::Busy, "another member has it");
     let (asker, wish) = asker.zip(wish).ok_or_else(late)?;
     if looks(work) {
         release(state);
     }
     want(state, (asker, wish), thing, work)
+}
+
+/// Whether a thing is to go back, and who asks waits for that before he changes it: it never would
+/// if all changed it.
+fn is_going(state: &State, members: &Members, thing: Thing) -> bool {
+    let is = state.fetches.may_wait() && members.is_recalled(thing);
+    is && members.asker().is_some_and(|asker| !members.stays_for(asker, thing))
+}
+
+/// Whether a thing is here for who asks to change it.
+pub fn may_change(state: &State, thing: Thing) -> bool {
+    state.members.as_ref().is_none_or(|members| {
+        members.access(thing, state) == Access::Change && !is_going(state, members, thing)
+    })
+}
+
+/// The wish of the present request that something be done, as [`need`] has it.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if nobody waits for it.
+pub fn wish(state: &mut State, thing: Thing, work: &Work) -> Result<Wish> {
+    if !state.fetches.may_wait() {
+        return Err(state.fetches.wait());
+    }
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    wish_of(asker.ok_or_else(late)?, thing, work)
+}
+
+fn late() -> Error {
+    Error::new(ErrorKind::Busy, "another member has it")
 }
 
 /// A request is about to wait for something that may be waiting for what it has taken: that need
@@ -144,6 +171,19 @@ fn taken_by(state: &State, asker: Asker) -> impl Iterator<Item = (Wish, Thing)> 
     all.filter(move |(_, thing)| Some(*thing) != right)
 }
 
+/// A request lets go of what it has taken, as it has found that it needs more, and of what it has
+/// seen, which is older: else it would not find that again.
+fn find_anew(state: &mut State, asker: Asker) -> Error {
+    release(state);
+    for wish in wishes_by(state, asker) {
+        if state.members.as_ref().is_some_and(|members| members.look_of(wish).is_some()) {
+            forget(state, wish);
+        }
+    }
+    state.members.iter_mut().for_each(|members| members.go_on());
+    state.fetches.wait()
+}
+
 /// Has several things here, and stay until the request has run. All ask for them in their order, so
 /// nobody waits for whom who waits for him: who finds that he needs one more lets go of those that
 /// come after it.
@@ -160,7 +200,7 @@ pub fn hold_all(state: &mut State, things: &BTreeSet<Thing>) -> Result<()> {
         && let Some(next) = missing(members)
         && taken_by(state, asker).any(|(_, thing)| thing > next)
     {
-        release(state);
+        return Err(find_anew(state, asker));
     }
     things.iter().try_for_each(|thing| hold(state, *thing))
 }
@@ -309,7 +349,17 @@ pub fn is_answered(state: &mut State, asker: Asker) {
 
 /// A request has run, which is in the same transaction: what it needed need not stay.
 pub fn has_run(state: &mut State, asker: Asker) {
-    wishes_by(state, asker).into_iter().for_each(|wish| forget(state, wish));
+    let its = wishes_by(state, asker);
+    forget_all(state, its);
+}
+
+/// Nobody waits for these; what the names of new files depend on is heard nevertheless.
+fn forget_all(state: &mut State, wishes: Vec<Wish>) {
+    for wish in wishes {
+        if !state.members.as_ref().is_some_and(|members| members.is_naming(wish)) {
+            forget(state, wish);
+        }
+    }
 }
 
 /// The wishes of a request, also those of which a server before this one knew what they are for.
@@ -328,10 +378,11 @@ pub fn has_ended(state: &mut State, session: SessionSlot) {
     let Some(members) = &mut state.members else { return };
     members.astray.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));
-    its.into_iter().for_each(|wish| forget(state, wish));
+    forget_all(state, its);
 }
 
-fn forget(state: &mut State, wish: Wish) {
+/// Nobody waits for what is wished.
+pub fn forget(state: &mut State, wish: Wish) {
     if let Some(members) = &mut state.members {
         members.forgets(wish);
     }

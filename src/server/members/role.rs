@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish};
+use terral_format::disk::membership::{Creation, Membership};
+use terral_format::ids::{
+    Asker, Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish,
+};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Frame, Work};
 use terral_format::wire::roster::{Partition, Roster};
+use terral_format::wire::things::{By, Change};
 use terral_partition::durable::Durable;
 use terral_partition::effect::{Access, Effect, Input, Local};
 use terral_partition::machine::Machine;
@@ -21,6 +24,7 @@ use super::numbers::Numbers;
 use crate::core::state::State;
 use crate::core::world::Tick;
 
+mod creations;
 mod wishing;
 
 /// A directory that was changed so little ago is in use.
@@ -31,17 +35,6 @@ const LATELY: Duration = Duration::from_secs(60);
 
 /// No session has this number.
 pub const NOBODY: SessionSlot = SessionSlot(u16::MAX);
-
-/// A request of a client, until it has its answer, or a change that it has deferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asker {
-    /// Whose.
-    pub session: SessionSlot,
-    /// Which of its request slots.
-    pub index: u8,
-    /// Which request of that slot.
-    pub sequence: u64,
-}
 
 /// Something that another member wants done here.
 #[derive(Clone, Debug)]
@@ -120,8 +113,6 @@ impl Local for Here<'_> {
     fn in_use(&self, thing: Thing) -> bool {
         let now = self.state.world.now();
         match thing {
-            // What may have names in the permanent store that nobody has asked for is no copy.
-            Thing::Directory(_) if self.state.backing.is_some() => true,
             Thing::Directory(_) => {
                 self.changed.get(&thing).is_some_and(|at| now.since(*at) < JUST_NOW)
             }
@@ -132,9 +123,17 @@ impl Local for Here<'_> {
         }
     }
 
-    /// Where there is a permanent store, only a file's home changes its names there.
-    fn is_lent(&self, thing: Thing) -> bool {
-        self.state.backing.is_none() || !matches!(thing, Thing::File(_))
+    /// Where there is a permanent store, only a file's home changes its names there; and what that
+    /// is owed of a directory's names is to be there before the directory goes: it does to who
+    /// creates files in it, who may create many.
+    fn is_lent(&self, thing: Thing, work: &Work) -> bool {
+        let names = || matches!(thing, Thing::Directory(_)) && creates(work);
+        self.state.backing.is_none() || names()
+    }
+
+    /// What may have names in the permanent store that nobody has asked for is no copy.
+    fn is_shown(&self, thing: Thing) -> bool {
+        self.state.backing.is_none() || !matches!(thing, Thing::Directory(_))
     }
 }
 
@@ -185,6 +184,8 @@ pub struct Members {
     kept: Vec<Served>,
     /// Files that were born here, and whose names another member's file is about to take.
     adrift: BTreeSet<Ino>,
+    /// Files that are created in directories of other members, by the wish for their names.
+    creations: BTreeMap<Wish, Creation>,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
     /// A directory that this member moves to another path, if it does.
@@ -228,6 +229,7 @@ impl Members {
             serves: None,
             kept: Vec::new(),
             adrift: BTreeSet::new(),
+            creations: BTreeMap::new(),
             postponed: Vec::new(),
             mover: None,
             said: Vec::new(),
@@ -274,6 +276,7 @@ impl Members {
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
+            Membership::Creates { wish, creation } => self.creates(*wish, creation.as_ref()),
             Membership::Moves(None) => self.mover = None,
             Membership::Moves(Some((moving, owed))) => match &mut self.mover {
                 Some(mover) => (mover.asker, mover.owed) = (None, Some(*owed)),
@@ -297,7 +300,7 @@ impl Members {
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
         let moves = moves.map(|moves| Membership::Moves(Some(moves)));
-        joined.chain(protocol).chain(adrift).chain(moves)
+        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations())
     }
 
     /// Which member this is.
@@ -585,6 +588,12 @@ impl Members {
 
     /// This frame goes once the log has what it says.
     pub fn sends(&mut self, to: Member, frame: Frame) {
+        // One that says only what has come says nothing beside the next.
+        let says_less = |(last_to, last): &mut (Member, Frame)| {
+            let renews = last.renew || (last.renewed.is_some() && frame.renewed.is_none());
+            *last_to == to && last.messages.is_empty() && !renews
+        };
+        self.frames.pop_if(says_less);
         self.frames.push((to, frame));
     }
 
@@ -617,9 +626,16 @@ impl Members {
 
     /// A thing was changed here.
     pub fn was_changed(&mut self, thing: Thing, now: Tick) {
-        self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
-        self.changed.insert(thing, now);
+        if self.changed.insert(thing, now).is_none() {
+            self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
+        }
     }
+}
+
+/// Of what another member wants of a directory, whether that is a name for a file of its own.
+fn creates(work: &Work) -> bool {
+    let Work::Change(body) = work else { return false };
+    By::<Change>::of(body).is_ok_and(|by| matches!(by.what, Change::Name(_)))
 }
 
 /// Of what a request wants of a thing, whether it only looks.

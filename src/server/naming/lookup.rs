@@ -40,8 +40,15 @@ fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
     stays
 }
 
-/// The directory that these components lead to.
+/// The directory that these components lead to, which one may search.
 fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Result<Ino> {
+    let directory = descend(state, caller, path, parts)?;
+    permit_search(state, caller, directory, path)?;
+    Ok(directory)
+}
+
+/// The same, also if one may not.
+fn descend(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Result<Ino> {
     let mut at = ROOT;
     for part in parts {
         let found = step(state, caller, at, part, path)?;
@@ -53,7 +60,6 @@ fn walk(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> Res
             _ => return Err(refuse(ErrorKind::NotDirectory, path)),
         }
     }
-    permit_search(state, caller, at, path)?;
     Ok(at)
 }
 
@@ -81,7 +87,7 @@ fn permit_search(state: &mut State, caller: &Caller, directory: Ino, path: &[u8]
 }
 
 /// The same, as the tables have it.
-fn permit_search_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
+pub fn permit_search_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
     let inode = state.names.inode(directory).ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
     permitting::permit(caller, &inode.attributes(), 1, path)
 }
@@ -92,12 +98,27 @@ pub fn resolve_parent<'p>(
     caller: &Caller,
     path: &'p [u8],
 ) -> Result<(Ino, &'p [u8])> {
+    let place = parent_of(state, caller, path)?;
+    permit_search(state, caller, place.0, path)?;
+    Ok(place)
+}
+
+/// The same for who asks another member to do something there if it has the directory: that one
+/// says whether he may.
+///
+/// # Errors
+/// As those of [`resolve`].
+pub fn parent_of<'p>(
+    state: &mut State,
+    caller: &Caller,
+    path: &'p [u8],
+) -> Result<(Ino, &'p [u8])> {
     let parts = components(path)?;
     await_moves(state, path)?;
     let Some((name, above)) = parts.split_last() else {
         return Err(refuse(ErrorKind::Busy, path));
     };
-    Ok((walk(state, caller, path, above)?, name))
+    Ok((descend(state, caller, path, above)?, name))
 }
 
 /// What `name` is in `directory`.

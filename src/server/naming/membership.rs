@@ -58,6 +58,7 @@ impl Names {
             Membership::Roster(_)
             | Membership::Protocol(_)
             | Membership::Moves(_)
+            | Membership::Creates { .. }
             | Membership::Adrift { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 mod aliases;
 pub mod attributes;
 pub mod changes;
+pub mod creating;
 pub mod elsewhere;
 pub mod executing;
 mod hand;

@@ -13,6 +13,7 @@ use crate::far::asking;
 use crate::files::closing;
 use crate::locks::releasing;
 use crate::members::requiring;
+use crate::naming::creating;
 use crate::storage::reclaim;
 
 /// A client is dead: gives up what it was doing. It stays while a change that it has deferred
@@ -56,6 +57,7 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
         state.say_counts_spoiled();
     }
     requiring::has_ended(state, session);
+    creating::has_ended(state, session);
     asking::has_ended(state, session);
     let totals = counted.unwrap_or_default();
     state.record(Local::SessionEnded { session, totals });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
-use terral_format::ids::{Owner, SessionSlot};
+use terral_format::ids::{Asker, Owner, SessionSlot};
 use terral_format::wire::capability::Credential;
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
@@ -19,7 +19,7 @@ use crate::deferred::applying;
 use crate::far::asking;
 use crate::files::closing;
 use crate::members::requiring;
-use crate::members::role::Asker;
+use crate::naming::creating;
 use crate::requests::{presenting, routing, status};
 use crate::sessions::clients::session_of;
 use crate::sharing::carrying;
@@ -81,6 +81,7 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
         return written(state, Outcome::Park);
     }
     requiring::is_answered(state, asker);
+    creating::has_run(state, asker);
     asking::has_run(state, asker);
     let bytes = encoded(&reply);
     if remember && !taken.told && does(Step::RememberAnswer) {

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Ino;
+use terral_format::ids::{Asker, Ino};
 use terral_format::local::names::flag;
 
 use crate::core::state::State;
 use crate::members::requiring;
-use crate::members::role::{Asker, NOBODY};
+use crate::members::role::NOBODY;
 use crate::naming::elsewhere;
 
 /// Of the server's own requests, these.
@@ -49,6 +49,10 @@ pub fn is_abandoned(state: &State) -> bool {
 fn knows(state: &mut State, ino: Ino, asker: Asker) -> bool {
     let is_named =
         |state: &State| state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
+    if state.members.as_ref().is_some_and(|members| members.is_created(ino)) {
+        // It will be called what it may be called no more.
+        return false;
+    }
     let Some(parent) = state.names.above(ino).filter(|_| is_named(state)) else { return true };
     let may = state.fetches.let_wait(true);
     let waits = state.fetches.must_wait();

@@ -45,7 +45,8 @@ pub fn child(state: &State, directory: &Inode, name: &[u8]) -> Option<Child> {
     told(state, name.into(), &inode)
 }
 
-fn told(state: &State, name: Vec<u8>, inode: &Inode) -> Option<Child> {
+/// What has this name, as others are told.
+pub fn told(state: &State, name: Vec<u8>, inode: &Inode) -> Option<Child> {
     let number = state.members.as_ref()?.number(inode.ino)?;
     let text = state.names.target(inode.ino).unwrap_or_default();
     Some(Child { name, number, kind: inode.kind, text })

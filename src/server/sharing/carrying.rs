@@ -14,6 +14,7 @@ use crate::far::places;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
+use crate::naming::creating;
 use crate::sharing::{adrift, bodies, large, leaving, moving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -90,6 +91,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         serving::forget_unwanted(state);
         if adrift::is_abandoned(state) {
             moving::settle_alone(state)?;
+            creating::settle_alone(state);
         }
         adrift::settle(state);
         large::give_back(state);
@@ -137,6 +139,9 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
             serving::serve(state, Served { operation, thing, work });
         }
         Effect::Go(wish) => {
+            if creating::goes(state, wish) {
+                return Ok(());
+            }
             // Who is asked again wants it again.
             if !state.members.as_ref().is_some_and(|members| members.is_wished(wish)) {
                 tell(state, Input::Forget(wish));
@@ -152,6 +157,9 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
             tell(state, Input::Ran(wish));
         }
         Effect::Answer { wish, answer } => {
+            if creating::is_answered(state, wish, &answer) {
+                return Ok(());
+            }
             if !state.members.as_ref().is_some_and(|members| members.may_be_wished(wish)) {
                 tell(state, Input::Forget(wish));
             }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use terral_format::ids::{Ino, Member, Operation, Thing};
+use terral_format::ids::{Asker, Ino, Member, Operation, Thing};
 use terral_format::wire::body::Body;
+use terral_format::wire::message::Kind;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::GROUPS_MAX;
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
@@ -11,12 +12,13 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Input;
 
 use crate::authority::caller::Caller;
+use crate::core::paths::components;
 use crate::core::state::State;
 use crate::members::requiring;
-use crate::members::role::{Asker, NOBODY, Served};
+use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, homes, links, listing, lookup};
+use crate::naming::{attributes, creating, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -50,7 +52,7 @@ pub fn serve(state: &mut State, served: Served) {
     });
     let outcome = match work {
         Work::Look(body) => look(state, *thing, body),
-        Work::Change(body) => change(state, *thing, body),
+        Work::Change(body) => change(state, operation.by, *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
     state.members.iter_mut().for_each(|members| {
@@ -172,11 +174,30 @@ fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Resu
     }
 }
 
-fn change(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
+/// Whether these bytes may be a name in a directory.
+fn is_name(name: &[u8]) -> bool {
+    components(name).is_ok_and(|parts| parts.len() == 1)
+}
+
+fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Change>::of(body)?;
     let caller = caller(&by)?;
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {
+        Change::Name(child) => {
+            let is_theirs = child.number.born() == from && child.kind == Kind::File;
+            if !is_theirs || !is_name(&child.name) {
+                return Err(Error::new(ErrorKind::Malformed, "a name for what is no file of its"));
+            }
+            let there = creating::name_in(state, &caller, parent, &child)?;
+            let inode = state.names.inode(there);
+            let there = inode.and_then(|inode| bodies::told(state, child.name, &inode));
+            let missing = || Error::new(ErrorKind::NotFound, format!("{thing:?}"));
+            Ok(Outcome::Step(state.attributes(parent).ok_or_else(missing)?, there))
+        }
+        Change::Make(name, _) if !is_name(&name) => {
+            Err(Error::new(ErrorKind::Malformed, "no name"))
+        }
         Change::Make(name, made) => {
             state.names.reserve()?;
             let place = (parent, name.as_slice());

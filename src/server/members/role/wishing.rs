@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use terral_format::ids::{Operation, Thing, Wish};
+use terral_format::ids::{Asker, Operation, Thing, Wish};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Work};
 use terral_partition::effect::Effect;
 
-use super::{Asker, Members, Part, Stage, Wished};
+use super::{Members, Part, Stage, Wished};
 
 impl Members {
     /// The wishes among these of which the protocol knows, or a request waits for them.
@@ -22,7 +22,7 @@ impl Members {
     }
 
     /// What is wished, as the protocol knows it.
-    pub(in crate::members) fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
+    pub fn work_of(&self, wish: Wish) -> Option<(Thing, Work)> {
         match &self.part {
             Part::Runs(machine) => machine.durable().work_of(wish),
             Part::Replayed(durable) => durable.work_of(wish),

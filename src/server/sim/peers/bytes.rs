@@ -27,7 +27,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    fn is_far(&self) -> bool {
+    pub(super) fn is_far(&self) -> bool {
         self.file.slot == FileSlot::FAR
     }
 

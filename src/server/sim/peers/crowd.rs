@@ -194,7 +194,7 @@ fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     format!("{directory}/{}", ["x", "y", "z"][draw(3) as usize]).into_bytes()
 }
 
-fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
+pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
     let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
     let mut crowd = Crowd::new(peers, seed % 2 == 1);
     let world = Virtual::new(seed);

@@ -16,7 +16,7 @@ use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
 
 /// All names in the store, and whether they are directories'.
-fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
+pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
     let tree = peers.dir.as_ref().expect("a store").tree();
     let own = |path: &[u8]| path.is_empty() || path.starts_with(b".terral");
     let seen = tree.into_iter().filter(|(path, _)| !own(path));
@@ -24,7 +24,7 @@ fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
 }
 
 /// Whether any of them owes the store something.
-fn owes(peers: &mut Peers) -> bool {
+pub(super) fn owes(peers: &mut Peers) -> bool {
     let owes = |sim: &mut crate::sim::Sim| {
         sim.with(|server| {
             let mut state = server.lock();

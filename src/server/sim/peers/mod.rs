@@ -32,6 +32,7 @@ use crate::requests::handling::{self, Outcome as Handled};
 use crate::sharing::{carrying, moving};
 
 mod bytes;
+mod creating;
 mod crowd;
 mod dir;
 mod large;

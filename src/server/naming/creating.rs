@@ -1,0 +1,294 @@
+//! Files that are created where another member has the directory. Each is born here, so that its
+//! bytes are where they are written, and has no name: that member is asked for it. So many may
+//! create in one directory at once, each with one question, and none needs the directory.
+//!
+//! Invariants: it is born, and its name asked for, in one transaction. Until it is known whether it
+//! has that, it stays, and what the other member says counts where it is heard: who has asked may
+//! be dead by then. Then it has its name, which the permanent store is owed with it, or it goes.
+//! Who has asked learns what came of it from what was written down, also from another process of
+//! this server, and opens it also if it has lost its name again.
+
+use terral_format::disk::membership::{Creation, Membership};
+use terral_format::ids::{Asker, Ino, SessionSlot, Thing, Wish};
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::peers::{Answer, Failure, Work};
+use terral_format::wire::things::{By, Change, Child, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::Input;
+
+use crate::authority::caller::Caller;
+use crate::core::paths::{join, refuse};
+use crate::core::state::State;
+use crate::debts::owing;
+use crate::members::requiring::{self, Have};
+use crate::members::stepping::tell;
+use crate::naming::making::{self, New};
+use crate::naming::{elsewhere, homes, lookup, permitting};
+use crate::needs::asking as store;
+use crate::needs::fetching::are_near;
+
+/// What a name stands for.
+pub enum Created {
+    /// The file that was created.
+    New(Ino),
+    /// Something that had it before.
+    There(Ino),
+}
+
+/// What comes of the file that this request has begun to create before; `None`: it has begun none,
+/// or is to do so anew.
+///
+/// # Errors
+/// As those of [`begin`].
+pub fn begun(state: &mut State, caller: &Caller) -> Result<Option<Created>> {
+    let Some(members) = &state.members else { return Ok(None) };
+    let its = members.asker().and_then(|asker| members.creation_of(asker));
+    let Some((wish, Creation { ino, named, .. })) = its.map(|(w, c)| (w, c.clone())) else {
+        return Ok(None);
+    };
+    if named == Some(true) {
+        return Ok(Some(Created::New(ino)));
+    }
+    let Some((thing, work)) = members.work_of(wish) else {
+        settle(state, wish, None);
+        state.record(Membership::Creates { wish, creation: None });
+        return Ok(None);
+    };
+    go_on(state, caller, wish, (thing, &work)).map(Some)
+}
+
+/// Begins to create a file where another member has the directory; `None`: that is here.
+///
+/// # Errors
+/// If who asks must wait, and what the other member says.
+pub fn begin(
+    state: &mut State,
+    caller: &Caller,
+    (parent, name): (Ino, &[u8]),
+    mode: u32,
+) -> Result<Option<Created>> {
+    let Some(thing) = elsewhere::thing_of(state, parent) else { return Ok(None) };
+    if requiring::may_change(state, thing) {
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
+        return Ok(None);
+    }
+    state.names.reserve()?;
+    let next = state.names.next_ino();
+    let number = state.members.as_ref().and_then(|members| members.number(next));
+    let number = number.ok_or_else(|| refuse(ErrorKind::NoSpace, name))?;
+    let child = Child { name: name.into(), number, kind: Kind::File, text: Vec::new() };
+    let by = By { person: (*caller.person).clone(), what: Change::Name(child) };
+    let work = Work::Change(by.body()?);
+    let wish = requiring::wish(state, thing, &work)?;
+    let new = New { place: (parent, b""), kind: Kind::File, mode, target: b"" };
+    let ino = making::make(state, caller, &new);
+    looks(state, ino, |is| Attributes { links: 1, gid: caller.person.group, ..is });
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    let creation = Creation { asker, parent, name: name.into(), ino, named: None };
+    state.record(Membership::Creates { wish, creation: Some(creation) });
+    go_on(state, caller, wish, (thing, &work)).map(Some)
+}
+
+/// What something looks like from now on.
+fn looks(state: &mut State, ino: Ino, change: impl FnOnce(Attributes) -> Attributes) {
+    if let Some(attributes) = state.attributes(ino) {
+        state.record(Membership::Looks { attributes: change(attributes) });
+    }
+}
+
+fn go_on(
+    state: &mut State,
+    caller: &Caller,
+    wish: Wish,
+    (thing, work): (Thing, &Work),
+) -> Result<Created> {
+    let have = requiring::need(state, thing, work)?;
+    let creation = state.members.as_ref().and_then(|members| members.creation(wish)).cloned();
+    let malformed = || Error::new(ErrorKind::Malformed, "what another member says");
+    let Creation { parent, name, ino, .. } = creation.ok_or_else(malformed)?;
+    let there = match have {
+        Have::Done(answer) => match elsewhere::outcome(answer)? {
+            Outcome::Step(_, Some(child)) => {
+                let there = elsewhere::place(state, &child)?;
+                elsewhere::is_called(state, (parent, &name), Some(there));
+                there
+            }
+            _ => return Err(malformed()),
+        },
+        Have::Here | Have::Shown => {
+            // The directory has come here instead.
+            let Work::Change(body) = work else { return Err(malformed()) };
+            let Change::Name(child) = By::<Change>::of(body)?.what else { return Err(malformed()) };
+            let named = name_in(state, caller, parent, &child);
+            if !state.fetches.is_waiting() {
+                let above = state.attributes(parent).filter(|_| named.as_ref() == Ok(&ino));
+                settle(state, wish, above);
+            }
+            named?
+        }
+    };
+    Ok(if there == ino { Created::New(ino) } else { Created::There(there) })
+}
+
+/// Has a file called so in a directory that is here, unless that stands for something. What it
+/// stands for then.
+///
+/// # Errors
+/// If who asks must wait; those of creat(2).
+pub fn name_in(state: &mut State, caller: &Caller, parent: Ino, child: &Child) -> Result<Ino> {
+    lookup::permit_search_in(state, caller, parent, &child.name)?;
+    let place = state.members.as_ref().and_then(|members| members.place(child.number));
+    let named = |ino: &Ino| state.names.inode(*ino).is_some_and(|inode| inode.is(flag::NAMED));
+    if let Some(ino) = place.filter(named) {
+        // It was done before.
+        return Ok(ino);
+    }
+    if let Some(there) = lookup::child_or_new(state, caller, parent, &child.name)? {
+        return Ok(there);
+    }
+    permitting::permit_change_in(state, caller, parent, &child.name)?;
+    if is_owed(state, parent, &child.name) {
+        return Err(store::wait_for_names(state));
+    }
+    let ino = elsewhere::place(state, child)?;
+    state.record(Membership::Named { ino, parent, name: child.name.clone() });
+    let time_ns = state.storage.time_ns();
+    let (modified_ns, changed_ns) = (time_ns, time_ns);
+    looks(state, parent, |is| Attributes { modified_ns, changed_ns, ..is });
+    Ok(ino)
+}
+
+/// Whether the permanent store is owed something by this server, because of which another one must
+/// not bring a file of this name yet: it would find no directory, or be taken for what was there
+/// before.
+fn is_owed(state: &State, parent: Ino, name: &[u8]) -> bool {
+    if !homes::decide(state) {
+        return false;
+    }
+    let path = join(&state.names.path(parent).unwrap_or_default(), name);
+    let mut owed = state.names.owed().iter().flat_map(|(_, operation)| operation.paths());
+    let mut publishing = state.debts.publishing().iter();
+    owed.any(|at| are_near(at, &path))
+        || state.names.is_unsettled(&path)
+        || publishing.any(|ino| state.names.path(*ino).is_none())
+}
+
+/// Another member has said whether a file is called so, or it will not be known. Whether nobody
+/// else waits for that.
+pub fn is_answered(state: &mut State, wish: Wish, answer: &Answer) -> bool {
+    let creation = state.members.as_ref().and_then(|members| members.creation(wish));
+    let Some(Creation { asker, ino, named: None, .. }) = creation.cloned() else { return false };
+    let number = state.members.as_ref().and_then(|members| members.number(ino));
+    match answer {
+        // It may be done yet. Who has asked is told so, and then it is found out.
+        Err(Failure::Silent(_)) if asker.is_some() => {}
+        Err(Failure::Silent(_)) => find_out(state, wish),
+        answer => {
+            let named = match elsewhere::outcome(answer.clone()) {
+                Ok(Outcome::Step(above, Some(is))) if Some(is.number) == number => Some(above),
+                _ => None,
+            };
+            settle(state, wish, named);
+        }
+    }
+    asker.is_none()
+}
+
+/// Nobody waits for it any more: what its directory's member does about it, it says if it is asked
+/// again. Without a permanent store it is all the same: its name is known where it is.
+fn find_out(state: &mut State, wish: Wish) {
+    let wanted = state.members.as_ref().and_then(|members| members.work_of(wish));
+    requiring::forget(state, wish);
+    match wanted {
+        Some((thing, work)) if homes::decide(state) => {
+            tell(state, Input::Wish { wish, thing, work });
+        }
+        _ => state.record(Membership::Creates { wish, creation: None }),
+    }
+}
+
+/// It is known whether a file is called what it was to be called: then in a directory that looks
+/// like this.
+fn settle(state: &mut State, wish: Wish, named: Option<Attributes>) {
+    let creation = state.members.as_ref().and_then(|members| members.creation(wish));
+    let Some(creation) = creation.filter(|creation| creation.named.is_none()).cloned() else {
+        return;
+    };
+    let Creation { asker, parent, ino, .. } = creation;
+    // It may have lost that name already, or have got another one.
+    let inode = state.names.inode(ino).filter(|inode| inode.links > 0);
+    let has_name = inode.as_ref().is_some_and(|inode| inode.is(flag::NAMED));
+    if let Some(above) = named.filter(|_| inode.is_some()) {
+        if above.mode & u32::from(making::SET_GROUP) != 0 {
+            looks(state, ino, |is| Attributes { gid: above.gid, ..is });
+        }
+        if !has_name {
+            elsewhere::is_called(state, (parent, &creation.name), Some(ino));
+        }
+        owing::owe(state, ino);
+    } else if inode.is_some() && !has_name {
+        looks(state, ino, |is| Attributes { links: 0, ..is });
+        state.look_again_at(ino);
+    }
+    let settled = asker.map(|_| Creation { named: Some(named.is_some()), ..creation });
+    if settled.is_none() {
+        requiring::forget(state, wish);
+    }
+    state.record(Membership::Creates { wish, creation: settled });
+}
+
+/// The directory has come here for a file that nobody waits for any more: it goes. False: somebody
+/// does, or it is no such wish.
+pub fn goes(state: &mut State, wish: Wish) -> bool {
+    let creation = state.members.as_ref().and_then(|members| members.creation(wish));
+    let is = creation.is_some_and(|creation| creation.asker.is_none() && creation.named.is_none());
+    if is {
+        settle(state, wish, None);
+    }
+    is
+}
+
+/// A request has its answer.
+pub fn has_run(state: &mut State, asker: Asker) {
+    let its = state.members.as_ref().and_then(|members| members.creation_of(asker));
+    if let Some((wish, _)) = its {
+        is_left(state, wish);
+    }
+}
+
+/// A session is over.
+pub fn has_ended(state: &mut State, session: SessionSlot) {
+    let its = state.members.as_ref().map(|members| members.creations_by(session));
+    its.into_iter().flatten().for_each(|wish| is_left(state, wish));
+}
+
+/// Who has asked for it waits no more.
+fn is_left(state: &mut State, wish: Wish) {
+    let members = state.members.as_ref();
+    let creation = members.and_then(|members| members.creation(wish)).cloned();
+    let wanted = members.and_then(|members| members.work_of(wish));
+    let Some(creation) = creation else { return };
+    // It may have lost its name since, and was not removed.
+    state.look_again_at(creation.ino);
+    let is_unnamed = creation.named.is_none();
+    let creation = is_unnamed.then_some(Creation { asker: None, ..creation });
+    state.record(Membership::Creates { wish, creation });
+    match wanted {
+        // What has come of it so far, if anything has, is said again.
+        Some((thing, work)) if is_unnamed => tell(state, Input::Wish { wish, thing, work }),
+        _ => settle(state, wish, None),
+    }
+}
+
+/// All others are gone: what might have its name has it.
+pub fn settle_alone(state: &mut State) {
+    let unnamed: Vec<(Wish, Ino)> =
+        state.members.iter().flat_map(|members| members.unnamed()).collect();
+    for (wish, ino) in unnamed {
+        let parent = state.members.as_ref().and_then(|members| members.creation(wish));
+        let above = parent.and_then(|creation| state.attributes(creation.parent));
+        settle(state, wish, above.or_else(|| state.attributes(ino)));
+    }
+}

@@ -1,0 +1,189 @@
+//! Files that are created in a directory which another server decides and uses, too.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use terral_format::ids::SessionSlot;
+use terral_format::local::names::flag;
+use terral_format::wire::message::{Change, Kind, OpenHow, Reply, Request, Target};
+use terral_format::{ErrorKind, frame};
+use terral_transport::requests::Taken;
+
+use super::bytes::Open;
+use super::{Handled, Peers, dir};
+use crate::core::limits::Limits;
+use crate::core::limits::tests::with;
+use crate::sim::client::CREATE;
+
+/// Has the first use `d`, in which it has made `own`: it is not lent to others then.
+fn uses(peers: &mut Peers) {
+    peers.make_directory(0, b"d").expect("made");
+    peers.pass(Duration::from_secs(3));
+    peers.create(0, b"d/own").expect("made");
+}
+
+/// A program of the second begins to create this.
+fn begins(peers: &mut Peers, path: &[u8]) -> (usize, SessionSlot, Taken) {
+    let client = peers.sims[1].connect();
+    let taken = peers.sims[1].asking(client, Request::Open { path, how: CREATE });
+    (client, peers.sims[1].clients[client].session, taken.expect("encodes"))
+}
+
+fn names(peers: &mut Peers, at: usize) -> BTreeSet<Vec<u8>> {
+    let listed = peers.list(at, b"d").expect("listed");
+    listed.into_iter().map(|(name, _)| name).collect()
+}
+
+/// How many files the second has of which it does not know whether they have their names.
+fn unnamed(peers: &mut Peers) -> usize {
+    let count = peers.sims[1].with(|server| {
+        let state = server.lock();
+        state.members.as_ref().map_or(0, |members| members.unnamed().count())
+    });
+    count.unwrap_or_default()
+}
+
+/// Both see the same, which is in the permanent directory, if there is one; and nothing is left of
+/// what has no name. Whether it has.
+fn is_created(peers: &mut Peers, name: &[u8]) -> bool {
+    for _ in 0..60 {
+        peers.pass(Duration::from_secs(1));
+    }
+    let all = [names(peers, 0), names(peers, 1)];
+    assert_eq!(all[0], all[1], "they see one directory");
+    let left = peers.sims[1].with(|server| {
+        let state = server.lock();
+        let files = state.names.inodes().filter(|inode| inode.kind == Kind::File);
+        let files = files.filter(|inode| !inode.is(flag::NAMED) && !inode.is(flag::FAR));
+        files.count()
+    });
+    let is = all[0].contains(name);
+    if peers.dir.is_some() {
+        assert_eq!((left, unnamed(peers)), (Some(0), 0), "nothing is left");
+        assert!(!dir::owes(peers), "they owe it for ever");
+        let there = dir::there(peers)
+            .into_keys()
+            .filter_map(|path| Some(path.strip_prefix(b"d/")?.to_vec()));
+        assert_eq!(there.collect::<BTreeSet<_>>(), all[0]);
+    }
+    is
+}
+
+#[test]
+fn it_costs_one_question_and_one_answer_and_the_file_is_where_it_is_written() {
+    let mut peers = Peers::new(21, 2);
+    uses(&mut peers);
+    peers.create(1, b"d/a").expect("made");
+    peers.settle();
+    let before = peers.carried;
+    let open: Open = peers.open(1, b"d/b", CREATE).expect("made");
+    peers.settle();
+    // And that the answer has come.
+    assert_eq!(peers.carried - before, 3);
+    peers.write(open, Some(0), b"here").expect("written");
+    peers.close(open).expect("closed");
+    assert_eq!((peers.carried - before, open.is_far()), (3, false));
+    assert_eq!(peers.stat(0, b"d/b").expect("it is there").size, 4);
+    for at in [0, 1] {
+        let how = OpenHow { exclusive: true, ..CREATE };
+        let refused = peers.open(at, b"d/b", how).map(drop).map_err(|error| error.kind);
+        assert_eq!(refused, Err(ErrorKind::Exists));
+        let open = peers.open(at, b"d/own", CREATE).expect("it is there");
+        assert_eq!((open.is_far(), at), (at == 1, at));
+        peers.close(open).expect("closed");
+    }
+}
+
+#[test]
+fn who_is_killed_meanwhile_leaves_it_everywhere_or_nowhere() {
+    let mut created = BTreeSet::new();
+    for (heard, dies) in (0..8).flat_map(|heard| (0..4).map(move |dies| (heard, dies))) {
+        let mut peers = Peers::with_dir(22, 2);
+        uses(&mut peers);
+        let (client, session, taken) = begins(&mut peers, b"d/a");
+        for _ in 0..heard {
+            if matches!(peers.handle(1, session, &taken), Some(Handled::Answer(_))) {
+                break;
+            }
+            if !peers.carry() {
+                peers.behind();
+            }
+        }
+        match dies {
+            1 => peers.sims[1].kill(),
+            2 => peers.sims[0].kill(),
+            3 => peers.cut(0, 1),
+            _ => {}
+        }
+        peers.sims[1].end(client);
+        peers.collect(1);
+        created.insert(is_created(&mut peers, b"a"));
+    }
+    assert_eq!(created.len(), 2, "some are, and some are not");
+}
+
+#[test]
+fn who_gets_no_answer_is_told_so_and_what_comes_of_it_arrives() {
+    let mut peers = Peers::with_dir(23, 2);
+    uses(&mut peers);
+    let (_, session, taken) = begins(&mut peers, b"d/a");
+    let mut answer = None;
+    while answer.is_none() {
+        if let Some(Handled::Answer(reply)) = peers.handle(1, session, &taken) {
+            answer = Some(frame::decode::<Reply>(&reply).expect("an answer"));
+        } else if unnamed(&mut peers) == 0 {
+            assert!(peers.carry(), "it has what it needs");
+        } else {
+            peers.stopped = Some((0, Duration::from_secs(300)));
+            peers.pass(Duration::from_secs(1));
+        }
+    }
+    assert!(matches!(&answer, Some(Reply::Failed(error)) if error.errno == 5), "{answer:?}");
+    peers.stopped = None;
+    peers.create(0, b"d/other").expect("made");
+    peers.settle();
+    // It was asked for twice by now.
+    assert!(is_created(&mut peers, b"a"));
+}
+
+#[test]
+fn a_name_that_was_just_taken_away_is_the_new_files_in_the_permanent_directory() {
+    let mut peers = Peers::with_dir(24, 2);
+    uses(&mut peers);
+    peers.create(0, b"d/a").expect("made");
+    for _ in 0..10 {
+        peers.pass(Duration::from_secs(1));
+    }
+    peers.ask(0, Request::Unlink(b"d/a")).expect("removed");
+    let open = peers.open(1, b"d/a", CREATE).expect("made");
+    peers.write(open, Some(0), b"new").expect("written");
+    peers.close(open).expect("closed");
+    assert!(is_created(&mut peers, b"a"));
+    assert_eq!(peers.stat(0, b"d/a").expect("it is there").size, 3);
+}
+
+#[test]
+fn it_has_the_group_of_a_directory_that_says_so() {
+    let mut peers = Peers::new(25, 2);
+    uses(&mut peers);
+    let change = Change { mode: Some(0o2775), gid: Some(7), ..Change::default() };
+    peers.ask(0, Request::Change { target: Target::Path(b"d"), change }).expect("changed");
+    peers.create(1, b"d/a").expect("made");
+    for at in [0, 1] {
+        assert_eq!(peers.stat(at, b"d/a").expect("it is there").gid, 7);
+    }
+}
+
+#[test]
+fn a_directory_that_is_too_large_to_be_given_takes_files_from_everywhere() {
+    with(Limits { given: 40, lent: 20, borrowed: 40 }, || {
+        let mut peers = Peers::new(26, 3);
+        peers.make_directory(0, b"d").expect("made");
+        for name in 0..30 {
+            peers.create(name % 3, format!("d/{name}").as_bytes()).expect("made");
+        }
+        for at in 0..3 {
+            assert_eq!(peers.list(at, b"d").expect("listed").len(), 30);
+        }
+    });
+}
