@@ -9,7 +9,7 @@ pub const DOORS: List = &[
     ("Debts::begin_version", &["storage"]),
     ("Debts::happened", &["files", "storage"]),
     ("Debts::hasten", &["requests"]),
-    ("Debts::hasten_names", &["members", "needs", "sharing"]),
+    ("Debts::hasten_names", &["members", "sharing"]),
     ("Debts::lost", &["naming"]),
     ("Debts::name_brought", &["members"]),
     ("Debts::names_changed", &["deferred", "requests"]),

@@ -152,6 +152,18 @@ pub fn name_of(change: &Deferred<'_>) -> Option<Key> {
     }
 }
 
+/// The directories whose names a change changes.
+pub fn directories_of(change: &Deferred<'_>) -> [Option<Ino>; 2] {
+    match change {
+        Deferred::Create { parent, .. }
+        | Deferred::Unlink { parent, .. }
+        | Deferred::MakeDirectory { parent, .. }
+        | Deferred::RemoveDirectory { parent, .. } => [Some(*parent), None],
+        Deferred::Rename { parent, to_parent, .. } => [Some(*parent), Some(*to_parent)],
+        Deferred::Change { .. } | Deferred::Close { .. } | Deferred::Open { .. } => [None, None],
+    }
+}
+
 /// What else it is about: the key of its shadow.
 pub fn shadow_of(change: &Deferred<'_>) -> Option<Key> {
     match change {

@@ -22,7 +22,7 @@ use crate::deferred::waiting::Waiting;
 use crate::files::closing;
 
 use crate::naming::making::New;
-use crate::naming::{attributes, making, permitting};
+use crate::naming::{attributes, elsewhere, making, permitting};
 use crate::needs::need::Fetched;
 use crate::storage::{bringing, granting};
 
@@ -134,6 +134,9 @@ fn apply_one(state: &mut State, change: &Committed, made: &Made<'_>) -> Result<(
     let Some(person) = who.filter(|_| state.sessions.may_defer(session)) else {
         return Ok(());
     };
+    for directory in changes::directories_of(&made.change).into_iter().flatten() {
+        elsewhere::was_changed(state, directory);
+    }
     apply_as(state, &Caller { session, person }, made.change)
 }
 

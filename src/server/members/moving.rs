@@ -19,7 +19,6 @@ use terral_partition::terms::Terms;
 
 use super::role::Mover;
 use crate::core::state::State;
-use crate::needs::asking;
 
 /// Who need not rest, and does not say that he knows, is waited for this long.
 const SOON: Duration = Duration::from_millis(500);
@@ -79,7 +78,8 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     }
     if brings && state.names.owed().len() > FEW {
         // They need not rest for all that.
-        return Err(asking::wait_for_names(state));
+        state.debts.hasten_names();
+        return Err(state.fetches.wait());
     }
     let error = state.fetches.wait();
     if state.fetches.is_waiting() {

@@ -6,7 +6,8 @@
 //! has that, it stays, and what the other member says counts where it is heard: who has asked may
 //! be dead by then. Then it has its name, which the permanent store is owed with it, or it goes.
 //! Who has asked learns what came of it from what was written down, also from another process of
-//! this server, and opens it also if it has lost its name again.
+//! this server, and opens it also if it has lost its name again. Who gives names in a directory has
+//! had the permanent store brought what it was owed of them before (`sharing/leaving`).
 
 use terral_format::disk::membership::{Creation, Membership};
 use terral_format::ids::{Asker, Ino, SessionSlot, Thing, Wish};
@@ -18,15 +19,13 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Input;
 
 use crate::authority::caller::Caller;
-use crate::core::paths::{join, refuse};
+use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::members::requiring::{self, Have};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::{elsewhere, homes, lookup, permitting};
-use crate::needs::asking as store;
-use crate::needs::fetching::are_near;
 
 /// What a name stands for.
 pub enum Created {
@@ -70,8 +69,7 @@ pub fn begin(
 ) -> Result<Option<Created>> {
     let Some(thing) = elsewhere::thing_of(state, parent) else { return Ok(None) };
     if requiring::may_change(state, thing) {
-        let now = state.world.now();
-        state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
+        elsewhere::was_changed(state, parent);
         return Ok(None);
     }
     state.names.reserve()?;
@@ -119,6 +117,7 @@ fn go_on(
         },
         Have::Here | Have::Shown => {
             // The directory has come here instead.
+            elsewhere::was_changed(state, parent);
             let Work::Change(body) = work else { return Err(malformed()) };
             let Change::Name(child) = By::<Change>::of(body)?.what else { return Err(malformed()) };
             let named = name_in(state, caller, parent, &child);
@@ -149,30 +148,12 @@ pub fn name_in(state: &mut State, caller: &Caller, parent: Ino, child: &Child) -
         return Ok(there);
     }
     permitting::permit_change_in(state, caller, parent, &child.name)?;
-    if is_owed(state, parent, &child.name) {
-        return Err(store::wait_for_names(state));
-    }
     let ino = elsewhere::place(state, child)?;
     state.record(Membership::Named { ino, parent, name: child.name.clone() });
     let time_ns = state.storage.time_ns();
     let (modified_ns, changed_ns) = (time_ns, time_ns);
     looks(state, parent, |is| Attributes { modified_ns, changed_ns, ..is });
     Ok(ino)
-}
-
-/// Whether the permanent store is owed something by this server, because of which another one must
-/// not bring a file of this name yet: it would find no directory, or be taken for what was there
-/// before.
-fn is_owed(state: &State, parent: Ino, name: &[u8]) -> bool {
-    if !homes::decide(state) {
-        return false;
-    }
-    let path = join(&state.names.path(parent).unwrap_or_default(), name);
-    let mut owed = state.names.owed().iter().flat_map(|(_, operation)| operation.paths());
-    let mut publishing = state.debts.publishing().iter();
-    owed.any(|at| are_near(at, &path))
-        || state.names.is_unsettled(&path)
-        || publishing.any(|ino| state.names.path(*ino).is_none())
 }
 
 /// Another member has said whether a file is called so, or it will not be known. Whether nobody

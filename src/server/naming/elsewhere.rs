@@ -56,10 +56,17 @@ pub fn change(
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
         },
         Have::Here | Have::Shown => {
-            let now = state.world.now();
-            state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
+            was_changed(state, ino);
             Ok(None)
         }
+    }
+}
+
+/// Something is changed by programs here: it is in use.
+pub fn was_changed(state: &mut State, ino: Ino) {
+    if let Some(thing) = thing_of(state, ino) {
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.was_changed(thing, now));
     }
 }
 
@@ -70,7 +77,9 @@ pub fn change(
 pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
     let things = inos.iter().filter_map(|ino| thing_of(state, *ino));
     let directories = things.filter(|thing| matches!(thing, Thing::Directory(_))).collect();
-    requiring::hold_all(state, &directories)
+    requiring::hold_all(state, &directories)?;
+    inos.iter().for_each(|ino| was_changed(state, *ino));
+    Ok(())
 }
 
 /// What is to be here, as it was taken. It is not if its name has come to stand for something else

@@ -20,12 +20,6 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
     state.fetches.get(&need, &*backing, &*state.world)
 }
 
-/// Whoever asks waits until the store has names that it is owed.
-pub fn wait_for_names(state: &mut State) -> Error {
-    state.debts.hasten_names();
-    state.fetches.wait()
-}
-
 /// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.
 pub fn wait_until_settled(state: &mut State) -> Error {
     let failed = state.debts.failure(Work::Names).map(str::to_owned);

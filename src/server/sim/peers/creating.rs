@@ -154,10 +154,15 @@ fn a_name_that_was_just_taken_away_is_the_new_files_in_the_permanent_directory()
     for _ in 0..10 {
         peers.pass(Duration::from_secs(1));
     }
+    // The way is known.
+    peers.stat(1, b"d/own").expect("it is there");
+    peers.create(0, b"d/z").expect("made");
     peers.ask(0, Request::Unlink(b"d/a")).expect("removed");
     let open = peers.open(1, b"d/a", CREATE).expect("made");
     peers.write(open, Some(0), b"new").expect("written");
     peers.close(open).expect("closed");
+    // It is brought as soon as may be.
+    (0..5).for_each(|_| peers.sims[1].pass(Duration::from_secs(1)));
     assert!(is_created(&mut peers, b"a"));
     assert_eq!(peers.stat(0, b"d/a").expect("it is there").size, 3);
 }
