@@ -22,6 +22,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::far::asking;
 use crate::members::requiring::{self, Have};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
@@ -110,7 +111,10 @@ fn go_on(
         Have::Done(answer) => match elsewhere::outcome(answer)? {
             Outcome::Step(_, Some(child)) => {
                 let there = elsewhere::place(state, &child)?;
-                elsewhere::is_called(state, (parent, &name), Some(there));
+                // How one is called that was born here is known, and may have changed.
+                if asking::number_of(state, there).is_some() {
+                    elsewhere::is_called(state, (parent, &name), Some(there));
+                }
                 there
             }
             _ => return Err(malformed()),

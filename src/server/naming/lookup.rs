@@ -195,6 +195,8 @@ fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> 
     state.names.reserve()?;
     let mut attributes = found.attributes;
     attributes.ino = state.names.next_ino();
+    // Some file systems count none; what has none is gone.
+    attributes.links = attributes.links.max(1);
     state.record(Fact::Adopted {
         parent: directory,
         name: name.into(),

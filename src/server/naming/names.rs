@@ -258,8 +258,12 @@ impl Names {
         self.inodes.insert(inode, (parent, name), target);
     }
 
+    /// One that was removed has none, and no other.
     pub(crate) fn count_link(&mut self, directory: Ino, change: i32) {
-        self.update(directory, |inode| inode.links = inode.links.saturating_add_signed(change));
+        self.update(directory, |inode| {
+            let least = inode.links.min(1);
+            inode.links = inode.links.saturating_add_signed(change).max(least);
+        });
     }
 
     pub(crate) fn touch(&mut self, directory: Ino, time_ns: u64) {

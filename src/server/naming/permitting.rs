@@ -40,8 +40,10 @@ pub fn permit_opening(
     permit(caller, attributes, want, path)
 }
 
+/// Refuses who may not change the names of a directory, and all where it was removed since it was
+/// looked up.
 pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
-    match state.names.inode(directory) {
+    match state.names.inode(directory).filter(|inode| inode.links > 0) {
         Some(inode) => permit(caller, &inode.attributes(), 3, path),
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
     }

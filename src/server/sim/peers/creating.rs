@@ -192,3 +192,49 @@ fn a_directory_that_is_too_large_to_be_given_takes_files_from_everywhere() {
         }
     });
 }
+
+/// What is created in a directory by its path, and that it is removed, in any order.
+fn is_removed_meanwhile(heard: usize, makes: bool) -> bool {
+    let mut peers = Peers::new(27, 2);
+    peers.make_directory(0, b"d").expect("made");
+    peers.pass(Duration::from_secs(3));
+    peers.make_directory(0, b"d/s").expect("made");
+    peers.create(0, b"d/s/own").expect("made");
+    peers.ask(0, Request::Unlink(b"d/s/own")).expect("removed");
+    let (path, client) = (&b"d/s/a"[..], peers.clients[1]);
+    let request = match makes {
+        true => Request::MakeDirectory { path, mode: 0o755 },
+        false => Request::Open { path, how: CREATE },
+    };
+    let taken = peers.sims[1].asking(client, request).expect("encodes");
+    let session = peers.sims[1].clients[client].session;
+    let handle = |peers: &mut Peers| match peers.handle(1, session, &taken) {
+        Some(Handled::Answer(reply)) => Some(frame::decode::<Reply>(&reply).expect("an answer")),
+        _ => None,
+    };
+    let mut answer = handle(&mut peers);
+    for _ in 0..heard {
+        peers.carry();
+        answer = answer.or_else(|| handle(&mut peers));
+    }
+    let removed = peers.ask(0, Request::RemoveDirectory(b"d/s")).map_err(|error| error.kind);
+    for _ in 0..20 {
+        peers.pass(Duration::from_millis(300));
+        answer = answer.or_else(|| handle(&mut peers));
+    }
+    let there = peers.stat(0, path).is_ok();
+    match answer.expect("it is answered") {
+        Reply::Failed(error) => assert_eq!((error.kind, there), (ErrorKind::NotFound, false)),
+        _ => assert!(there, "what was created is there"),
+    }
+    assert_eq!(removed.map(drop), if there { Err(ErrorKind::NotEmpty) } else { Ok(()) });
+    there
+}
+
+#[test]
+fn nothing_is_created_in_a_directory_that_was_removed_since_it_was_looked_up() {
+    for makes in [false, true] {
+        let all: BTreeSet<_> = (0..16).map(|heard| is_removed_meanwhile(heard, makes)).collect();
+        assert_eq!(all.len(), 2, "in either order");
+    }
+}
