@@ -381,6 +381,11 @@ pub fn has_ended(state: &mut State, session: SessionSlot) {
     forget_all(state, its);
 }
 
+/// No request waits for what is wished; it is heard of nevertheless.
+pub fn is_left(state: &mut State, wish: Wish) {
+    state.members.iter_mut().for_each(|members| members.forgets(wish));
+}
+
 /// Nobody waits for what is wished.
 pub fn forget(state: &mut State, wish: Wish) {
     if let Some(members) = &mut state.members {

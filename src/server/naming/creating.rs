@@ -28,6 +28,9 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::{elsewhere, homes, lookup, permitting};
 
+/// `ENOSPC`.
+const ENOSPC: i32 = 28;
+
 /// What a name stands for.
 pub enum Created {
     /// The file that was created.
@@ -55,7 +58,7 @@ pub fn begun(state: &mut State, caller: &Caller) -> Result<Option<Created>> {
         state.record(Membership::Creates { wish, creation: None });
         return Ok(None);
     };
-    go_on(state, caller, wish, (thing, &work)).map(Some)
+    go_on(state, caller, wish, (thing, &work))
 }
 
 /// Begins to create a file where another member has the directory; `None`: that is here.
@@ -87,7 +90,7 @@ pub fn begin(
     let asker = state.members.as_ref().and_then(|members| members.asker());
     let creation = Creation { asker, parent, name: name.into(), ino, named: None };
     state.record(Membership::Creates { wish, creation: Some(creation) });
-    go_on(state, caller, wish, (thing, &work)).map(Some)
+    go_on(state, caller, wish, (thing, &work))
 }
 
 /// What something looks like from now on.
@@ -97,18 +100,19 @@ fn looks(state: &mut State, ino: Ino, change: impl FnOnce(Attributes) -> Attribu
     }
 }
 
+/// `None`: all is to be done anew.
 fn go_on(
     state: &mut State,
     caller: &Caller,
     wish: Wish,
     (thing, work): (Thing, &Work),
-) -> Result<Created> {
+) -> Result<Option<Created>> {
     let have = requiring::need(state, thing, work)?;
     let creation = state.members.as_ref().and_then(|members| members.creation(wish)).cloned();
     let malformed = || Error::new(ErrorKind::Malformed, "what another member says");
-    let Creation { parent, name, ino, .. } = creation.ok_or_else(malformed)?;
+    let Creation { parent, name, ino, named, .. } = creation.ok_or_else(malformed)?;
     let there = match have {
-        Have::Done(answer) => match elsewhere::outcome(answer)? {
+        Have::Done(answer) => match elsewhere::outcome(answer).map_err(not_here)? {
             Outcome::Step(_, Some(child)) => {
                 let there = elsewhere::place(state, &child)?;
                 // How one is called that was born here is known, and may have changed.
@@ -119,6 +123,12 @@ fn go_on(
             }
             _ => return Err(malformed()),
         },
+        Have::Here | Have::Shown if named.is_some() => {
+            // Something had the name, and may have lost it since.
+            requiring::forget(state, wish);
+            state.record(Membership::Creates { wish, creation: None });
+            return Ok(None);
+        }
         Have::Here | Have::Shown => {
             // The directory has come here instead.
             elsewhere::was_changed(state, parent);
@@ -132,7 +142,15 @@ fn go_on(
             named?
         }
     };
-    Ok(if there == ino { Created::New(ino) } else { Created::There(there) })
+    Ok(Some(if there == ino { Created::New(ino) } else { Created::There(there) }))
+}
+
+/// Memory that is full elsewhere is none that is to be waited for here.
+fn not_here(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::NoSpace => Error { kind: ErrorKind::TooMany, errno: ENOSPC, ..error },
+        _ => error,
+    }
 }
 
 /// Has a file called so in a directory that is here, unless that stands for something. What it
@@ -143,10 +161,13 @@ fn go_on(
 pub fn name_in(state: &mut State, caller: &Caller, parent: Ino, child: &Child) -> Result<Ino> {
     lookup::permit_search_in(state, caller, parent, &child.name)?;
     let place = state.members.as_ref().and_then(|members| members.place(child.number));
-    let named = |ino: &Ino| state.names.inode(*ino).is_some_and(|inode| inode.is(flag::NAMED));
-    if let Some(ino) = place.filter(named) {
+    match place.and_then(|ino| state.names.inode(ino)) {
+        Some(inode) if inode.kind != Kind::File => {
+            return Err(Error::new(ErrorKind::Malformed, "a name for what is no file"));
+        }
         // It was done before.
-        return Ok(ino);
+        Some(inode) if inode.is(flag::NAMED) => return Ok(inode.ino),
+        _ => {}
     }
     if let Some(there) = lookup::child_or_new(state, caller, parent, &child.name)? {
         return Ok(there);
@@ -169,7 +190,7 @@ pub fn is_answered(state: &mut State, wish: Wish, answer: &Answer) -> bool {
     match answer {
         // It may be done yet. Who has asked is told so, and then it is found out.
         Err(Failure::Silent(_)) if asker.is_some() => {}
-        Err(Failure::Silent(_)) => find_out(state, wish),
+        Err(Failure::Silent(_)) => ask_again(state, wish),
         answer => {
             let named = match elsewhere::outcome(answer.clone()) {
                 Ok(Outcome::Step(above, Some(is))) if Some(is.number) == number => Some(above),
@@ -181,9 +202,10 @@ pub fn is_answered(state: &mut State, wish: Wish, answer: &Answer) -> bool {
     asker.is_none()
 }
 
-/// Nobody waits for it any more: what its directory's member does about it, it says if it is asked
-/// again. Without a permanent store it is all the same: its name is known where it is.
-fn find_out(state: &mut State, wish: Wish) {
+/// Nobody waits for it any more: what its directory's member has done about it, it says if it is
+/// asked again. Without a permanent store nothing depends on that: it stays as it is, with a name
+/// there or with none.
+fn ask_again(state: &mut State, wish: Wish) {
     let wanted = state.members.as_ref().and_then(|members| members.work_of(wish));
     requiring::forget(state, wish);
     match wanted {
@@ -205,15 +227,15 @@ fn settle(state: &mut State, wish: Wish, named: Option<Attributes>) {
     // It may have lost that name already, or have got another one.
     let inode = state.names.inode(ino).filter(|inode| inode.links > 0);
     let has_name = inode.as_ref().is_some_and(|inode| inode.is(flag::NAMED));
-    if let Some(above) = named.filter(|_| inode.is_some()) {
+    if has_name {
+        owing::owe(state, ino);
+    } else if let Some(above) = named.filter(|_| inode.is_some()) {
         if above.mode & u32::from(making::SET_GROUP) != 0 {
             looks(state, ino, |is| Attributes { gid: above.gid, ..is });
         }
-        if !has_name {
-            elsewhere::is_called(state, (parent, &creation.name), Some(ino));
-        }
+        elsewhere::is_called(state, (parent, &creation.name), Some(ino));
         owing::owe(state, ino);
-    } else if inode.is_some() && !has_name {
+    } else if inode.is_some() {
         looks(state, ino, |is| Attributes { links: 0, ..is });
         state.look_again_at(ino);
     }
@@ -253,27 +275,44 @@ pub fn has_ended(state: &mut State, session: SessionSlot) {
 fn is_left(state: &mut State, wish: Wish) {
     let members = state.members.as_ref();
     let creation = members.and_then(|members| members.creation(wish)).cloned();
-    let wanted = members.and_then(|members| members.work_of(wish));
     let Some(creation) = creation else { return };
     // It may have lost its name since, and was not removed.
     state.look_again_at(creation.ino);
     let is_unnamed = creation.named.is_none();
     let creation = is_unnamed.then_some(Creation { asker: None, ..creation });
     state.record(Membership::Creates { wish, creation });
-    match wanted {
-        // What has come of it so far, if anything has, is said again.
-        Some((thing, work)) if is_unnamed => tell(state, Input::Wish { wish, thing, work }),
-        _ => settle(state, wish, None),
+    requiring::is_left(state, wish);
+    if is_unnamed {
+        find_out(state, wish);
     }
 }
 
-/// All others are gone: what might have its name has it.
+/// Finds out what has come of those for which nobody waits: it is said again, if anything is known.
+fn find_out(state: &mut State, wish: Wish) {
+    let members = state.members.as_ref();
+    match members.and_then(|members| members.work_of(wish)) {
+        Some((thing, work)) => tell(state, Input::Wish { wish, thing, work }),
+        None => settle(state, wish, None),
+    }
+}
+
+/// The same for all, also those that a server before this one has left.
+pub fn tick(state: &mut State) {
+    let left = state.members.as_ref().map(|members| members.left_unnamed());
+    left.into_iter().flatten().for_each(|wish| find_out(state, wish));
+}
+
+/// All others are gone. What somebody on another machine has written to had its name; of what is
+/// empty nobody knows, and something else may be called so.
 pub fn settle_alone(state: &mut State) {
     let unnamed: Vec<(Wish, Ino)> =
         state.members.iter().flat_map(|members| members.unnamed()).collect();
     for (wish, ino) in unnamed {
-        let parent = state.members.as_ref().and_then(|members| members.creation(wish));
-        let above = parent.and_then(|creation| state.attributes(creation.parent));
-        settle(state, wish, above.or_else(|| state.attributes(ino)));
+        let members = state.members.as_ref();
+        let Some(creation) = members.and_then(|members| members.creation(wish)) else { continue };
+        let free = state.names.child_here(creation.parent, &creation.name).is_none();
+        let is_used = free && state.attributes(ino).is_some_and(|is| is.size > 0);
+        let above = state.attributes(creation.parent).filter(|_| is_used);
+        settle(state, wish, above);
     }
 }

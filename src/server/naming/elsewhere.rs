@@ -2,7 +2,7 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Number, Thing};
-use terral_format::local::names::flag;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind, Name};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
@@ -148,11 +148,25 @@ pub fn is_here(state: &State, directory: Ino) -> bool {
     members.is_none_or(|(members, thing)| members.has(thing, state))
 }
 
+/// Whether this server alone knows how something is called: where there is a permanent store, its
+/// own file that has a name, or had its last one. What others have said may be older. Not if
+/// another file is about to take that name.
+fn knows_name(state: &State, ino: Ino) -> bool {
+    let own = |inode: &Inode| inode.kind == Kind::File && !inode.is(flag::FAR);
+    let Some(members) = state.members.as_ref().filter(|_| state.backing.is_some()) else {
+        return false;
+    };
+    let inode = state.names.inode(ino).filter(own);
+    let settled = inode.is_some_and(|inode| inode.is(flag::NAMED) || inode.links == 0);
+    settled && !members.is_adrift(ino)
+}
+
 /// In a directory that another member has, a name stands for this, or for nothing: so the tables
 /// have it, too, as far as nobody looks there but for a path.
 pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino>) {
     let known = state.names.child_here(parent, name);
-    if known == is || is_here(state, parent) {
+    let is_known = |ino: &Ino| knows_name(state, *ino);
+    if known == is || is_here(state, parent) || known.iter().chain(&is).any(is_known) {
         return;
     }
     // What is brought is brought by these places, as long as directories are on their way there.
@@ -238,7 +252,11 @@ fn looks_like(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Resul
     seen
 }
 
+/// The tables say so, unless they say how it is: then what was seen is older.
 fn is_seen(state: &mut State, ino: Ino, seen: Attributes) {
+    if is_here(state, ino) {
+        return;
+    }
     let attributes = Attributes { ino, ..seen };
     if state.attributes(ino) != Some(attributes) {
         state.record(Membership::Looks { attributes });

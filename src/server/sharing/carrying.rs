@@ -93,6 +93,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
             moving::settle_alone(state)?;
             creating::settle_alone(state);
         }
+        creating::tick(state);
         adrift::settle(state);
         large::give_back(state);
     }

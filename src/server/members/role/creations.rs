@@ -49,6 +49,12 @@ impl Members {
         unnamed.map(|(wish, creation)| (*wish, creation.ino))
     }
 
+    /// Those among them for which nobody waits any more.
+    pub fn left_unnamed(&self) -> Vec<Wish> {
+        let is_left = |wish: &Wish| self.creations[wish].asker.is_none();
+        self.unnamed().map(|(wish, _)| wish).filter(is_left).collect()
+    }
+
     /// Whether it depends on a wish if a file has its name.
     pub fn is_naming(&self, wish: Wish) -> bool {
         self.creations.get(&wish).is_some_and(|creation| creation.named.is_none())
@@ -64,9 +70,9 @@ impl Members {
         self.unnamed().next().is_some() && !self.others().is_empty()
     }
 
-    /// Whether a request is about to open a file that it has created.
+    /// Whether a request is about to open a file that it has created, if it has its name.
     pub fn opens(&self, ino: Ino) -> bool {
-        let opens = |creation: &Creation| creation.ino == ino && creation.named == Some(true);
+        let opens = |creation: &Creation| creation.ino == ino && creation.named != Some(false);
         self.creations.values().any(|creation| creation.asker.is_some() && opens(creation))
     }
 }

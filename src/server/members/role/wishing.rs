@@ -87,7 +87,7 @@ impl Members {
         !self.is_wished(wish) && self.left.contains(&wish)
     }
 
-    /// It is not wished any more.
+    /// No request waits for it any more.
     pub(in crate::members) fn forgets(&mut self, wish: Wish) {
         self.wishes.remove(&wish);
         self.left.remove(&wish);

@@ -193,6 +193,60 @@ fn a_directory_that_is_too_large_to_be_given_takes_files_from_everywhere() {
     });
 }
 
+/// A program of the decider looks at the directory, and goes on after another machine changed it.
+#[test]
+fn what_was_seen_before_a_change_undoes_nothing_of_it() {
+    for looked in 0..8 {
+        let mut peers = Peers::new(28, 2);
+        uses(&mut peers);
+        peers.create(1, b"d/a").expect("made");
+        let client = peers.clients[0];
+        let request = Request::Stat(Target::Path(b"d/a"));
+        let taken = peers.sims[0].asking(client, request).expect("encodes");
+        let session = peers.sims[0].clients[client].session;
+        for _ in 0..looked {
+            peers.handle(0, session, &taken);
+        }
+        let change = Change { mode: Some(0o701), ..Change::default() };
+        let other = peers.sims[1].connect();
+        let changes = Request::Change { target: Target::Path(b"d"), change };
+        peers.ask_as(1, other, changes).expect("changed");
+        while !matches!(peers.handle(0, session, &taken), Some(Handled::Answer(_))) {
+            peers.carry();
+        }
+        for at in [0, 1] {
+            assert_eq!(peers.stat(at, b"d").expect("it is there").mode & 0o777, 0o701, "{looked}");
+        }
+    }
+}
+
+/// Somebody there has seen that there was none, and has not gone on since.
+#[test]
+fn what_was_seen_before_it_was_created_takes_no_name_from_it() {
+    for heard in 0..8 {
+        let mut peers = Peers::with_dir(29, 2);
+        uses(&mut peers);
+        peers.create(1, b"d/b").expect("made");
+        let looks = peers.sims[1].connect();
+        let request = Request::Stat(Target::Path(b"d/a"));
+        let taken = peers.sims[1].asking(looks, request).expect("encodes");
+        let session = peers.sims[1].clients[looks].session;
+        for _ in 0..heard {
+            peers.handle(1, session, &taken);
+            peers.carry();
+        }
+        let open = peers.open(1, b"d/a", CREATE).expect("made");
+        while !matches!(peers.handle(1, session, &taken), Some(Handled::Answer(_))) {
+            if !peers.carry() {
+                peers.behind();
+            }
+        }
+        peers.write(open, Some(0), b"bytes").expect("written");
+        peers.close(open).expect("closed");
+        assert!(is_created(&mut peers, b"a"), "{heard}");
+    }
+}
+
 /// What is created in a directory by its path, and that it is removed, in any order.
 fn is_removed_meanwhile(heard: usize, makes: bool) -> bool {
     let mut peers = Peers::new(27, 2);
