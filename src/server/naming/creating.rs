@@ -54,8 +54,7 @@ pub fn begun(state: &mut State, caller: &Caller) -> Result<Option<Created>> {
         return Ok(Some(Created::New(ino)));
     }
     let Some((thing, work)) = members.work_of(wish) else {
-        settle(state, wish, None);
-        state.record(Membership::Creates { wish, creation: None });
+        is_left(state, wish);
         return Ok(None);
     };
     go_on(state, caller, wish, (thing, &work))
@@ -227,13 +226,13 @@ fn settle(state: &mut State, wish: Wish, named: Option<Attributes>) {
     // It may have lost that name already, or have got another one.
     let inode = state.names.inode(ino).filter(|inode| inode.links > 0);
     let has_name = inode.as_ref().is_some_and(|inode| inode.is(flag::NAMED));
-    if has_name {
-        owing::owe(state, ino);
-    } else if let Some(above) = named.filter(|_| inode.is_some()) {
-        if above.mode & u32::from(making::SET_GROUP) != 0 {
-            looks(state, ino, |is| Attributes { gid: above.gid, ..is });
-        }
+    if let Some(above) = named.filter(|above| above.mode & u32::from(making::SET_GROUP) != 0) {
+        looks(state, ino, |is| Attributes { gid: above.gid, ..is });
+    }
+    if named.is_some() && inode.is_some() && !has_name {
         elsewhere::is_called(state, (parent, &creation.name), Some(ino));
+    }
+    if has_name || named.is_some() {
         owing::owe(state, ino);
     } else if inode.is_some() {
         looks(state, ino, |is| Attributes { links: 0, ..is });

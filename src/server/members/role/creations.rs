@@ -51,8 +51,9 @@ impl Members {
 
     /// Those among them for which nobody waits any more.
     pub fn left_unnamed(&self) -> Vec<Wish> {
-        let is_left = |wish: &Wish| self.creations[wish].asker.is_none();
-        self.unnamed().map(|(wish, _)| wish).filter(is_left).collect()
+        let all = self.creations.iter();
+        let left = all.filter(|(_, creation)| (creation.asker, creation.named) == (None, None));
+        left.map(|(wish, _)| *wish).collect()
     }
 
     /// Whether it depends on a wish if a file has its name.

@@ -22,11 +22,11 @@ fn uses(peers: &mut Peers) {
     peers.create(0, b"d/own").expect("made");
 }
 
-/// A program of the second begins to create this.
-fn begins(peers: &mut Peers, path: &[u8]) -> (usize, SessionSlot, Taken) {
-    let client = peers.sims[1].connect();
-    let taken = peers.sims[1].asking(client, Request::Open { path, how: CREATE });
-    (client, peers.sims[1].clients[client].session, taken.expect("encodes"))
+/// A program of a server asks something; it is not carried out yet.
+fn asks(peers: &mut Peers, at: usize, request: Request<'_>) -> (usize, SessionSlot, Taken) {
+    let client = peers.sims[at].connect();
+    let taken = peers.sims[at].asking(client, request).expect("encodes");
+    (client, peers.sims[at].clients[client].session, taken)
 }
 
 fn names(peers: &mut Peers, at: usize) -> BTreeSet<Vec<u8>> {
@@ -97,10 +97,11 @@ fn it_costs_one_question_and_one_answer_and_the_file_is_where_it_is_written() {
 #[test]
 fn who_is_killed_meanwhile_leaves_it_everywhere_or_nowhere() {
     let mut created = BTreeSet::new();
+    let creates = Request::Open { path: b"d/a", how: CREATE };
     for (heard, dies) in (0..8).flat_map(|heard| (0..4).map(move |dies| (heard, dies))) {
         let mut peers = Peers::with_dir(22, 2);
         uses(&mut peers);
-        let (client, session, taken) = begins(&mut peers, b"d/a");
+        let (client, session, taken) = asks(&mut peers, 1, creates);
         for _ in 0..heard {
             if matches!(peers.handle(1, session, &taken), Some(Handled::Answer(_))) {
                 break;
@@ -126,7 +127,8 @@ fn who_is_killed_meanwhile_leaves_it_everywhere_or_nowhere() {
 fn who_gets_no_answer_is_told_so_and_what_comes_of_it_arrives() {
     let mut peers = Peers::with_dir(23, 2);
     uses(&mut peers);
-    let (_, session, taken) = begins(&mut peers, b"d/a");
+    let creates = Request::Open { path: b"d/a", how: CREATE };
+    let (_, session, taken) = asks(&mut peers, 1, creates);
     let mut answer = None;
     while answer.is_none() {
         if let Some(Handled::Answer(reply)) = peers.handle(1, session, &taken) {
@@ -169,13 +171,19 @@ fn a_name_that_was_just_taken_away_is_the_new_files_in_the_permanent_directory()
 
 #[test]
 fn it_has_the_group_of_a_directory_that_says_so() {
-    let mut peers = Peers::new(25, 2);
-    uses(&mut peers);
-    let change = Change { mode: Some(0o2775), gid: Some(7), ..Change::default() };
-    peers.ask(0, Request::Change { target: Target::Path(b"d"), change }).expect("changed");
-    peers.create(1, b"d/a").expect("made");
-    for at in [0, 1] {
-        assert_eq!(peers.stat(at, b"d/a").expect("it is there").gid, 7);
+    // Where that is used by others, and where it comes to who creates it.
+    for seconds in [0, 3] {
+        let mut peers = Peers::new(25, 2);
+        uses(&mut peers);
+        let change = Change { mode: Some(0o2775), gid: Some(7), ..Change::default() };
+        peers.ask(0, Request::Change { target: Target::Path(b"d"), change }).expect("changed");
+        peers.pass(Duration::from_secs(seconds));
+        for path in [b"d/a", b"d/b"] {
+            peers.create(1, path).expect("made");
+            for at in [0, 1] {
+                assert_eq!(peers.stat(at, path).expect("it is there").gid, 7, "{seconds}");
+            }
+        }
     }
 }
 
@@ -200,10 +208,8 @@ fn what_was_seen_before_a_change_undoes_nothing_of_it() {
         let mut peers = Peers::new(28, 2);
         uses(&mut peers);
         peers.create(1, b"d/a").expect("made");
-        let client = peers.clients[0];
         let request = Request::Stat(Target::Path(b"d/a"));
-        let taken = peers.sims[0].asking(client, request).expect("encodes");
-        let session = peers.sims[0].clients[client].session;
+        let (_, session, taken) = asks(&mut peers, 0, request);
         for _ in 0..looked {
             peers.handle(0, session, &taken);
         }
@@ -227,10 +233,8 @@ fn what_was_seen_before_it_was_created_takes_no_name_from_it() {
         let mut peers = Peers::with_dir(29, 2);
         uses(&mut peers);
         peers.create(1, b"d/b").expect("made");
-        let looks = peers.sims[1].connect();
         let request = Request::Stat(Target::Path(b"d/a"));
-        let taken = peers.sims[1].asking(looks, request).expect("encodes");
-        let session = peers.sims[1].clients[looks].session;
+        let (_, session, taken) = asks(&mut peers, 1, request);
         for _ in 0..heard {
             peers.handle(1, session, &taken);
             peers.carry();
@@ -255,13 +259,12 @@ fn is_removed_meanwhile(heard: usize, makes: bool) -> bool {
     peers.make_directory(0, b"d/s").expect("made");
     peers.create(0, b"d/s/own").expect("made");
     peers.ask(0, Request::Unlink(b"d/s/own")).expect("removed");
-    let (path, client) = (&b"d/s/a"[..], peers.clients[1]);
+    let path = &b"d/s/a"[..];
     let request = match makes {
         true => Request::MakeDirectory { path, mode: 0o755 },
         false => Request::Open { path, how: CREATE },
     };
-    let taken = peers.sims[1].asking(client, request).expect("encodes");
-    let session = peers.sims[1].clients[client].session;
+    let (_, session, taken) = asks(&mut peers, 1, request);
     let handle = |peers: &mut Peers| match peers.handle(1, session, &taken) {
         Some(Handled::Answer(reply)) => Some(frame::decode::<Reply>(&reply).expect("an answer")),
         _ => None,
