@@ -173,7 +173,7 @@ pub struct Members {
     effects: VecDeque<Effect>,
     /// What is to be sent once the log has what it says.
     frames: Vec<(Member, Frame)>,
-    /// What was changed here lately.
+    /// What was changed here lately, and when.
     changed: BTreeMap<Thing, Tick>,
     /// What was kept may go on.
     woken: bool,
@@ -257,6 +257,10 @@ impl Members {
 
     /// Something happened. Gives what is to be written down of it.
     pub(super) fn handle(&mut self, state: &State, input: Input) -> Vec<Membership> {
+        if input == Input::Tick {
+            let now = state.world.now();
+            self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
+        }
         let Part::Runs(machine) = &mut self.part else { return Vec::new() };
         let here = Here { state, numbers: &self.numbers, changed: &self.changed };
         self.effects.extend(machine.handle(here.now(), &here, input));
@@ -626,9 +630,7 @@ impl Members {
 
     /// A thing was changed here.
     pub fn was_changed(&mut self, thing: Thing, now: Tick) {
-        if self.changed.insert(thing, now).is_none() {
-            self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
-        }
+        self.changed.insert(thing, now);
     }
 }
 
