@@ -238,6 +238,31 @@ fn what_an_earlier_run_left_on_a_machine_is_brought_before_the_next_begins() {
 }
 
 #[test]
+fn programs_of_another_memory_with_an_instance_of_the_same_name_are_not_waited_for() {
+    let Some(job) = Job::new(2) else { return };
+    let (to, dir) = (job.to.display().to_string(), ["run", "--instance", "machines", "--to"]);
+    let elsewhere = tempfile::tempdir().expect("directory");
+    let mut other = job.machines.terral(1);
+    other.args(dir).arg(elsewhere.path()).args(["--memory", "256M", "--", "sleep", "100"]);
+    let mut other = other.spawn().expect("starts");
+    let killed = "seq 100000 > $TERRAL_DIR/f
+        kill -9 $PPID $($TERRAL status --json --instance machines | python3 -c \
+        'import json,sys; print(json.load(sys.stdin)[0][\"status\"][\"pid\"])')";
+    let mut run = job.machines.terral(0);
+    run.args(dir).args([&to, "--memory", "256M", "--", "sh", "-c", killed]);
+    assert!(!run.output().expect("starts").status.success());
+    let mut recover = job.machines.terral(0);
+    let recover = recover.args(["recover", "machines"]).spawn().expect("starts");
+    let output = descendants::ended_within(recover, std::time::Duration::from_secs(40));
+    assert!(output.status.success(), "{}", said(&output));
+    job.there("seq 100000 | cmp - f");
+    assert!(other.try_wait().expect("a child").is_none(), "the other one sleeps");
+    let pid = rustix::process::Pid::from_child(&other);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("is there");
+    other.wait().expect("ends");
+}
+
+#[test]
 fn what_a_machine_owes_that_was_lost_its_recover_brings() {
     let Some(job) = Job::new(3) else { return };
     let output = job.run(

@@ -72,11 +72,21 @@ impl AsFd for Process {
 }
 
 /// A process of this user, or for root of anybody, that was started with this entry, `NAME=value`,
-/// in its environment; not this one.
-pub fn with_environment(entry: &[u8]) -> Option<Process> {
+/// in its environment, and sees at this path what is there for us; not this one. (Where machines
+/// share their processes, and not `/dev/shm`, one path is of several things.)
+pub fn with_environment(entry: &[u8], seen: &Path) -> Option<Process> {
+    let is = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let ours = is(seen).ok();
+    let sees = |pid: u32| {
+        let there = Path::new("/proc").join(pid.to_string()).join("root");
+        match is(&there.join(seen.strip_prefix("/").unwrap_or(seen))) {
+            Ok(theirs) => ours.is_none_or(|ours| ours == theirs),
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        }
+    };
     let has = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|one| one == entry)
+        environment.split(|byte| *byte == 0).any(|one| one == entry) && sees(pid)
     };
     let names = fs::read_dir("/proc").ok()?.flatten().map(|found| found.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());

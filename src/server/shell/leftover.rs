@@ -78,9 +78,9 @@ pub fn is_claimed(directory: &Path) -> bool {
 pub fn program_of(directory: &Path) -> Option<Process> {
     let entry = [b"TERRAL_INSTANCE=", directory.as_os_str().as_encoded_bytes()].concat();
     // In the middle of its exec a process shows none.
-    process::with_environment(&entry).or_else(|| {
+    process::with_environment(&entry, directory).or_else(|| {
         std::thread::sleep(EXEC);
-        process::with_environment(&entry)
+        process::with_environment(&entry, directory)
     })
 }
 
