@@ -127,7 +127,7 @@ fn what_servers_say_to_each_other() {
         read.push(peers::Frame::read(&all[begin..]).expect("a frame"));
     }
     assert_eq!(read, golden_peers::frames());
-    hold("peers-1.bin", &all);
+    hold("peers-2.bin", &all);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_a_server_writes_down_of_its_part() {
 #[test]
 fn what_things_are() {
     let bodies = golden_things::bodies();
-    hold("things-1.bin", &frames(&bodies));
+    hold("things-2.bin", &frames(&bodies));
     assert_eq!(Directory::of(&bodies[0]).and_then(|read| read.body()).as_ref(), Ok(&bodies[0]));
     for outcome in &bodies[11..bodies.len() - 1] {
         assert_eq!(Outcome::of(outcome).and_then(|read| read.body()).as_ref(), Ok(outcome));

@@ -35,6 +35,7 @@ pub fn messages() -> Vec<Message> {
         Message::Want { operation: operation(210), thing: file, work: Work::Look(body(b"a")) },
         Message::Want { operation: operation(211), thing: chunk, work: Work::Change(body(b"b")) },
         Message::Want { operation: operation(209), thing: chunk, work: Work::Take },
+        Message::Want { operation: operation(208), thing: file, work: Work::Find(body(b"g")) },
         Message::Lend { operation: operation(212), thing: file, loan: loan(213), body: some(b"c") },
         Message::Lend { operation: operation(214), thing: chunk, loan: loan(215), body: None },
         Message::Show {

@@ -47,7 +47,7 @@ fn by<T>(what: T) -> By<T> {
 pub fn bodies() -> Vec<Body> {
     let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
     let names = kinds.map(child).to_vec();
-    let directory = Directory { attributes: attributes(Kind::Directory), names };
+    let directory = Directory { attributes: attributes(Kind::Directory), names, whole: true };
     let looks = [Look::Attributes, Look::Name(b"c".into()), Look::Names(b"d".into())];
     let made = Made { kind: Kind::Symlink, mode: 0o777, text: b"e".into() };
     let changed = message::Change { mode: Some(0o600), uid: Some(414), ..Default::default() };

@@ -36,12 +36,15 @@ enum Flaw {
     ForgetsLate,
     /// The server moves the deadline on before it has taken away what it has lost.
     RenewsFirst,
-    /// Looks whether it is borrowed before the claim.
+    /// Looks whether it is borrowed before the claim, or before it notes the deadline.
     MarkFirst,
 }
 
 const DEADLINE: u64 = 1;
 const RENEWED: u64 = 10;
+/// How a directory is marked: not, as borrowed, as elsewhere.
+const BORROWED: u64 = 1;
+const ELSEWHERE: u64 = 2;
 /// What this machine writes, and what others do, once the loan is over.
 const OURS: u64 = 1;
 const THEIRS: u64 = 2;
@@ -81,7 +84,7 @@ impl Machine {
             bytes: [word(0), word(0)],
             name: word(0),
             gate: word(0),
-            marked: word(1),
+            marked: word(BORROWED),
             deferred: (0..WORDS).map(|_| word(0)).collect(),
             lender: word(0),
             writes: word(0),
@@ -123,7 +126,7 @@ impl Machine {
     /// The directory is this machine's own, and from now on another's: what is committed by then,
     /// that one has.
     fn lend_out(&self) {
-        self.marked.store(1, SeqCst);
+        self.marked.store(BORROWED, SeqCst);
         fence(SeqCst);
         self.gate.store(1, SeqCst);
         let (committed, _) = self.table().collect(u64::MAX, true);
@@ -143,6 +146,11 @@ impl Machine {
             committed.iter().for_each(|change| self.table().applied(change, None));
             self.gate.store(0, SeqCst);
         });
+    }
+
+    /// Has lost the directory; what another lender has lent is renewed.
+    fn lose_names(&self) {
+        self.settle(|| self.marked.store(ELSEWHERE, SeqCst));
     }
 
     fn settle(&self, take: impl Fn()) {
@@ -237,6 +245,17 @@ impl Machine {
         }
     }
 
+    /// Looks for a name in a directory that may be borrowed; else the server asks the lender.
+    fn look(&self) -> u64 {
+        let early = (self.flaw == Flaw::MarkFirst).then(|| self.marked.load(SeqCst));
+        let noted = self.note();
+        let mark = early.unwrap_or_else(|| self.marked.load(SeqCst));
+        let name = self.name.load(SeqCst);
+        fence(SeqCst);
+        let over = self.flaw != Flaw::NeverLooks && noted.is_over(|| self.clock.load(SeqCst));
+        if mark == BORROWED && !over { name } else { self.lender.load(SeqCst) }
+    }
+
     /// Makes a name in a directory that may come to be another machine's meanwhile.
     fn create_meanwhile(&self) -> bool {
         let early = (self.flaw == Flaw::MarkFirst).then(|| self.is_marked());
@@ -316,6 +335,25 @@ fn read(flaw: Flaw) {
     };
     explore(flaw, client, chunk_is_lost, |_| ());
 }
+
+fn look(flaw: Flaw) {
+    let client = |machine: &Machine| {
+        let before = machine.lender.load(SeqCst);
+        let seen = machine.look();
+        assert!(seen >= before, "promise: what is seen of names is not older than the call");
+    };
+    let others = |machine: &Machine| {
+        machine.end(|| 0, |_| THEIRS);
+        machine.lose_names();
+    };
+    explore(flaw, client, others, |_| ());
+}
+
+promise!(a_look_at_names_is_not_older_than_its_call, super::look, broken by [
+    the_clock_is_looked_at: NeverLooks,
+    the_deadline_is_noted_before_the_mark_is_seen: MarkFirst,
+    what_is_lost_is_taken_away_before_the_deadline_moves: RenewsFirst,
+]);
 
 promise!(a_read_is_not_older_than_its_call, super::read, broken by [
     the_clock_is_looked_at: NeverLooks,

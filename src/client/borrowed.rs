@@ -24,13 +24,31 @@ impl Memory {
         Until::noted(&self.superblock().deadline, borrowed)
     }
 
-    /// The same of the attributes of an inode, or the names in a directory.
+    /// Until when attributes, or names in a directory, may be looked at. What an inode is marked as
+    /// counts if it was seen after the deadline was noted, which has passed on for others by then:
+    /// so `again` gives it once more, if it matters.
     #[inline]
-    pub(crate) fn until_of(&self, inode: &Inode) -> Until {
-        self.until_by(inode.flags)
+    pub(crate) fn until_seen(
+        &self,
+        inode: &Inode,
+        again: impl FnOnce() -> Option<Inode>,
+    ) -> (Until, Option<Inode>) {
+        if inode.flags & (flag::ELSEWHERE | flag::BORROWED) == 0 {
+            return (Until::ALWAYS, None);
+        }
+        let noted = self.until(true);
+        let Some(now) = again() else { return (Until::NEVER, None) };
+        let until = match now.flags & (flag::ELSEWHERE | flag::BORROWED | flag::SHOWN) {
+            0 => Until::ALWAYS,
+            marks if marks & flag::SHOWN != 0 => Until::ALWAYS,
+            marks if marks & flag::BORROWED != 0 => noted,
+            _ => Until::NEVER,
+        };
+        (until, Some(now))
     }
 
-    /// The same as things are now, whatever was seen before.
+    /// Until when attributes, or names in a directory, may be changed, as things are now, whatever
+    /// was seen before.
     pub(crate) fn until_now(&self, ino: Ino) -> Until {
         self.until_by(names::flags_of(self.flags(ino)))
     }

@@ -289,7 +289,8 @@ impl Connection {
         if how.unnamed || how.exclusive {
             return None;
         }
-        let (directory, name) = self.parent(path)?;
+        let place = self.parent(path);
+        let (directory, name) = place.filter(|(above, _)| !above.is(flag::ELSEWHERE))?;
         let inode = self.openable(&directory, name, how)?;
         if !self.may_defer(true) {
             return None;

@@ -21,6 +21,8 @@ use crate::session::{Connection, Memory, unexpected};
 
 /// What a directory must let who looks for a name in it.
 const SEARCH: u32 = 1;
+/// Marks of directories of which the table need not have all names.
+const SOME: u16 = flag::OVERLAY | flag::BORROWED;
 
 impl Memory {
     /// Runs `look` on the table, unless a server is just writing it anew.
@@ -40,28 +42,34 @@ impl Memory {
             let link = directory.kind == Kind::Symlink;
             return Known::Not(if link { ErrorKind::Link } else { ErrorKind::NotDirectory });
         }
-        if directory.is(flag::ELSEWHERE) {
-            return Known::Unknown;
-        }
-        if !person.is_root() && !person.may(&directory.attributes(), SEARCH) {
-            return Known::Not(ErrorKind::Denied);
-        }
-        if name.len() > NAME_MAX {
-            return Known::Not(ErrorKind::NameTooLong);
-        }
-        self.child(table, directory, name)
+        self.while_there(table, directory, |directory| {
+            if !person.is_root() && !person.may(&directory.attributes(), SEARCH) {
+                return Known::Not(ErrorKind::Denied);
+            }
+            if name.len() > NAME_MAX {
+                return Known::Not(ErrorKind::NameTooLong);
+            }
+            self.child_now(table, directory, name)
+        })
     }
 
     /// What has a name in a directory.
     pub(crate) fn child(&self, table: Table<'_>, directory: &Inode, name: &[u8]) -> Known {
-        let until = self.until_of(directory);
+        self.while_there(table, directory, |directory| self.child_now(table, directory, name))
+    }
+
+    /// A look at a directory, which may be another machine's.
+    fn while_there(
+        &self,
+        table: Table<'_>,
+        directory: &Inode,
+        look: impl FnOnce(&Inode) -> Known,
+    ) -> Known {
+        let (until, now) = self.until_seen(directory, || table.find(directory.ino));
         if until == Until::NEVER {
             return Known::Unknown;
         }
-        if until == Until::ALWAYS {
-            return self.child_now(table, directory, name);
-        }
-        let known = self.child_now(table, directory, name);
+        let known = look(now.as_ref().unwrap_or(directory));
         if is_over(until) { Known::Unknown } else { known }
     }
 
@@ -85,7 +93,7 @@ impl Memory {
         }
         match table.lookup(directory.ino, name) {
             Lookup::Found(inode) => table.file_of(&inode).map_or(Known::Unknown, Known::Here),
-            Lookup::Missing if !directory.is(flag::OVERLAY) => Known::Not(ErrorKind::NotFound),
+            Lookup::Missing if directory.flags & SOME == 0 => Known::Not(ErrorKind::NotFound),
             Lookup::Missing | Lookup::Unsure => Known::Unknown,
         }
     }
@@ -149,7 +157,7 @@ impl Memory {
     pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
         let find = || self.look(|table| table.find(ino));
         let (inode, deferred) = (find()?, self.deferred());
-        let until = self.until_of(&inode);
+        let (until, _) = self.until_seen(&inode, find);
         // First the deferred changes, then the table: see `terral_format::local::deferred`.
         let pending = match inode.kind {
             // Whatever comes or goes in a directory changes its times.
@@ -206,10 +214,12 @@ impl Memory {
     /// All names of a directory, in order of their bytes; `None`: ask the server.
     pub(crate) fn list(&self, path: &[u8]) -> Option<Vec<Name>> {
         let Known::Here(directory) = self.walk(path) else { return None };
-        if directory.kind != Kind::Directory || directory.is(flag::OVERLAY) {
+        let find = || self.look(|table| table.find(directory.ino));
+        let (until, now) = self.until_seen(&directory, find);
+        let marks = now.map_or(directory.flags, |now| now.flags);
+        if directory.kind != Kind::Directory || marks & SOME != 0 {
             return None;
         }
-        let until = self.until_of(&directory);
         if self.is_touched(directory.ino) {
             return None;
         }

@@ -18,7 +18,7 @@ use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Failure, Message, Work};
 
 use crate::changes::{Aside, Tracked, TrackedSet};
-use crate::effect::{Context, Effect, Out};
+use crate::effect::{Context, Effect, Giving, Out};
 use crate::left_out::{Rule, keeps};
 
 mod choosing;
@@ -179,7 +179,13 @@ impl Decider {
     }
 
     /// The server around has said what the thing is.
-    pub fn fetched(&mut self, thing: Thing, body: Option<Body>, cx: &Context<'_>, out: &mut Out) {
+    pub fn fetched(
+        &mut self,
+        (thing, to): (Thing, Giving),
+        body: Option<Body>,
+        cx: &Context<'_>,
+        out: &mut Out,
+    ) {
         let Some(entry) = self.entries.get_mut(&thing) else { return };
         let Hold::Here { busy, .. } = &mut entry.hold else { return };
         if *busy == Some(Busy::Fetching) {
@@ -187,7 +193,7 @@ impl Decider {
             if body.is_none() {
                 self.stays(thing, cx, out);
             }
-            self.advance(thing, body, cx, out);
+            self.advance(thing, body.map(|body| (to, body)), cx, out);
         }
     }
 
@@ -337,8 +343,8 @@ impl Decider {
             let Hold::Here { busy: Some(busy), .. } = &entry.hold else { continue };
             match (*busy, entry.queue.front()) {
                 (Busy::Fetching, front) => {
-                    let takes = front.is_some_and(|front| front.work == Work::Take);
-                    out.want(Effect::Fetch { thing, takes });
+                    let to = front.map_or(Giving::Show, |front| Giving::of(&front.work));
+                    out.want(Effect::Fetch { thing, to });
                 }
                 (Busy::Serving(operation), Some(front)) if front.operation == operation => {
                     let work = front.work.clone();

@@ -27,6 +27,28 @@ pub enum Access {
     Change,
 }
 
+/// How a thing goes to another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Giving {
+    /// As a copy.
+    Show,
+    /// To be changed there.
+    Lend,
+    /// The same, as what is to be done cannot be done here.
+    Take,
+}
+
+impl Giving {
+    /// What is given for this.
+    pub fn of(work: &Work) -> Self {
+        match work {
+            Work::Look(_) | Work::Find(_) => Giving::Show,
+            Work::Change(_) => Giving::Lend,
+            Work::Take => Giving::Take,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
@@ -61,6 +83,8 @@ pub enum Input {
     Fetched {
         /// What was to be fetched.
         thing: Thing,
+        /// What for.
+        to: Giving,
         /// As it is; `None`: it is more than is given to another member.
         body: Option<Body>,
     },
@@ -130,8 +154,8 @@ pub enum Effect {
     Fetch {
         /// Of what.
         thing: Thing,
-        /// It is not just used, but needed: what is done cannot be done here.
-        takes: bool,
+        /// What for.
+        to: Giving,
     },
     /// Carry it out, and say [`Input::Served`].
     Serve {
@@ -170,8 +194,9 @@ pub trait Local {
         true
     }
 
-    /// Whether others may have a copy of a thing at rest: else they ask.
-    fn is_shown(&self, _: Thing) -> bool {
+    /// Whether a thing that another member decides can go back at once if somebody looks at it:
+    /// else who looks is answered.
+    fn is_settled(&self, _: Thing) -> bool {
         true
     }
 }

@@ -169,7 +169,7 @@ impl Machine {
             Input::Ran(wish) => borrower.ran(wish, &cx, out),
             Input::Forget(wish) => borrower.forget(wish, &cx, out),
             Input::Recalled { thing, body } => borrower.left(thing, body, &cx, out),
-            Input::Fetched { thing, body } => decider.fetched(thing, body, &cx, out),
+            Input::Fetched { thing, to, body } => decider.fetched((thing, to), body, &cx, out),
             Input::Served { operation, thing, answer } => {
                 if !decider.served((operation, thing), &answer, &cx, out) {
                     borrower.served(operation, thing, answer, out);

@@ -224,6 +224,12 @@ impl Memory {
         &self.tables.words(offset_of!(Superblock, gate), 1)[0]
     }
 
+    /// Until when clients may look at what other machines have lent; see
+    /// `terral_format::local::lease`.
+    pub fn deadline(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, deadline), 1)[0]
+    }
+
     /// Not 0 while programs wait for memory.
     pub fn waiting(&self) -> &AtomicU64 {
         &self.tables.words(offset_of!(Superblock, waiting), 1)[0]

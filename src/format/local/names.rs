@@ -50,12 +50,17 @@ pub mod flag {
     /// It was executed, and may still be: who opens it for writing asks the server.
     pub const EXECUTED: u16 = 512;
     /// Another machine has lent its attributes, and a directory's names: see
-    /// [`crate::local::lease`].
+    /// [`crate::local::lease`]. Beside [`ELSEWHERE`], to be looked at: names that are missing here
+    /// may be there.
     pub const BORROWED: u16 = 1024;
-    /// Another machine has its attributes, and a directory's names: who wants them asks the server.
+    /// Another machine has its attributes, and a directory's names, or may: who changes them, or
+    /// wants to see them, asks the server.
     pub const ELSEWHERE: u16 = 2048;
     /// A file that was born on another machine, which has its bytes: who opens it asks the server.
     pub const FAR: u16 = 4096;
+    /// Beside [`ELSEWHERE`]: it is as the table says, and other machines have copies. Who looks
+    /// need not ask.
+    pub const SHOWN: u16 = 8192;
 }
 
 /// The slot an inode number says.

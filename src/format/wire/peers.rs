@@ -15,7 +15,7 @@ use crate::moment::Moment;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of what servers say to each other; all members of a partition have the same.
-pub const PEERS: u16 = 1;
+pub const PEERS: u16 = 2;
 /// Longest payload of a frame: one message with the longest body.
 pub const FRAME_MAX: usize = Body::MAX + (64 << 10);
 /// A frame with more than one message is no longer.
@@ -37,6 +37,8 @@ pub enum Work {
     Change(Body),
     /// It is changed together with another thing: it is to be lent, whoever else changes it.
     Take,
+    /// It is looked at by who has it: for what a copy cannot say, as names that are missing in one.
+    Find(Body),
 }
 
 /// Why something is not done: what it needs is another member's.
@@ -213,7 +215,10 @@ impl Message {
     /// Bytes that it takes in a frame, at most.
     fn bytes_at_most(&self) -> usize {
         let inside = match self {
-            Message::Want { work: Work::Look(body) | Work::Change(body), .. } => body.bytes().len(),
+            Message::Want {
+                work: Work::Look(body) | Work::Change(body) | Work::Find(body),
+                ..
+            } => body.bytes().len(),
             Message::Want { work: Work::Take, .. } => 0,
             Message::Lend { body, .. } | Message::Show { body, .. } => {
                 body.as_ref().map_or(0, |body| body.bytes().len())

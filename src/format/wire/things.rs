@@ -34,6 +34,15 @@ pub struct Directory {
     pub attributes: Attributes,
     /// Its names, in no order.
     pub names: Vec<Child>,
+    /// The permanent store, if there is one, has no other.
+    pub whole: bool,
+}
+
+/// What a directory was until [`super::peers::PEERS`] 2.
+#[derive(Deserialize)]
+struct DirectoryBefore {
+    attributes: Attributes,
+    names: Vec<Child>,
 }
 
 /// What anything else is, but for the bytes of a file.
@@ -115,6 +124,18 @@ pub enum Outcome {
     Step(Attributes, Option<Child>),
 }
 
+fn body_of(what: &impl Serialize) -> Result<Body> {
+    let long = || Error::new(ErrorKind::NameTooLong, "more than one message holds");
+    Body::new(frame::encode(what)?).ok_or_else(long)
+}
+
+fn bytes_of(body: &Body) -> Result<&[u8]> {
+    match body.bytes() {
+        [] => Err(Error::new(ErrorKind::NotFound, "it is gone")),
+        bytes => Ok(bytes),
+    }
+}
+
 macro_rules! in_bodies {
     ($($what:ty),*) => {$(
         impl $what {
@@ -123,8 +144,7 @@ macro_rules! in_bodies {
             /// # Errors
             /// [`ErrorKind::TooLong`] if it is longer than a body.
             pub fn body(&self) -> Result<Body> {
-                let long = || Error::new(ErrorKind::NameTooLong, "more than one message holds");
-                Body::new(frame::encode(self)?).ok_or_else(long)
+                body_of(self)
             }
 
             /// What these bytes say.
@@ -133,13 +153,35 @@ macro_rules! in_bodies {
             /// [`ErrorKind::NotFound`] if that is nothing: what it was of is gone;
             /// [`ErrorKind::Malformed`].
             pub fn of(body: &Body) -> Result<Self> {
-                if body.bytes().is_empty() {
-                    return Err(Error::new(ErrorKind::NotFound, "it is gone"));
-                }
-                frame::decode(body.bytes())
+                frame::decode(bytes_of(body)?)
             }
         }
     )*};
 }
 
-in_bodies!(Directory, Node, By<Look>, By<Change>, Outcome);
+in_bodies!(Node, By<Look>, By<Change>, Outcome);
+
+impl Directory {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLong`] if it is longer than a body.
+    pub fn body(&self) -> Result<Body> {
+        body_of(self)
+    }
+
+    /// What these bytes say; also those that a log has from before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if that is nothing: what it was of is gone;
+    /// [`ErrorKind::Malformed`].
+    pub fn of(body: &Body) -> Result<Self> {
+        let bytes = bytes_of(body)?;
+        frame::decode(bytes).or_else(|error| match frame::decode(bytes) {
+            Ok(DirectoryBefore { attributes, names }) => {
+                Ok(Directory { attributes, names, whole: false })
+            }
+            Err(_) => Err(error),
+        })
+    }
+}

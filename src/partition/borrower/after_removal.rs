@@ -57,7 +57,7 @@ impl Borrower {
             .wanted
             .iter()
             .filter(|(_, wanted)| asked(&wanted.stage))
-            .map(|(wish, wanted)| (*wish, matches!(wanted.work, Work::Look(_))))
+            .map(|(wish, wanted)| (*wish, matches!(wanted.work, Work::Look(_) | Work::Find(_))))
             .collect();
         for (wish, looks) in asked {
             if looks {

@@ -49,7 +49,7 @@ impl Borrower {
         cx: &Context<'_>,
         out: &mut Out,
     ) {
-        let stays = cx.local.in_use(thing) || !cx.local.is_shown(thing);
+        let stays = cx.local.in_use(thing) || !cx.local.is_settled(thing);
         let busy = stays || self.is_pinned(thing);
         let Some(held) = self.by_loan(thing, (from, loan), cx) else { return };
         if held.leaving {

@@ -9,7 +9,7 @@ use terral_format::ids::{Loan, Member, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Failure, Message, Work};
 
-use crate::effect::{Context, Effect, Out};
+use crate::effect::{Context, Effect, Giving, Out};
 use crate::left_out::{Rule, keeps};
 
 use super::{Busy, Decider, Entry, Hold, Request, answer, here};
@@ -23,11 +23,12 @@ enum Turn {
 }
 
 impl Decider {
-    /// Does what can be done about a thing's queue; `body` is what it is, if that is known.
+    /// Does what can be done about a thing's queue; `body` is what it is, if that is known, for who
+    /// is given it so.
     pub(super) fn advance(
         &mut self,
         thing: Thing,
-        mut body: Option<Body>,
+        mut body: Option<(Giving, Body)>,
         cx: &Context<'_>,
         out: &mut Out,
     ) {
@@ -79,7 +80,7 @@ impl Decider {
             out.say(to, Message::Lend { operation, thing, loan, body: None });
             return Turn::Next;
         }
-        if let Work::Look(look) = &request.work {
+        if let Work::Look(look) | Work::Find(look) = &request.work {
             out.say(to, Message::Ask { operation, thing, loan, look: look.clone() });
             entry.asked.push(request.clone());
             return Turn::Next;
@@ -102,7 +103,7 @@ impl Decider {
         &mut self,
         thing: Thing,
         request: &Request,
-        body: &mut Option<Body>,
+        body: &mut Option<(Giving, Body)>,
         cx: &Context<'_>,
         out: &mut Out,
     ) -> Turn {
@@ -111,6 +112,7 @@ impl Decider {
         let mine = shown.get(&request.from).copied();
         match &request.work {
             _ if busy.is_some() => Turn::Wait,
+            Work::Find(_) => self.serve(thing, request, out),
             Work::Look(_) => match mine {
                 Some(_) if *recalled => Turn::Wait,
                 Some(loan) => {
@@ -118,10 +120,7 @@ impl Decider {
                     out.say(request.from, Message::Show { operation, thing, loan, body: None });
                     Turn::Next
                 }
-                None if *recalled
-                    || !cx.local.is_shown(thing)
-                    || is_changed(entry, None, thing, cx) =>
-                {
+                None if *recalled || is_changed(entry, None, thing, cx) => {
                     self.serve(thing, request, out)
                 }
                 None => self.give(thing, request, body, cx, out),
@@ -195,16 +194,18 @@ impl Decider {
         &mut self,
         thing: Thing,
         request: &Request,
-        body: &mut Option<Body>,
+        body: &mut Option<(Giving, Body)>,
         cx: &Context<'_>,
         out: &mut Out,
     ) -> Turn {
         let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
         let Hold::Here { shown, busy, .. } = &mut entry.hold else { return Turn::Wait };
-        let body = body.take().filter(|_| request.from != cx.me);
+        let to = Giving::of(&request.work);
+        let body = body.take().filter(|(fetched_to, _)| request.from != cx.me && *fetched_to == to);
+        let body = body.map(|(_, body)| body);
         if body.is_none() && request.from != cx.me {
             *busy = Some(Busy::Fetching);
-            out.want(Effect::Fetch { thing, takes: request.work == Work::Take });
+            out.want(Effect::Fetch { thing, to });
             return Turn::Wait;
         }
         self.loans += 1;

@@ -27,6 +27,8 @@ pub(crate) struct Bounds {
     pub(crate) takes: bool,
     /// Looks that clients have to wait for, on any server and thing.
     pub(crate) looks: u8,
+    /// Whether every other one of these is for what no copy says.
+    pub(crate) finds: bool,
     /// Whether who has changed something is still changing it until he says that he is not.
     pub(crate) in_use: bool,
     /// Units of time that pass.
@@ -47,7 +49,7 @@ pub(crate) struct Bounds {
     pub(crate) swaps: u8,
     /// Times that a server gives something back unasked.
     pub(crate) returns: u8,
-    /// Times that a change for another member cannot be made yet.
+    /// Times that a change for another member, or what it wants to find, must wait.
     pub(crate) delays: u8,
     /// Times that something is too large to be given to another server.
     pub(crate) larges: u8,
@@ -62,6 +64,7 @@ impl Bounds {
         changes: 0,
         takes: false,
         looks: 0,
+        finds: false,
         in_use: false,
         time: 0,
         crashes: 0,
@@ -86,6 +89,7 @@ impl std::fmt::Display for Bounds {
             ("changes", self.changes),
             ("of which every other one takes", u8::from(self.takes)),
             ("looks", self.looks),
+            ("of which every other one finds", u8::from(self.finds)),
             ("in use", u8::from(self.in_use)),
             ("units of time", self.time),
             ("crashes", self.crashes),

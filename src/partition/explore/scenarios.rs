@@ -69,6 +69,17 @@ fn who_looks_sees_all_that_was_acknowledged() {
 }
 
 #[test]
+fn who_finds_what_no_copy_says_is_answered_while_others_have_copies() {
+    let small = Bounds { changes: 1, looks: 2, finds: true, ..CALM };
+    let crashes = Bounds { crashes: 1, looks: 1, is_calm: false, ..small };
+    let delays = Bounds { delays: 1, ..small };
+    let more = [Bounds { changes: 2, in_use: true, ..small }, Bounds { looks: 3, ..small }];
+    explore("finds", &[], small, &more);
+    explore("finds, crashes", &[], crashes, &[Bounds { looks: 2, halts: true, ..crashes }]);
+    explore("finds, delays", &[], delays, &[Bounds { changes: 2, ..delays }]);
+}
+
+#[test]
 fn what_is_given_back_unasked_is_there_for_the_next() {
     let small = Bounds { changes: 1, looks: 1, in_use: true, returns: 1, ..CALM };
     let later = Bounds { time: 2, is_calm: false, ..small };

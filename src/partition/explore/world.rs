@@ -312,13 +312,13 @@ impl World {
                 Effect::Recall(things) => self.change(at, |server| {
                     things.into_iter().for_each(|thing| server.recalling[index(thing)] = true);
                 }),
-                Effect::Fetch { thing, .. } => {
+                Effect::Fetch { thing, to } => {
                     let content = self.server(at).content[index(thing)];
                     let body = (self.left.larges == 0).then(|| body(content));
                     self.left.larges = self.left.larges.saturating_sub(1);
-                    then.push(Input::Fetched { thing, body });
+                    then.push(Input::Fetched { thing, to, body });
                 }
-                Effect::Serve { operation, thing, work: Work::Change(_) }
+                Effect::Serve { operation, thing, work: Work::Change(_) | Work::Find(_) }
                     if self.left.delays > 0 =>
                 {
                     self.left.delays -= 1;
@@ -411,6 +411,7 @@ impl World {
         let work = match asked.changes {
             true if self.left.takes && request % 2 == 1 => Work::Take,
             true => Work::Change(what),
+            false if self.left.finds && request % 2 == 1 => Work::Find(what),
             false => Work::Look(what),
         };
         let wish = Wish(u64::from(request));
@@ -535,8 +536,8 @@ fn of_other_things(effect: Effect, then: &mut Vec<Input>) -> Option<Effect> {
             then.extend(others.into_iter().map(|thing| Input::Recalled { thing, body: body() }));
             return Some(Effect::Recall(these));
         }
-        Effect::Fetch { thing, .. } if !is_one(&thing) => {
-            then.push(Input::Fetched { thing, body: Some(body()) })
+        Effect::Fetch { thing, to } if !is_one(&thing) => {
+            then.push(Input::Fetched { thing, to, body: Some(body()) })
         }
         Effect::Serve { operation, thing, .. } if !is_one(&thing) => {
             then.push(Input::Served { operation, thing, answer: body() });

@@ -18,6 +18,12 @@ pub enum Step {
     Release,
     /// Who asks for a lock of another machine's file is marked here before.
     MarkLocks,
+    /// Clients look by themselves no longer than what they look at is shown.
+    EndLooks,
+    /// What clients look at by themselves is as the copy says.
+    CompareCopies,
+    /// A directory is changed for others once the store has what it was owed of its names.
+    Settle,
     /// Nothing is brought while another member moves a directory where some of it may be.
     Rest,
 }

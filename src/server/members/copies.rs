@@ -14,8 +14,15 @@ use terral_format::{Error, ErrorKind, Result};
 pub enum Copy {
     /// It was no more when it was shown.
     Gone,
-    /// What a directory looks like, and its names.
-    Directory(Attributes, BTreeMap<Vec<u8>, Child>),
+    /// A directory.
+    Directory {
+        /// What it looks like.
+        attributes: Attributes,
+        /// Names in it.
+        names: BTreeMap<Vec<u8>, Child>,
+        /// Others may be in the permanent store, which nobody has asked for yet.
+        some: bool,
+    },
     /// What anything else looks like.
     Node(Attributes),
 }
@@ -31,9 +38,9 @@ impl Copy {
         }
         Ok(match thing {
             Thing::Directory(_) => {
-                let Directory { attributes, names } = Directory::of(body)?;
-                let names = names.into_iter().map(|child| (child.name.clone(), child));
-                Copy::Directory(attributes, names.collect())
+                let Directory { attributes, names, whole } = Directory::of(body)?;
+                let names = names.into_iter().map(|child| (child.name.clone(), child)).collect();
+                Copy::Directory { attributes, names, some: !whole }
             }
             _ => Copy::Node(Node::of(body)?.attributes),
         })
@@ -46,26 +53,50 @@ impl Copy {
     pub fn attributes(&self) -> Result<&Attributes> {
         match self {
             Copy::Gone => Err(Error::new(ErrorKind::NotFound, "it is gone")),
-            Copy::Directory(attributes, _) | Copy::Node(attributes) => Ok(attributes),
+            Copy::Directory { attributes, .. } | Copy::Node(attributes) => Ok(attributes),
         }
     }
 
-    /// How a look at it ends.
+    /// How a look at it ends, if it says that: one that has some names says of no other that it is
+    /// missing.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it was no more.
-    pub fn seen(&self, look: &Look) -> Result<Outcome> {
+    pub fn seen(&self, look: &Look) -> Result<Option<Outcome>> {
         let attributes = *self.attributes()?;
-        let Copy::Directory(_, names) = self else { return Ok(Outcome::Attributes(attributes)) };
+        let Copy::Directory { names, some, .. } = self else {
+            return Ok(Some(Outcome::Attributes(attributes)));
+        };
+        let child = |name: &[u8]| Some(names.get(name).cloned());
+        let says = |child: &Option<Child>| child.is_some() || !some;
         Ok(match look {
-            Look::Attributes => Outcome::Attributes(attributes),
-            Look::Name(name) => Outcome::Name(names.get(name).cloned()),
-            Look::Step(name) => Outcome::Step(attributes, names.get(name).cloned()),
+            Look::Attributes => Some(Outcome::Attributes(attributes)),
+            Look::Name(name) => child(name).filter(says).map(Outcome::Name),
+            Look::Step(name) => {
+                child(name).filter(says).map(|child| Outcome::Step(attributes, child))
+            }
+            Look::Names(_) if *some => None,
             Look::Names(after) => {
                 let after = (Bound::Excluded(after.as_slice()), Bound::Unbounded);
                 let names = names.range::<[u8], _>(after).map(|(_, child)| child.clone());
-                Outcome::Names(names.collect(), true)
+                Some(Outcome::Names(names.collect(), true))
             }
         })
+    }
+
+    /// What a name in it stands for, as far as it says that.
+    pub fn child(&self, name: &[u8]) -> Option<&Child> {
+        match self {
+            Copy::Directory { names, .. } => names.get(name),
+            Copy::Gone | Copy::Node(_) => None,
+        }
+    }
+
+    /// Who has shown it has found a name that it did not have.
+    pub fn learns(&mut self, outcome: Outcome) {
+        let Copy::Directory { names, .. } = self else { return };
+        if let Outcome::Name(Some(child)) | Outcome::Step(_, Some(child)) = outcome {
+            names.insert(child.name.clone(), child);
+        }
     }
 }

@@ -41,6 +41,8 @@ pub enum Have {
     Here,
     /// As another member has shown it: there is a copy.
     Shown,
+    /// There was one, or it is here, and it did not say: who has it is to find it.
+    Missed,
     /// It was carried out elsewhere.
     Done(Answer),
 }
@@ -82,6 +84,7 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
     }
     let stage = wish.and_then(|wish| members.wishes.get(&wish)).map(|wished| &wished.stage);
     let waits = !looks(work) && is_going(state, members, thing);
+    let finds = matches!(work, Work::Find(_));
     match (stage, members.access(thing, state)) {
         // What was done elsewhere is not done again, also if the thing is here by now.
         (Some(Stage::Over(answer)), _) if !looks(work) => return Ok(Have::Done(answer.clone())),
@@ -92,15 +95,16 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
             return Ok(members.copy(thing).map_or(Have::Here, |_| Have::Shown));
         }
         // A server that was stopped may not have heard yet that a lease is over.
-        (_, Access::Leased) if looks(work) && members.shown(thing, state).is_some() => {
+        (_, Access::Leased) if !finds && looks(work) && members.shown(thing, state).is_some() => {
             return Ok(Have::Shown);
         }
         (Some(Stage::Over(answer)), _) => return Ok(Have::Done(answer.clone())),
         (Some(Stage::Ready), _) => return Ok(Have::Here),
+        (Some(Stage::Missed), _) if !finds => return Ok(Have::Missed),
         (Some(Stage::Waits), _) => {
             return Err(released(state));
         }
-        (None, _) => {}
+        (Some(Stage::Missed) | None, _) => {}
     }
     // Of one thing a request wants one thing at a time: what it waits for it would wait for behind
     // others, who wait for what it has.
@@ -126,6 +130,13 @@ pub fn may_change(state: &State, thing: Thing) -> bool {
     state.members.as_ref().is_none_or(|members| {
         members.access(thing, state) == Access::Change && !is_going(state, members, thing)
     })
+}
+
+/// Whether the present request has wished for this.
+pub fn has_wished(state: &State, thing: Thing, work: &Work) -> Result<bool> {
+    let Some(members) = &state.members else { return Ok(false) };
+    let wish = members.asker().map(|asker| wish_of(asker, thing, work)).transpose()?;
+    Ok(wish.is_some_and(|wish| members.is_wished(wish)))
 }
 
 /// The wish of the present request that something be done, as [`need`] has it.
@@ -323,7 +334,10 @@ fn want(
         return Err(state.fetches.wait());
     }
     if let Some(members) = &mut state.members {
-        let look = if let Work::Look(look) = work { Some(look.clone()) } else { None };
+        let look = match work {
+            Work::Look(look) | Work::Find(look) => Some(look.clone()),
+            Work::Change(_) | Work::Take => None,
+        };
         members.wishes.insert(wish, Wished { asker, thing, look, stage: Stage::Waits });
     }
     tell(state, Input::Wish { wish, thing, work: work.clone() });

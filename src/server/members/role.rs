@@ -2,6 +2,7 @@
 //! requests that need something.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use terral_format::disk::membership::{Creation, Membership};
@@ -13,7 +14,7 @@ use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Frame, Work};
 use terral_format::wire::roster::{Partition, Roster};
-use terral_format::wire::things::{By, Change};
+use terral_format::wire::things::{By, Change, Outcome};
 use terral_partition::durable::Durable;
 use terral_partition::effect::{Access, Effect, Input, Local};
 use terral_partition::machine::Machine;
@@ -54,6 +55,8 @@ pub(super) enum Stage {
     /// The thing stays until the request has run.
     Ready,
     Over(Answer),
+    /// What was looked at did not say.
+    Missed,
 }
 
 /// Something that a request needs.
@@ -131,9 +134,12 @@ impl Local for Here<'_> {
         self.state.backing.is_none() || names()
     }
 
-    /// What may have names in the permanent store that nobody has asked for is no copy.
-    fn is_shown(&self, thing: Thing) -> bool {
-        self.state.backing.is_none() || !matches!(thing, Thing::Directory(_))
+    /// A directory goes to who decides it once the permanent store has what it is owed of names:
+    /// who only looks does not wait for that.
+    fn is_settled(&self, thing: Thing) -> bool {
+        let owes = !self.state.names.owed().is_empty() || !self.state.names.publishing().is_empty();
+        let is_own = thing.number().born() == self.numbers.me();
+        self.state.backing.is_none() || is_own || !owes
     }
 }
 
@@ -161,7 +167,7 @@ pub struct Members {
     /// Something that a request waits for may be there.
     news: bool,
     /// What others have shown: only the server looks at it.
-    copies: BTreeMap<Thing, Copy>,
+    copies: BTreeMap<Thing, Arc<Copy>>,
     pub(super) wishes: BTreeMap<Wish, Wished>,
     /// Requests that have met something that is gone by now, and how often.
     pub(super) astray: BTreeMap<Asker, u16>,
@@ -188,6 +194,11 @@ pub struct Members {
     creations: BTreeMap<Wish, Creation>,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
+    /// What has waited for it, and is to be done.
+    waited: Vec<Effect>,
+    /// Directories of which the permanent store has had all that it was owed of names since
+    /// programs here could change them without asking this server.
+    settled: BTreeSet<Thing>,
     /// A directory that this member moves to another path, if it does.
     pub(crate) mover: Option<Mover>,
     /// What is to be said of such moves once the log has it.
@@ -231,6 +242,8 @@ impl Members {
             adrift: BTreeSet::new(),
             creations: BTreeMap::new(),
             postponed: Vec::new(),
+            waited: Vec::new(),
+            settled: BTreeSet::new(),
             mover: None,
             said: Vec::new(),
             rests: BTreeMap::new(),
@@ -582,7 +595,35 @@ impl Members {
     /// What need not wait any more is to be done.
     pub fn take_postponed(&mut self, has: impl Fn(&Until) -> bool) {
         let due = self.postponed.extract_if(.., |(_, until)| has(until));
-        self.effects.extend(due.map(|(effect, _)| effect));
+        let due: Vec<Effect> = due.map(|(effect, _)| effect).collect();
+        self.waited.extend(due.iter().cloned());
+        self.effects.extend(due);
+    }
+
+    /// Whether this has waited for the permanent store: not again. Said once.
+    pub fn has_waited(&mut self, effect: &Effect) -> bool {
+        let at = self.waited.iter().position(|waited| waited == effect);
+        let has = at.map(|at| self.waited.swap_remove(at));
+        has.iter().for_each(|effect| self.settles(effect));
+        has.is_some()
+    }
+
+    /// The permanent store has what it was owed of the names of what this is about.
+    pub fn settles(&mut self, effect: &Effect) {
+        if let Effect::Serve { thing, .. } | Effect::Fetch { thing, .. } = effect {
+            self.settled.insert(*thing);
+        }
+    }
+
+    /// Programs here may change a thing without asking, or that is not known.
+    pub fn is_unsettled(&mut self, thing: Thing) {
+        self.settled.remove(&thing);
+    }
+
+    /// Whether the permanent store has had what it was owed of a directory's names since programs
+    /// here could change them without asking.
+    pub fn is_settled(&self, thing: Thing) -> bool {
+        self.settled.contains(&thing)
     }
 
     /// What was kept.
@@ -607,20 +648,27 @@ impl Members {
     }
 
     /// What another member has shown, as long as nobody changes it.
-    pub fn shown(&self, thing: Thing, state: &State) -> Option<&Copy> {
+    pub fn shown(&self, thing: Thing, state: &State) -> Option<&Arc<Copy>> {
         let here = Here { state, numbers: &self.numbers, changed: &self.changed };
         let Part::Runs(machine) = &self.part else { return None };
         self.copies.get(&thing).filter(|_| machine.is_shown(thing, here.now(), &here))
     }
 
     /// What another member has shown.
-    pub fn copy(&self, thing: Thing) -> Option<&Copy> {
+    pub fn copy(&self, thing: Thing) -> Option<&Arc<Copy>> {
         self.copies.get(&thing)
+    }
+
+    /// Who has shown something has found this in it.
+    pub fn learns(&mut self, thing: Thing, outcome: Outcome) {
+        if let Some(copy) = self.copies.get_mut(&thing) {
+            Arc::make_mut(copy).learns(outcome);
+        }
     }
 
     /// Another member has shown this.
     pub fn is_shown(&mut self, thing: Thing, copy: Copy) {
-        self.copies.insert(thing, copy);
+        self.copies.insert(thing, Arc::new(copy));
     }
 
     /// What it has shown is nothing any more. False: it was no copy.
@@ -642,5 +690,5 @@ fn creates(work: &Work) -> bool {
 
 /// Of what a request wants of a thing, whether it only looks.
 pub(super) fn looks(work: &Work) -> bool {
-    matches!(work, Work::Look(_))
+    matches!(work, Work::Look(_) | Work::Find(_))
 }

@@ -122,13 +122,13 @@ fn go_on(
             }
             _ => return Err(malformed()),
         },
-        Have::Here | Have::Shown if named.is_some() => {
+        Have::Here | Have::Shown | Have::Missed if named.is_some() => {
             // Something had the name, and may have lost it since.
             requiring::forget(state, wish);
             state.record(Membership::Creates { wish, creation: None });
             return Ok(None);
         }
-        Have::Here | Have::Shown => {
+        Have::Here | Have::Shown | Have::Missed => {
             // The directory has come here instead.
             elsewhere::was_changed(state, parent);
             let Work::Change(body) = work else { return Err(malformed()) };

@@ -9,8 +9,10 @@ use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
+use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
+use crate::members::copies::Copy;
 use crate::members::requiring::{self, Have};
 
 /// The thing that has what an inode looks like, and a directory's names.
@@ -27,12 +29,24 @@ pub fn thing_of(state: &State, ino: Ino) -> Option<Thing> {
 pub fn look(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<Option<Outcome>> {
     let Some(thing) = thing_of(state, ino) else { return Ok(None) };
     let by = By { person: (*caller.person).clone(), what };
-    match requiring::need(state, thing, &Work::Look(by.body()?))? {
-        Have::Here => Ok(None),
-        Have::Shown => {
-            let copy = state.members.as_ref().and_then(|members| members.copy(thing));
-            copy.map(|copy| copy.seen(&by.what)).transpose()
+    let body = by.body()?;
+    let finds = Work::Find(body.clone());
+    if !requiring::has_wished(state, thing, &finds)? {
+        match requiring::need(state, thing, &Work::Look(body))? {
+            Have::Here => return Ok(None),
+            Have::Done(answer) => return outcome(answer).map(Some),
+            Have::Missed => {}
+            Have::Shown => {
+                let copy = state.members.as_ref().and_then(|members| members.copy(thing));
+                let seen = copy.map(|copy| copy.seen(&by.what)).transpose()?;
+                if let Some(seen) = seen.flatten() {
+                    return Ok(Some(seen));
+                }
+            }
         }
+    }
+    match requiring::need(state, thing, &finds)? {
+        Have::Here | Have::Shown | Have::Missed => Ok(None),
         Have::Done(answer) => outcome(answer).map(Some),
     }
 }
@@ -55,7 +69,7 @@ pub fn change(
             Outcome::Done(made) => Ok(Some(made)),
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
         },
-        Have::Here | Have::Shown => {
+        Have::Here | Have::Shown | Have::Missed => {
             was_changed(state, ino);
             Ok(None)
         }
@@ -141,6 +155,28 @@ pub fn place(state: &mut State, child: &Child) -> Result<Ino> {
     Ok(ino)
 }
 
+/// Others may have something in a directory, or below: there and in all above it programs ask
+/// before they change names.
+pub fn overlay(state: &mut State, directory: Ino) {
+    let mut at = Some(directory);
+    while let Some(ino) = at {
+        if state.names.inode(ino).is_some_and(|inode| !inode.is(flag::OVERLAY)) {
+            state.record(Membership::Overlaid { ino });
+        }
+        at = state.names.above(ino).filter(|above| *above != ino);
+    }
+}
+
+/// Something has got a name in this directory, which may be another member's, or have something of
+/// it below.
+pub fn has_come(state: &mut State, (ino, directory): (Ino, Ino)) {
+    let others = flag::ELSEWHERE | flag::FAR | flag::OVERLAY;
+    let is_others = state.names.inode(ino).is_some_and(|inode| inode.flags & others != 0);
+    if state.members.is_some() && state.backing.is_some() && is_others {
+        overlay(state, directory);
+    }
+}
+
 /// Whether the tables say what names a directory has.
 pub fn is_here(state: &State, directory: Ino) -> bool {
     let thing = thing_of(state, directory);
@@ -169,6 +205,11 @@ pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino
     if known == is || is_here(state, parent) || known.iter().chain(&is).any(is_known) {
         return;
     }
+    // Where clients look by themselves, what was heard before the copy came is older.
+    let borrowed = state.names.is_borrowed(parent);
+    if borrowed && !is_copied(state, (parent, name), is) {
+        return;
+    }
     // What is brought is brought by these places, as long as directories are on their way there.
     let stays = |ino: &Ino| {
         let inode = state.names.inode(*ino);
@@ -186,7 +227,38 @@ pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino
     let has_name = above.is_some_and(|above| is_here(state, above));
     if !has_name && !state.names.is_within(parent, ino) {
         state.record(Membership::Named { ino, parent, name: name.into() });
+        if borrowed {
+            state.names.may_look(parent, flag::BORROWED);
+        }
     }
+}
+
+/// Whether the copy of a directory says so of a name.
+fn is_copied(state: &State, (parent, name): (Ino, &[u8]), is: Option<Ino>) -> bool {
+    let thing = thing_of(state, parent);
+    let Some((members, thing)) = state.members.as_ref().zip(thing) else { return false };
+    let said = members.copy(thing).and_then(|copy| copy.child(name)).map(|child| child.number);
+    said == is.and_then(|ino| members.number(ino))
+}
+
+/// Has the tables say of a directory what the copy of it does, as far as they say anything. Whether
+/// they do: then clients may look at it by themselves.
+pub fn is_as_copied(state: &mut State, directory: Ino, copy: &Copy) -> bool {
+    let (Ok(seen), Some(inode)) = (copy.attributes(), state.names.inode(directory)) else {
+        return false;
+    };
+    if !does(Step::CompareCopies) {
+        return true;
+    }
+    is_seen(state, directory, *seen);
+    let names: Vec<Vec<u8>> = state.names.children(&inode).map(|(name, _)| name).collect();
+    names.into_iter().all(|name| {
+        let said = copy.child(&name).map(|child| child.number);
+        let place = said.and_then(|number| state.members.as_ref()?.place(number));
+        is_called(state, (directory, &name), place);
+        // Of what is missing the server is asked.
+        state.names.child_here(directory, &name).is_none_or(|ino| Some(ino) == place)
+    })
 }
 
 /// What a name in a directory stands for that another member has; `None`: the tables say it.

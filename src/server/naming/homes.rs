@@ -41,7 +41,7 @@ pub fn asked(state: &mut State) -> Result<Option<()>> {
             Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
             outcome => outcome.map(|_| Some(())),
         },
-        Have::Here | Have::Shown => Ok(None),
+        Have::Here | Have::Shown | Have::Missed => Ok(None),
     }
 }
 

@@ -109,6 +109,8 @@ pub fn rename_here(
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
+    let back = there.filter(|_| how == RenameHow::Exchange).map(|there| (there, parent));
+    std::iter::once((ino, to_parent)).chain(back).for_each(|come| elsewhere::has_come(state, come));
     moving::is_sure(state);
     Ok(())
 }

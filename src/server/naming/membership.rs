@@ -14,6 +14,9 @@ use crate::core::limits::limits;
 use crate::members::role::Members;
 use crate::naming::names::Names;
 
+/// Marks of what is looked at without asking though it is marked as elsewhere.
+const LOOKS: u16 = flag::SHOWN | flag::BORROWED;
+
 impl Names {
     /// Applies what a member of a partition writes down.
     pub fn apply_member(&mut self, record: &Membership) {
@@ -30,6 +33,8 @@ impl Names {
                     self.inodes.unname(index_of(*ino));
                 }
                 self.inodes.name_it(index_of(*ino), (*parent, name), |_| ());
+                // Who lets clients look there sees to it that it is so.
+                self.may_look(*parent, 0);
             }
             Membership::Unnamed { parent, name } => {
                 if let Some(found) = self.inodes.lookup(*parent, name) {
@@ -38,7 +43,7 @@ impl Names {
             }
             Membership::Looks { attributes } => self.looks(attributes),
             Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
-                let others = inode.flags & !flag::ELSEWHERE;
+                let others = inode.flags & !(flag::ELSEWHERE | LOOKS);
                 inode.flags = if *is { others | flag::ELSEWHERE } else { others };
             }),
             Membership::Overlaid { ino } => {
@@ -107,6 +112,20 @@ impl Names {
     /// Directories that other members move just now: nothing is brought meanwhile.
     pub fn resting(&self) -> &BTreeMap<Member, Moving> {
         &self.resting
+    }
+
+    /// How clients may look at what another member has, or may: [`flag::SHOWN`],
+    /// [`flag::BORROWED`], or not. Only as long as this process lives.
+    pub fn may_look(&mut self, ino: Ino, how: u16) {
+        let is = |inode: Inode| how != inode.flags & LOOKS && inode.is(flag::ELSEWHERE);
+        if self.inode(ino).is_some_and(is) {
+            self.update(ino, |inode| inode.flags = inode.flags & !LOOKS | how);
+        }
+    }
+
+    /// Whether clients look by themselves at what another member has lent.
+    pub fn is_borrowed(&self, ino: Ino) -> bool {
+        self.inode(ino).is_some_and(|inode| inode.is(flag::BORROWED))
     }
 
     /// Whether another member has it, or may.

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
-use terral_format::local::names::Inode;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::Attributes;
 use terral_format::wire::things::{Child, Directory, Node};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{places, shown};
 use crate::members::copies::Copy;
@@ -61,7 +62,10 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
     let inode = inode_of(state, thing)?;
     let attributes = state.attributes(inode.ino).ok_or_else(|| gone(thing))?;
     match thing {
-        Thing::Directory(_) => Directory { attributes, names: children(state, &inode) }.body(),
+        Thing::Directory(_) => {
+            let whole = state.backing.is_none() || !inode.is(flag::OVERLAY);
+            Directory { attributes, names: children(state, &inode), whole }.body()
+        }
         _ => Node { attributes }.body(),
     }
 }
@@ -86,8 +90,9 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     drop_copy(state, thing);
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
+        let copy = Copy::of(thing, body)?;
         if let Some(members) = &mut state.members {
-            members.is_shown(thing, Copy::of(thing, body)?);
+            members.is_shown(thing, copy);
         }
         return Ok(());
     }
@@ -98,10 +103,13 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     let attributes = match thing {
         Thing::Directory(_) => {
             let directory = Directory::of(body)?;
+            let is_own = |child: &Child| members.is_born_here(child.number);
+            let is_own = directory.names.iter().all(is_own);
             let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
             has_names(state, ino, names.collect())?;
-            if homes::decide(state) {
-                // What is not among them may be in the permanent store.
+            if homes::decide(state) && !(directory.whole && is_own) {
+                // What is not among them may be in the permanent store, or another one is to be
+                // asked before names of its files are changed.
                 state.record(Membership::Overlaid { ino });
             }
             directory.attributes
@@ -121,8 +129,12 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
 
 /// What was shown is so no more. False: nothing was.
 pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
-    if let Thing::File(file) = thing {
-        shown::over(state, file);
+    match (thing, inode_of(state, thing)) {
+        (Thing::File(file), _) => shown::over(state, file),
+        (_, Ok(inode)) if does(Step::EndLooks) && state.names.is_borrowed(inode.ino) => {
+            state.names.may_look(inode.ino, 0);
+        }
+        _ => {}
     }
     state.members.as_mut().is_some_and(|members| members.drop_copy(thing))
 }

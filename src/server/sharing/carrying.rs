@@ -4,17 +4,21 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Thing;
+use terral_format::ids::{Ino, Thing, Wish};
+use terral_format::local::names::flag;
+use terral_format::wire::peers::Answer;
+use terral_format::wire::things::Outcome;
 use terral_format::{ErrorKind, Result};
-use terral_partition::effect::{Access, Effect, Input};
+use terral_partition::effect::{Access, Effect, Giving, Input};
 
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::far::places;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
-use crate::naming::creating;
+use crate::naming::{creating, elsewhere};
 use crate::sharing::{adrift, bodies, large, leaving, moving, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -128,13 +132,16 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Install { thing, body } => bodies::install(state, thing, &body)?,
         Effect::Publish { thing, access } => publish(state, thing, access),
         Effect::Recall(things) => leaving::leave(state, things)?,
-        Effect::Fetch { thing, takes } => {
-            let given = large::may_be_given(state, thing, takes);
+        Effect::Fetch { thing, to } => {
+            let given = large::may_be_given(state, thing, to);
             let body = match given.then(|| bodies::body_if_any(state, thing)) {
                 Some(Err(error)) if error.kind == ErrorKind::NameTooLong => None,
                 body => body.transpose()?,
             };
-            tell(state, Input::Fetched { thing, body });
+            if to != Giving::Show {
+                leaving::has_left(state, thing);
+            }
+            tell(state, Input::Fetched { thing, to, body });
         }
         Effect::Serve { operation, thing, work } => {
             serving::serve(state, Served { operation, thing, work });
@@ -153,21 +160,26 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
                 state.members.iter_mut().for_each(|members| members.is_ready(wish));
                 return Ok(());
             };
-            let answer = Ok(serving::seen(state, thing, &look));
-            state.members.iter_mut().for_each(|members| members.is_over(wish, answer.clone()));
+            let seen = serving::seen(state, thing, &look);
+            state.members.iter_mut().for_each(|members| match seen.clone() {
+                Some(seen) => members.is_over(wish, Ok(seen)),
+                None => members.misses(wish),
+            });
             tell(state, Input::Ran(wish));
         }
         Effect::Answer { wish, answer } => {
             if creating::is_answered(state, wish, &answer) {
                 return Ok(());
             }
+            learn(state, wish, &answer);
             if !state.members.as_ref().is_some_and(|members| members.may_be_wished(wish)) {
                 tell(state, Input::Forget(wish));
             }
             state.members.iter_mut().for_each(|members| members.is_over(wish, answer.clone()));
         }
-        // No client goes by a lease yet: what is shown, only the server looks at.
-        Effect::Deadline(_) => {}
+        Effect::Deadline(until) => {
+            state.storage.memory().deadline().fetch_max(until.0, Ordering::SeqCst);
+        }
         Effect::NeedTable(_) => {
             state.members.iter_mut().for_each(|members| members.needs_roster());
         }
@@ -178,6 +190,31 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
     Ok(())
 }
 
+/// How clients may look at a directory by themselves.
+fn looks(state: &mut State, thing: Thing, (ino, access): (Ino, Access)) -> u16 {
+    let copy = state.members.as_ref().and_then(|members| members.copy(thing)).cloned();
+    match (access, copy) {
+        (Access::Look, None) => flag::SHOWN,
+        (Access::Leased, Some(copy)) if elsewhere::is_as_copied(state, ino, &copy) => {
+            flag::BORROWED
+        }
+        _ => 0,
+    }
+}
+
+/// Who has shown a directory has found a name that it did not have: so has the copy from now on. If
+/// that was changed since, it is no copy any more, as its member says both in order.
+fn learn(state: &mut State, wish: Wish, answer: &Answer) {
+    let found = state.members.as_ref().and_then(|members| members.look_of(wish));
+    let (Some((thing, _)), Ok(body)) = (found, answer) else { return };
+    let is_shown = state.members.as_ref().is_some_and(|m| m.shown(thing, state).is_some());
+    if let Some(members) = state.members.as_mut().filter(|_| is_shown)
+        && let Ok(outcome) = Outcome::of(body)
+    {
+        members.learns(thing, outcome);
+    }
+}
+
 /// What clients may do with a thing.
 fn publish(state: &mut State, thing: Thing, access: Access) {
     if access == Access::Nothing {
@@ -185,8 +222,17 @@ fn publish(state: &mut State, thing: Thing, access: Access) {
     }
     let Ok(inode) = bodies::inode_of(state, thing) else { return };
     let is = access != Access::Change;
+    if !is {
+        state.members.iter_mut().for_each(|members| members.is_unsettled(thing));
+    }
     if state.names.is_elsewhere(inode.ino) != is {
         state.record(Membership::Elsewhere { ino: inode.ino, is });
+    }
+    if inode.is_directory() {
+        let looks = looks(state, thing, (inode.ino, access));
+        if looks != 0 || does(Step::EndLooks) {
+            state.names.may_look(inode.ino, looks);
+        }
     }
     if matches!(thing, Thing::File(_)) && access == Access::Nothing {
         places::forget_unused(state, inode.ino, thing);

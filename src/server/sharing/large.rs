@@ -2,7 +2,7 @@
 //! used where they are decided. Who was lent one that has grown since gives it back.
 
 use terral_format::ids::{Ino, Thing};
-use terral_partition::effect::{Access, Input};
+use terral_partition::effect::{Access, Giving, Input};
 
 use crate::core::limits::limits;
 use crate::core::state::State;
@@ -10,10 +10,9 @@ use crate::members::stepping::tell;
 use crate::naming::elsewhere;
 use crate::sharing::bodies;
 
-/// Whether a thing that is here may be given to another member; `takes`: to one that cannot do
-/// without.
-pub fn may_be_given(state: &State, thing: Thing, takes: bool) -> bool {
-    let most = if takes { limits().given } else { limits().lent };
+/// Whether a thing that is here may be given to another member so.
+pub fn may_be_given(state: &State, thing: Thing, to: Giving) -> bool {
+    let most = if to == Giving::Take { limits().given } else { limits().lent };
     let weight = |ino| state.names.weight(ino);
     bodies::inode_of(state, thing).map_or(true, |inode| weight(inode.ino) <= most)
 }

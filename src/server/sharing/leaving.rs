@@ -2,16 +2,17 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
-use terral_format::local::names::flag;
 use terral_format::wire::body::Body;
+use terral_format::wire::peers::Work;
 use terral_format::{Error, ErrorKind, Result};
-use terral_partition::effect::{Effect, Input};
+use terral_partition::effect::{Access, Effect, Giving, Input};
 
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::members::role::Until;
 use crate::members::stepping::tell;
-use crate::naming::homes;
+use crate::naming::{elsewhere, homes};
 use crate::sharing::{bodies, large};
 
 /// Clients are to leave these: those that none uses any more are given back.
@@ -38,8 +39,20 @@ fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
     // Who decides it himself has it in his tables.
     let decides = state.members.as_ref().is_some_and(|members| members.decides(thing));
     let body = if decides { Body::default() } else { told(state, thing)? };
+    if !decides {
+        has_left(state, thing);
+    }
     tell(state, Input::Recalled { thing, body });
     Ok(())
+}
+
+/// A directory goes to another member, which was told what it is: from now on the permanent store
+/// may have more of it than the tables.
+pub fn has_left(state: &mut State, thing: Thing) {
+    let inode = bodies::inode_of(state, thing).ok().filter(|inode| inode.is_directory());
+    if let Some(inode) = inode.filter(|_| homes::decide(state)) {
+        elsewhere::overlay(state, inode.ino);
+    }
 }
 
 /// What goes to who decides it. More than one message holds stays here until names were taken away.
@@ -79,23 +92,25 @@ pub fn rests(state: &mut State, ino: Ino) -> Result<()> {
     }
 }
 
-/// Whether a directory is about to go to another member, and the permanent store does not have all
-/// that it is owed of names yet: who has it next looks there. Then it goes later, and nobody here
-/// changes it meanwhile.
+/// Whether a directory is about to go to another member, or to be changed for one, and the
+/// permanent store does not have all that it is owed of names yet: who has it next looks there, and
+/// names there what he brings. Then that is later, and nobody here changes it meanwhile. Who only
+/// looks at it does not wait for the store.
 pub fn must_wait(state: &mut State, effect: &Effect) -> bool {
-    let things = match effect {
-        Effect::Recall(things) => &things[..],
-        Effect::Fetch { thing, takes } if large::may_be_given(state, *thing, *takes) => {
-            std::slice::from_ref(thing)
-        }
-        _ => return false,
-    };
-    if !homes::decide(state) {
+    let members = state.members.as_mut().filter(|_| state.backing.is_some());
+    if members.is_none_or(|members| members.has_waited(effect)) {
         return false;
     }
-    for thing in things.iter().filter(|thing| matches!(thing, Thing::Directory(_))) {
+    let things = go(state, effect);
+    if things.is_empty() {
+        return false;
+    }
+    for thing in &things {
         let Ok(inode) = bodies::inode_of(state, *thing) else { continue };
-        overlay(state, inode.ino);
+        // One that goes says first whether all its names are known.
+        let goes = !matches!(effect, Effect::Serve { .. });
+        let from = if goes { state.names.above(inode.ino) } else { Some(inode.ino) };
+        from.into_iter().for_each(|from| elsewhere::overlay(state, from));
         if !state.names.is_elsewhere(inode.ino) {
             state.record(Membership::Elsewhere { ino: inode.ino, is: true });
         }
@@ -105,11 +120,39 @@ pub fn must_wait(state: &mut State, effect: &Effect) -> bool {
     let files = state.names.publishing().keys().chain(state.debts.publishing());
     let until = Until { names: state.names.ordinal(), files: files.copied().collect() };
     let waits = !has(state, &until);
-    if let Some(members) = state.members.as_mut().filter(|_| waits) {
-        members.postpones(effect.clone(), until);
+    if let Some(members) = &mut state.members {
+        if waits {
+            members.postpones(effect.clone(), until);
+        } else {
+            members.settles(effect);
+        }
+    }
+    if waits {
         state.debts.hasten_names();
     }
     waits
+}
+
+/// The directories that others have, or change, with this: those that go from here to who decides
+/// them, or from who decides them to another member, and one that is changed here for others as the
+/// first thing since programs here could change it by themselves.
+fn go(state: &State, effect: &Effect) -> Vec<Thing> {
+    let Some(members) = &state.members else { return Vec::new() };
+    let is_whole = |thing: Thing| members.access(thing, state) == Access::Change;
+    let goes = |thing: &Thing| is_whole(*thing) && !members.decides(*thing);
+    let mut things = match effect {
+        Effect::Recall(things) => things.iter().copied().filter(goes).collect(),
+        Effect::Fetch { thing, to } if *to != Giving::Show => {
+            if large::may_be_given(state, *thing, *to) { vec![*thing] } else { Vec::new() }
+        }
+        Effect::Serve { thing, work: Work::Change(_), .. } => {
+            let settled = members.is_settled(*thing) || !does(Step::Settle);
+            if settled { Vec::new() } else { vec![*thing] }
+        }
+        _ => Vec::new(),
+    };
+    things.retain(|thing| matches!(thing, Thing::Directory(_)));
+    things
 }
 
 /// Whether the permanent store has that.
@@ -125,15 +168,4 @@ pub fn go_on(state: &mut State) {
     let Some(mut members) = state.members.take() else { return };
     members.take_postponed(|until| has(state, until));
     state.members = Some(members);
-}
-
-/// A directory that was elsewhere, and all above it: programs ask before they change its names.
-fn overlay(state: &mut State, directory: Ino) {
-    let mut at = Some(directory);
-    while let Some(ino) = at {
-        if state.names.inode(ino).is_some_and(|inode| !inode.is(flag::OVERLAY)) {
-            state.record(Membership::Overlaid { ino });
-        }
-        at = state.names.above(ino).filter(|above| *above != ino);
-    }
 }

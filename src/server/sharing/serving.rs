@@ -51,7 +51,7 @@ pub fn serve(state: &mut State, served: Served) {
         members.serves(Some(*thing));
     });
     let outcome = match work {
-        Work::Look(body) => look(state, *thing, body),
+        Work::Look(body) | Work::Find(body) => look(state, *thing, body),
         Work::Change(body) => change(state, operation.by, *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
@@ -75,9 +75,10 @@ pub fn serve(state: &mut State, served: Served) {
 }
 
 /// Whether others of the same thing go first if this must wait: it may be for a directory that one
-/// of those has who wait for the file.
+/// of those has who wait for the file, or for the permanent store.
 fn comes_later(served: &Served) -> bool {
-    matches!((served.thing, &served.work), (Thing::File(_), Work::Change(_)))
+    let finds = matches!(served.work, Work::Find(_));
+    finds || matches!((served.thing, &served.work), (Thing::File(_), Work::Change(_)))
 }
 
 /// What was kept is tried again.
@@ -100,14 +101,18 @@ pub fn forget_unwanted(state: &mut State) {
     unwanted.into_iter().for_each(|asker| requiring::has_run(state, asker));
 }
 
-/// What somebody sees who looks at what is here, or was shown; as bytes.
-pub fn seen(state: &mut State, thing: Thing, look: &Body) -> Body {
+/// What somebody sees who looks at what is here, or was shown, as bytes; nothing if that does not
+/// say what he wants to know.
+pub fn seen(state: &mut State, thing: Thing, look: &Body) -> Option<Body> {
     let copy = state.members.as_ref().and_then(|members| members.copy(thing));
     let outcome = match copy {
         Some(copy) => By::<Look>::of(look).and_then(|by| copy.seen(&by.what)),
-        None => self::look(state, thing, look),
+        // Names may be in the permanent store: who asks is told to look for himself.
+        None if homes::decide(state) && matches!(thing, Thing::Directory(_)) => Ok(None),
+        None => self::look(state, thing, look).map(Some),
     };
-    outcome.unwrap_or_else(Outcome::Failed).body().unwrap_or_default()
+    let outcome = outcome.unwrap_or_else(|error| Some(Outcome::Failed(error)))?;
+    Some(outcome.body().unwrap_or_default())
 }
 
 fn caller<T>(by: &By<T>) -> Result<Caller> {

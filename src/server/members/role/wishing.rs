@@ -114,6 +114,11 @@ impl Members {
         self.reaches(wish, Stage::Over(answer));
     }
 
+    /// What a request looks at does not say what it wants to know.
+    pub fn misses(&mut self, wish: Wish) {
+        self.reaches(wish, Stage::Missed);
+    }
+
     fn reaches(&mut self, wish: Wish, stage: Stage) {
         if let Some(wished) = self.wishes.get_mut(&wish) {
             wished.stage = stage;

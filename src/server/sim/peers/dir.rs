@@ -7,6 +7,7 @@ use terral_format::ErrorKind;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
 use terral_partition::effect::Input;
 
+use super::looks::are_true;
 use super::tree::Tree;
 use super::walks::act;
 use super::{Handled, Peers, seeds};
@@ -36,17 +37,20 @@ pub(super) fn owes(peers: &mut Peers) -> bool {
     peers.sims.iter_mut().any(|sim| owes(sim) != Some(false))
 }
 
-fn walk(seed: u64, steps: usize, kills: bool) {
+/// Gives how many directories clients could look at by themselves though others have them, or may.
+fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     let mut peers = Peers::with_dir(seed, 3);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
+    let mut looks = 0;
     for _ in 0..steps {
         if kills && draw(4) == 0 {
             let at = draw(3) as usize;
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         act(&mut peers, &mut tree, &mut draw);
+        looks += are_true(&mut peers, &tree);
     }
     for _ in 0..200 {
         if !owes(&mut peers) {
@@ -56,13 +60,16 @@ fn walk(seed: u64, steps: usize, kills: bool) {
     }
     assert!(!owes(&mut peers), "they owe it for ever");
     assert_eq!(there(&peers), tree.all());
+    looks
 }
 
 fn all_walk(most: u64, kills: bool) {
+    let mut looks = 0;
     for seed in seeds(most) {
         let walked = std::panic::catch_unwind(|| walk(seed, 120, kills));
-        assert!(walked.is_ok(), "seed {seed}");
+        looks += walked.unwrap_or_else(|_| panic!("seed {seed}"));
     }
+    assert!(looks > 0, "no client could look at what others have");
 }
 
 #[test]
@@ -154,6 +161,29 @@ fn a_server_that_does_not_rest_meanwhile_is_caught() {
     let flawed = |later| without(Step::Rest, || move_twice(later));
     let caught = |later| std::panic::catch_unwind(|| flawed(later)).is_err();
     assert!((0..12).any(caught));
+}
+
+/// A directory is removed on one machine, and another one creates a file of its name. What the
+/// store has in the end, where the second machine is sooner to bring something.
+fn name_again() -> BTreeMap<Vec<u8>, bool> {
+    let mut peers = Peers::with_dir(7, 2);
+    peers.make_directory(0, b"x").expect("made");
+    (0..15).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert_eq!(there(&peers), [(b"x".to_vec(), true)].into());
+    peers.ask(0, Request::RemoveDirectory(b"x")).expect("removed");
+    assert!(peers.stat(1, b"x").is_err());
+    peers.create(1, b"x").expect("created");
+    for at in [1, 0] {
+        (0..15).for_each(|_| peers.sims[at].pass(Duration::from_secs(1)));
+    }
+    (0..30).for_each(|_| peers.pass(Duration::from_secs(1)));
+    there(&peers)
+}
+
+#[test]
+fn a_name_that_another_machine_takes_is_free_in_the_store_before() {
+    assert_eq!(name_again(), [(b"x".to_vec(), false)].into());
+    assert_ne!(without(Step::Settle, name_again), [(b"x".to_vec(), false)].into());
 }
 
 #[test]

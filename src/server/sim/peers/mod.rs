@@ -37,6 +37,7 @@ mod crowd;
 mod dir;
 mod large;
 mod locks;
+mod looks;
 mod relay;
 mod replacing;
 mod tree;

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
 
+use super::looks::are_true;
 use super::tree::{Node, Tree};
 use super::{Peers, Result, seeds};
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
 use crate::sim::world::Virtual;
 
 /// What somebody does, on which server.
@@ -68,25 +71,47 @@ fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     names.join(&b'/')
 }
 
-fn walk(seed: u64, steps: usize, kills: bool) {
+/// Gives how many directories clients could look at by themselves though others have them, or may.
+fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     let mut peers = Peers::new(seed, 3);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
+    let mut looks = 0;
     for _ in 0..steps {
         if kills && draw(4) == 0 {
             let at = draw(3) as usize;
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         act(&mut peers, &mut tree, &mut draw);
+        looks += are_true(&mut peers, &tree);
     }
+    looks
 }
 
 pub(super) fn all_walk(most: u64, kills: bool) {
+    let mut looks = 0;
     for seed in seeds(most) {
         let walked = std::panic::catch_unwind(|| walk(seed, 200, kills));
-        assert!(walked.is_ok(), "seed {seed}");
+        looks += walked.unwrap_or_else(|_| panic!("seed {seed}"));
     }
+    assert!(looks > 0, "no client could look at what others have");
+}
+
+#[test]
+fn clients_that_go_on_to_look_at_what_is_shown_no_more_are_caught() {
+    is_caught(Step::EndLooks);
+}
+
+#[test]
+fn clients_that_look_at_what_was_seen_before_the_copy_came_are_caught() {
+    is_caught(Step::CompareCopies);
+}
+
+fn is_caught(step: Step) {
+    let flawed = |seed| without(step, || walk(seed, 200, false));
+    let caught = |seed| std::panic::catch_unwind(|| flawed(seed)).is_err();
+    assert!((0..100).any(caught));
 }
 
 #[test]

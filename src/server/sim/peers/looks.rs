@@ -1,0 +1,61 @@
+//! What clients may look at by themselves, in the tables of any server, is what the one namespace
+//! has: also where another server has it, or may, and has let them look.
+
+use terral_format::ids::{Ino, ROOT};
+use terral_format::local::names::flag;
+use terral_format::wire::message::Kind;
+
+use super::Peers;
+use super::tree::Tree;
+use crate::core::state::State;
+
+/// Looks as clients do, at all they may. Gives at how many directories only as they are marked so.
+pub(super) fn are_true(peers: &mut Peers, tree: &Tree) -> usize {
+    let look = |sim: &mut crate::sim::Sim| {
+        sim.with(|server| {
+            let state = server.lock();
+            let mut look = Look { state: &state, tree, marked: 0 };
+            look.at(ROOT, &[]);
+            look.marked
+        })
+    };
+    peers.sims.iter_mut().map(|sim| look(sim).unwrap_or_default()).sum()
+}
+
+struct Look<'s> {
+    state: &'s State,
+    tree: &'s Tree,
+    marked: usize,
+}
+
+impl Look<'_> {
+    fn at(&mut self, directory: Ino, path: &[u8]) {
+        let Some(inode) = self.state.names.inode(directory) else { return };
+        let until = self.state.storage.memory().deadline();
+        let is_leased = self.state.world.now().0 < until.load(std::sync::atomic::Ordering::SeqCst);
+        let lets_look = inode.is(flag::SHOWN) || inode.is(flag::BORROWED) && is_leased;
+        if inode.is(flag::ELSEWHERE) && !lets_look {
+            return;
+        }
+        self.marked += usize::from(inode.is(flag::ELSEWHERE));
+        let says = || format!("{} of {path:?}", self.state.members.as_ref().expect("one").me());
+        let is = self.tree.node(path).unwrap_or_else(|error| panic!("{}: {error:?}", says()));
+        assert!(is.directory, "{}", says());
+        if directory != ROOT {
+            assert_eq!(u32::from(inode.mode), is.mode, "{}", says());
+        }
+        let names: Vec<_> = self.state.names.children(&inode).collect();
+        let all = self.tree.names(path).expect("a directory");
+        if inode.flags & (flag::OVERLAY | flag::BORROWED) == 0 {
+            assert_eq!(names.len(), all.len(), "{} has {all:?}", says());
+        }
+        for (name, child) in names {
+            let kind = all.get(&name).unwrap_or_else(|| panic!("{} has no {name:?}", says()));
+            assert_eq!(*kind, child.kind == Kind::Directory, "{}: {name:?}", says());
+            if *kind {
+                let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+                self.at(child.ino, &below);
+            }
+        }
+    }
+}
