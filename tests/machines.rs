@@ -203,3 +203,21 @@ fn a_machine_that_cannot_be_reached_is_named_and_nothing_is_left() {
     let left = machines.terral(0).args(["status"]).output().expect("starts");
     assert_eq!(left.status.code(), Some(69), "{}", said(&left));
 }
+
+/// Ports on which a machine listens, of the partition's.
+const LISTENS: &str = "awk '$4 == \"0A\" { print $2 }' /proc/net/tcp";
+
+#[test]
+fn servers_reach_each_other_at_the_port_that_was_said() {
+    let Some(machines) = Machines::new(2) else { return };
+    // 7000; 10.77.0.1.
+    for (at, first) in [("7000", "00000000:1B58"), ("10.77.0.1:7000", "01004D0A:1B58")] {
+        let script = format!("on h1 'echo x > /terral/a'; cat a; {LISTENS}");
+        let script =
+            format!("{script}; $ON h1 \"{}\"", LISTENS.replace('"', "\\\"").replace('$', "\\$"));
+        let output = machines.run_with(&["--listen", at], &script);
+        assert_eq!(shown(&output), format!("x\n{first}\n00000000:1B58\n"), "{}", said(&output));
+    }
+    let output = machines.run_with(&["--listen", "nowhere"], "true");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
