@@ -52,6 +52,8 @@ mod partition;
 mod serve;
 mod status;
 
+mod rsh;
+
 mod launchers;
 
 mod command;
@@ -173,6 +175,9 @@ enum Verb {
 }
 
 fn main() -> std::process::ExitCode {
+    if rsh::is_meant() {
+        return rsh::main().into();
+    }
     let terral = Terral::parse();
     report::be_quiet(terral.quiet);
     let done = match terral.verb {
