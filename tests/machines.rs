@@ -221,3 +221,20 @@ fn servers_reach_each_other_at_the_port_that_was_said() {
     let output = machines.run_with(&["--listen", "nowhere"], "true");
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
+
+#[test]
+fn a_machine_with_little_shared_memory_is_named_with_what_to_do() {
+    let Some(machines) = Machines::new(2) else { return };
+    let mounted = machines.shell_on(1, "mount -t tmpfs -o size=64M,mode=1777 tmpfs /dev/shm");
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    for options in [&["--memory", "256M"][..], &[]] {
+        let mut command = machines.terral(0);
+        command.args(["run", "--hosts", "h0,h1"]).args(options).args(["--", "echo", "begun"]);
+        let output = descendants::ended(command.spawn().expect("starts"));
+        assert_eq!((output.status.code(), &*output.stdout), (Some(125), &b""[..]));
+        let (said, begin) = (said(&output), "terral: h1: ");
+        let line = said.lines().find(|line| line.starts_with(begin)).unwrap_or(&said);
+        let why = ["/dev/shm has only 64.0 MiB free", "--shm-size"];
+        assert!(line.starts_with(begin) && why.iter().all(|why| line.contains(why)), "{said}");
+    }
+}

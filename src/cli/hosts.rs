@@ -395,7 +395,7 @@ impl All<'_> {
 /// Which machines this `terral` is sent to, for people.
 #[derive(Default)]
 struct Sent {
-    said: usize,
+    said: Vec<String>,
     since: Option<Instant>,
 }
 
@@ -403,16 +403,18 @@ impl Sent {
     /// Says it once all have wanted it who do, or a moment has gone.
     fn say(&mut self, others: &[Machine], supply: &Supply) {
         let of = |stage| others.iter().filter(move |one| one.stage == stage);
-        let hosts: Vec<&str> = of(Stage::Sent).map(|one| &*one.host).collect();
-        if hosts.len() <= self.said {
+        let hosts = of(Stage::Sent).map(|one| &one.host).filter(|host| !self.said.contains(host));
+        let hosts: Vec<String> = hosts.cloned().collect();
+        if hosts.is_empty() {
             return;
         }
         let since = self.since.get_or_insert_with(Instant::now);
         if of(Stage::Dialed).count() == 0 || since.elapsed() > MOMENT {
-            (self.said, self.since) = (hosts.len(), None);
-            let (hosts, bytes) = (hosts.join(", "), bytes(supply.bytes()));
+            let (all, bytes) = (hosts.join(", "), bytes(supply.bytes()));
             let place = supply.ahead.home.display();
-            note(format_args!("{hosts}: terral is not there: sending it to {place}, {bytes}"));
+            note(format_args!("{all}: terral is not there: sending it to {place}, {bytes}"));
+            self.said.extend(hosts);
+            self.since = None;
         }
     }
 }

@@ -61,7 +61,7 @@ impl Supply {
         Ok(cell.get_or_init(|| sealed).clone())
     }
 
-    /// How many bytes that are, as far as it was read.
+    /// How many bytes that are; what cannot be read is none.
     pub fn bytes(&self) -> u64 {
         let parts = [Part::Program, Part::Library].map(|part| self.part(part));
         parts.iter().flatten().map(|part| part.bytes.len() as u64).sum()
