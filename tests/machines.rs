@@ -223,6 +223,18 @@ fn servers_reach_each_other_at_the_port_that_was_said() {
 }
 
 #[test]
+fn a_machine_that_is_cut_off_from_the_first_is_named() {
+    let Some(machines) = Machines::new(3) else { return };
+    // What stands for ssh gets there all the same.
+    machines.link(1, false);
+    let output = machines.run("echo begun");
+    assert_eq!((output.status.code(), &*output.stdout), (Some(125), &b""[..]));
+    let said = said(&output);
+    assert!(said.contains("terral: h1: no connection between its server"), "{said}");
+    assert!((0..3).all(|at| machines.left(at).is_empty()), "nothing is left");
+}
+
+#[test]
 fn a_machine_with_little_shared_memory_is_named_with_what_to_do() {
     let Some(machines) = Machines::new(2) else { return };
     let mounted = machines.shell_on(1, "mount -t tmpfs -o size=64M,mode=1777 tmpfs /dev/shm");

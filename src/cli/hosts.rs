@@ -200,9 +200,16 @@ fn others<'a>(wanted: &Wanted<'a>) -> Result<Vec<&'a String>> {
     Ok(hosts)
 }
 
-fn present(status: &Status) -> usize {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    members.filter(|member| member.connected && !member.seat.addresses.is_empty()).count()
+/// Those that are not in yet.
+fn absent<'a>(others: &'a [Machine], status: &Status) -> Vec<&'a str> {
+    let members = || status.partition.iter().flat_map(|partition| &partition.members);
+    let is_in = |one: &Machine| {
+        members().any(|member| {
+            let there = member.connected && !member.seat.addresses.is_empty();
+            there && member.seat.member == one.invited.me
+        })
+    };
+    others.iter().filter(|one| !is_in(one)).map(|one| &*one.host).collect()
 }
 
 impl All<'_> {
@@ -255,12 +262,15 @@ impl All<'_> {
             sent.say(&self.others, &self.supply);
             let of = |stage| self.others.iter().filter(move |one| one.stage == stage);
             if of(Stage::Serves).count() == self.others.len() {
-                if present(&self.client.status()?) == 1 + self.others.len() {
+                let absent = absent(&self.others, &self.client.status()?);
+                if absent.is_empty() {
                     return Ok(());
                 }
                 if serve_since.get_or_insert_with(Instant::now).elapsed() > COMING {
                     bail!(
-                        "a machine does not reach this one: is a firewall between them? (--listen)"
+                        "{}: no connection between its server and that of this machine: is a \
+                         firewall between them? (--listen PORT)",
+                        absent.join(", ")
                     );
                 }
             }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use terral_client::Status;
+use terral_server::Invitation;
 
 use crate::batch;
 use crate::entrance;
@@ -65,6 +66,8 @@ pub struct Machine {
     /// Bytes sent, and since when it is so many.
     moved: (u64, Instant),
     supply: Arc<Supply>,
+    /// As which member.
+    pub invited: Invitation,
     /// Until it is reached.
     invitation: Option<String>,
     child: Child,
@@ -154,6 +157,7 @@ impl Machine {
             ahead: false,
             moved: (0, Instant::now()),
             supply: supply.clone(),
+            invited: Invitation::of(&invitation)?,
             invitation: Some(invitation),
             child,
             voice,
