@@ -203,3 +203,50 @@ fn a_machine_that_cannot_be_reached_is_named_and_nothing_is_left() {
     let left = machines.terral(0).args(["status"]).output().expect("starts");
     assert_eq!(left.status.code(), Some(69), "{}", said(&left));
 }
+
+/// Ports on which a machine listens, of the partition's.
+const LISTENS: &str = "awk '$4 == \"0A\" { print $2 }' /proc/net/tcp";
+
+#[test]
+fn servers_reach_each_other_at_the_port_that_was_said() {
+    let Some(machines) = Machines::new(2) else { return };
+    // 7000; 10.77.0.1.
+    for (at, first) in [("7000", "00000000:1B58"), ("10.77.0.1:7000", "01004D0A:1B58")] {
+        let script = format!("on h1 'echo x > /terral/a'; cat a; {LISTENS}");
+        let script =
+            format!("{script}; $ON h1 \"{}\"", LISTENS.replace('"', "\\\"").replace('$', "\\$"));
+        let output = machines.run_with(&["--listen", at], &script);
+        assert_eq!(shown(&output), format!("x\n{first}\n00000000:1B58\n"), "{}", said(&output));
+    }
+    let output = machines.run_with(&["--listen", "nowhere"], "true");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+#[test]
+fn a_machine_that_is_cut_off_from_the_first_is_named() {
+    let Some(machines) = Machines::new(3) else { return };
+    // What stands for ssh gets there all the same.
+    machines.link(1, false);
+    let output = machines.run("echo begun");
+    assert_eq!((output.status.code(), &*output.stdout), (Some(125), &b""[..]));
+    let said = said(&output);
+    assert!(said.contains("terral: h1: no connection between its server"), "{said}");
+    assert!((0..3).all(|at| machines.left(at).is_empty()), "nothing is left");
+}
+
+#[test]
+fn a_machine_with_little_shared_memory_is_named_with_what_to_do() {
+    let Some(machines) = Machines::new(2) else { return };
+    let mounted = machines.shell_on(1, "mount -t tmpfs -o size=64M,mode=1777 tmpfs /dev/shm");
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    for options in [&["--memory", "256M"][..], &[]] {
+        let mut command = machines.terral(0);
+        command.args(["run", "--hosts", "h0,h1"]).args(options).args(["--", "echo", "begun"]);
+        let output = descendants::ended(command.spawn().expect("starts"));
+        assert_eq!((output.status.code(), &*output.stdout), (Some(125), &b""[..]));
+        let (said, begin) = (said(&output), "terral: h1: ");
+        let line = said.lines().find(|line| line.starts_with(begin)).unwrap_or(&said);
+        let why = ["/dev/shm has only 64.0 MiB free", "--shm-size"];
+        assert!(line.starts_with(begin) && why.iter().all(|why| line.contains(why)), "{said}");
+    }
+}

@@ -43,7 +43,11 @@ fn families() -> Vec<&'static str> {
 fn launcher(machines: &Machines) -> PathBuf {
     let path = machines.home().join("launch");
     let on = machines.shell().display().to_string();
-    let text = format!("#!/bin/sh\nhost=h$(($1 % 3)); shift; cd /; exec {on} $host \"exec $*\"\n");
+    let text = format!(
+        "#!/bin/sh\nhost=h$(($1 % 3)); shift; cd /; exec {on} $host \"exec env \
+         LD_PRELOAD=$LD_PRELOAD TERRAL_INSTANCE=$TERRAL_INSTANCE \
+         TERRAL_PREFIX=$TERRAL_PREFIX $*\"\n"
+    );
     fs::write(&path, text).expect("writes");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("sets");
     path

@@ -93,8 +93,8 @@ fn a_database_of_sqlite_that_three_machines_write_at_once_has_all_and_is_whole()
 fn ranks(machines: &Machines, directory: &Path) -> String {
     let launch = machines.home().join("launch");
     let text = format!(
-        "#!/bin/sh\nexec env -i PATH=$PATH HOME=$HOME OMPI_ALLOW_RUN_AS_ROOT=1 \
-         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} \"$@\"\n",
+        "#!/bin/sh\nhost=$1; shift; exec {} $host \"export OMPI_ALLOW_RUN_AS_ROOT=1 \
+         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; $*\"\n",
         machines.shell().display()
     );
     fs::write(&launch, text).expect("writes");
@@ -107,6 +107,30 @@ fn ranks(machines: &Machines, directory: &Path) -> String {
         launch.display(),
         directory.display()
     )
+}
+
+#[test]
+fn mpich_starts_programs_of_the_run_in_its_directories_on_all_machines() {
+    let Some(machines) = Machines::new(3) else { return };
+    if !on_path("mpiexec.mpich") {
+        return;
+    }
+    let each = "mpiexec.mpich -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 3";
+    let script = format!(
+        "cp $(which hostname) name; mkdir sub; cd sub
+        {each} sh -c 'hostname > rank$PMI_RANK'; {each} ../name | sort; cat rank0 rank1 rank2
+        cd ..; {each} ./name | sort"
+    );
+    let mut command = machines.begin(&["--cwd"], &script);
+    let run = command.env("PATH", machines.path_with_ssh()).spawn().expect("starts");
+    let output = descendants::ended(run);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "h0\nh1\nh2\n".repeat(3),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(machines.left(0), "", "nothing stays in memory");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod namespaces;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -132,6 +133,45 @@ fn a_run_in_a_job_of_slurm_is_over_all_its_machines() {
         let arrived = fs::read_to_string(machines.home().join(format!("to/h{at}")));
         assert_eq!(arrived.expect("it arrived"), format!("from-h{at}"));
         assert_eq!(machines.left(at), "", "nothing stays on h{at}");
+    }
+}
+
+/// `terral` in a directory that only the first machine sees, and one to which it is sent.
+fn only_on_the_first(machines: &Machines) -> [PathBuf; 2] {
+    let places = ["opt", "ahead"].map(|name| machines.home().join(name));
+    places.iter().for_each(|place| fs::create_dir(place).expect("makes"));
+    for name in ["terral", "libterral_preload.so"] {
+        fs::copy(built(name), places[0].join(name)).expect("copies");
+    }
+    for (at, place) in (0..MACHINES).flat_map(|at| places.iter().map(move |place| (at, place))) {
+        let mount = format!("mount -t tmpfs -o mode=1777 tmpfs {}", place.display());
+        if at > 0 || *place == places[1] {
+            assert!(machines.shell_on(at, &mount).status.success(), "{mount}");
+        }
+    }
+    places
+}
+
+#[test]
+fn machines_of_a_job_of_slurm_that_lack_terral_are_sent_it_by_srun() {
+    let Some(machines) = Machines::new(MACHINES) else { return };
+    let [opt, ahead] = only_on_the_first(&machines);
+    let Some(slurm) = Slurm::new(&machines) else { return };
+    let each = "srun -N3 sh -c 'printf from-%s $(hostname) > $(hostname)'";
+    fs::write(machines.home().join("job"), each).expect("writes");
+    for is_sent in [true, false] {
+        let ran = slurm.run(&format!(
+            "export TERRAL_AHEAD={}; {}/terral run --to to --memory 128M --ready 0 --cwd -- sh \
+             $PWD/job",
+            ahead.display(),
+            opt.display()
+        ));
+        let sent = said(&ran).contains("h1, h2: terral is not there: sending it");
+        assert!(ran.status.success() && sent == is_sent, "{}", said(&ran));
+        for at in 0..MACHINES {
+            let arrived = fs::read_to_string(machines.home().join(format!("to/h{at}")));
+            assert_eq!(arrived.expect("it arrived"), format!("from-h{at}"));
+        }
     }
 }
 

@@ -11,7 +11,6 @@ mod mount;
 mod namespaces;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -340,18 +339,12 @@ fn mpich_starts_its_ranks_on_all_machines_where_the_command_stands() {
     if !on_path("mpiexec.mpich") {
         return;
     }
-    let (to, launch) = (machines.home().join("to"), machines.home().join("launch"));
-    // As with ssh, nothing of the environment goes along.
-    let text = format!("#!/bin/sh\nexec env -i PATH=$PATH {} \"$@\"\n", machines.shell().display());
-    fs::write(&launch, text).expect("writes");
-    fs::set_permissions(&launch, fs::Permissions::from_mode(0o755)).expect("sets");
-    let script = format!(
-        "mpiexec.mpich -launcher ssh -launcher-exec {} -localhost 10.77.0.1 -hosts \
-         10.77.0.1,10.77.0.2,10.77.0.3 -n 3 sh -c 'echo $(uname -n) in $(pwd) > by-$(uname -n)' && \
-         cat by-h0 by-h1 by-h2",
-        launch.display()
-    );
-    let ran = machines.run_with(&["--to", &to.display().to_string(), "--cwd"], &script);
+    let to = machines.home().join("to");
+    let script = "mpiexec.mpich -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 3 \
+                  sh -c 'echo $(uname -n) in $(pwd) > by-$(uname -n)' && cat by-h0 by-h1 by-h2";
+    let mut command = machines.begin(&["--to", &to.display().to_string(), "--cwd"], script);
+    let run = command.env("PATH", machines.path_with_ssh()).spawn().expect("starts");
+    let ran = descendants::ended(run);
     assert!(ran.status.success(), "{}", said(&ran));
     let expected = ["h0 in /terral\n", "h1 in /terral\n", "h2 in /terral\n"];
     assert_eq!(String::from_utf8_lossy(&ran.stdout), expected.concat());

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::print_stdout)] // What is skipped is said.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,8 @@ impl Machines {
         done(within(host, false).args(["sh", "-c", &up]));
     }
 
-    /// What stands for ssh: `TERRAL_RSH`, and `on` for scripts.
+    /// What stands for ssh: `TERRAL_RSH`, and `on` for scripts. It passes nothing of the
+    /// environment on; without an instance, the library does not put that back either.
     fn write_shell(&self) {
         let cases = self.hosts.iter().enumerate();
         let cases =
@@ -92,7 +94,8 @@ impl Machines {
         let text = format!(
             "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
              case $1 in\n{}*) echo \"no route to $1\" >&2; exit 255;;\nesac\nshift\n\
-             exec nsenter -t $pid -n -m -u -- sh -c \"$*\"\n",
+             exec env -i TERRAL_INSTANCE= PATH=\"$PATH\" HOME=\"$HOME\" \
+             nsenter -t $pid -n -m -u -- sh -c \"$*\"\n",
             cases.collect::<String>()
         );
         std::fs::write(self.shell(), text).expect("writes");
@@ -103,6 +106,15 @@ impl Machines {
     /// The program that reaches a machine.
     pub fn shell(&self) -> PathBuf {
         self.home.path().join("on")
+    }
+
+    /// A `PATH` on which it is found as `ssh`, for programs that look for that.
+    pub fn path_with_ssh(&self) -> OsString {
+        let bin = self.home.path().join("bin");
+        std::fs::create_dir(&bin).expect("makes");
+        std::os::unix::fs::symlink(self.shell(), bin.join("ssh")).expect("links");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        [bin.as_os_str(), &path].join(OsStr::new(":"))
     }
 
     /// A directory that all see.

@@ -85,7 +85,7 @@ pub fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -
     if around.spreads {
         let given = child.get_envs().filter_map(|(name, value)| Some((name, value?)));
         let variable = launchers::open_mpi(given);
-        child.envs(variable);
+        child.envs(variable).envs(launchers::mpich(&around.instance));
     }
     if around.cwd {
         child.env("TERRAL_CWD", &around.prefix).env("PWD", &around.prefix);

@@ -13,6 +13,9 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef};
 
+/// Who makes the note that has a build's id.
+const GNU: &[u8] = b"GNU";
+
 /// The first bytes of every ELF file.
 pub const MAGIC: &[u8] = b"\x7fELF";
 
@@ -58,6 +61,25 @@ pub fn kind_of(path: &Path) -> Option<Kind> {
     let mut head = Vec::new();
     File::open(path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
     kind(&head)
+}
+
+/// What the linker has called this build of a program or library, if it has.
+pub fn build_id(path: &Path) -> Option<Vec<u8>> {
+    noted_id(&ReadCache::new(File::open(path).ok()?))
+}
+
+fn noted_id<'data>(bytes: impl ReadRef<'data>) -> Option<Vec<u8>> {
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    for segment in header.program_headers(endian, bytes).ok()? {
+        let Some(mut notes) = segment.notes(endian, bytes).ok()? else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                return Some(note.desc().to_vec());
+            }
+        }
+    }
+    None
 }
 
 fn kind(bytes: &[u8]) -> Option<Kind> {
@@ -139,7 +161,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{Elf, kind_of};
+    use super::{Elf, kind_of, noted_id};
 
     #[test]
     fn cat_says_what_it_needs() {
@@ -157,12 +179,12 @@ mod tests {
         assert!(Elf::parse(&b"#!/bin/sh\n"[..]).is_err());
         for length in (0..whole.len()).step_by(997) {
             // A file that was cut off: an error or an answer, and an end.
-            let _ = Elf::parse(&whole[..length]);
+            let _ = (Elf::parse(&whole[..length]), noted_id(&whole[..length]));
         }
         for at in 0..4096 {
             let mut bent = whole.clone();
             bent[at] ^= 0xff;
-            let _ = Elf::parse(&bent[..]);
+            let _ = (Elf::parse(&bent[..]), noted_id(&bent[..]));
         }
     }
 }

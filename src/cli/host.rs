@@ -5,6 +5,7 @@
 //! the launcher's word ends the run ends it at once, and one that only lost the launcher serves on
 //! as long as programs use it, and brings what it owes by itself then.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,11 +15,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use terral_client::{Client, ErrorKind, Status};
 
+use crate::ahead::Ahead;
 use crate::claim::Purpose;
 use crate::instances;
 use crate::partition;
 use crate::progress::{self, Ending, status_when_told};
 use crate::report::code;
+use crate::same::Build;
 use crate::search::{Place, Wanted};
 use crate::serve::permanent_directory;
 use crate::server::{self, Part, Server, Start};
@@ -26,7 +29,7 @@ use crate::signals::Signals;
 use crate::strays;
 use crate::takeover;
 use crate::units::parse_bytes;
-use crate::words::{End, Order, Report, hear, speak};
+use crate::words::{End, Order, Report, hear, report};
 
 /// Who has lost the launcher goes when no program has used it for so long.
 const ORPHANED: Duration = Duration::from_secs(60);
@@ -54,23 +57,52 @@ pub struct Arguments {
     /// Memory kept ready
     #[arg(long, value_parser = parse_bytes)]
     ready: Option<u64>,
-}
-
-/// Says something to the launcher, who may be gone.
-fn report(said: &Report) {
-    let _ = speak(&mut std::io::stdout().lock(), said);
+    /// Where others reach it
+    #[arg(long)]
+    port: u16,
+    /// Which build of terral this is
+    #[arg(long)]
+    build: String,
+    /// Where it is put on machines that lack it
+    #[arg(long)]
+    ahead: PathBuf,
+    /// Its library here
+    #[arg(long)]
+    library: PathBuf,
 }
 
 /// Serves.
 pub fn main(arguments: &Arguments) -> Result<u8> {
-    report(&Report::Begins);
-    Ok(serve(arguments).unwrap_or_else(|error| {
+    let ahead = Ahead { home: arguments.ahead.clone(), id: arguments.build.clone() };
+    let is_there = arguments.library == ahead.library();
+    report(&Report::Begins(is_there));
+    let held = is_there.then(|| ahead.hold()).transpose();
+    let supply = |held| Supply { ahead, held, library: arguments.library.clone() };
+    Ok(held.and_then(|held| serve(arguments, supply(held))).unwrap_or_else(|error| {
         report(&Report::Failed(format!("{error:#}")));
         code::NOT_STARTED
     }))
 }
 
-fn serve(arguments: &Arguments) -> Result<u8> {
+/// The `terral` and the library of this machine, and where programs look for the library.
+struct Supply {
+    ahead: Ahead,
+    /// While it is used there.
+    held: Option<File>,
+    library: PathBuf,
+}
+
+impl Supply {
+    /// Has them where those were sent to that lack them: programs of all machines look there.
+    fn be_ahead(&mut self) -> Result<()> {
+        if self.held.is_none() {
+            self.held = Some(self.ahead.keep(&Build::ours(&self.library)?)?);
+        }
+        Ok(())
+    }
+}
+
+fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
     let signals = Signals::listen()?;
     let mut stdin = BufReader::new(std::io::stdin());
     let mut invitation = String::new();
@@ -83,7 +115,10 @@ fn serve(arguments: &Arguments) -> Result<u8> {
         memory_bytes,
         spill: None,
         ready_bytes: arguments.ready,
-        part: Some(Part::Invited(partition::keep_invitation(&instance, &invitation)?)),
+        part: Some(Part::Invited {
+            invitation: partition::keep_invitation(&instance, &invitation)?,
+            port: arguments.port,
+        }),
         ends_with_us: true,
     };
     let server = Server::start(start).inspect_err(|_| server::remove_unused(&instance))?;
@@ -95,7 +130,7 @@ fn serve(arguments: &Arguments) -> Result<u8> {
             let _ = given.send(order);
         }
     });
-    let hosted = Hosted { instance, client, server, signals };
+    let hosted = Hosted { instance, client, server, signals, supply };
     hosted.obey(&orders)
 }
 
@@ -128,11 +163,12 @@ struct Hosted {
     client: Client,
     server: Server,
     signals: Signals,
+    supply: Supply,
 }
 
 impl Hosted {
     /// Does what the launcher says, until the run is over.
-    fn obey(self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
+    fn obey(mut self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
         let mut told = None;
         let mut unused: Option<Instant> = None;
         loop {
@@ -149,6 +185,10 @@ impl Hosted {
                         Err(error) => return Err(error.into()),
                     }
                 }
+                Ok(Order::Ahead) => match self.supply.be_ahead() {
+                    Ok(()) => report(&Report::Ahead),
+                    Err(error) => report(&Report::Failed(format!("{error:#}"))),
+                },
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -5,13 +5,14 @@
 //! `network`).
 
 use std::ffi::OsString;
-use std::net::ToSocketAddrs;
+use std::fs::File;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use terral_client::{Client, Status};
-use terral_server::EVERYWHERE;
 
 use crate::batch;
 use crate::claim::Purpose;
@@ -28,8 +29,9 @@ use crate::signals::Signals;
 use crate::staging;
 use crate::strays;
 use crate::summary::{Summary, Whereabouts, calls};
+use crate::supply::Supply;
 use crate::takeover::{self, Earlier};
-use crate::units::plural;
+use crate::units::{bytes, plural};
 use crate::words::Order;
 
 /// The others have so long to be reached.
@@ -37,6 +39,8 @@ const COMING: Duration = Duration::from_secs(60);
 /// They have so long to go.
 const GOING: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
+/// So long after the first that lacks `terral` it is said which do.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// What a run over several machines is given.
 pub struct Wanted<'a> {
@@ -52,6 +56,8 @@ pub struct Wanted<'a> {
     pub ready: Option<u64>,
     /// Whether servers encrypt what they say to each other.
     pub encrypted: bool,
+    /// Where the others reach this one; its port is that of all.
+    pub listen: SocketAddr,
     /// What is owed is brought for so long at most, once COMMAND has ended.
     pub limit: Option<Duration>,
     /// Where programs see the files.
@@ -90,6 +96,9 @@ struct All<'a> {
     client: Client,
     server: Server,
     others: Vec<Machine>,
+    supply: Arc<Supply>,
+    /// While programs have their library from where it is sent to machines that lack it.
+    held: Option<File>,
     earlier: Vec<Earlier>,
     signals: Signals,
 }
@@ -110,16 +119,21 @@ pub fn run(
     others(wanted).map_err(not_started)?;
     let (place, earlier) = place(wanted, &signals).map_err(not_started)?;
     let Place { instance, memory_bytes, claim: _claim } = place;
-    let around = around(instance.clone()).map_err(not_started)?;
+    let mut around = around(instance.clone()).map_err(not_started)?;
+    let supply = Arc::new(Supply::new(&around.library).map_err(not_started)?);
     let server = Server::start(start(wanted, &instance, memory_bytes)).map_err(|error| {
         server::remove_unused(&instance);
         not_started(error)
     })?;
     let client = Client::observe(&instance)?;
-    let mut all = All { wanted, instance, client, server, others: Vec::new(), earlier, signals };
-    if let Err(error) = all.invite().and_then(|()| all.await_all()) {
+    let (others, held) = (Vec::new(), None);
+    let mut all = All { wanted, instance, client, server, others, supply, held, earlier, signals };
+    if let Err(error) = all.come() {
         all.dismiss()?;
         return Err(not_started(error));
+    }
+    if all.held.is_some() {
+        around.library = all.supply.ahead.library();
     }
     note(format_args!(
         "{} in {} ms: {}",
@@ -170,7 +184,7 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
         memory_bytes,
         spill: None,
         ready_bytes: wanted.ready,
-        part: Some(Part::First { listen: EVERYWHERE, encrypted: wanted.encrypted }),
+        part: Some(Part::First { listen: wanted.listen, encrypted: wanted.encrypted }),
         ends_with_us: true,
     }
 }
@@ -186,12 +200,26 @@ fn others<'a>(wanted: &Wanted<'a>) -> Result<Vec<&'a String>> {
     Ok(hosts)
 }
 
-fn present(status: &Status) -> usize {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    members.filter(|member| member.connected && !member.seat.addresses.is_empty()).count()
+/// Those that are not in yet.
+fn absent<'a>(others: &'a [Machine], status: &Status) -> Vec<&'a str> {
+    let members = || status.partition.iter().flat_map(|partition| &partition.members);
+    let is_in = |one: &Machine| {
+        members().any(|member| {
+            let there = member.connected && !member.seat.addresses.is_empty();
+            there && member.seat.member == one.invited.me
+        })
+    };
+    others.iter().filter(|one| !is_in(one)).map(|one| &*one.host).collect()
 }
 
 impl All<'_> {
+    /// All come, with the library at one path.
+    fn come(&mut self) -> Result<()> {
+        self.invite()?;
+        self.await_all()?;
+        self.be_ahead()
+    }
+
     fn invite(&mut self) -> Result<()> {
         let name = instances::name_of(&self.instance);
         let service = Service {
@@ -201,10 +229,11 @@ impl All<'_> {
             prefix: self.wanted.prefix,
             memory: self.wanted.memory,
             ready: self.wanted.ready,
+            port: self.wanted.listen.port(),
         };
         for host in others(self.wanted)? {
             let invitation = self.invitation()?;
-            self.others.push(Machine::start(host, &service, &invitation)?);
+            self.others.push(Machine::start(host, &service, &self.supply, invitation)?);
         }
         Ok(())
     }
@@ -227,33 +256,65 @@ impl All<'_> {
     /// Waits until each serves its machine, and all are in. One that was reached may have to bring
     /// first what an earlier run left there.
     fn await_all(&mut self) -> Result<()> {
-        let (begin, mut serve_since) = (Instant::now(), None);
+        let (mut serve_since, mut sent) = (None, Sent::default());
         loop {
-            for one in &mut self.others {
-                if !one.hear() {
-                    bail!(why_not(one));
-                }
-            }
+            self.hear()?;
+            sent.say(&self.others, &self.supply);
             let of = |stage| self.others.iter().filter(move |one| one.stage == stage);
             if of(Stage::Serves).count() == self.others.len() {
-                if present(&self.client.status()?) == 1 + self.others.len() {
+                let absent = absent(&self.others, &self.client.status()?);
+                if absent.is_empty() {
                     return Ok(());
                 }
                 if serve_since.get_or_insert_with(Instant::now).elapsed() > COMING {
                     bail!(
-                        "a machine does not reach this one: is a firewall between them? (--listen)"
+                        "{}: no connection between its server and that of this machine: is a \
+                         firewall between them? (--listen PORT)",
+                        absent.join(", ")
                     );
                 }
             }
             if self.signals.count() > 0 {
                 bail!("a signal came before all machines did");
             }
-            let late: Vec<&str> = of(Stage::Dialed).map(|one| &*one.host).collect();
-            if !late.is_empty() && begin.elapsed() > COMING {
+            let late = self
+                .others
+                .iter_mut()
+                .filter_map(|one| (one.waited() > COMING).then_some(&*one.host));
+            let late: Vec<&str> = late.collect();
+            if !late.is_empty() {
                 bail!("{}: not reached in {} s", late.join(", "), COMING.as_secs());
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Takes in what the others have said. An error if one of them cannot go on.
+    fn hear(&mut self) -> Result<()> {
+        for one in &mut self.others {
+            if !one.hear() || one.failed.is_some() {
+                bail!(why_not(one));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where one machine lacked `terral`, the library is on all of them where it was sent to.
+    fn be_ahead(&mut self) -> Result<()> {
+        if self.others.iter().all(|one| !one.ahead) {
+            return Ok(());
+        }
+        let Supply { ahead, build, .. } = &*self.supply;
+        self.held = Some(ahead.keep(build).with_context(this)?);
+        self.others.iter_mut().filter(|one| !one.ahead).for_each(|one| one.tell(Order::Ahead));
+        while self.others.iter().any(|one| !one.ahead) {
+            self.hear()?;
+            if self.signals.count() > 0 {
+                bail!("a signal came before all machines did");
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// Nothing of it is wanted, or nothing stays.
@@ -302,6 +363,10 @@ impl All<'_> {
             self.server.dismiss_soon(&self.client)?;
         }
         let mut owe: Vec<String> = is_left(&self.instance).then(this).into_iter().collect();
+        let program = match &self.held {
+            Some(_) => self.supply.ahead.program().display().to_string(),
+            None => "terral".into(),
+        };
         for one in self.others {
             let Some(end) = &one.end else {
                 lost.push(one.gone());
@@ -329,27 +394,60 @@ impl All<'_> {
             machines: &machines,
             lost: &lost,
         })?;
-        let directory = directory.display();
-        let mut left = Vec::new();
-        if !owe.is_empty() {
-            left.push(format!(
-                "the rest for {directory} stays in the memory of {} until they go down: `terral \
-                 recover {name}` on each of them brings it",
-                owe.join(", ")
-            ));
-        }
-        if !lost.is_empty() {
-            left.push(format!(
-                "what only the memory of {} had is not in {directory}: once a machine is back, \
-                 `terral recover {name}` there brings what is left",
-                lost.join(", ")
-            ));
-        }
+        let left = what_is_left(&format!("{program} recover {name}"), directory, &owe, &lost);
         if !left.is_empty() {
             return Err(failure(code::OWED, left.join("; ")));
         }
         Ok(staging::code(self.wanted.target.as_deref(), &self.instance, ended.code))
     }
+}
+
+/// Which machines this `terral` is sent to, for people.
+#[derive(Default)]
+struct Sent {
+    said: Vec<String>,
+    since: Option<Instant>,
+}
+
+impl Sent {
+    /// Says it once all have wanted it who do, or a moment has gone.
+    fn say(&mut self, others: &[Machine], supply: &Supply) {
+        let of = |stage| others.iter().filter(move |one| one.stage == stage);
+        let hosts = of(Stage::Sent).map(|one| &one.host).filter(|host| !self.said.contains(host));
+        let hosts: Vec<String> = hosts.cloned().collect();
+        if hosts.is_empty() {
+            return;
+        }
+        let since = self.since.get_or_insert_with(Instant::now);
+        if of(Stage::Dialed).count() == 0 || since.elapsed() > MOMENT {
+            let (all, bytes) = (hosts.join(", "), bytes(supply.bytes()));
+            let place = supply.ahead.home.display();
+            note(format_args!("{all}: terral is not there: sending it to {place}, {bytes}"));
+            self.said.extend(hosts);
+            self.since = None;
+        }
+    }
+}
+
+/// What the permanent directory does not have, for people.
+fn what_is_left(brings: &str, directory: &Path, owe: &[String], lost: &[String]) -> Vec<String> {
+    let directory = directory.display();
+    let mut left = Vec::new();
+    if !owe.is_empty() {
+        left.push(format!(
+            "the rest for {directory} stays in the memory of {} until they go down: `{brings}` on \
+             each of them brings it",
+            owe.join(", ")
+        ));
+    }
+    if !lost.is_empty() {
+        left.push(format!(
+            "what only the memory of {} had is not in {directory}: once a machine is back, \
+             `{brings}` there brings what is left",
+            lost.join(", ")
+        ));
+    }
+    left
 }
 
 /// Why a machine did not come.
@@ -360,8 +458,8 @@ fn why_not(one: &Machine) -> String {
     }
     let unknown = if is_known(host) { "" } else { "no such host is known here; " };
     format!(
-        "{host}: no server came up there ({unknown}what it said is above; terral must be at the \
-         same path there, and {} get there without a question)",
+        "{host}: no server came up there ({unknown}what it said is above; {} must get there \
+         without a question)",
         if batch::is_slurm() { "TERRAL_RSH or srun" } else { "TERRAL_RSH or ssh" }
     )
 }

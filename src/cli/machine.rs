@@ -13,6 +13,9 @@ use crate::units::bytes;
 
 /// Where instances live.
 pub const SHARED_MEMORY: &str = "/dev/shm";
+/// What to do about one that is too small.
+const ENLARGE: &str =
+    "enlarge it (a container's: --shm-size=SIZE; as root: mount -o remount,size=SIZE /dev/shm)";
 /// Least memory an instance works with: two segments of the arena.
 const LEAST_BYTES: u64 = 128 << 20;
 
@@ -90,8 +93,7 @@ pub fn memory_bound(asked: Option<u64>) -> Result<u64> {
     if let Some(asked) = asked {
         if asked > free {
             bail!(
-                "--memory {}: {SHARED_MEMORY} has only {} free: ask for less, or enlarge it \
-                 (as root: mount -o remount,size=SIZE {SHARED_MEMORY})",
+                "--memory {}: {SHARED_MEMORY} has only {} free: ask for less, or {ENLARGE}",
                 bytes(asked),
                 bytes(free)
             );
@@ -101,14 +103,17 @@ pub fn memory_bound(asked: Option<u64>) -> Result<u64> {
         }
         return Ok(asked);
     }
-    let bound = (available_bytes() / 2).min(free).min(addressable);
+    let available = available_bytes();
+    if free < LEAST_BYTES {
+        let (free, least) = (bytes(free), bytes(LEAST_BYTES));
+        bail!("{SHARED_MEMORY} has only {free} free, and {least} is the least: {ENLARGE}");
+    }
+    let bound = (available / 2).min(free).min(addressable);
     if bound < LEAST_BYTES {
+        let (free, least) = (bytes(available), bytes(LEAST_BYTES));
         bail!(
-            "{SHARED_MEMORY}: {} is free in it and {} in memory, at least {} is needed: \
-             `terral doctor` says more",
-            bytes(free),
-            bytes(available_bytes()),
-            bytes(LEAST_BYTES)
+            "only {free} of memory is free, and half of it is to be at least {least}: `terral \
+             doctor` says more"
         );
     }
     Ok(bound)

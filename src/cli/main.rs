@@ -21,6 +21,13 @@ mod staging;
 mod progress;
 mod server;
 
+mod elf;
+mod same;
+mod words;
+
+mod ahead;
+mod supply;
+
 mod recover;
 mod search;
 mod stop;
@@ -28,7 +35,6 @@ mod stop;
 mod takeover;
 
 mod bypass;
-mod elf;
 mod libc_files;
 mod libraries;
 mod shim;
@@ -46,14 +52,18 @@ mod partition;
 mod serve;
 mod status;
 
+mod rsh;
+
 mod launchers;
 
 mod command;
 
 mod strays;
-mod words;
 
+mod entrance;
 mod host;
+mod voice;
+
 mod remote;
 
 mod gathering;
@@ -157,10 +167,17 @@ enum Verb {
     #[command(hide = true)]
     Host(host::Arguments),
     #[command(hide = true)]
+    Same(same::Arguments),
+    #[command(hide = true)]
+    Arrived(ahead::Arguments),
+    #[command(hide = true)]
     Man(man::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
+    if rsh::is_meant() {
+        return rsh::main().into();
+    }
     let terral = Terral::parse();
     report::be_quiet(terral.quiet);
     let done = match terral.verb {
@@ -183,6 +200,8 @@ fn main() -> std::process::ExitCode {
         Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
         Verb::Host(arguments) => host::main(&arguments),
+        Verb::Same(arguments) => same::main(&arguments),
+        Verb::Arrived(arguments) => ahead::main(&arguments),
         Verb::Ask(arguments) => serve::ask(&arguments),
         Verb::Man(arguments) => man::main(&arguments, Terral::command()),
     };

@@ -67,7 +67,10 @@ impl Partition {
 }
 
 /// An address, a port, or both.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+///
+/// # Errors
+/// If it is none of them.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(EVERYWHERE.ip(), port));
     }

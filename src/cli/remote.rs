@@ -1,21 +1,24 @@
 //! Another machine of a run, as the launcher has it: the command that reached it, and what the two
 //! say to each other. Not here: what it does there (`host`).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::BufReader;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use terral_client::Status;
+use terral_server::Invitation;
 
 use crate::batch;
+use crate::entrance;
 use crate::report::{is_quiet, say};
-use crate::words::{End, Order, Report, hear, speak};
+use crate::supply::Supply;
+use crate::voice::Voice;
+use crate::words::{End, Order, Part, Report, hear};
 
 /// How other machines are reached, unless `TERRAL_RSH` says otherwise. One that is silent for a
 /// minute is gone.
@@ -40,6 +43,8 @@ pub struct Service<'a> {
     pub memory: Option<u64>,
     /// Kept ready.
     pub ready: Option<u64>,
+    /// Where others reach it; 0 is any that is free.
+    pub port: u16,
 }
 
 /// Another machine of the run.
@@ -56,8 +61,17 @@ pub struct Machine {
     pub failed: Option<String>,
     /// How far it has come.
     pub stage: Stage,
+    /// Whether programs there find the library at the place to which it is sent.
+    pub ahead: bool,
+    /// Bytes sent, and since when it is so many.
+    moved: (u64, Instant),
+    supply: Arc<Supply>,
+    /// As which member.
+    pub invited: Invitation,
+    /// Until it is reached.
+    invitation: Option<String>,
     child: Child,
-    stdin: Option<ChildStdin>,
+    voice: Option<Voice>,
     said: mpsc::Receiver<Report>,
 }
 
@@ -66,6 +80,8 @@ pub struct Machine {
 pub enum Stage {
     /// Nothing is heard of it yet.
     Dialed,
+    /// It lacks this `terral`, which is sent to it.
+    Sent,
     /// It was reached.
     Reached,
     /// Its server runs.
@@ -81,21 +97,10 @@ fn how() -> (String, &'static [&'static str]) {
     }
 }
 
-/// One word of a command line that a shell reads.
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(byte);
-    let bytes = word.as_bytes();
-    if !bytes.is_empty() && bytes.iter().all(plain) {
-        return bytes.to_vec();
-    }
-    let parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\'').collect();
-    [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
-}
-
 impl Service<'_> {
-    /// The command line that serves it.
-    fn line(&self, program: &Path) -> OsString {
-        let mut words: Vec<OsString> = vec![program.into(), "host".into()];
+    /// The words that have `terral` serve it.
+    fn words(&self, supply: &Supply) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["host".into()];
         words.extend(is_quiet().then(|| "--quiet".into()));
         words.extend(["--name".into(), self.name.into(), "--prefix".into(), self.prefix.into()]);
         words.extend(self.named.then(|| "--beside".into()));
@@ -103,32 +108,36 @@ impl Service<'_> {
         for (option, bytes) in [("--memory", self.memory), ("--ready", self.ready)] {
             words.extend(bytes.iter().flat_map(|bytes| [option.into(), bytes.to_string().into()]));
         }
-        let words: Vec<Vec<u8>> = words.iter().map(|word| quoted(word)).collect();
-        OsString::from_vec(words.join(&b' '))
+        words.extend(["--port".into(), self.port.to_string().into()]);
+        let ahead = &supply.ahead;
+        words.extend(["--build".into(), (&ahead.id).into()]);
+        words.extend(["--ahead".into(), (&ahead.home).into()]);
+        words
     }
 }
 
 impl Machine {
-    /// Has a server started there, which will join.
+    /// Has a server started there, which will join by this invitation, once it was reached.
     ///
     /// # Errors
     /// If the command that reaches it cannot be started.
-    pub fn start(host: &str, service: &Service<'_>, invitation: &str) -> Result<Self> {
-        let program = std::env::current_exe().context("terral: own path")?;
+    pub fn start(
+        host: &str,
+        service: &Service<'_>,
+        supply: &Arc<Supply>,
+        invitation: String,
+    ) -> Result<Self> {
         let (shell, runs) = how();
         let mut words = shell.split_whitespace();
         let first = words.next().context("TERRAL_RSH is empty")?;
         let mut command = Command::new(first);
-        command.args(words).arg(host).args(runs).arg(service.line(&program));
+        let line = entrance::line(supply, &service.words(supply));
+        command.args(words).arg(host).args(runs).arg(line);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is for COMMAND: the others end when that has.
         command.process_group(0);
         let mut child = command.spawn().with_context(|| format!("{host}: {shell}"))?;
-        let mut stdin = child.stdin.take();
-        if let Some(stdin) = &mut stdin {
-            // One that has ended already is seen to have.
-            let _ = std::io::Write::write_all(stdin, format!("{invitation}\n").as_bytes());
-        }
+        let voice = child.stdin.take().map(Voice::new);
         let (says, said) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
@@ -138,9 +147,22 @@ impl Machine {
                 }
             });
         }
-        let (status, silent, end, failed) = (None, false, None, None);
-        let stage = Stage::Dialed;
-        Ok(Machine { host: host.into(), status, silent, end, failed, stage, child, stdin, said })
+        Ok(Machine {
+            host: host.into(),
+            status: None,
+            silent: false,
+            end: None,
+            failed: None,
+            stage: Stage::Dialed,
+            ahead: false,
+            moved: (0, Instant::now()),
+            supply: supply.clone(),
+            invited: Invitation::of(&invitation)?,
+            invitation: Some(invitation),
+            child,
+            voice,
+            said,
+        })
     }
 
     /// Takes in what it has said. False: it is gone, and has said all.
@@ -158,8 +180,10 @@ impl Machine {
 
     fn take(&mut self, report: Report) {
         match report {
-            Report::Begins => self.stage = Stage::Reached,
+            Report::Wants(part) => self.send(part),
+            Report::Begins(ahead) => self.begin(ahead),
             Report::Serves => self.stage = Stage::Serves,
+            Report::Ahead => self.ahead = true,
             Report::Far(status) => self.status = Some(status),
             Report::Silent => self.silent = true,
             Report::Ended(end) => self.end = Some(end),
@@ -167,14 +191,46 @@ impl Machine {
         }
     }
 
+    /// It lacks something of ours.
+    fn send(&mut self, part: Part) {
+        self.stage = Stage::Sent;
+        match (self.supply.part(part), &self.voice) {
+            (Ok(sealed), Some(voice)) => voice.file(sealed),
+            (Err(error), _) => self.failed = Some(format!("{error:#}")),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// It was reached, with its library where it is here, or ahead.
+    fn begin(&mut self, ahead: bool) {
+        (self.stage, self.ahead) = (Stage::Reached, ahead);
+        if let (Some(voice), Some(invitation)) = (&self.voice, self.invitation.take()) {
+            voice.line(invitation.as_bytes());
+        }
+    }
+
+    /// Since when nothing has come of it, or gone to it, while it is not reached.
+    pub fn waited(&mut self) -> Duration {
+        let bytes = self.voice.as_ref().map_or(0, Voice::bytes);
+        if self.moved.0 != bytes {
+            self.moved = (bytes, Instant::now());
+        }
+        let reached = ![Stage::Dialed, Stage::Sent].contains(&self.stage);
+        if reached { Duration::ZERO } else { self.moved.1.elapsed() }
+    }
+
     fn has_ended(&mut self) -> bool {
         self.child.try_wait().map_or(true, |status| status.is_some())
     }
 
-    /// Tells it something. One that is gone is seen to be.
+    /// Tells it something, if it was reached; else it hears that there is nothing more. One that is
+    /// gone is seen to be.
     pub fn tell(&mut self, order: Order) {
-        if let Some(stdin) = &mut self.stdin {
-            let _ = speak(stdin, &order);
+        if [Stage::Dialed, Stage::Sent].contains(&self.stage) {
+            self.voice = None;
+        }
+        if let (Some(voice), Ok(words)) = (&self.voice, serde_json::to_vec(&order)) {
+            voice.line(&words);
         }
     }
 
@@ -195,27 +251,6 @@ impl Machine {
                 return;
             }
             std::thread::sleep(POLL);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::OsStringExt;
-
-    use super::quoted;
-
-    #[test]
-    fn a_word_stays_one_for_a_shell() {
-        assert_eq!(quoted("/usr/bin/terral".as_ref()), b"/usr/bin/terral");
-        let words: [&[u8]; 7] = [b"", b"a b", b"it's", b"$HOME", b"a;b", b"*", b"\xff'\xfe"];
-        for word in words {
-            let word = OsString::from_vec(word.to_vec());
-            let line = [b"printf %s ".to_vec(), quoted(&word)].concat();
-            let mut shell = std::process::Command::new("sh");
-            let said = shell.arg("-c").arg(OsString::from_vec(line)).output();
-            assert_eq!(said.expect("a shell").stdout, word.into_vec());
         }
     }
 }

@@ -5,12 +5,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use terral_client::{Client, Status, Totals};
+use terral_server::EVERYWHERE;
 
 use crate::batch::{self, Allocation};
 use crate::claim::Purpose;
@@ -18,6 +20,7 @@ use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
 use crate::hosts;
 use crate::instances::{self, PREFIX};
+use crate::partition::parse_address;
 use crate::past::Past;
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
@@ -49,8 +52,9 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", required_unless_present_any = ["instance", "hosts"])]
     to: Option<PathBuf>,
     /// Run over these machines, and this one: all show the same files. They are reached by ssh, or
-    /// what TERRAL_RSH says; terral must be at the same path on each, and so must DIR. Without --to
-    /// the files lie in their memory only, and go with the run [default: all machines of a job of
+    /// what TERRAL_RSH says; DIR must be at the same path on each. One that does not have this
+    /// terral is sent it, to /tmp/terral-UID or below what TERRAL_AHEAD names. Without --to the
+    /// files lie in their memory only, and go with the run [default: all machines of a job of
     /// Slurm, which are reached by srun, or PBS; `--hosts localhost` is this one alone]
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = batch::parse_host)]
     #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
@@ -59,6 +63,10 @@ pub struct Arguments {
     /// where nobody else is on the network
     #[arg(long)]
     no_encryption: bool,
+    /// Over several machines: where they reach each other. A PORT is the same on all of them; an
+    /// ADDRESS, or ADDRESS:PORT, is this machine's [default: all addresses, any port that is free]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
     /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
     /// With --to: the name of a new one, which may serve DIR beside another
     #[arg(long, value_name = "NAME", value_parser = instances::parser())]
@@ -197,6 +205,7 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         memory: arguments.memory,
         ready: arguments.ready,
         encrypted: !arguments.no_encryption,
+        listen: arguments.listen.unwrap_or(EVERYWHERE),
         limit: arguments.wait_timeout,
         prefix: &prefix,
         command: &arguments.command,

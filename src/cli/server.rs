@@ -24,7 +24,7 @@ use crate::instances;
 use crate::report::{code, say};
 
 /// The library that serves programs.
-const LIBRARY: &str = "libterral_preload.so";
+pub const LIBRARY: &str = "libterral_preload.so";
 /// What a server says while it starts.
 const SAYS: &str = "server-says";
 /// Most that is read of it.
@@ -65,8 +65,13 @@ pub enum Part {
         /// Whether they encrypt.
         encrypted: bool,
     },
-    /// One that was invited, by what is in this file.
-    Invited(PathBuf),
+    /// One that was invited.
+    Invited {
+        /// The file that has the invitation.
+        invitation: PathBuf,
+        /// Where it listens; 0 is any that is free.
+        port: u16,
+    },
 }
 
 impl Part {
@@ -79,7 +84,9 @@ impl Part {
                 }
                 arguments
             }
-            Part::Invited(file) => vec!["--join".into(), file.into()],
+            Part::Invited { invitation, port } => {
+                vec!["--join".into(), invitation.into(), format!("--listen={port}").into()]
+            }
         }
     }
 }

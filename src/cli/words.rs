@@ -1,5 +1,6 @@
 //! What the launcher of a run over several machines and `terral host` on each of them say to each
-//! other: the invitation first, then lines of JSON. What else a remote shell writes is passed over.
+//! other: lines of JSON, and the invitation. What else a remote shell writes is passed over. Where
+//! `terral` is missing, a shell says the same words (`entrance`).
 
 use std::io::{BufRead, Read, Write};
 
@@ -21,16 +22,22 @@ pub enum Order {
     End,
     /// It is over, and what is owed stays in memory.
     Keep,
+    /// Have `terral` and its library at the place to which they are sent where they are missing.
+    Ahead,
 }
 
 /// What a machine says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
-    /// It was reached.
-    Begins,
+    /// `terral` is not there: this is to be sent.
+    Wants(Part),
+    /// It was reached; true if its `terral` and library are at the place to which they are sent.
+    Begins(bool),
     /// Its server runs.
     Serves,
+    /// It has them there, after [`Order::Ahead`].
+    Ahead,
     /// How far it is, after [`Order::Finish`].
     Far(Box<Status>),
     /// Its server is there and does not answer, after [`Order::Finish`].
@@ -39,6 +46,16 @@ pub enum Report {
     Ended(End),
     /// It cannot go on.
     Failed(String),
+}
+
+/// What is sent ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// `terral`.
+    Program,
+    /// What is preloaded.
+    Library,
 }
 
 /// How it has ended.
@@ -63,6 +80,11 @@ pub fn speak(to: &mut impl Write, said: &impl Serialize) -> Result<()> {
     Ok(to.flush()?)
 }
 
+/// Says something to the launcher, who may be gone.
+pub fn report(said: &Report) {
+    let _ = speak(&mut std::io::stdout().lock(), said);
+}
+
 /// The next thing that was said; nothing if nobody will say any more.
 pub fn hear<W: DeserializeOwned>(from: &mut impl BufRead) -> Option<W> {
     let mut line = Vec::new();
@@ -84,19 +106,19 @@ mod tests {
     #[test]
     fn what_a_remote_shell_says_beside_is_passed_over() {
         let mut said = b"Welcome to h1!\n\xff\xfe\n".to_vec();
-        speak(&mut said, &Report::Begins).expect("writes");
+        speak(&mut said, &Report::Begins(true)).expect("writes");
         said.extend(b"{\"no\":1}\n\n");
         speak(&mut said, &Report::Failed("x\ny".into())).expect("writes");
         said.extend(b"\"ser");
         let mut from = said.as_slice();
-        assert!(matches!(hear(&mut from), Some(Report::Begins)));
+        assert!(matches!(hear(&mut from), Some(Report::Begins(true))));
         assert!(matches!(hear(&mut from), Some(Report::Failed(why)) if why == "x\ny"));
         assert!(hear::<Report>(&mut from).is_none());
     }
 
     #[test]
     fn orders_are_heard_as_they_were_given() {
-        for order in [Order::Finish, Order::End, Order::Keep] {
+        for order in [Order::Finish, Order::End, Order::Keep, Order::Ahead] {
             let mut said = Vec::new();
             speak(&mut said, &order).expect("writes");
             assert_eq!(hear(&mut said.as_slice()), Some(order));

@@ -86,6 +86,7 @@ fn part(of: Purpose, name: &[u8], kind: FileType) -> Part {
     let special = matches!(kind, FileType::Fifo | FileType::Socket);
     let plain = match of {
         Purpose::Instance if name == b"socket" => kind == FileType::Socket,
+        Purpose::Instance if name == b"rsh" => kind == FileType::Symlink,
         Purpose::Instance => kind == FileType::RegularFile && is_file(name),
         Purpose::Open => false,
         Purpose::Nodes => special && nodes::is_name(name),
