@@ -92,9 +92,24 @@ fn quoted(word: &OsStr) -> Vec<u8> {
     [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
 }
 
+/// What has a machine carry out a command line. It is in a process group of its own: Ctrl-C is for
+/// who has begun it.
+///
+/// # Errors
+/// If `TERRAL_RSH` is empty.
+pub fn command(host: &str, line: &[OsString]) -> Result<Command> {
+    let (shell, runs) = how();
+    let mut words = shell.split_whitespace();
+    let mut command = Command::new(words.next().context("TERRAL_RSH is empty")?);
+    let line: Vec<Vec<u8>> = line.iter().map(|word| quoted(word)).collect();
+    command.args(words).arg(host).args(runs).arg(OsString::from_vec(line.join(&b' ')));
+    command.process_group(0);
+    Ok(command)
+}
+
 impl Service<'_> {
-    /// The command line that serves it.
-    fn line(&self, program: &Path) -> OsString {
+    /// The words of the command line that serves it.
+    fn line(&self, program: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![program.into(), "host".into()];
         words.extend(is_quiet().then(|| "--quiet".into()));
         words.extend(["--name".into(), self.name.into(), "--prefix".into(), self.prefix.into()]);
@@ -103,8 +118,7 @@ impl Service<'_> {
         for (option, bytes) in [("--memory", self.memory), ("--ready", self.ready)] {
             words.extend(bytes.iter().flat_map(|bytes| [option.into(), bytes.to_string().into()]));
         }
-        let words: Vec<Vec<u8>> = words.iter().map(|word| quoted(word)).collect();
-        OsString::from_vec(words.join(&b' '))
+        words
     }
 }
 
@@ -115,15 +129,10 @@ impl Machine {
     /// If the command that reaches it cannot be started.
     pub fn start(host: &str, service: &Service<'_>, invitation: &str) -> Result<Self> {
         let program = std::env::current_exe().context("terral: own path")?;
-        let (shell, runs) = how();
-        let mut words = shell.split_whitespace();
-        let first = words.next().context("TERRAL_RSH is empty")?;
-        let mut command = Command::new(first);
-        command.args(words).arg(host).args(runs).arg(service.line(&program));
+        let mut command = command(host, &service.line(&program))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for COMMAND: the others end when that has.
-        command.process_group(0);
-        let mut child = command.spawn().with_context(|| format!("{host}: {shell}"))?;
+        let shell = command.get_program().to_owned();
+        let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
             // One that has ended already is seen to have.
