@@ -4,7 +4,7 @@
 //! Invariants: all of it ends and is removed when it is dropped. Not here: what is measured.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -16,6 +16,8 @@ use crate::signals::Signals;
 
 /// A directory that nobody has changed for so long is at rest, and goes to who changes it next.
 pub const CALM: Duration = Duration::from_millis(1300);
+/// What was removed takes memory for less.
+const SETTLES: Duration = Duration::from_secs(10);
 /// Processes of a run on each machine: a second one reads what the first has read.
 const EACH: usize = 2;
 
@@ -124,6 +126,19 @@ impl Cluster<'_> {
         let mut all: Vec<T> = all.collect::<Result<_>>()?;
         all.remove(0);
         Ok(all)
+    }
+
+    /// Waits until there is room for another round: a file that was removed takes memory until no
+    /// server has it open any more, and that is some seconds for one that another machine used.
+    pub fn settle(&self, run: &Run) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let used = run.look()?.iter().map(|seen| seen.used_bytes).max().unwrap_or(0);
+            if used <= self.memory_bytes / 2 || begin.elapsed() > SETTLES {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// A whole file, in order.

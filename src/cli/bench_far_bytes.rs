@@ -155,6 +155,7 @@ fn reads_of(
     cluster: &Cluster<'_>,
     round: u64,
 ) -> Result<Reads> {
+    cluster.settle(run)?;
     let bytes = cluster.much.bytes();
     let file = cluster.whole(&format!("read-{round}"), round);
     let other = Blocks { path: path(&format!("scattered-{round}")), ..file.clone() };
@@ -253,6 +254,7 @@ fn shared_of(
     cluster: &Cluster<'_>,
     round: u64,
 ) -> Result<Shared> {
+    cluster.settle(run)?;
     let bytes = cluster.much.bytes();
     let file = cluster.whole(&format!("shared-{}-{round}", layout.name), round);
     let part = |machine: u64| {

@@ -21,6 +21,8 @@ use crate::{bench_far_bytes, bench_far_names, bench_far_times};
 /// What there is to measure.
 pub const CASES: [&str; 8] =
     ["own-files", "read", "shared", "creates", "own-paths", "names-at-rest", "start", "ping"];
+/// What is also measured with a permanent directory.
+const LASTING: [&str; 4] = ["own-files", "creates", "own-paths", "names-at-rest"];
 /// What a server takes beside the files of a case.
 const BESIDE_BYTES: u64 = 256 << 20;
 
@@ -56,15 +58,24 @@ struct Runs {
 }
 
 impl Runs {
-    fn start(cluster: &Cluster<'_>, to: &Path, missing: &mut Vec<String>) -> Result<Self> {
+    fn start(
+        cluster: &Cluster<'_>,
+        wanted: &Wanted<'_>,
+        missing: &mut Vec<String>,
+    ) -> Result<Self> {
         let plain = cluster.run(false)?;
         let encrypted = cluster.run(true)?;
-        let lasting = cluster.run_to(to).inspect_err(|error| {
-            let why = format!("{error:#}");
-            say(format_args!("not measured: {why}"));
-            missing.push(why);
+        let to = cluster.host.disk.join("to");
+        // A run that nobody uses would say that.
+        let lasts = wanted.cases.iter().any(|name| LASTING.contains(name));
+        let lasting = lasts.then(|| cluster.run_to(&to)).and_then(|run| {
+            let why = |error: &anyhow::Error| {
+                say(format_args!("not measured: {error:#}"));
+                missing.push(format!("{error:#}"));
+            };
+            run.inspect_err(why).ok()
         });
-        Ok(Runs { plain, encrypted, lasting: lasting.ok(), sockets: cluster.plain()? })
+        Ok(Runs { plain, encrypted, lasting, sockets: cluster.plain()? })
     }
 
     fn end(self) -> Result<()> {
@@ -111,8 +122,7 @@ fn much(wanted: &Wanted<'_>) -> Much {
 }
 
 fn measure(cluster: &Cluster<'_>, wanted: &Wanted<'_>, into: &mut Beside) -> Result<()> {
-    let to = cluster.host.disk.join("to");
-    let runs = Runs::start(cluster, &to, &mut into.missing)?;
+    let runs = Runs::start(cluster, wanted, &mut into.missing)?;
     let mut failed = None;
     for (at, name) in wanted.cases.iter().enumerate() {
         match runs.case(name, cluster).with_context(|| (*name).to_owned()) {

@@ -135,6 +135,8 @@ pub struct Seen {
     pub bytes: u64,
     /// How long its threads have run.
     pub ran_ns: u64,
+    /// Bytes of its memory that hold something.
+    pub used_bytes: u64,
 }
 
 /// What came of a duty.
@@ -246,7 +248,8 @@ impl Peer {
         for at in 0..blocks.count {
             let block = blocks.first + at * blocks.step;
             stamp(&mut self.buffer, blocks.seed, block);
-            file.write_all_at(&self.buffer, block * BLOCK as u64)?;
+            let written = file.write_all_at(&self.buffer, block * BLOCK as u64);
+            written.with_context(|| format!("{}: block {block}", blocks.path))?;
         }
         Ok(file.sync_all()?)
     }
@@ -421,16 +424,18 @@ fn write_and_read(path: &str, count: u64) -> Result<()> {
 /// How this machine's server of the run is.
 fn look() -> Result<Seen> {
     let instance = std::env::var_os("TERRAL_INSTANCE").context("TERRAL_INSTANCE is not set")?;
-    let Status { pid, partition, .. } = Client::observe(instance.as_ref())?.status()?;
+    let Status { pid, partition, memory_used_bytes: used_bytes, .. } =
+        Client::observe(instance.as_ref())?.status()?;
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let ran = threads.map(|at| ran_ns(&format!("{}/schedstat", at.path().display()))).sum();
-    let Some(partition) = partition else { return Ok(Seen { ran_ns: ran, ..Seen::default() }) };
+    let alone = Seen { ran_ns: ran, used_bytes, ..Seen::default() };
+    let Some(partition) = partition else { return Ok(alone) };
     let own = partition.members.iter().find(|member| member.seat.member == partition.me);
     Ok(Seen {
         addresses: own.map(|own| own.seat.addresses.clone()).unwrap_or_default(),
         operations: partition.sent.operations,
         bytes: partition.sent.bytes,
-        ran_ns: ran,
+        ..alone
     })
 }
 
