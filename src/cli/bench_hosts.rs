@@ -117,7 +117,7 @@ impl Runs {
 }
 
 fn much(wanted: &Wanted<'_>) -> Much {
-    let (names, trips) = if wanted.quick { (500, 200) } else { (5000, 2000) };
+    let (names, trips) = if wanted.quick { (500, 200) } else { (2500, 2000) };
     Much { rounds: wanted.rounds, blocks: wanted.size_bytes >> 20, names, trips }
 }
 

@@ -210,7 +210,8 @@ pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
     }
 }
 
@@ -438,8 +439,8 @@ mod tests {
         let text = columns(["a", "long"], &[["xxx".into(), "1".into()]]);
         assert_eq!(text, "a    long\nxxx  1\n");
         assert_eq!(
-            (number(0.0), number(1234.5), number(12.34)),
-            ("0".into(), "1234".into(), "12.3".into())
+            [0.0, 1234.5, 12.34, 0.1234, 0.01234].map(number),
+            ["0", "1234", "12.3", "0.12", "0.012"]
         );
     }
 }
