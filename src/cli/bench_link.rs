@@ -75,11 +75,8 @@ pub fn receive(stream: &mut (impl Read + Write), buffer: &mut [u8], bytes: u64) 
     let mut left = bytes;
     while left > 0 {
         let now = left.min(buffer.len() as u64) as usize;
-        let count = stream.read(&mut buffer[..now]).context("a plain copy")?;
-        if count == 0 {
-            bail!("a plain copy ends early");
-        }
-        left -= count as u64;
+        stream.read_exact(&mut buffer[..now]).context("a plain copy")?;
+        left -= now as u64;
     }
     Ok(())
 }
