@@ -20,7 +20,7 @@ use terral_format::wire::message::{
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Seat, Standing};
-use terral_format::wire::status::{Membership, Other};
+use terral_format::wire::status::{Membership, Other, Sent};
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
@@ -309,6 +309,7 @@ pub fn replies() -> Vec<Reply> {
                 connected: true,
             }],
             encrypted: true,
+            sent: Sent { frames: 211, operations: 212, bytes: 213 },
         }),
     };
     let safety = Safety {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use terral_server::available;
 
+use crate::batch;
 use crate::bench_against::Against;
 use crate::bench_cases::{self, Case};
 use crate::bench_figure::{Effort, Extra};
@@ -20,8 +21,8 @@ use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
-    bench_extra, bench_git, bench_locks, bench_make, bench_memory, bench_mpi, bench_names,
-    bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar, bench_tree,
+    bench_extra, bench_git, bench_hosts, bench_locks, bench_make, bench_memory, bench_mpi,
+    bench_names, bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
@@ -54,12 +55,18 @@ Examples:
   terral bench --to /scratch --markdown docs/benchmarks.md
   terral bench --cases new-64k,strided,drain --json
   terral bench --cases names    (files a second, tar, git, make, memory per file)
+  terral bench --hosts a,b,c --to ~/shared    (machines together, and the network between them)
   terral bench --against ~/terral-0.4/bin/terral --quick    (is this build as fast as that one?)
 
 With --against, exit status 1 says that this build is slower: all of a figure's 95 % interval lies
 below 0.97 of the other's, or the geometric mean of all figures below 0.98.")]
 pub struct Arguments {
-    /// Disk directory to compare with and to drain into
+    /// Other machines to measure together with this one, as `terral run --hosts` has them: the same
+    /// things done by programs on all of them, beside one machine, local files and a plain socket
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = batch::parse_host)]
+    #[arg(conflicts_with_all = ["full", "against"])]
+    hosts: Vec<String>,
+    /// Disk directory to compare with and to drain into; with --hosts, one that all of them see
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
     /// Three rounds instead of five, and less of everything
@@ -100,6 +107,36 @@ impl Arguments {
         told.extend(self.full.then(|| "--full".into()));
         told.extend(self.size.into_iter().flat_map(|size| ["--size".into(), size.to_string()]));
         told
+    }
+
+    /// Over several machines.
+    fn over_hosts(&self) -> Result<u8> {
+        let cases = bench_hosts::CASES.into_iter().filter(|name| self.wants(name));
+        let cases: Vec<&'static str> = cases.collect();
+        if self.list || cases.is_empty() {
+            return self.listed(&bench_hosts::CASES.map(str::to_owned));
+        }
+        let to = self.to.canonicalize().with_context(|| self.to.display().to_string())?;
+        bench_hosts::main(bench_hosts::Wanted {
+            hosts: &self.hosts,
+            to: &to,
+            cases,
+            quick: self.quick,
+            size_bytes: self.size_bytes(),
+            rounds: self.rounds(),
+            json: self.json,
+            markdown: self.markdown.as_ref(),
+            machine: machine(),
+        })
+    }
+
+    /// Says what there is, if that is asked for.
+    fn listed(&self, names: &[String]) -> Result<u8> {
+        if !self.list {
+            bail!("--cases: nothing is called so; there are {}", names.join(", "));
+        }
+        writeln!(std::io::stdout(), "{}", names.join("\n"))?;
+        Ok(0)
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -220,6 +257,9 @@ fn measure_extras(host: &Host, arguments: &Arguments, extras: &[&Extra], into: &
 
 /// Measures.
 pub fn main(arguments: &Arguments) -> Result<u8> {
+    if !arguments.hosts.is_empty() {
+        return arguments.over_hosts();
+    }
     let cases: Vec<Case> = bench_cases::all(arguments.full)
         .into_iter()
         .filter(|case| arguments.wants(&case.name()))
@@ -228,11 +268,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     if arguments.list || (cases.is_empty() && extras.is_empty()) {
         let names = bench_cases::all(arguments.full).into_iter().map(|case| case.name());
         let names: Vec<String> = names.chain(EXTRAS.iter().map(|e| e.name.to_owned())).collect();
-        if !arguments.list {
-            bail!("--cases: nothing is called so; there are {}", names.join(", "));
-        }
-        writeln!(std::io::stdout(), "{}", names.join("\n"))?;
-        return Ok(0);
+        return arguments.listed(&names);
     }
     let disk = arguments.to.canonicalize().with_context(|| arguments.to.display().to_string())?;
     if let Some(program) = &arguments.against {

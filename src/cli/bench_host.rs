@@ -23,8 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Workers are told to begin this much ahead.
 const AHEAD_NS: u64 = 3_000_000;
 
-/// Begin of our directories' names; our process id follows.
-const OWN: &str = "terral-bench-";
+/// Begin of our directories' names, where others may have theirs too; our process id follows.
+fn own() -> String {
+    format!("terral-bench-{}-", rustix::system::uname().nodename().to_string_lossy())
+}
 
 /// Whose files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -71,9 +73,10 @@ pub struct Host {
 /// Removes what benchmarks that were killed have left.
 fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let own = own();
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(OWN)?.parse::<u32>().ok());
+        let pid = name.to_str().and_then(|name| name.strip_prefix(&own)?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // It may be somebody else's.
             let _ = std::fs::remove_dir_all(entry.path());
@@ -86,7 +89,7 @@ impl Host {
     pub fn new(disk: &Path, library: PathBuf, arena_bytes: u64) -> Result<Self> {
         sweep(Path::new(SHARED_MEMORY));
         sweep(disk);
-        let own = format!("{OWN}{}", std::process::id());
+        let own = format!("{}{}", own(), std::process::id());
         let host = Host {
             memory: Path::new(SHARED_MEMORY).join(&own),
             disk: disk.join(own),

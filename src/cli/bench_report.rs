@@ -120,6 +120,17 @@ pub enum Bound {
     Below(f64),
 }
 
+impl Bound {
+    /// Whether a figure is so.
+    pub fn is_met(self, value: f64) -> bool {
+        match self {
+            Bound::AtLeast(least) => value >= least,
+            Bound::AtMost(most) => value <= most,
+            Bound::Below(limit) => value < limit,
+        }
+    }
+}
+
 /// A figure that is not a rate beside tmpfs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fact {
@@ -140,11 +151,7 @@ pub struct Fact {
 impl Fact {
     /// A figure with what is asked of it.
     pub fn new(name: &str, value: f64, unit: &'static str, target: Option<Bound>) -> Self {
-        let met = target.map(|bound| match bound {
-            Bound::AtLeast(least) => value >= least,
-            Bound::AtMost(most) => value <= most,
-            Bound::Below(limit) => value < limit,
-        });
+        let met = target.map(|bound| bound.is_met(value));
         Fact { name: name.into(), value, unit, target, met, note: String::new() }
     }
 
@@ -186,7 +193,8 @@ pub struct Report {
     pub facts: Vec<Fact>,
 }
 
-fn verdict(met: Option<bool>) -> &'static str {
+/// Whether what was asked for was reached, for people.
+pub fn verdict(met: Option<bool>) -> &'static str {
     match met {
         Some(true) => "yes",
         Some(false) => "NO",
@@ -194,22 +202,26 @@ fn verdict(met: Option<bool>) -> &'static str {
     }
 }
 
-fn number(value: f64) -> String {
+/// Three digits that matter.
+pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
     }
 }
 
-fn spread(spread: &Spread) -> String {
+/// The middle one, and the extremes.
+pub fn spread(spread: &Spread) -> String {
     format!("{} ({}–{})", number(spread.median), number(spread.min), number(spread.max))
 }
 
-fn bound(bound: Option<Bound>) -> String {
+/// What is asked for.
+pub fn bound(bound: Option<Bound>) -> String {
     match bound {
         Some(Bound::AtLeast(least)) => format!("≥ {}", number(least)),
         Some(Bound::AtMost(most)) => format!("≤ {}", number(most)),
@@ -286,7 +298,7 @@ pub fn columns<const N: usize>(head: [&str; N], cells: &[[String; N]]) -> String
 }
 
 /// The same, for Markdown.
-fn markdown<const N: usize>(head: [&str; N], cells: &[[String; N]]) -> String {
+pub fn markdown<const N: usize>(head: [&str; N], cells: &[[String; N]]) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
     for row in cells {
         let _ = writeln!(text, "| {} |", row.join(" | "));
@@ -427,8 +439,8 @@ mod tests {
         let text = columns(["a", "long"], &[["xxx".into(), "1".into()]]);
         assert_eq!(text, "a    long\nxxx  1\n");
         assert_eq!(
-            (number(0.0), number(1234.5), number(12.34)),
-            ("0".into(), "1234".into(), "12.3".into())
+            [0.0, 1234.5, 12.34, 0.1234, 0.01234].map(number),
+            ["0", "1234", "12.3", "0.12", "0.012"]
         );
     }
 }

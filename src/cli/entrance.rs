@@ -61,6 +61,12 @@ fn quoted(word: &OsStr) -> Vec<u8> {
     [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
 }
 
+/// These words as one command line.
+pub fn command_line(words: &[OsString]) -> OsString {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| quoted(word)).collect();
+    OsString::from_vec(words.join(&b' '))
+}
+
 fn script() -> String {
     SCRIPT.join("; ").replace("LIBRARY", LIBRARY)
 }
@@ -76,8 +82,7 @@ pub fn line(supply: &Supply, words: &[OsString]) -> OsString {
     all.extend([ahead.home.clone().into(), ahead.id.clone().into()]);
     all.extend([instances::fresh_name().into(), kind.into(), user.into(), ELSEWHERE.into()]);
     all.extend_from_slice(words);
-    let all: Vec<Vec<u8>> = all.iter().map(|word| quoted(word)).collect();
-    OsString::from_vec(all.join(&b' '))
+    command_line(&all)
 }
 
 #[cfg(test)]

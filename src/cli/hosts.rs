@@ -80,7 +80,7 @@ fn is_this(host: &str) -> bool {
 }
 
 /// This machine's name.
-fn this() -> String {
+pub fn this() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -116,7 +116,7 @@ pub fn run(
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     let begin = Instant::now();
     let signals = Signals::listen().map_err(not_started)?;
-    others(wanted).map_err(not_started)?;
+    others(wanted.hosts).map_err(not_started)?;
     let (place, earlier) = place(wanted, &signals).map_err(not_started)?;
     let Place { instance, memory_bytes, claim: _claim } = place;
     let mut around = around(instance.clone()).map_err(not_started)?;
@@ -190,8 +190,11 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
 }
 
 /// The machines beside this one.
-fn others<'a>(wanted: &Wanted<'a>) -> Result<Vec<&'a String>> {
-    let hosts: Vec<&String> = wanted.hosts.iter().filter(|host| !is_this(host)).collect();
+///
+/// # Errors
+/// If one is named twice.
+pub fn others(hosts: &[String]) -> Result<Vec<&String>> {
+    let hosts: Vec<&String> = hosts.iter().filter(|host| !is_this(host)).collect();
     for (at, host) in hosts.iter().enumerate() {
         if hosts[..at].contains(host) {
             bail!("--hosts: {host} is named twice");
@@ -231,7 +234,7 @@ impl All<'_> {
             ready: self.wanted.ready,
             port: self.wanted.listen.port(),
         };
-        for host in others(self.wanted)? {
+        for host in others(self.wanted.hosts)? {
             let invitation = self.invitation()?;
             self.others.push(Machine::start(host, &service, &self.supply, invitation)?);
         }

@@ -120,6 +120,24 @@ mod bench_pairs;
 
 mod bench_against;
 
+mod bench_link;
+
+mod bench_sealed;
+
+mod bench_peer;
+
+mod bench_crew;
+
+mod bench_beside;
+mod bench_cluster;
+
+mod bench_far_bytes;
+mod bench_far_names;
+
+mod bench_far_times;
+
+mod bench_hosts;
+
 mod bench;
 
 mod completions;
@@ -163,6 +181,8 @@ enum Verb {
     #[command(hide = true)]
     BenchWorker(bench_worker::Arguments),
     #[command(hide = true)]
+    BenchPeer(bench_peer::Arguments),
+    #[command(hide = true)]
     Ask(serve::Ask),
     #[command(hide = true)]
     Host(host::Arguments),
@@ -199,6 +219,7 @@ fn main() -> std::process::ExitCode {
         Verb::Bench(arguments) => bench::main(&arguments),
         Verb::Completions(arguments) => completions::main(&arguments, &Terral::command()),
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
+        Verb::BenchPeer(arguments) => bench_peer::main(&arguments),
         Verb::Host(arguments) => host::main(&arguments),
         Verb::Same(arguments) => same::main(&arguments),
         Verb::Arrived(arguments) => ahead::main(&arguments),

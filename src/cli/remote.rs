@@ -97,6 +97,20 @@ fn how() -> (String, &'static [&'static str]) {
     }
 }
 
+/// What has a machine carry out a command line. It is in a process group of its own: Ctrl-C is for
+/// who has begun it.
+///
+/// # Errors
+/// If `TERRAL_RSH` is empty.
+pub fn command(host: &str, line: OsString) -> Result<Command> {
+    let (shell, runs) = how();
+    let mut words = shell.split_whitespace();
+    let mut command = Command::new(words.next().context("TERRAL_RSH is empty")?);
+    command.args(words).arg(host).args(runs).arg(line);
+    command.process_group(0);
+    Ok(command)
+}
+
 impl Service<'_> {
     /// The words that have `terral` serve it.
     fn words(&self, supply: &Supply) -> Vec<OsString> {
@@ -127,16 +141,10 @@ impl Machine {
         supply: &Arc<Supply>,
         invitation: String,
     ) -> Result<Self> {
-        let (shell, runs) = how();
-        let mut words = shell.split_whitespace();
-        let first = words.next().context("TERRAL_RSH is empty")?;
-        let mut command = Command::new(first);
-        let line = entrance::line(supply, &service.words(supply));
-        command.args(words).arg(host).args(runs).arg(line);
+        let mut command = command(host, entrance::line(supply, &service.words(supply)))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for COMMAND: the others end when that has.
-        command.process_group(0);
-        let mut child = command.spawn().with_context(|| format!("{host}: {shell}"))?;
+        let shell = command.get_program().to_owned();
+        let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let voice = child.stdin.take().map(Voice::new);
         let (says, said) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {

@@ -145,6 +145,12 @@ fn machines(partition: &Membership) -> String {
     let gone: Vec<String> = gone.map(|member| member.seat.member.to_string()).collect();
     let encrypted = if partition.encrypted { "encrypted" } else { "not encrypted" };
     let mut text = format!("{} of {all}, {encrypted}", partition.me);
+    let _ = write!(
+        text,
+        ", {} and {} sent",
+        plural(partition.sent.frames, "frame", "frames"),
+        bytes(partition.sent.bytes)
+    );
     if !gone.is_empty() {
         let _ = write!(text, "; no connection to {}", gone.join(", "));
     }

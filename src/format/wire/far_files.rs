@@ -75,7 +75,7 @@ pub enum FarFile<'a> {
         /// Which piece. All of them are at most [`CALL_MAX`] bytes.
         piece: Piece,
         /// The bytes, at most [`PIECE_MAX`].
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
         bytes: &'a [u8],
     },
     /// What a call was told to be stored here, it does not look at any more. Has no answer.

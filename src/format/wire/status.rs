@@ -98,6 +98,18 @@ pub struct Other {
     pub connected: bool,
 }
 
+/// What a server has sent to other members since it started last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Frames of all kinds. One is lost with its session.
+    pub frames: u64,
+    /// Those of them that ask, answer or tell something. The others keep leases and sessions, say
+    /// what has come, and who is in.
+    pub operations: u64,
+    /// Bytes of all frames.
+    pub bytes: u64,
+}
+
 /// The partition that a server is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
@@ -111,6 +123,8 @@ pub struct Membership {
     pub members: Vec<Other>,
     /// Whether what they say to each other is encrypted.
     pub encrypted: bool,
+    /// What it has sent to them.
+    pub sent: Sent,
 }
 
 /// How a server is.

@@ -14,3 +14,4 @@ mod numbers;
 pub mod requiring;
 pub mod role;
 pub mod stepping;
+pub mod traffic;

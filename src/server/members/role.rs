@@ -22,6 +22,7 @@ use terral_partition::terms::Terms;
 
 use super::copies::Copy;
 use super::numbers::Numbers;
+use super::traffic::Traffic;
 use crate::core::state::State;
 use crate::core::world::Tick;
 
@@ -213,6 +214,8 @@ pub struct Members {
     heard: Option<Tick>,
     /// When the last session with another one was lost.
     cut_off: Option<Tick>,
+    /// How much it has sent.
+    traffic: Arc<Traffic>,
 }
 
 impl Members {
@@ -251,6 +254,7 @@ impl Members {
             abandoned: false,
             heard: None,
             cut_off: None,
+            traffic: Arc::default(),
         }
     }
 
@@ -640,6 +644,11 @@ impl Members {
         };
         self.frames.pop_if(says_less);
         self.frames.push((to, frame));
+    }
+
+    /// How much it has sent, which who sends counts.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     /// What is to be sent now.

@@ -100,6 +100,7 @@ fn membership(members: &Members) -> Membership {
             .map(|seat| Other { seat: seat.clone(), connected: connected(seat.member) })
             .collect(),
         encrypted: members.partition().encrypted,
+        sent: members.traffic().so_far(),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::far::desk::Relay;
 use crate::far::linking;
 use crate::members::control;
 use crate::members::role::Members;
+use crate::members::traffic::Traffic;
 use crate::shared::Shared;
 use crate::sharing::{carrying, moving};
 use crate::shell::addresses;
@@ -50,6 +51,8 @@ pub struct Links<'s> {
     /// Where this member can be reached.
     here: Vec<SocketAddr>,
     sessions: BTreeMap<Member, Session>,
+    /// How much was sent.
+    traffic: Arc<Traffic>,
     /// What could not go yet.
     waiting: BTreeMap<Member, VecDeque<Written>>,
     /// What has come of a long frame.
@@ -92,6 +95,7 @@ impl<'s> Links<'s> {
         let listen = |at| Tcp::listen(at, identity(members), settings, clock());
         let tcp =
             there.map_or_else(|| listen(at), |there| listen(there).or_else(|_| listen(at)))?;
+        let traffic = members.traffic().clone();
         drop(state);
         let here = addresses::reachable(tcp.address()?);
         let ticked = tcp.now();
@@ -102,6 +106,7 @@ impl<'s> Links<'s> {
             tcp,
             here,
             sessions: BTreeMap::new(),
+            traffic,
             waiting: BTreeMap::new(),
             parts: BTreeMap::new(),
             relaying,
@@ -357,10 +362,14 @@ impl<'s> Links<'s> {
         for (to, frame) in frames {
             let mut bytes = vec![Tag::Protocol as u8];
             if frame.write(&mut bytes).is_ok() {
+                self.count(to, !frame.messages.is_empty());
                 self.send_in_parts(to, bytes);
             }
         }
-        said.into_iter().for_each(|(to, said)| self.say(to, &Control::Moving(said)));
+        for (to, said) in said {
+            self.count(to, true);
+            self.say(to, &Control::Moving(said));
+        }
         self.say_of_files();
         if asks {
             self.say(control, &Control::Ask);
@@ -393,7 +402,15 @@ impl<'s> Links<'s> {
         let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
         let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
         for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
+            self.count(to, true);
             self.send_written(to, frame);
+        }
+    }
+
+    /// What is about to be sent asks, answers or tells something, if it is `one`.
+    fn count(&self, to: Member, one: bool) {
+        if one && self.sessions.contains_key(&to) {
+            self.traffic.operation();
         }
     }
 
@@ -425,6 +442,7 @@ impl<'s> Links<'s> {
         if !self.sessions.contains_key(&to) {
             return self.tcp.reach(to);
         }
+        self.traffic.frame(frame.head.len() + frame.bytes.len());
         self.waiting.entry(to).or_default().push_back(frame);
         self.send_waiting(to);
     }
