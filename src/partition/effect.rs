@@ -92,6 +92,14 @@ pub enum Input {
     Rest(Thing),
     /// It is to be given back: memory is short, or the server leaves.
     GiveBack(Thing),
+    /// What a thing was that is lost was put together from what is left of it, in the transaction
+    /// that this input is part of; or it cannot be.
+    Restored {
+        /// Which.
+        thing: Thing,
+        /// Whether it was.
+        is: bool,
+    },
     /// The control's table.
     Table(Table),
 }
@@ -151,6 +159,13 @@ pub enum Effect {
         /// What came of it.
         answer: Answer,
     },
+    /// Somebody wants a thing that a dead member had: say [`Input::Restored`] of it.
+    Restore {
+        /// Which.
+        thing: Thing,
+        /// Who had it.
+        of: Member,
+    },
     /// Ask the control for its table: others have a later one.
     NeedTable(Epoch),
     /// This server was removed. Clients may do nothing with anything any more, and nothing more is
@@ -168,6 +183,11 @@ pub trait Local {
     /// else that is done here.
     fn is_lent(&self, _: Thing, _: &Work) -> bool {
         true
+    }
+
+    /// Whether a thing of which a dead member had all may be put together from what others know.
+    fn may_be_restored(&self, _: Thing) -> bool {
+        false
     }
 
     /// Whether others may have a copy of a thing at rest: else they ask.

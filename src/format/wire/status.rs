@@ -98,6 +98,30 @@ pub struct Other {
     pub connected: bool,
 }
 
+/// A file whose bytes only a member had that was removed, by a name that is known here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFile {
+    /// Its path.
+    pub path: String,
+    /// Whose it was.
+    pub of: Member,
+    /// How long it was when it was last seen here; if it was.
+    pub size: Option<u64>,
+    /// When it had been changed then.
+    pub modified_ns: u64,
+}
+
+/// What went with members that were removed, as far as it is known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// At most 1,000 of them.
+    pub files: Vec<LostFile>,
+    /// How many there are.
+    pub count: u64,
+    /// Directories that were put together anew, and who had them.
+    pub restored: Vec<(String, Member)>,
+}
+
 /// The partition that a server is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
@@ -111,6 +135,8 @@ pub struct Membership {
     pub members: Vec<Other>,
     /// Whether what they say to each other is encrypted.
     pub encrypted: bool,
+    /// What went with those that were removed.
+    pub losses: Losses,
 }
 
 /// How a server is.

@@ -182,7 +182,10 @@ impl Server {
                     }
                     then.push(Input::Forget(wish));
                 }
-                Effect::Deadline(_) | Effect::NeedTable(_) | Effect::Expelled => {}
+                Effect::Deadline(_)
+                | Effect::NeedTable(_)
+                | Effect::Restore { .. }
+                | Effect::Expelled => {}
             }
         }
         then.into_iter().for_each(|input| self.tell(input));

@@ -25,7 +25,11 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 
 mod creations;
+mod losses;
 mod wishing;
+
+use losses::Losses;
+pub use losses::Restoring;
 
 /// A directory that was changed so little ago is in use.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -131,6 +135,13 @@ impl Local for Here<'_> {
         self.state.backing.is_none() || names()
     }
 
+    /// What names a directory has, others know, too, or the permanent store; what a file that was
+    /// born here is, this server.
+    fn may_be_restored(&self, thing: Thing) -> bool {
+        let own = |number: Number| number.born() == self.numbers.me();
+        matches!(thing, Thing::Directory(_)) || matches!(thing, Thing::File(file) if own(file))
+    }
+
     /// What may have names in the permanent store that nobody has asked for is no copy.
     fn is_shown(&self, thing: Thing) -> bool {
         self.state.backing.is_none() || !matches!(thing, Thing::Directory(_))
@@ -202,6 +213,8 @@ pub struct Members {
     heard: Option<Tick>,
     /// When the last session with another one was lost.
     cut_off: Option<Tick>,
+    /// What went with members that are dead.
+    losses: Losses,
 }
 
 impl Members {
@@ -238,6 +251,7 @@ impl Members {
             abandoned: false,
             heard: None,
             cut_off: None,
+            losses: Losses::default(),
         }
     }
 
@@ -250,6 +264,7 @@ impl Members {
             let durable = (**durable).clone();
             self.left = durable.wishes(Wish(0)..=Wish(u64::MAX)).collect();
             let (machine, effects) = Machine::start(durable, Terms::USUAL, here.now(), &here);
+            self.losses.began_put_out = effects.contains(&Effect::Expelled);
             self.part = Part::Runs(Box::new(machine));
             self.effects.extend(effects);
         }
@@ -280,6 +295,7 @@ impl Members {
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
+            Membership::Restored { ino, of } => self.losses.was_restored(*ino, *of),
             Membership::Creates { wish, creation } => self.creates(*wish, creation.as_ref()),
             Membership::Moves(None) => self.mover = None,
             Membership::Moves(Some((moving, owed))) => match &mut self.mover {
@@ -304,7 +320,9 @@ impl Members {
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
         let moves = moves.map(|moves| Membership::Moves(Some(moves)));
-        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations())
+        let restored = self.losses.restored();
+        let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
+        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations()).chain(restored)
     }
 
     /// Which member this is.
@@ -368,6 +386,9 @@ impl Members {
     /// Since when there has been no session with any other member, where `begin` is when this
     /// process began.
     pub fn cut_off_since(&self, begin: Tick) -> Option<Tick> {
+        if self.is_put_out() {
+            return Some(begin);
+        }
         self.connected.is_empty().then(|| self.cut_off.unwrap_or(begin))
     }
 
@@ -388,7 +409,8 @@ impl Members {
 
     /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
-        !self.frames.is_empty() || !self.said.is_empty() || self.asks_control || self.news
+        let says = !self.said.is_empty() || self.losses.says();
+        !self.frames.is_empty() || says || self.asks_control || self.news
     }
 
     /// Other members that are in and have come; none once this server is alone.

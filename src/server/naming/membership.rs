@@ -59,6 +59,7 @@ impl Names {
             | Membership::Protocol(_)
             | Membership::Moves(_)
             | Membership::Creates { .. }
+            | Membership::Restored { .. }
             | Membership::Adrift { .. } => {}
         }
     }

@@ -128,7 +128,7 @@ pub fn go_on(state: &mut State) {
 }
 
 /// A directory that was elsewhere, and all above it: programs ask before they change its names.
-fn overlay(state: &mut State, directory: Ino) {
+pub(super) fn overlay(state: &mut State, directory: Ino) {
     let mut at = Some(directory);
     while let Some(ino) = at {
         if state.names.inode(ino).is_some_and(|inode| !inode.is(flag::OVERLAY)) {

@@ -12,6 +12,7 @@ use super::walks::act;
 use super::{Handled, Peers, seeds};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
+use crate::sim::Sim;
 use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
 
@@ -25,15 +26,18 @@ pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
 
 /// Whether any of them owes the store something.
 pub(super) fn owes(peers: &mut Peers) -> bool {
-    let owes = |sim: &mut crate::sim::Sim| {
-        sim.with(|server| {
-            let mut state = server.lock();
-            state.finishing = true;
-            let names = !state.names.owed().is_empty() || !state.names.publishing().is_empty();
-            state.debts.iter().next().is_some() || names || state.waits_between()
-        })
-    };
-    peers.sims.iter_mut().any(|sim| owes(sim) != Some(false))
+    peers.sims.iter_mut().any(owes_one)
+}
+
+/// Whether one does.
+pub(super) fn owes_one(sim: &mut Sim) -> bool {
+    let owes = sim.with(|server| {
+        let mut state = server.lock();
+        state.finishing = true;
+        let names = !state.names.owed().is_empty() || !state.names.publishing().is_empty();
+        state.debts.iter().next().is_some() || names || state.waits_between()
+    });
+    owes != Some(false)
 }
 
 fn walk(seed: u64, steps: usize, kills: bool) {
