@@ -37,14 +37,18 @@ mod program;
 
 mod coverage;
 
+mod lost;
 mod past;
 
 mod summary;
 mod waits;
 
+mod members;
 mod partition;
 mod serve;
 mod status;
+
+mod fence;
 
 mod launchers;
 
@@ -136,6 +140,7 @@ enum Verb {
     Run(run::Arguments),
     Serve(serve::Arguments),
     Invite(partition::Arguments),
+    Fence(fence::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -167,6 +172,7 @@ fn main() -> std::process::ExitCode {
         Verb::Run(arguments) => run::main(arguments),
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Invite(arguments) => partition::invite(&arguments),
+        Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -2,12 +2,13 @@
 //! say to each other. Not here: what it does there (`host`).
 
 use std::ffi::{OsStr, OsString};
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -58,6 +59,8 @@ pub struct Machine {
     pub stage: Stage,
     child: Child,
     stdin: Option<ChildStdin>,
+    /// It was told to end.
+    over: Arc<AtomicBool>,
     said: mpsc::Receiver<Report>,
 }
 
@@ -108,6 +111,37 @@ impl Service<'_> {
     }
 }
 
+/// Who hears what a machine says, and says at once if it says nothing any more.
+struct Listener {
+    host: String,
+    instance: String,
+    over: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn listen(&self, from: &mut impl BufRead, says: &mpsc::Sender<Report>) {
+        let (mut serves, mut ended) = (false, false);
+        while let Some(report) = hear(from) {
+            serves |= matches!(report, Report::Serves);
+            ended |= matches!(report, Report::Ended(_) | Report::Failed(_));
+            let _ = says.send(report);
+        }
+        if serves && !ended && !self.over.load(Ordering::SeqCst) {
+            self.is_lost();
+        }
+    }
+
+    /// That a session has ended proves nothing: the machine may serve on.
+    fn is_lost(&self) {
+        let Listener { host, instance, .. } = self;
+        say(format_args!(
+            "{host}: its `terral host` was lost, or the way there: who needs what it has waits for \
+             it. If it is down: `terral fence {host} --dead --instance {instance}` here; if it may \
+             go on, without --dead"
+        ));
+    }
+}
+
 impl Machine {
     /// Has a server started there, which will join.
     ///
@@ -130,17 +164,16 @@ impl Machine {
             let _ = std::io::Write::write_all(stdin, format!("{invitation}\n").as_bytes());
         }
         let (says, said) = mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
         if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
-                let mut stdout = BufReader::new(stdout);
-                while let Some(report) = hear(&mut stdout) {
-                    let _ = says.send(report);
-                }
-            });
+            let listener =
+                Listener { host: host.into(), instance: service.name.into(), over: over.clone() };
+            std::thread::spawn(move || listener.listen(&mut BufReader::new(stdout), &says));
         }
         let (status, silent, end, failed) = (None, false, None, None);
         let stage = Stage::Dialed;
-        Ok(Machine { host: host.into(), status, silent, end, failed, stage, child, stdin, said })
+        let host = host.into();
+        Ok(Machine { host, status, silent, end, failed, stage, child, stdin, over, said })
     }
 
     /// Takes in what it has said. False: it is gone, and has said all.
@@ -173,6 +206,7 @@ impl Machine {
 
     /// Tells it something. One that is gone is seen to be.
     pub fn tell(&mut self, order: Order) {
+        self.over.fetch_or(order != Order::Finish, Ordering::SeqCst);
         if let Some(stdin) = &mut self.stdin {
             let _ = speak(stdin, &order);
         }
