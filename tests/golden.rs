@@ -28,6 +28,7 @@ use terral_format::local::changes::Made;
 use terral_format::wire::far::{ANSWERS, Answer, QUESTIONS, Question};
 use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
 use terral_format::wire::peers::{self, PEERS};
+use terral_format::wire::remembered::Memory;
 use terral_format::wire::things::{Directory, Outcome};
 use terral_format::{Error, ErrorKind};
 
@@ -165,6 +166,8 @@ fn what_things_are() {
     }
     hold("membership-1.bin", &frames(&golden_things::records()));
     reads_back::<Membership>("membership-1.bin");
+    hold("remembered-1.bin", &frames(&golden_things::memories()));
+    reads_back::<Memory>("remembered-1.bin");
 }
 
 #[test]

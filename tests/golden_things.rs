@@ -8,6 +8,7 @@ use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{self, Attributes, Kind};
 use terral_format::wire::person::Person;
+use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
 use terral_format::{Error, ErrorKind};
@@ -111,5 +112,17 @@ pub fn records() -> Vec<Membership> {
         Membership::Overlaid { ino },
         Membership::There { ino, fingerprint: Some(Fingerprint::default()) },
         Membership::Adrift { ino, is: true },
+        Membership::Restored { ino, of: member(429) },
     ]
+}
+
+/// What is asked, and known, of a directory that a dead member had.
+pub fn memories() -> Vec<Memory> {
+    let (directory, after) = (number(430), b"a".to_vec());
+    let asked = Remember { epoch: Epoch(431), directory, after: after.clone() };
+    let names = vec![(child(Kind::File), Some(attributes(Kind::File))), (child(Kind::Fifo), None)];
+    let way = vec![(directory, b"d".to_vec())];
+    let attributes = Some(attributes(Kind::Directory));
+    let said = Remembered { directory, after, way, attributes, names, last: true };
+    vec![Memory::Asks(asked), Memory::Says(said)]
 }

@@ -20,7 +20,7 @@ use terral_format::wire::message::{
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Seat, Standing};
-use terral_format::wire::status::{Membership, Other, Sent};
+use terral_format::wire::status::{Losses, LostFile, Membership, Other, Sent};
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
@@ -181,6 +181,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Flush,
         Request::Finish,
         Request::Invite,
+        Request::Fence { member: Member::LEAST, dead: true },
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
@@ -278,6 +279,13 @@ fn lock_requests() -> Vec<Request<'static>> {
     ]
 }
 
+/// What went with a member that was removed.
+fn losses() -> Losses {
+    let (path, of) = ("/out/a".into(), Member::LEAST);
+    let file = LostFile { path, of, size: Some(50), modified_ns: 51 };
+    Losses { files: vec![file], count: 52, restored: vec![("/out".into(), Member::LEAST)] }
+}
+
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -310,6 +318,7 @@ pub fn replies() -> Vec<Reply> {
             }],
             encrypted: true,
             sent: Sent { frames: 211, operations: 212, bytes: 213 },
+            losses: losses(),
         }),
     };
     let safety = Safety {

@@ -5,10 +5,11 @@
 //! them: until then any may be made to owe something by any other's programs. Not here: what one
 //! machine does (`host`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use terral_client::{Client, Drain, Status, Totals};
+use terral_client::{Client, Drain, Losses, Status, Totals};
 
 use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
@@ -127,9 +128,25 @@ fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) 
         all.spilled_bytes += one.spilled_bytes;
         add_totals(&mut all.totals, &one.totals);
         add_drain(&mut all.drain, &one.drain, host);
+        if let (Some(all), Some(one)) = (&mut all.partition, &one.partition) {
+            add_losses(&mut all.losses, &one.losses);
+        }
         all.warnings.extend(one.warnings.iter().map(|warning| format!("{host}: {warning}")));
     }
     all
+}
+
+/// Several may know the same.
+fn add_losses(all: &mut Losses, one: &Losses) {
+    let known: BTreeSet<String> = all.files.iter().map(|file| file.path.clone()).collect();
+    let new = one.files.iter().filter(|file| !known.contains(&file.path));
+    all.files.extend(new.cloned());
+    all.count = all.count.max(one.count).max(all.files.len() as u64);
+    for restored in &one.restored {
+        if !all.restored.contains(restored) {
+            all.restored.push(restored.clone());
+        }
+    }
 }
 
 fn add_totals(all: &mut Totals, one: &Totals) {

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use terral_client::{Client, ErrorKind, Status};
+use terral_client::{Client, ErrorKind, Losses, Membership, Status};
+use terral_server::Standing;
 
 use crate::ahead::Ahead;
 use crate::claim::Purpose;
@@ -35,6 +36,8 @@ use crate::words::{End, Order, Report, hear, report};
 const ORPHANED: Duration = Duration::from_secs(60);
 /// How often a machine looks whether it was told to end by a signal, or has lost the launcher.
 const LOOK: Duration = Duration::from_millis(200);
+/// After so many it looks whether the others have removed it.
+const LOOKS: u32 = 5;
 
 /// Serves one machine of a run, until the launcher says that it is over
 #[derive(Args)]
@@ -169,16 +172,14 @@ struct Hosted {
 impl Hosted {
     /// Does what the launcher says, until the run is over.
     fn obey(mut self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
-        let mut told = None;
+        let (mut told, mut looks) = (None, 0_u32);
         let mut unused: Option<Instant> = None;
         loop {
             match orders.recv_timeout(LOOK) {
                 Ok(Order::Finish) => {
                     match status_when_told(&self.client, Client::finish, &mut told) {
-                        // The launcher has one of its own, and each of all would be long.
-                        Ok(status) => {
-                            report(&Report::Far(Box::new(Status { partition: None, ..status })));
-                        }
+                        Ok(status) if is_removed(&status) => return self.end_removed(),
+                        Ok(status) => report(&Report::Far(Box::new(in_short(status)))),
                         Err(error) if error.kind == ErrorKind::Unanswered => {
                             report(&Report::Silent);
                         }
@@ -191,7 +192,14 @@ impl Hosted {
                 },
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    looks += 1;
+                    let looks_now = looks % LOOKS == 0;
+                    let status = looks_now.then(|| self.client.status().ok()).flatten();
+                    if status.is_some_and(|status| is_removed(&status)) {
+                        return self.end_removed();
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     std::thread::sleep(LOOK);
                     let used = self.client.status().is_ok_and(|status| status.sessions > 0);
@@ -205,8 +213,21 @@ impl Hosted {
         }
     }
 
+    /// The others go on without this machine.
+    fn end_removed(self) -> Result<u8> {
+        let name = instances::name_of(&self.instance);
+        let left = "what it had not brought stays in its memory";
+        report(&Report::Failed(format!(
+            "was removed from the run (`terral fence`): {left}: `terral recover {name}` there"
+        )));
+        self.end(false)
+    }
+
     /// Nobody says what is to be done.
     fn end_alone(self) -> Result<u8> {
+        if self.client.status().is_ok_and(|status| is_removed(&status)) {
+            return self.end_removed();
+        }
         let bears = self.instance.join("log").exists() && self.client.status()?.backing.is_some();
         if !bears {
             return self.end(true);
@@ -230,6 +251,21 @@ impl Hosted {
         report(&Report::Ended(End { owes, restarts, strays: strays.unwrap_or_default() }));
         Ok(if owes { code::OWED } else { 0 })
     }
+}
+
+/// Whether a server was removed from its partition.
+fn is_removed(status: &Status) -> bool {
+    let Some(partition) = &status.partition else { return false };
+    let own = partition.members.iter().find(|member| member.seat.member == partition.me);
+    own.is_some_and(|own| matches!(own.seat.standing, Standing::Removed { .. }))
+}
+
+/// What the launcher is to know: it has a list of all members of its own, and each of all would be
+/// long.
+fn in_short(status: Status) -> Status {
+    let lost = status.partition.filter(|partition| partition.losses != Losses::default());
+    let partition = lost.map(|partition| Membership { members: Vec::new(), ..partition });
+    Status { partition, ..status }
 }
 
 /// Whether a server that has ended left something.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use terral_client::{Client, Status};
+use terral_server::{Standing, Verdict};
 
 use crate::batch;
 use crate::claim::Purpose;
@@ -20,6 +21,8 @@ use crate::command::{Ended, Surroundings, execute};
 use crate::gathering::{Gathered, Gathering};
 use crate::host::is_left;
 use crate::instances;
+use crate::lost;
+use crate::members::Hosts;
 use crate::partition;
 use crate::remote::{Machine, Service, Stage};
 use crate::report::{code, failure, note, say};
@@ -234,10 +237,13 @@ impl All<'_> {
             ready: self.wanted.ready,
             port: self.wanted.listen.port(),
         };
+        let mut hosts = Hosts::default();
         for host in others(self.wanted.hosts)? {
             let invitation = self.invitation()?;
+            hosts.invited(&invitation, host);
             self.others.push(Machine::start(host, &service, &self.supply, invitation)?);
         }
+        hosts.keep(&self.instance);
         Ok(())
     }
 
@@ -345,15 +351,15 @@ impl All<'_> {
 
     /// Waits until all is in the permanent directory, then ends all.
     fn gather(mut self, ended: &Ended, tell: Tell<'_>) -> Result<u8> {
-        let machines =
-            std::iter::once(this()).chain(self.others.iter().map(|one| one.host.clone()));
-        let machines: Vec<String> = machines.collect();
+        let others = self.others.iter().map(|one| one.host.clone());
+        let machines: Vec<String> = std::iter::once(this()).chain(others).collect();
         let (client, others, signals) = (&self.client, &mut self.others, &self.signals);
         let gathering = Gathering { client, others, signals, limit: self.wanted.limit };
-        let Gathered { status, paid, mut lost } = gathering.pay_off().with_context(|| {
+        let Gathered { mut status, paid, mut lost } = gathering.pay_off().with_context(|| {
             let name = instances::name_of(&self.instance);
             format!("what is not in the permanent directory is in memory: `terral recover {name}`")
         })?;
+        lost::forget_arrived(&mut status, self.wanted.target.as_deref());
         let wait_seconds = ended.at.elapsed().as_secs_f64();
         let name = instances::name_of(&self.instance);
         let mut strays = strays::save(&self.instance, &status, &name)?;
@@ -397,7 +403,8 @@ impl All<'_> {
             machines: &machines,
             lost: &lost,
         })?;
-        let left = what_is_left(&format!("{program} recover {name}"), directory, &owe, &lost);
+        let brings = format!("{program} recover {name}");
+        let left = what_is_left(&brings, directory, (&owe, &lost), is_any_dead(&status));
         if !left.is_empty() {
             return Err(failure(code::OWED, left.join("; ")));
         }
@@ -433,7 +440,12 @@ impl Sent {
 }
 
 /// What the permanent directory does not have, for people.
-fn what_is_left(brings: &str, directory: &Path, owe: &[String], lost: &[String]) -> Vec<String> {
+fn what_is_left(
+    brings: &str,
+    directory: &Path,
+    (owe, lost): (&[String], &[String]),
+    is_dead: bool,
+) -> Vec<String> {
     let directory = directory.display();
     let mut left = Vec::new();
     if !owe.is_empty() {
@@ -445,12 +457,33 @@ fn what_is_left(brings: &str, directory: &Path, owe: &[String], lost: &[String])
     }
     if !lost.is_empty() {
         left.push(format!(
-            "what only the memory of {} had is not in {directory}: once a machine is back, \
-             `{brings}` there brings what is left",
-            lost.join(", ")
+            "what only the memory of {} had is not in {directory}: {}",
+            lost.join(", "),
+            what_can_be_done(brings, is_dead)
         ));
     }
     left
+}
+
+/// Whether somebody has said of a machine that it is dead.
+fn is_any_dead(status: &Status) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    let dead = |standing| matches!(standing, Standing::Removed { verdict: Verdict::Dead, .. });
+    members.map(|member| member.seat.standing).any(dead)
+}
+
+/// What can be done about a lost machine's memory. Others may have made again what it removed.
+fn what_can_be_done(brings: &str, is_dead: bool) -> String {
+    match is_dead {
+        false => {
+            format!("once a machine is back, `{brings}` there brings what is left")
+        }
+        true => format!(
+            "if its memory is there all the same, though it was said to be dead, `{brings}` there \
+             brings that, and does its last removals and renames there, too: keep a copy of the \
+             directory before"
+        ),
+    }
 }
 
 /// Why a machine did not come.

@@ -43,15 +43,18 @@ mod program;
 
 mod coverage;
 
+mod lost;
 mod past;
 
 mod summary;
 mod waits;
 
+mod members;
 mod partition;
 mod serve;
 mod status;
 
+mod fence;
 mod rsh;
 
 mod launchers;
@@ -164,6 +167,7 @@ enum Verb {
     Run(run::Arguments),
     Serve(serve::Arguments),
     Invite(partition::Arguments),
+    Fence(fence::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -204,6 +208,7 @@ fn main() -> std::process::ExitCode {
         Verb::Run(arguments) => run::main(arguments),
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Invite(arguments) => partition::invite(&arguments),
+        Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

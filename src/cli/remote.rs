@@ -2,10 +2,11 @@
 //! say to each other. Not here: what it does there (`host`).
 
 use std::ffi::OsString;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ pub struct Machine {
     invitation: Option<String>,
     child: Child,
     voice: Option<Voice>,
+    /// It was told to end.
+    over: Arc<AtomicBool>,
     said: mpsc::Receiver<Report>,
 }
 
@@ -130,6 +133,37 @@ impl Service<'_> {
     }
 }
 
+/// Who hears what a machine says, and says at once if it says nothing any more.
+struct Listener {
+    host: String,
+    instance: String,
+    over: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn listen(&self, from: &mut impl BufRead, says: &mpsc::Sender<Report>) {
+        let (mut serves, mut ended) = (false, false);
+        while let Some(report) = hear(from) {
+            serves |= matches!(report, Report::Serves);
+            ended |= matches!(report, Report::Ended(_) | Report::Failed(_));
+            let _ = says.send(report);
+        }
+        if serves && !ended && !self.over.load(Ordering::SeqCst) {
+            self.is_lost();
+        }
+    }
+
+    /// That a session has ended proves nothing: the machine may serve on.
+    fn is_lost(&self) {
+        let Listener { host, instance, .. } = self;
+        say(format_args!(
+            "{host}: its `terral host` was lost, or the way there: who needs what it has waits for \
+             it. If it is down: `terral fence {host} --dead --instance {instance}` here; if it may \
+             go on, without --dead"
+        ));
+    }
+}
+
 impl Machine {
     /// Has a server started there, which will join by this invitation, once it was reached.
     ///
@@ -147,13 +181,11 @@ impl Machine {
         let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let voice = child.stdin.take().map(Voice::new);
         let (says, said) = mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
         if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
-                let mut stdout = BufReader::new(stdout);
-                while let Some(report) = hear(&mut stdout) {
-                    let _ = says.send(report);
-                }
-            });
+            let listener =
+                Listener { host: host.into(), instance: service.name.into(), over: over.clone() };
+            std::thread::spawn(move || listener.listen(&mut BufReader::new(stdout), &says));
         }
         Ok(Machine {
             host: host.into(),
@@ -169,6 +201,7 @@ impl Machine {
             invitation: Some(invitation),
             child,
             voice,
+            over,
             said,
         })
     }
@@ -234,6 +267,8 @@ impl Machine {
     /// Tells it something, if it was reached; else it hears that there is nothing more. One that is
     /// gone is seen to be.
     pub fn tell(&mut self, order: Order) {
+        let ends = matches!(order, Order::End | Order::Keep);
+        self.over.fetch_or(ends, Ordering::SeqCst);
         if [Stage::Dialed, Stage::Sent].contains(&self.stage) {
             self.voice = None;
         }

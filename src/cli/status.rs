@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, Membership, Status};
+use terral_client::{Client, Membership, Other, Status};
+use terral_server::Standing;
 
 use crate::debt::{causes, owed};
 use crate::instances::{self, Which};
+use crate::lost;
 use crate::report::{self, code};
 use crate::summary::calls;
 use crate::units::{bytes, count, duration, plural, rate};
@@ -141,8 +143,11 @@ fn text(answer: &Answer) -> String {
 /// Who of the servers of several machines this is, and who is not there.
 fn machines(partition: &Membership) -> String {
     let all = partition.members.len();
-    let gone = partition.members.iter().filter(|member| !member.connected);
-    let gone: Vec<String> = gone.map(|member| member.seat.member.to_string()).collect();
+    let removed = |member: &&Other| matches!(member.seat.standing, Standing::Removed { .. });
+    let named = |member: &Other| member.seat.member.to_string();
+    let out: Vec<String> = partition.members.iter().filter(removed).map(named).collect();
+    let gone = partition.members.iter().filter(|member| !member.connected && !removed(member));
+    let gone: Vec<String> = gone.map(named).collect();
     let encrypted = if partition.encrypted { "encrypted" } else { "not encrypted" };
     let mut text = format!("{} of {all}, {encrypted}", partition.me);
     let _ = write!(
@@ -153,6 +158,9 @@ fn machines(partition: &Membership) -> String {
     );
     if !gone.is_empty() {
         let _ = write!(text, "; no connection to {}", gone.join(", "));
+    }
+    if !out.is_empty() {
+        let _ = write!(text, "; removed: {}", out.join(", "));
     }
     text
 }
@@ -173,6 +181,7 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
     }
     if let Some(partition) = &status.partition {
         rows.push(("machines", machines(partition)));
+        rows.extend(lost::rows(&partition.losses));
     }
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));
     let now = plural(status.sessions.into(), "process", "processes");

@@ -8,6 +8,7 @@ use serde::Serialize;
 use terral_client::{Status, Totals};
 
 use crate::debt::{causes, debt, is_owed};
+use crate::lost::rows as rows_of;
 use crate::past::Past;
 use crate::takeover::Earlier;
 use crate::units::{bytes, count, duration, plural, rate};
@@ -129,6 +130,7 @@ impl Summary<'_> {
             rows.push(("server", format!("started again {times}, nothing lost")));
         }
         rows.extend(self.earlier.iter().map(told));
+        rows.extend(self.server.partition.iter().flat_map(|partition| rows_of(&partition.losses)));
         rows.extend(drain.conflicts.iter().map(|conflict| ("conflict", conflict.clone())));
         rows.extend(self.server.warnings.iter().map(|warning| ("warning", warning.clone())));
         if self.state != Whereabouts::Arrived {

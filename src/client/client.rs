@@ -465,6 +465,15 @@ impl Client {
         }
     }
 
+    /// Removes a member from the partition; `dead` if it is known that it does nothing any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server does not say who is in, or the member is that one;
+    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Exists`] if it was removed before.
+    pub fn fence(&self, member: Member, dead: bool) -> Result<()> {
+        self.done(Request::Fence { member, dead })
+    }
+
     /// Where a file's bytes are.
     pub fn safety(&self, path: &[u8]) -> Result<Safety> {
         match self.0.call(Request::Safety(path))? {

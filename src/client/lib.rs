@@ -56,7 +56,7 @@ pub use terral_format::wire::message::{
     XattrHow,
 };
 pub use terral_format::wire::person::Person;
-pub use terral_format::wire::status::Membership;
+pub use terral_format::wire::status::{Losses, LostFile, Membership, Other};
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;

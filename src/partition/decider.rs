@@ -339,6 +339,7 @@ impl Decider {
             {
                 entry.queue.extend(std::mem::take(&mut entry.later));
             }
+            self.restore_again(thing, out);
             let Some(entry) = self.entries.get(&thing) else { continue };
             let Hold::Here { busy: Some(busy), .. } = &entry.hold else { continue };
             match (*busy, entry.queue.front()) {

@@ -116,6 +116,14 @@ pub enum Input {
     Rest(Thing),
     /// It is to be given back: memory is short, or the server leaves.
     GiveBack(Thing),
+    /// What a thing was that is lost was put together from what is left of it, in the transaction
+    /// that this input is part of; or it cannot be.
+    Restored {
+        /// Which.
+        thing: Thing,
+        /// Whether it was.
+        is: bool,
+    },
     /// The control's table.
     Table(Table),
 }
@@ -175,6 +183,13 @@ pub enum Effect {
         /// What came of it.
         answer: Answer,
     },
+    /// Somebody wants a thing that a dead member had: say [`Input::Restored`] of it.
+    Restore {
+        /// Which.
+        thing: Thing,
+        /// Who had it.
+        of: Member,
+    },
     /// Ask the control for its table: others have a later one.
     NeedTable(Epoch),
     /// This server was removed. Clients may do nothing with anything any more, and nothing more is
@@ -192,6 +207,17 @@ pub trait Local {
     /// else that is done here.
     fn is_lent(&self, _: Thing, _: &Work) -> bool {
         true
+    }
+
+    /// Whether a copy is all of a thing, and there for the next process of this server, too: then it
+    /// is as good as the thing once that is lost.
+    fn keeps_copy(&self, _: Thing) -> bool {
+        true
+    }
+
+    /// Whether a thing of which a dead member had all may be put together from what others know.
+    fn may_be_restored(&self, _: Thing) -> bool {
+        false
     }
 
     /// Whether a thing that another member decides can go back at once if somebody looks at it:

@@ -179,6 +179,7 @@ impl Machine {
             Input::Again { operation, thing } => decider.again((operation, thing), &cx, out),
             Input::Rest(thing) => borrower.rests(thing, &cx, out),
             Input::GiveBack(thing) => borrower.give_back(thing, &cx, out),
+            Input::Restored { thing, is } => decider.restored(thing, is, &cx, out),
             Input::Frame(_) | Input::Connected(_) | Input::Tick | Input::Table(_) => {}
         }
     }

@@ -55,5 +55,6 @@ pub use shell::leftover::{
 pub use shell::options::{EVERYWHERE, Options, Part};
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
 pub use shell::serve::{Outcome, serve, serve_with};
-pub use terral_format::wire::roster::Invitation;
+pub use terral_format::ids::Member;
+pub use terral_format::wire::roster::{Invitation, Standing, Verdict};
 pub use terral_store::spill::directory::check as check_spill;

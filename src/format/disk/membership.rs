@@ -120,6 +120,13 @@ pub enum Membership {
         /// How far it is.
         creation: Option<Creation>,
     },
+    /// A directory that a dead member had was put together from what others knew of it.
+    Restored {
+        /// Which.
+        ino: Ino,
+        /// Who had it.
+        of: Member,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, SessionSlot};
+use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Member, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name};
 use crate::wire::capability::{Capability, Operations};
 use crate::wire::far_files::{FarFile, Stored};
@@ -440,6 +440,13 @@ pub enum Request<'a> {
     },
     /// About a file whose bytes are on another machine, or for a machine that has it open.
     Far(#[serde(borrow)] FarFile<'a>),
+    /// Remove a member from the partition. (`admin`)
+    Fence {
+        /// Which.
+        member: Member,
+        /// Whether it is known to be dead.
+        dead: bool,
+    },
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -496,7 +503,9 @@ impl Request<'_> {
             Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
-            Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
+            Request::Finish | Request::Invite | Request::Fence { .. } | Request::Leave => {
+                Operations::ADMIN
+            }
             Request::Far(far) => far.needs(),
         }
     }
@@ -514,6 +523,7 @@ impl Request<'_> {
                 | Request::Flush
                 | Request::Finish
                 | Request::Invite
+                | Request::Fence { .. }
                 | Request::Leave
         )
     }

@@ -26,6 +26,8 @@ pub mod peers;
 
 pub mod things;
 
+pub mod remembered;
+
 mod bytes;
 mod list;
 mod permission;

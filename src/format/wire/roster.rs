@@ -168,6 +168,8 @@ pub enum Said<'f> {
     Answer(&'f [u8]),
     /// A part of the next [`Said::Protocol`], to be put before what that says.
     Part(&'f [u8]),
+    /// A [`super::remembered::Memory`].
+    Memory(&'f [u8]),
 }
 
 /// What a frame is; its first byte.
@@ -184,6 +186,8 @@ pub enum Tag {
     Answer = 3,
     /// See [`Said::Part`].
     Part = 4,
+    /// See [`Said::Memory`].
+    Memory = 5,
 }
 
 impl<'f> Said<'f> {
@@ -200,6 +204,7 @@ impl<'f> Said<'f> {
             tag if tag == Tag::Question as u8 => Said::Question(rest),
             tag if tag == Tag::Answer as u8 => Said::Answer(rest),
             tag if tag == Tag::Part as u8 => Said::Part(rest),
+            tag if tag == Tag::Memory as u8 => Said::Memory(rest),
             _ => return Err(strange()),
         })
     }
@@ -274,13 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_of_five_kinds_and_no_other() {
+    fn frames_are_of_six_kinds_and_no_other() {
         let here = Control::Here(vec![([127, 0, 0, 1], 80).into()]);
         let frame = here.frame().expect("is written");
         assert_eq!(Said::read(&frame), Ok(Said::Control(here)));
         assert_eq!(Said::read(&[Tag::Answer as u8, 9]), Ok(Said::Answer(&[9])));
         assert_eq!(Said::read(&[Tag::Part as u8, 9]), Ok(Said::Part(&[9])));
-        for strange in [&[][..], &[5], &[255, 1], &[Tag::Control as u8, 77]] {
+        assert_eq!(Said::read(&[Tag::Memory as u8, 9]), Ok(Said::Memory(&[9])));
+        for strange in [&[][..], &[6], &[255, 1], &[Tag::Control as u8, 77]] {
             let read = Said::read(strange).map_err(|error| error.kind);
             assert_eq!(read, Err(ErrorKind::Malformed), "{strange:?}");
         }

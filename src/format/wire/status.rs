@@ -110,6 +110,30 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+/// A file whose bytes only a member had that was removed, by a name that is known here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFile {
+    /// Its path.
+    pub path: String,
+    /// Whose it was.
+    pub of: Member,
+    /// How long it was when it was last seen here; if it was.
+    pub size: Option<u64>,
+    /// When it had been changed then.
+    pub modified_ns: u64,
+}
+
+/// What went with members that were removed, as far as it is known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// At most 1,000 of them.
+    pub files: Vec<LostFile>,
+    /// How many there are.
+    pub count: u64,
+    /// Directories that were put together anew, and who had them.
+    pub restored: Vec<(String, Member)>,
+}
+
 /// The partition that a server is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
@@ -125,6 +149,8 @@ pub struct Membership {
     pub encrypted: bool,
     /// What it has sent to them.
     pub sent: Sent,
+    /// What went with those that were removed.
+    pub losses: Losses,
 }
 
 /// How a server is.

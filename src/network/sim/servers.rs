@@ -162,9 +162,9 @@ impl Server {
                         then.push(Input::Recalled { thing, body: body(self.content[&thing]) });
                     }
                 }
-                Effect::Fetch { thing, .. } => {
+                Effect::Fetch { thing, to } => {
                     let body = Some(body(self.content[&thing]));
-                    then.push(Input::Fetched { thing, body });
+                    then.push(Input::Fetched { thing, to, body });
                 }
                 Effect::Serve { operation, thing, work } => {
                     let content = self.content.entry(thing).or_default();
@@ -182,7 +182,10 @@ impl Server {
                     }
                     then.push(Input::Forget(wish));
                 }
-                Effect::Deadline(_) | Effect::NeedTable(_) | Effect::Expelled => {}
+                Effect::Deadline(_)
+                | Effect::NeedTable(_)
+                | Effect::Restore { .. }
+                | Effect::Expelled => {}
             }
         }
         then.into_iter().for_each(|input| self.tell(input));

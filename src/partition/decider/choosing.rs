@@ -12,6 +12,7 @@ use terral_format::wire::peers::{Failure, Message, Work};
 use crate::effect::{Context, Effect, Giving, Out};
 use crate::left_out::{Rule, keeps};
 
+use super::inheriting::is_restored;
 use super::{Busy, Decider, Entry, Hold, Request, answer, here};
 
 /// What came of looking at the first in the queue.
@@ -39,6 +40,10 @@ impl Decider {
             && let Some(request) = entry.queue.front().cloned()
         {
             let turn = match entry.hold {
+                Hold::Lost(of) if is_restored(thing, cx) => {
+                    out.want(Effect::Restore { thing, of });
+                    Turn::Wait
+                }
                 Hold::Lost(member) | Hold::Disputed(member) => {
                     answer(out, &request, Err(Failure::Removed(member)));
                     Turn::Next

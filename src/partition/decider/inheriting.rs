@@ -6,10 +6,10 @@
 use terral_format::ids::{Member, Thing};
 use terral_format::wire::peers::{Failure, Holding, Message};
 
-use crate::effect::{Context, Out};
+use crate::effect::{Context, Effect, Out};
 use crate::left_out::{Rule, keeps};
 
-use super::{Decider, Hold, answer, here, inherited};
+use super::{Decider, Entry, Hold, answer, here, inherited};
 
 impl Decider {
     /// A member was removed: what was lent to it is lost, its wishes are gone. So are its copies if
@@ -106,14 +106,43 @@ impl Decider {
         }
     }
 
+    /// A thing that a dead member had is what could be put together of it, or stays lost.
+    pub fn restored(&mut self, thing: Thing, is: bool, cx: &Context<'_>, out: &mut Out) {
+        let Some(entry) = self.entries.get_mut(&thing) else { return };
+        let Hold::Lost(member) = entry.hold else { return };
+        if is && is_restored(thing, cx) {
+            entry.hold = here();
+            self.advance(thing, None, cx, out);
+            return;
+        }
+        for request in entry.queue.drain(..) {
+            answer(out, &request, Err(Failure::Removed(member)));
+        }
+    }
+
     /// Somebody who must still be heard before this thing is decided.
     pub(super) fn unheard_of(&self, thing: Thing, cx: &Context<'_>) -> Option<Member> {
         let (_, before) = cx.table.successor(thing.number().born())?;
         self.unheard.of(before?).next().filter(|_| keeps(Rule::GatherFirst))
     }
 
+    /// What the process before this one was to put together, again.
+    pub(super) fn restore_again(&self, thing: Thing, out: &mut Out) {
+        if let Some(Entry { hold: Hold::Lost(of), queue, .. }) = self.entries.get(&thing)
+            && !queue.is_empty()
+        {
+            out.want(Effect::Restore { thing, of: *of });
+        }
+    }
+
     fn resume(&mut self, cx: &Context<'_>, out: &mut Out) {
         let things: Vec<Thing> = self.entries.keys().copied().collect();
         things.into_iter().for_each(|thing| self.advance(thing, None, cx, out));
     }
+}
+
+/// Whether a lost thing is put together from what others know. Not while a member that was removed
+/// may live: its clients may still be told of changes of it.
+pub(super) fn is_restored(thing: Thing, cx: &Context<'_>) -> bool {
+    cx.table.fenced().next().is_none() && cx.local.may_be_restored(thing)
 }

@@ -1,12 +1,13 @@
 //! Ways through what can happen, step by step: too long for a search, or about what a server is
 //! told that no client sees.
 
-use terral_format::ids::{Epoch, Loan, Operation, ServerId, Wish};
+use terral_format::ids::{Epoch, Loan, Operation, ServerId, Thing, Wish};
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
-use terral_format::wire::peers::{Frame, Holding, Message, Work};
+use terral_format::wire::peers::{Failure, Frame, Holding, Message, Work};
 
-use crate::effect::{Effect, Input};
+use crate::effect::{Effect, Input, Local};
+use crate::machine::Machine;
 use crate::members::{Standing, Table, Verdict};
 use crate::terms::Terms;
 
@@ -85,6 +86,65 @@ fn an_heir_waits_for_who_may_have_a_copy_though_what_it_has_itself_is_all_there_
     let goes = Effect::Go(Wish(2));
     assert!(!tell(NOW, Input::Table(table_of_four(&gone))).contains(&goes), "3 may look at it");
     assert!(tell(NOW + Terms::USUAL.promise(), Input::Tick).contains(&goes));
+}
+
+/// A server that can put any thing together.
+struct Restores;
+
+impl Local for Restores {
+    fn in_use(&self, _: Thing) -> bool {
+        false
+    }
+
+    fn may_be_restored(&self, _: Thing) -> bool {
+        true
+    }
+}
+
+/// What the heir of member 0, and of 3 if that was removed, wants done for somebody who wants a
+/// thing of 0's, which nobody else has.
+fn wanted_of_the_lost(removed: &[(usize, Verdict)]) -> (Machine, Vec<Effect>) {
+    let (mut heir, _) = member_told(1, &[table_of_four(&[])]);
+    heir.handle(NOW, &Restores, Input::Table(table_of_four(removed)));
+    for from in (2..4).filter(|from| removed.iter().all(|(out, _)| out != from)) {
+        let holds = |(out, _): &(usize, Verdict)| Message::Holds {
+            removed: member(*out),
+            held: Vec::new(),
+            more: false,
+        };
+        let holds = frame(member(from), from as u64, removed.iter().map(holds).collect());
+        let epoch = Epoch(1 + removed.len() as u64);
+        heir.handle(NOW, &Restores, Input::Frame(Frame { epoch, ..holds }));
+    }
+    let (thing, work) = (thing(0), Work::Change(Body::default()));
+    let wanted = heir.handle(NOW, &Restores, Input::Wish { wish: Wish(1), thing, work });
+    (heir, wanted)
+}
+
+#[test]
+fn what_a_dead_member_had_is_put_together_before_anybody_has_it_and_by_each_process_anew() {
+    let (mut heir, wanted) = wanted_of_the_lost(&[(0, Verdict::Dead)]);
+    let restore = Effect::Restore { thing: thing(0), of: member(0) };
+    assert!(wanted.contains(&restore) && !wanted.contains(&Effect::Go(Wish(1))), "{wanted:?}");
+    let (_, again) = Machine::start(heir.durable().clone(), Terms::USUAL, NOW, &Restores);
+    assert!(again.contains(&restore), "{again:?}");
+    let restored = |is| Input::Restored { thing: thing(0), is };
+    let (mut other, _) = wanted_of_the_lost(&[(0, Verdict::Dead)]);
+    let there = heir.handle(NOW, &Restores, restored(true));
+    assert!(there.contains(&Effect::Go(Wish(1))), "{there:?}");
+    let lost = other.handle(NOW, &Restores, restored(false));
+    let answer = Err(Failure::Removed(member(0)));
+    assert!(lost.contains(&Effect::Answer { wish: Wish(1), answer }), "{lost:?}");
+}
+
+#[test]
+fn nothing_is_put_together_while_somebody_who_was_removed_may_live() {
+    let removed = [(0, Verdict::Dead), (3, Verdict::Fenced)];
+    for removed in [&removed[..], &[(0, Verdict::Fenced)]] {
+        let (_, wanted) = wanted_of_the_lost(removed);
+        let answer = Err(Failure::Removed(member(0)));
+        assert!(wanted.contains(&Effect::Answer { wish: Wish(1), answer }), "{wanted:?}");
+    }
 }
 
 #[test]

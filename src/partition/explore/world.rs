@@ -340,7 +340,8 @@ impl World {
                     (server.ready, server.recalling, server.later) = Default::default();
                     server.access = [Access::Nothing; THINGS];
                 }),
-                Effect::NeedTable(_) => {}
+                // Nothing is, where nobody says that it may be.
+                Effect::NeedTable(_) | Effect::Restore { .. } => {}
             }
         }
         then.into_iter().try_for_each(|input| self.tell(at, input, false))

@@ -271,6 +271,9 @@ fn choose(state: &mut State) -> Choice {
 /// Whether nothing is begun, as another member moves a directory there: it is told so. What was
 /// begun is brought to its end before.
 fn must_rest(state: &mut State) -> bool {
+    if state.members.as_ref().is_some_and(|members| members.rests_for_good()) {
+        return true;
+    }
     let names = &state.names;
     let begun = names.is_resumed() && !names.owed().is_empty();
     let movers = names.resting().iter().filter(|(_, moving)| moving.brings);

@@ -74,8 +74,8 @@ pub fn ask(
     if state.far.is_asked(asker, file, step as u8) {
         return Err(state.fetches.wait());
     }
-    if state.far.is_removed(file.born()) {
-        return Err(Failure::Removed(file.born()).error());
+    if let Some(removed) = state.far.removed_of(file.born()) {
+        return Err(Failure::Removed(removed).error());
     }
     let id = id_of(state, asker, step).ok_or_else(late)?;
     live(state)?;
@@ -189,7 +189,7 @@ pub(super) fn say_unlocked(state: &mut State) {
 /// Says something that nobody waits for. It is said until it was heard.
 pub(super) fn say(state: &mut State, file: Number, act: Act) {
     let Some(by) = state.members.as_ref().map(|members| members.me()) else { return };
-    if state.far.is_removed(file.born()) {
+    if state.far.removed_of(file.born()).is_some() {
         return;
     }
     let (id, now) = (state.far.own_id(by), state.world.now());

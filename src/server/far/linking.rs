@@ -59,6 +59,11 @@ pub fn removed(state: &mut State, member: Member) {
     state.far.removed(member);
 }
 
+/// This server, `me`, is none any more: what waits for others fails.
+pub fn put_out(state: &mut State, me: Member) {
+    state.far.put_out(me);
+}
+
 /// Time has passed. Requests that wait are to be tried again then.
 pub fn tick(state: &mut State) {
     locking::drop_superseded(state);

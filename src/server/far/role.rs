@@ -53,6 +53,8 @@ pub struct Far {
     questions: BTreeMap<u64, Asked>,
     homes: BTreeMap<Member, Home>,
     removed: BTreeSet<Member>,
+    /// This member, once it is none any more.
+    put_out: Option<Member>,
     /// Files of others that are open here, or about to be, as their homes are told.
     open: BTreeSet<Number>,
     /// Those that were open when this process began are among them.
@@ -116,6 +118,11 @@ impl Far {
     /// Whether a member is none any more.
     pub fn is_removed(&self, member: Member) -> bool {
         self.removed.contains(&member)
+    }
+
+    /// Who is none any more, if a member cannot be asked for that.
+    pub(super) fn removed_of(&self, member: Member) -> Option<Member> {
+        self.put_out.or_else(|| self.removed.contains(&member).then_some(member))
     }
 
     fn of(&self, asker: Asker, file: Number, step: u8) -> Option<u64> {
@@ -391,6 +398,15 @@ impl Far {
             }
         }
         failed
+    }
+
+    /// This member is none any more: whoever was asked is not heard.
+    pub(super) fn put_out(&mut self, me: Member) {
+        self.put_out = Some(me);
+        self.questions.retain(|_, asked| asked.asker.is_some());
+        for asked in self.questions.values_mut().filter(|asked| asked.outcome.is_none()) {
+            asked.ends(Err(Failure::Removed(me).error()));
+        }
     }
 
     /// A member is none any more.

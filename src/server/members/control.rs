@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use terral_format::disk::membership::Membership;
-use terral_format::disk::partition::Standing;
+use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::roster::{ADDRESSES_MAX, Invitation, Partition, Roster, Seat, Secret};
 use terral_format::{Error, ErrorKind, Result};
@@ -87,6 +87,36 @@ pub fn is_at(state: &mut State, member: Member, addresses: Vec<SocketAddr>) -> R
     let Some(seat) = seat else { return Ok(()) };
     seat.addresses = addresses.into_iter().take(ADDRESSES_MAX).collect();
     roster.version += 1;
+    self::seat(state, roster);
+    Ok(())
+}
+
+/// Removes a member: the control decides from now on what that decided. One that was removed as
+/// somebody who may live may be said to be dead later.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control, or is that member; [`ErrorKind::NotFound`] if
+/// there is none; [`ErrorKind::Exists`] if there is nothing new in it.
+pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()> {
+    let mut roster = own_roster(state)?;
+    let me = state.members.as_ref().map(|members| members.me());
+    if me == Some(member) {
+        let context = format!("{member} is this server, which says who is in: end it instead");
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
+    let seat = roster.seats.iter_mut().find(|seat| seat.member == member);
+    let seat = seat.ok_or_else(unknown)?;
+    let before = match seat.standing {
+        Standing::In(_) => None,
+        Standing::Removed { verdict, .. } => Some(verdict),
+    };
+    if before.is_some_and(|before| before == verdict || before == Verdict::Dead) {
+        return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
+    }
+    let heir = me.ok_or_else(unknown)?;
+    seat.standing = Standing::Removed { heir, verdict };
+    (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     self::seat(state, roster);
     Ok(())
 }

@@ -112,8 +112,15 @@ fn is_in(path: &[u8], other: &[u8]) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
-/// Time passes for who waits for others.
+/// Time passes for who waits for others, of whom one may have been removed.
 pub fn tick(state: &mut State) {
+    let others = state.members.as_ref().map(|members| members.others()).unwrap_or_default();
+    let mover = state.members.as_ref().and_then(|members| members.mover.as_ref());
+    let known = mover.filter(|mover| mover.moving.done && others.is_subset(&mover.know));
+    if let Some(owed) = known.and_then(|mover| mover.owed) {
+        is_over(state, owed);
+        state.members.iter_mut().for_each(|members| members.go_on());
+    }
     let waits = |mover: &Mover| mover.owed.is_none();
     if let Some(members) = &mut state.members
         && members.mover.as_ref().is_some_and(waits)

@@ -27,7 +27,11 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 
 mod creations;
+mod losses;
 mod wishing;
+
+use losses::Losses;
+pub use losses::Restoring;
 
 /// A directory that was changed so little ago is in use.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -142,6 +146,18 @@ impl Local for Here<'_> {
         let is_own = thing.number().born() == self.numbers.me();
         self.state.backing.is_none() || is_own || !owes
     }
+
+    /// Of a directory the tables have the names that were walked.
+    fn keeps_copy(&self, thing: Thing) -> bool {
+        !matches!(thing, Thing::Directory(_))
+    }
+
+    /// What names a directory has, others know, too, or the permanent store; what a file that was
+    /// born here is, this server.
+    fn may_be_restored(&self, thing: Thing) -> bool {
+        let own = |number: Number| number.born() == self.numbers.me();
+        matches!(thing, Thing::Directory(_)) || matches!(thing, Thing::File(file) if own(file))
+    }
 }
 
 impl Mover {
@@ -216,6 +232,8 @@ pub struct Members {
     cut_off: Option<Tick>,
     /// How much it has sent.
     traffic: Arc<Traffic>,
+    /// What went with members that are dead.
+    losses: Losses,
 }
 
 impl Members {
@@ -255,6 +273,7 @@ impl Members {
             heard: None,
             cut_off: None,
             traffic: Arc::default(),
+            losses: Losses::default(),
         }
     }
 
@@ -267,6 +286,7 @@ impl Members {
             let durable = (**durable).clone();
             self.left = durable.wishes(Wish(0)..=Wish(u64::MAX)).collect();
             let (machine, effects) = Machine::start(durable, Terms::USUAL, here.now(), &here);
+            self.losses.began_put_out = effects.contains(&Effect::Expelled);
             self.part = Part::Runs(Box::new(machine));
             self.effects.extend(effects);
         }
@@ -297,6 +317,7 @@ impl Members {
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
+            Membership::Restored { ino, of } => self.losses.was_restored(*ino, *of),
             Membership::Creates { wish, creation } => self.creates(*wish, creation.as_ref()),
             Membership::Moves(None) => self.mover = None,
             Membership::Moves(Some((moving, owed))) => match &mut self.mover {
@@ -321,7 +342,9 @@ impl Members {
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
         let moves = moves.map(|moves| Membership::Moves(Some(moves)));
-        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations())
+        let restored = self.losses.restored();
+        let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
+        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations()).chain(restored)
     }
 
     /// Which member this is.
@@ -385,6 +408,9 @@ impl Members {
     /// Since when there has been no session with any other member, where `begin` is when this
     /// process began.
     pub fn cut_off_since(&self, begin: Tick) -> Option<Tick> {
+        if self.is_put_out() {
+            return Some(begin);
+        }
         self.connected.is_empty().then(|| self.cut_off.unwrap_or(begin))
     }
 
@@ -405,7 +431,8 @@ impl Members {
 
     /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
-        !self.frames.is_empty() || !self.said.is_empty() || self.asks_control || self.news
+        let says = !self.said.is_empty() || self.losses.says();
+        !self.frames.is_empty() || says || self.asks_control || self.news
     }
 
     /// Other members that are in and have come; none once this server is alone.

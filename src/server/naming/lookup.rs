@@ -1,12 +1,14 @@
 //! From paths to inodes. A name not yet known is looked for in the backing, and adopted.
 
 use terral_format::disk::facts::Fact;
+use terral_format::disk::membership::Membership;
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::local::changes::{Deferred, Made, name_of};
 use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
 use terral_format::local::names::{flag, hash, index_of};
 use terral_format::wire::message::{Kind, Target};
 use terral_format::{Error, ErrorKind, Result, frame};
+use terral_store::backing::Found;
 
 use crate::authority::caller::Caller;
 use crate::core::paths::{components, join, refuse};
@@ -14,7 +16,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::{moving, requiring};
 use crate::naming::names::Entry;
-use crate::naming::{elsewhere, permitting};
+use crate::naming::{elsewhere, lost, permitting};
 use crate::needs::asking::fetch;
 use crate::needs::need::{Fetched, Need};
 
@@ -133,6 +135,9 @@ pub fn child(
     }
     match state.names.entry(directory, name) {
         Some(Entry::Here(_)) if is_taken(state, directory, name) => return Ok(None),
+        Some(Entry::Here(ino)) if lost::is_lost(state, ino) => {
+            return as_seen(state, directory, name, ino).map(Some);
+        }
         Some(Entry::Here(ino)) => return Ok(Some(ino)),
         Some(Entry::Gone(_)) => return Ok(None),
         None => {}
@@ -185,14 +190,48 @@ pub fn child_or_new(
     }
 }
 
-fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
-    let path = join(&state.names.path(directory).unwrap_or_default(), name);
-    let path = state.names.backing_path(&path);
-    let Fetched::Look(looked) = fetch(state, Need::Look(path))? else {
-        return Err(refuse(ErrorKind::Invalid, name));
+/// What a name stands for whose file only a dead member had: that of the permanent store, if it
+/// looks as it was last seen here.
+fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<Ino> {
+    match look_there(state, directory, name) {
+        Ok(Some((found, target))) if lost::is_as_seen(state, ino, &found, &target) => {
+            state.names.reserve()?;
+            state.record(Membership::Unnamed { parent: directory, name: name.into() });
+            adopt_found(state, directory, name, (found, target))
+        }
+        Err(error) if state.fetches.is_waiting() => Err(error),
+        // It is an error that says whose it was.
+        _ => Ok(ino),
+    }
+}
+
+/// What the permanent store has there.
+fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<(Found, Vec<u8>)>> {
+    let path = match state.names.path(directory) {
+        Some(path) => join(&path, name),
+        // It was inherited, and somebody is being asked where it is.
+        None if state.members.is_some() && directory != ROOT => return Err(state.fetches.wait()),
+        None => name.into(),
     };
-    let Some((found, target)) = looked? else { return Ok(None) };
+    let path = state.names.backing_path(&path);
+    match fetch(state, Need::Look(path))? {
+        Fetched::Look(looked) => looked,
+        _ => Err(refuse(ErrorKind::Invalid, name)),
+    }
+}
+
+fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+    let Some(seen) = look_there(state, directory, name)? else { return Ok(None) };
     state.names.reserve()?;
+    adopt_found(state, directory, name, seen).map(Some)
+}
+
+fn adopt_found(
+    state: &mut State,
+    directory: Ino,
+    name: &[u8],
+    (found, target): (Found, Vec<u8>),
+) -> Result<Ino> {
     let mut attributes = found.attributes;
     attributes.ino = state.names.next_ino();
     // Some file systems count none; what has none is gone.
@@ -204,7 +243,7 @@ fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> 
         fingerprint: found.fingerprint,
         target,
     });
-    Ok(Some(attributes.ino))
+    Ok(attributes.ino)
 }
 
 /// The inode a request is about.

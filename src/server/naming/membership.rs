@@ -64,6 +64,7 @@ impl Names {
             | Membership::Protocol(_)
             | Membership::Moves(_)
             | Membership::Creates { .. }
+            | Membership::Restored { .. }
             | Membership::Adrift { .. } => {}
         }
     }

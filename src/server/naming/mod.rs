@@ -12,6 +12,7 @@ pub mod homes;
 pub mod links;
 pub mod listing;
 pub mod lookup;
+pub mod lost;
 pub mod making;
 pub mod membership;
 pub mod names;

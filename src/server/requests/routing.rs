@@ -3,6 +3,7 @@
 use terral_format::ids::Owner;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{Reply, Request, Target};
+use terral_format::wire::roster::Verdict;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -170,6 +171,10 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
             owing::hurry(state);
         }
         Request::Leave => state.leaving = true,
+        Request::Fence { member, dead } => {
+            let verdict = if dead { Verdict::Dead } else { Verdict::Fenced };
+            control::remove(state, member, verdict)?;
+        }
         _ => return Err(Error::new(ErrorKind::Malformed, "not asked in this way")),
     }
     Ok(())

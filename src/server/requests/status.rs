@@ -10,8 +10,8 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::members::role::Members;
-use crate::naming::lookup;
 use crate::naming::names::is_known;
+use crate::naming::{lookup, lost};
 
 /// A file system with less room is full.
 const FULL_BYTES: u64 = 64 << 10;
@@ -85,11 +85,11 @@ pub fn status(state: &mut State) -> Status {
         warnings: state.warnings.clone(),
         spill: state.storage.memory().spill().map(|spill| spill.describe()),
         spilled_bytes: state.storage.spilled_bytes(),
-        partition: state.members.as_deref().map(membership),
+        partition: state.members.as_deref().map(|members| membership(state, members)),
     }
 }
 
-fn membership(members: &Members) -> Membership {
+fn membership(state: &State, members: &Members) -> Membership {
     let connected = |member| member == members.me() || members.is_connected(member);
     let seats = members.roster().seats.iter();
     Membership {
@@ -101,6 +101,7 @@ fn membership(members: &Members) -> Membership {
             .collect(),
         encrypted: members.partition().encrypted,
         sent: members.traffic().so_far(),
+        losses: lost::losses(state),
     }
 }
 

@@ -41,6 +41,9 @@ pub fn settle(state: &mut State) {
 
 /// Whether what is here is only to be brought, and those who know more have been gone for long.
 pub fn is_abandoned(state: &State) -> bool {
+    if state.members.as_ref().is_some_and(|members| members.began_put_out()) {
+        return state.finishing;
+    }
     let since = state.members.as_ref().and_then(|members| members.cut_off_since(state.since));
     state.finishing && since.is_some_and(|since| state.world.now().since(since) > LONG)
 }

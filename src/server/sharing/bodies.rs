@@ -10,7 +10,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::body::Body;
-use terral_format::wire::message::Attributes;
+use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::things::{Child, Directory, Node};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
@@ -99,11 +99,12 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     if body.bytes().is_empty() {
         return Ok(());
     }
-    let Ok(Inode { ino, .. }) = inode_of(state, thing) else { return Ok(()) };
+    let Some(ino) = place_of(state, thing)? else { return Ok(()) };
     let attributes = match thing {
         Thing::Directory(_) => {
             let directory = Directory::of(body)?;
-            let is_own = |child: &Child| members.is_born_here(child.number);
+            let members = state.members.as_ref();
+            let is_own = |child: &Child| members.is_some_and(|m| m.is_born_here(child.number));
             let is_own = directory.names.iter().all(is_own);
             let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
             has_names(state, ino, names.collect())?;
@@ -127,6 +128,21 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     Ok(())
 }
 
+/// The place of what has come. A directory of a removed member may come to its heir, who has never
+/// heard of it.
+fn place_of(state: &mut State, thing: Thing) -> Result<Option<Ino>> {
+    match (inode_of(state, thing), thing) {
+        (Ok(inode), _) => Ok(Some(inode.ino)),
+        (Err(_), Thing::Directory(number)) => {
+            let (name, kind, text) = (Vec::new(), Kind::Directory, Vec::new());
+            let ino = elsewhere::place(state, &Child { name, number, kind, text })?;
+            state.members.iter_mut().for_each(|members| members.is_pathless(thing));
+            Ok(Some(ino))
+        }
+        (Err(_), _) => Ok(None),
+    }
+}
+
 /// What was shown is so no more. False: nothing was.
 pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
     match (thing, inode_of(state, thing)) {
@@ -140,7 +156,11 @@ pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
 }
 
 /// These are the names of a directory from now on.
-fn has_names(state: &mut State, parent: Ino, mut names: BTreeMap<Vec<u8>, Child>) -> Result<()> {
+pub(super) fn has_names(
+    state: &mut State,
+    parent: Ino,
+    mut names: BTreeMap<Vec<u8>, Child>,
+) -> Result<()> {
     let Some(directory) = state.names.inode(parent) else { return Ok(()) };
     let before: Vec<_> = state.names.children(&directory).collect();
     let mut left = Vec::new();

@@ -19,7 +19,7 @@ use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
-use crate::sharing::{adrift, bodies, large, leaving, moving, serving};
+use crate::sharing::{adrift, bodies, large, leaving, moving, removal, restoring, serving};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
 /// cannot leave a thing, is tried with the next step, and what follows of the same thing waits for
@@ -64,6 +64,7 @@ fn things_of(state: &State, effect: &Effect) -> Vec<Thing> {
         Effect::Install { thing, .. }
         | Effect::Publish { thing, .. }
         | Effect::Fetch { thing, .. }
+        | Effect::Restore { thing, .. }
         | Effect::Serve { thing, .. } => vec![*thing],
         Effect::Go(wish) => {
             state.members.iter().filter_map(|members| members.wished(*wish)).collect()
@@ -98,6 +99,8 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
             creating::settle_alone(state);
         }
         creating::tick(state);
+        removal::settle_moves(state)?;
+        restoring::tick(state)?;
         adrift::settle(state);
         large::give_back(state);
     }
@@ -183,9 +186,8 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::NeedTable(_) => {
             state.members.iter_mut().for_each(|members| members.needs_roster());
         }
-        Effect::Expelled => {
-            state.warn("this machine was removed from the partition".into());
-        }
+        Effect::Restore { thing, of } => restoring::begin(state, thing, of)?,
+        Effect::Expelled => removal::is_put_out(state)?,
     }
     Ok(())
 }

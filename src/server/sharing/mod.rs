@@ -9,4 +9,6 @@ pub mod carrying;
 pub mod large;
 pub mod leaving;
 pub mod moving;
+pub mod removal;
+pub mod restoring;
 pub mod serving;

@@ -95,18 +95,25 @@ fn is_done(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
 pub fn settle_alone(state: &mut State) -> Result<()> {
     moving::is_abandoned(state);
     for (by, theirs) in state.names.resting().clone() {
-        let Some(backing) = state.backing.clone().filter(|_| theirs.brings) else {
-            goes_back(state, by, &theirs)?;
-            continue;
-        };
-        match (is_there(&*backing, &theirs.from), is_there(&*backing, &theirs.to)) {
-            (Some(false), Some(true)) => is_done(state, by, &theirs)?,
-            (Some(_), Some(_)) => goes_back(state, by, &theirs)?,
-            // It cannot say now.
-            _ => {}
-        }
+        settle_of(state, by, &theirs)?;
     }
     Ok(())
+}
+
+/// The same of one that was about to move something, and is gone.
+///
+/// # Errors
+/// If the tables have no room.
+pub(super) fn settle_of(state: &mut State, by: Member, theirs: &Moving) -> Result<()> {
+    let Some(backing) = state.backing.clone().filter(|_| theirs.brings) else {
+        return goes_back(state, by, theirs);
+    };
+    match (is_there(&*backing, &theirs.from), is_there(&*backing, &theirs.to)) {
+        (Some(false), Some(true)) => is_done(state, by, theirs),
+        (Some(_), Some(_)) => goes_back(state, by, theirs),
+        // It cannot say now.
+        _ => Ok(()),
+    }
 }
 
 /// Whether the permanent directory has something there, if it can say.
@@ -152,7 +159,7 @@ fn known(state: &State, number: Number) -> Option<Ino> {
 }
 
 /// A directory has this place now, if anything is known of it here.
-fn has_place(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<()> {
+pub(super) fn has_place(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<()> {
     let Some((directory, above)) = way.split_last() else { return Ok(()) };
     let Some(ino) = known(state, directory.0) else { return Ok(()) };
     let mut parent = ROOT;

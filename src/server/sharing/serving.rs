@@ -166,6 +166,10 @@ fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Resu
             let mut late = Ok(());
             let mut left = FOUND_AT_ONCE;
             for name in names {
+                // What is known need not be looked for; of a lost file, each time anew.
+                if state.names.child_here(directory, &name.name).is_some() {
+                    continue;
+                }
                 match lookup::child(state, caller, directory, &name.name) {
                     // What the store says of others is fetched meanwhile.
                     Err(error) if state.fetches.is_waiting() && left > 0 => {

@@ -5,7 +5,7 @@
 //! behind those before it, and is lost with its session. Not here: what frames mean (`members`,
 //! `sharing`), and how they go (`network`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use terral_format::disk::partition::Standing;
 use terral_format::frame::HEADER_BYTES;
-use terral_format::ids::Member;
+use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 use terral_format::wire::far::Written;
 use terral_format::wire::peers::{FRAME_MAX, Frame};
+use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
@@ -32,7 +33,7 @@ use crate::members::control;
 use crate::members::role::Members;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, moving};
+use crate::sharing::{carrying, moving, restoring};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::relaying::{Relaying, THREADS};
@@ -62,6 +63,10 @@ pub struct Links<'s> {
     /// Of which roster the endpoint, and each member, knows.
     admitted: u64,
     told: BTreeMap<Member, u64>,
+    /// Which server each member is, or was.
+    servers: BTreeMap<Member, ServerId>,
+    /// Who is none any more: nothing of it is heard.
+    removed: BTreeSet<Member>,
     ticked: Moment,
 }
 
@@ -112,6 +117,8 @@ impl<'s> Links<'s> {
             relaying,
             admitted: 0,
             told: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            removed: BTreeSet::new(),
             ticked,
         })
     }
@@ -175,21 +182,39 @@ impl<'s> Links<'s> {
             return;
         }
         self.admitted = admitted;
-        let mut removed = Vec::new();
-        for Seat { member, standing, addresses } in roster.seats.clone() {
+        let is_control = members.control() == members.me();
+        let seats = roster.seats.clone();
+        drop(state);
+        for Seat { member, standing, addresses } in seats {
             match standing {
-                Standing::In(server) => self.tcp.admit(Peer { member, server, addresses }),
+                Standing::In(server) => {
+                    self.servers.insert(member, server);
+                    self.tcp.admit(Peer { member, server, addresses });
+                }
                 Standing::Removed { .. } => {
-                    self.tcp.expel(member);
-                    removed.push(member);
+                    // If it lives, it is told so, whatever was said of it.
+                    match self.servers.get(&member).copied().filter(|_| is_control) {
+                        Some(server) => self.tcp.admit(Peer { member, server, addresses }),
+                        None => self.tcp.expel(member),
+                    }
+                    self.is_removed(member);
                 }
             }
         }
-        drop(state);
-        for member in removed {
-            linking::removed(&mut self.shared.lock_for_links(), member);
-            self.relaying.iter().for_each(|relaying| relaying.removed(member));
+    }
+
+    /// A member is none any more.
+    fn is_removed(&mut self, member: Member) {
+        if !self.removed.insert(member) {
+            return;
         }
+        let mut state = self.shared.lock_for_links();
+        linking::removed(&mut state, member);
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.connects(member, false, now));
+        drop(state);
+        self.relaying.iter().for_each(|relaying| relaying.removed(member));
+        self.shared.nudge();
     }
 
     fn connected(&mut self, session: Session) {
@@ -198,6 +223,9 @@ impl<'s> Links<'s> {
         self.waiting.remove(&with);
         self.parts.remove(&with);
         self.told.remove(&with);
+        if self.removed.contains(&with) {
+            return;
+        }
         let control = {
             let mut state = self.shared.lock_for_links();
             let now = state.world.now();
@@ -222,16 +250,22 @@ impl<'s> Links<'s> {
             state.members.iter_mut().for_each(|members| members.connects(with, false, now));
         }
         // What was said in it may be lost, and what is answered to it will be.
-        self.tcp.reach(with);
+        if !self.removed.contains(&with) {
+            self.tcp.reach(with);
+        }
     }
 
     fn came(&mut self, session: Session, frame: &[u8]) {
+        if self.removed.contains(&session.with) {
+            return;
+        }
         let heard = match Said::read(frame) {
             Ok(Said::Protocol(bytes)) => self.protocol(session, bytes),
             Ok(Said::Part(bytes)) => self.part(session.with, bytes),
             Ok(Said::Control(said)) => self.control(session, said),
             Ok(Said::Question(question)) => self.is_asked(session.with, question),
             Ok(Said::Answer(answer)) => self.is_answered(session.with, answer),
+            Ok(Said::Memory(bytes)) => self.memory(session.with, bytes),
             Err(error) => Err(error),
         };
         if let Err(error) = heard {
@@ -286,6 +320,17 @@ impl<'s> Links<'s> {
     fn is_answered(&self, from: Member, answer: &[u8]) -> Result<()> {
         linking::answered(&mut self.shared.lock_for_links(), from, answer)?;
         self.shared.nudge();
+        Ok(())
+    }
+
+    /// Of a directory that a dead member had.
+    fn memory(&mut self, from: Member, bytes: &[u8]) -> Result<()> {
+        let memory = Memory::of(bytes)?;
+        let mut state = self.shared.lock_for_links();
+        restoring::heard(&mut state, from, memory)?;
+        let done = carrying::resume(&mut state);
+        drop(state);
+        self.warn_of(done);
         Ok(())
     }
 
@@ -346,6 +391,7 @@ impl<'s> Links<'s> {
 
     /// Sends all that the log has.
     fn say_all(&mut self) {
+        self.say_of_memory();
         let (frames, said, asks, roster, control, news) = {
             let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
@@ -386,6 +432,21 @@ impl<'s> Links<'s> {
         }
         if news {
             self.shared.nudge();
+        }
+    }
+
+    /// What is asked and known of directories that dead members had.
+    fn say_of_memory(&mut self) {
+        let memories = {
+            let mut state = self.shared.lock_for_links();
+            let is_logged = state.is_logged();
+            let members = state.members.as_mut().filter(|_| is_logged);
+            members.map(|members| members.take_memories()).unwrap_or_default()
+        };
+        for (to, memory) in memories {
+            if let Ok(frame) = memory.frame() {
+                self.send(to, frame);
+            }
         }
     }
 

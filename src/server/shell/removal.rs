@@ -27,10 +27,11 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 10] = [
+const OTHERS: [&[u8]; 11] = [
     b"headers",
     b"instructions",
     b"invitation",
+    b"machines",
     b"pages",
     b"server-says",
     b"small",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request};
-use terral_format::{ErrorKind, frame};
+use terral_format::{Error, ErrorKind, frame};
 use terral_transport::requests::Taken;
 
 use super::{Handled, Peers, handling, seeds};
@@ -41,6 +41,9 @@ struct Crowd {
     moves: u64,
     /// Whether names are also moved to such as others use, and files opened that may be there.
     replaces: bool,
+    /// Who has died, if one has, and who does not know yet that it is none any more.
+    dead: Option<usize>,
+    unaware: Vec<usize>,
 }
 
 impl Crowd {
@@ -52,8 +55,8 @@ impl Crowd {
         for at in 0..3 {
             idle.extend((0..3).map(|_| (at, peers.sims[at].connect())));
         }
-        let (open, made, unknown, answered, moves) = Default::default();
-        Crowd { peers, idle, open, made, unknown, answered, moves, replaces }
+        let (open, made, unknown, answered, moves, dead, unaware) = Default::default();
+        Crowd { peers, idle, open, made, unknown, answered, moves, replaces, dead, unaware }
     }
 
     fn begin(&mut self, draw: &mut impl FnMut(u64) -> u64) {
@@ -114,7 +117,8 @@ impl Crowd {
                     ErrorKind::NotDirectory,
                     ErrorKind::NotEmpty,
                 ];
-                assert!(usual.contains(&error.kind), "{error:?}");
+                let lost = self.dead.is_some() && error.kind == ErrorKind::Backing;
+                assert!(lost || usual.contains(&error.kind), "{error:?}");
             }
             _ => {
                 takes.into_iter().for_each(|path| *self.made.entry(path).or_default() -= 1);
@@ -154,6 +158,22 @@ impl Crowd {
         }
     }
 
+    /// A machine is lost, and the others hear of it by and by.
+    fn lose(&mut self, out: usize) {
+        self.peers.stopped = None;
+        self.peers.dies(out);
+        self.dead = Some(out);
+        self.unaware = (0..3).filter(|at| *at != out).collect();
+        self.open.retain(|open| open.at != out);
+        self.idle.retain(|(at, _)| *at != out);
+    }
+
+    fn hears(&mut self) {
+        if let Some((at, dead)) = self.unaware.pop().zip(self.dead) {
+            self.peers.hears_of(at, dead);
+        }
+    }
+
     fn finish(&mut self) {
         self.peers.stopped = None;
         for _ in 0..2000 {
@@ -171,9 +191,17 @@ impl Crowd {
 
     fn check(&mut self) {
         for directory in DIRECTORIES.map(|(_, directory)| directory.as_bytes()) {
-            let all: Vec<_> =
-                (0..3).map(|at| self.peers.list(at, directory).expect("listed")).collect();
-            assert!(all.iter().all(|names| *names == all[0]), "they see one directory");
+            let there = (0..3).filter(|at| self.dead != Some(*at));
+            let all: Vec<_> = there.map(|at| self.peers.list(at, directory)).collect();
+            assert!(all.iter().all(|names| *names == all[0]), "{all:?}");
+            if self.dead.is_some() {
+                // What only the dead one knew of is there for nobody.
+                let known = |error: &Error| error.kind == ErrorKind::NotFound;
+                assert!(all[0].as_ref().err().is_none_or(known), "{all:?}");
+                continue;
+            }
+            assert!(all[0].is_ok(), "{all:?}");
+            let all: Vec<_> = all.into_iter().flatten().collect();
             let known = self.made.iter().filter(|(path, _)| !self.unknown.contains(*path));
             for (path, made) in known {
                 let Some(name) = path.strip_prefix(&[directory, b"/"].concat()[..]) else {
@@ -205,6 +233,37 @@ pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
         }
         crowd.step(&mut draw, kills);
     }
+    crowd.finish();
+    crowd.check();
+    crowd.answered
+}
+
+/// The same, and one machine is lost in the middle of it: nobody waits for it for ever, and the
+/// others see one tree.
+fn crowd_that_loses_one(seed: u64, brings: bool, kills: bool) -> u64 {
+    let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    let mut crowd = Crowd::new(peers, seed % 2 == 1);
+    let world = Virtual::new(seed);
+    let mut draw = |of| world.one_of(of);
+    let (out, when) = (1 + draw(2) as usize, 300 + draw(700));
+    for step in 0..1500 {
+        if step == when {
+            crowd.lose(out);
+        }
+        if draw(60) == 0 {
+            crowd.hears();
+        }
+        let one = draw(3) as usize;
+        if kills && draw(100) == 0 && crowd.dead != Some(one) {
+            crowd.peers.sims[one].kill_at(1 + draw(12) as i64);
+        }
+        // All machines have their turns.
+        let turns = crowd.idle.len().min(1);
+        crowd.idle.rotate_left(turns);
+        crowd.step(&mut draw, false);
+    }
+    crowd.hears();
+    crowd.hears();
     crowd.finish();
     crowd.check();
     crowd.answered
@@ -253,4 +312,23 @@ fn those_who_keep_what_they_have_while_they_look_wait_for_each_other() {
         std::panic::catch_unwind(flawed).is_err()
     };
     assert!((0..400).any(caught));
+}
+
+fn crowds_that_lose_one(most: u64, brings: bool, kills: bool) {
+    for seed in seeds(most) {
+        let lost = std::panic::catch_unwind(|| crowd_that_loses_one(seed, brings, kills));
+        assert!(lost.is_ok_and(|answered| answered > 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn of_many_at_once_nobody_waits_for_ever_for_a_machine_that_was_removed() {
+    crowds_that_lose_one(15, false, false);
+    crowds_that_lose_one(15, true, false);
+}
+
+#[test]
+fn nor_does_anybody_if_servers_die_meanwhile() {
+    crowds_that_lose_one(15, false, true);
+    crowds_that_lose_one(15, true, true);
 }

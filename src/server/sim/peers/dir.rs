@@ -13,6 +13,7 @@ use super::walks::act;
 use super::{Handled, Peers, seeds};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
+use crate::sim::Sim;
 use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
 
@@ -26,15 +27,18 @@ pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
 
 /// Whether any of them owes the store something.
 pub(super) fn owes(peers: &mut Peers) -> bool {
-    let owes = |sim: &mut crate::sim::Sim| {
-        sim.with(|server| {
-            let mut state = server.lock();
-            state.finishing = true;
-            let names = !state.names.owed().is_empty() || !state.names.publishing().is_empty();
-            state.debts.iter().next().is_some() || names || state.waits_between()
-        })
-    };
-    peers.sims.iter_mut().any(|sim| owes(sim) != Some(false))
+    peers.sims.iter_mut().any(owes_one)
+}
+
+/// Whether one does.
+pub(super) fn owes_one(sim: &mut Sim) -> bool {
+    let owes = sim.with(|server| {
+        let mut state = server.lock();
+        state.finishing = true;
+        let names = !state.names.owed().is_empty() || !state.names.publishing().is_empty();
+        state.debts.iter().next().is_some() || names || state.waits_between()
+    });
+    owes != Some(false)
 }
 
 /// Gives how many directories clients could look at by themselves though others have them, or may.

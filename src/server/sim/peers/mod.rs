@@ -5,7 +5,7 @@
 //! Not here: what networks do wrong (`terral_network::sim`), and the protocol alone
 //! (`terral_partition`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use terral_format::ids::{Epoch, Member, ServerId, SessionSlot};
@@ -13,6 +13,7 @@ use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
 use terral_format::wire::moving::Of;
 use terral_format::wire::peers::Frame;
+use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{self, Control, Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
@@ -29,12 +30,13 @@ use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
-use crate::sharing::{carrying, moving};
+use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
 mod creating;
 mod crowd;
 mod dir;
+mod fencing;
 mod large;
 mod locks;
 mod looks;
@@ -47,6 +49,8 @@ const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypt
 
 /// What frames begin with that are of moves of directories.
 const OF_MOVES: &[u8] = b"of moves";
+/// And those of directories that dead members had.
+const OF_MEMORY: &[u8] = b"of memory";
 
 fn member(at: usize) -> Member {
     Member::new(at as u16).expect("few")
@@ -73,6 +77,10 @@ struct Peers {
     calls: u64,
     /// What goes wrong while somebody waits for an answer, if anything does.
     rough: Option<Virtual>,
+    /// Who does not hear whom any more, as one of them was removed.
+    unheard: BTreeSet<(usize, usize)>,
+    /// Who is dead.
+    dead: BTreeSet<usize>,
 }
 
 impl Peers {
@@ -102,6 +110,8 @@ impl Peers {
             homes: (0..count as u64).map(Home::new).collect(),
             calls: 0,
             rough: None,
+            unheard: BTreeSet::new(),
+            dead: BTreeSet::new(),
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -165,6 +175,13 @@ impl Peers {
                 (to, [OF_MOVES, &frame].concat())
             };
             let said = said.unwrap_or_default().into_iter().map(of_moves);
+            let memories = state.members.as_mut().map(|members| members.take_memories());
+            let of_memory = |(to, memory): (Member, Memory)| {
+                let frame = memory.frame().expect("our own frame");
+                (to, [OF_MEMORY, &frame].concat())
+            };
+            let memories = memories.unwrap_or_default().into_iter().map(of_memory);
+            let said = said.chain(memories);
             let questions = linking::take_questions(&mut state).into_iter();
             let questions = questions.map(|(to, said)| (to, said.whole()));
             frames.chain(said).chain(questions).collect::<Vec<_>>()
@@ -179,8 +196,14 @@ impl Peers {
 
     /// A frame arrives.
     fn arrive(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        if self.unheard.contains(&(to, from)) {
+            return;
+        }
         if let Some(bytes) = bytes.strip_prefix(OF_MOVES) {
             return self.hears_of_move((from, to), bytes);
+        }
+        if let Some(bytes) = bytes.strip_prefix(OF_MEMORY) {
+            return self.hears_of_memory((from, to), &bytes[1..]);
         }
         match far::said(bytes) {
             Some(Said::Question) => self.is_asked(to, member(from), bytes),
@@ -201,6 +224,16 @@ impl Peers {
         self.sims[to].with(|server| {
             let mut state = server.lock();
             moving::heard(&mut state, member(from), said.clone()).expect("there is room");
+            carrying::resume(&mut state).expect("it is logged");
+        });
+        self.collect(to);
+    }
+
+    fn hears_of_memory(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        let memory = Memory::of(bytes).expect("what was sent");
+        self.sims[to].with(|server| {
+            let mut state = server.lock();
+            restoring::heard(&mut state, member(from), memory.clone()).expect("there is room");
             carrying::resume(&mut state).expect("it is logged");
         });
         self.collect(to);
@@ -229,7 +262,7 @@ impl Peers {
     }
 
     fn is_stopped(&self, at: usize) -> bool {
-        self.stopped.is_some_and(|(stopped, _)| stopped == at)
+        self.stopped.is_some_and(|(stopped, _)| stopped == at) || self.is_dead(at)
     }
 
     /// One frame arrives, of those that may be next.

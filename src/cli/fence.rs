@@ -1,0 +1,97 @@
+//! `terral fence`: a machine that is lost is none of a run any more.
+//!
+//! Not here: what becomes of what it had (`terral_server`).
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::json;
+use terral_client::{Client, ErrorKind, Membership};
+use terral_server::Member;
+
+use crate::instances::{Which, name_of};
+use crate::members::Hosts;
+use crate::report::{self, note};
+
+/// Removes a machine that is lost from a run over several machines
+#[derive(Args)]
+#[command(after_help = "\
+To be asked on the machine where the run began. The others wait no more for the machine that is
+removed, which is never let in again:
+
+  * what only its memory had is lost: using it is an error (EIO) that names the member. `terral
+    status`, and the end of the run (74), list the files by the names that are known;
+  * what others have of files and directories stays, and goes on;
+  * if it still lives, it hears that it was removed: its programs get EIO, it brings nothing more,
+    and what it has not brought stays in its memory, for `terral recover` there.
+
+With --dead, directories that it had are put together again from what the others and the permanent
+directory have: names that only it knew are missing, what it removed last may be there again, and
+`terral status` lists these directories. Without --dead they stay errors, as its programs may still
+be told of changes in them. Say --dead only if its servers and programs do nothing any more: the
+machine is down, was started again, or `terral` and all programs there were killed. It may be said
+later, of a member that was removed without.
+
+Examples:
+  terral fence node7 --dead
+  terral fence 2 --instance lab
+  terral status --instance lab    (says who does not answer)")]
+pub struct Arguments {
+    /// Its host, as `terral run` was given it, or its number, as `terral status` says it
+    #[arg(value_name = "MEMBER|HOST")]
+    member: String,
+    #[command(flatten)]
+    which: Which,
+    /// It is known to do nothing any more
+    #[arg(long)]
+    dead: bool,
+    /// One object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who is meant.
+fn member(arguments: &Arguments, hosts: &Hosts, partition: &Membership) -> Result<Member> {
+    let asked = &arguments.member;
+    let known = |member: &Member| partition.members.iter().any(|one| one.seat.member == *member);
+    match hosts.member(asked).filter(known) {
+        Some(member) => Ok(member),
+        None => bail!("{asked}: no such member: `terral status` lists them by number"),
+    }
+}
+
+/// Removes it.
+pub fn main(arguments: &Arguments) -> Result<u8> {
+    let client: Client = arguments.which.observe()?;
+    let name = name_of(client.instance());
+    let Some(partition) = client.status()?.partition else {
+        bail!("{name}: this server is alone: there is no machine to remove");
+    };
+    if partition.me != partition.control {
+        let control = partition.control;
+        bail!("{name}: only {control} removes machines: ask there, where the run began");
+    }
+    let hosts = Hosts::of(client.instance());
+    let member = member(arguments, &hosts, &partition)?;
+    let shown = hosts.name(member);
+    match client.fence(member, arguments.dead) {
+        Err(error) if error.kind == ErrorKind::Exists => bail!(
+            "{shown}: was removed before{}",
+            if arguments.dead { "" } else { " (--dead may be said later, once it is sure)" }
+        ),
+        Err(error) if error.kind == ErrorKind::Invalid => {
+            bail!("{shown}: is this server, which says who is in: `terral stop` ends it")
+        }
+        done => done?,
+    }
+    if arguments.json {
+        let (number, dead) = (member.number(), arguments.dead);
+        report::json(&json!({ "instance": name, "member": number, "dead": dead }))?;
+    } else {
+        let rest = match arguments.dead {
+            true => "directories that it had are put together from what is left",
+            false => "if it is dead, say so (--dead): then its directories can be used again",
+        };
+        note(format_args!("{shown} was removed: what only it had is lost; {rest}"));
+    }
+    Ok(0)
+}

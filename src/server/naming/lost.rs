@@ -1,0 +1,74 @@
+//! Files whose bytes only a member had that was removed, by the names that are known here.
+//!
+//! Not here: directories that such a member had (`sharing/restoring`).
+
+use terral_format::ids::{Ino, Member};
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::Kind;
+use terral_format::wire::status::{Losses, LostFile};
+use terral_store::backing::Found;
+
+use crate::core::state::State;
+use crate::naming::homes;
+
+/// Most files that are told one by one.
+const TOLD: usize = 1000;
+
+/// Whose something is, if it was born on another member, and is no directory.
+fn home_of(state: &State, inode: &Inode) -> Option<Member> {
+    let members = state.members.as_ref()?;
+    let number = members.number(inode.ino).filter(|_| !inode.is_directory())?;
+    Some(number.born()).filter(|home| *home != members.me())
+}
+
+/// Whether only a dead member had it, and there is a permanent store that may have it, too.
+pub fn is_lost(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|members| members.has_lost()) else {
+        return false;
+    };
+    let home = state.names.inode(ino).and_then(|inode| home_of(state, &inode));
+    homes::decide(state) && home.is_some_and(|home| members.is_dead(home))
+}
+
+/// Whether what the permanent store has there looks as it was last seen here, or nobody here has
+/// looked.
+pub fn is_as_seen(state: &State, ino: Ino, found: &Found, target: &[u8]) -> bool {
+    let Some(inode) = state.names.inode(ino).filter(|inode| inode.kind == found.attributes.kind)
+    else {
+        return false;
+    };
+    let is = &found.attributes;
+    match inode.kind {
+        Kind::Symlink => state.names.target(ino).as_deref() == Some(target),
+        Kind::File => {
+            !is_seen(&inode) || (inode.size, inode.modified_ns) == (is.size, is.modified_ns)
+        }
+        _ => true,
+    }
+}
+
+fn is_seen(inode: &Inode) -> bool {
+    inode.changed_ns != 0
+}
+
+/// What went with members that were removed, as far as it is known here.
+pub fn losses(state: &State) -> Losses {
+    let Some(members) = state.members.as_ref().filter(|members| members.has_lost()) else {
+        return Losses::default();
+    };
+    let shown = |path: Vec<u8>| format!("/{}", String::from_utf8_lossy(&path));
+    let path = |ino| state.names.path(ino).map(shown);
+    let (mut files, mut count) = (Vec::new(), 0);
+    let named = |inode: &Inode| inode.is(flag::NAMED) && inode.kind == Kind::File;
+    for inode in state.names.inodes().filter(named) {
+        let home = home_of(state, &inode).filter(|home| members.is_removed(*home));
+        let Some((of, path)) = home.zip(path(inode.ino)) else { continue };
+        count += 1;
+        if files.len() < TOLD {
+            let (seen, modified_ns) = (is_seen(&inode), inode.modified_ns);
+            files.push(LostFile { path, of, size: seen.then_some(inode.size), modified_ns });
+        }
+    }
+    let restored = members.restored().filter_map(|(ino, of)| Some((path(ino)?, of))).collect();
+    Losses { files, count, restored }
+}

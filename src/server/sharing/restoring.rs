@@ -1,0 +1,340 @@
+//! A directory of which a dead member had all is put together anew by who decides it, from what the
+//! tables of all members have of it, and what the permanent store has.
+//!
+//! Invariants: nobody speaks for it who does not know of the removal, as what that member has
+//! answered before may be on its way to him. What a file is called is said by its home alone, if
+//! that is there. What only the dead one knew is in it no more: so it is written down that the
+//! directory was put together, and from whom.
+//!
+//! Not here: when it may be (`terral_partition`: not while a removed member may live), and files
+//! whose bytes are lost (`naming/lost`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use terral_format::Result;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
+use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::remembered::{Memory, Remember, Remembered};
+use terral_format::wire::things::Child;
+use terral_partition::effect::Input;
+use terral_partition::terms::Terms;
+
+use crate::core::state::State;
+use crate::core::world::Tick;
+use crate::members::role::Restoring;
+use crate::members::stepping::tell;
+use crate::naming::{elsewhere, homes};
+use crate::sharing::{bodies, moving, removal};
+
+/// Names that one message holds, bytes.
+const NAMES_BYTES: usize = 256 << 10;
+/// Who does not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What a directory looks like whose looks nobody knows.
+const MODE: u32 = 0o755;
+
+/// A lost thing is wanted: a directory's names are asked for, all else is here.
+pub fn begin(state: &mut State, thing: Thing, of: Member) -> Result<()> {
+    let Some(members) = &mut state.members else { return Ok(()) };
+    let Thing::Directory(_) = thing else { return is_done(state, thing, of) };
+    if members.moves() == Some(thing) {
+        tell(state, Input::Restored { thing, is: true });
+        return Ok(());
+    }
+    gather(state, thing, Some(of))
+}
+
+/// Asks all others what they know of a directory; `of`: it is to be put together from that.
+fn gather(state: &mut State, thing: Thing, of: Option<Member>) -> Result<()> {
+    let Some(members) = &mut state.members else { return Ok(()) };
+    if members.restoring().get(&thing).is_some_and(|known| known.of.is_some() || of.is_none()) {
+        return Ok(());
+    }
+    let (since, others) = (state.world.now(), members.others());
+    let waits = others.into_iter().map(|other| (other, Vec::new())).collect();
+    let restoring = Restoring { of, since, asked: since, waits, known: Vec::new() };
+    members.restoring().insert(thing, restoring);
+    ask(state, thing);
+    conclude(state, thing)
+}
+
+/// What only this server has is as its tables say.
+fn is_done(state: &mut State, thing: Thing, of: Member) -> Result<()> {
+    if let Ok(inode) = bodies::inode_of(state, thing) {
+        state.record(Membership::Restored { ino: inode.ino, of });
+    }
+    tell(state, Input::Restored { thing, is: true });
+    Ok(())
+}
+
+fn ask(state: &mut State, thing: Thing) {
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return };
+    let epoch = members.epoch();
+    let Some(restoring) = members.restoring().get_mut(&thing) else { return };
+    restoring.asked = now;
+    let directory = thing.number();
+    let waits: Vec<_> = restoring.waits.clone().into_iter().collect();
+    for (other, after) in waits {
+        members.says_of_memory(other, Memory::Asks(Remember { epoch, directory, after }));
+    }
+}
+
+/// Another member asks what is known here, or says what is known there.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn heard(state: &mut State, from: Member, memory: Memory) -> Result<()> {
+    let Some(members) = &mut state.members else { return Ok(()) };
+    match memory {
+        // He asks again.
+        Memory::Asks(asked) if asked.epoch > members.epoch() => members.needs_roster(),
+        Memory::Asks(asked) => {
+            removal::settle_moves(state)?;
+            if is_moving(state) {
+                return Ok(());
+            }
+            let said = remembered(state, asked.directory, asked.after);
+            let said = Memory::Says(said);
+            state.members.iter_mut().for_each(|members| members.says_of_memory(from, said.clone()));
+        }
+        Memory::Says(said) => {
+            let thing = Thing::Directory(said.directory);
+            let Some(restoring) = members.restoring().get_mut(&thing) else { return Ok(()) };
+            if restoring.waits.get(&from) != Some(&said.after) {
+                return Ok(());
+            }
+            let last = said.names.last().filter(|_| !said.last);
+            match last.map(|(child, _)| child.name.clone()) {
+                Some(after) => drop(restoring.waits.insert(from, after)),
+                None => drop(restoring.waits.remove(&from)),
+            }
+            restoring.known.push((from, said));
+            ask(state, thing);
+            conclude(state, thing)?;
+        }
+    }
+    Ok(())
+}
+
+/// Time passes. Who was removed meanwhile says nothing any more; who does not for long is not
+/// there.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn tick(state: &mut State) -> Result<()> {
+    let pathless = state.members.as_mut().map(|members| members.take_pathless());
+    pathless.into_iter().flatten().try_for_each(|thing| gather(state, thing, None))?;
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return Ok(()) };
+    let others = members.others();
+    let mut late = Vec::new();
+    for (thing, restoring) in members.restoring().iter_mut() {
+        restoring.waits.retain(|other, _| others.contains(other));
+        late.push((*thing, is_past(restoring, now), now.since(restoring.asked) > AGAIN));
+    }
+    for (thing, is_over, again) in late {
+        if is_over {
+            gives_up(state, thing);
+        } else {
+            conclude(state, thing)?;
+            if again {
+                ask(state, thing);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Somebody does not say what he knows. Who wants the directory is told that it is lost; the next
+/// who does begins anew.
+fn gives_up(state: &mut State, thing: Thing) {
+    let Some(members) = &mut state.members else { return };
+    match members.restoring().remove(&thing) {
+        Some(Restoring { of: None, .. }) => members.is_pathless(thing),
+        _ => tell(state, Input::Restored { thing, is: false }),
+    }
+}
+
+fn is_past(restoring: &Restoring, now: Tick) -> bool {
+    !restoring.waits.is_empty() && now.since(restoring.since) > Terms::USUAL.patience
+}
+
+/// What the tables here have of a directory.
+fn remembered(state: &State, directory: Number, after: Vec<u8>) -> Remembered {
+    let (way, attributes, mut names) = (Vec::new(), None, Vec::new());
+    let Ok(inode) = bodies::inode_of(state, Thing::Directory(directory)) else {
+        return Remembered { directory, after, way, attributes, names, last: true };
+    };
+    let way = way_of(state, inode.ino).unwrap_or_default();
+    let attributes = state.attributes(inode.ino).filter(is_seen);
+    let mut children = bodies::children(state, &inode);
+    children.retain(|child| child.name > after);
+    children.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let (mut bytes, mut last) = (0, true);
+    for child in children {
+        bytes += child.name.len() + child.text.len() + 128;
+        if bytes > NAMES_BYTES {
+            last = false;
+            break;
+        }
+        let place = state.members.as_ref().and_then(|members| members.place(child.number));
+        let seen = place.and_then(|ino| state.attributes(ino)).filter(is_seen);
+        names.push((child, seen));
+    }
+    Remembered { directory, after, way, attributes, names, last }
+}
+
+/// Whether anybody has looked at it.
+fn is_seen(attributes: &Attributes) -> bool {
+    attributes.changed_ns != 0
+}
+
+/// The directories that lead to one, and itself, by their names.
+fn way_of(state: &State, directory: Ino) -> Option<Vec<(Number, Vec<u8>)>> {
+    let members = state.members.as_ref()?;
+    let (mut at, mut way) = (directory, Vec::new());
+    while at != ROOT {
+        let (parent, name) = state.names.name_of(at)?;
+        way.push((members.number(at)?, name));
+        at = parent;
+    }
+    way.reverse();
+    Some(way)
+}
+
+/// Whether a dead member may have moved a directory, and it cannot be said yet: nor can how that is
+/// called.
+fn is_moving(state: &State) -> bool {
+    let Some(members) = &state.members else { return false };
+    state.names.resting().keys().any(|by| members.is_dead(*by))
+}
+
+/// Puts a directory together once all have said what they know.
+fn conclude(state: &mut State, thing: Thing) -> Result<()> {
+    removal::settle_moves(state)?;
+    if is_moving(state) {
+        return Ok(());
+    }
+    let Some(members) = &mut state.members else { return Ok(()) };
+    if members.restoring().get(&thing).is_none_or(|restoring| !restoring.waits.is_empty()) {
+        return Ok(());
+    }
+    let Some(restoring) = members.restoring().remove(&thing) else { return Ok(()) };
+    let me = members.me();
+    let own = all_remembered(state, thing.number());
+    let known: Vec<_> = own.into_iter().map(|own| (me, own)).chain(restoring.known).collect();
+    let ino = place_of(state, thing.number(), &known)?;
+    state.members.iter_mut().for_each(|members| members.go_on());
+    let Some(of) = restoring.of else { return Ok(()) };
+    let (names, seen) = names_of(state, &known);
+    let is_other = |state: &State, child: &Child| has_other_name(state, ino, child);
+    let names = names.into_iter().filter(|(_, child)| !is_other(state, child));
+    bodies::has_names(state, ino, names.collect())?;
+    let looks = known.iter().filter_map(|(_, said)| said.attributes);
+    let looks = looks.max_by_key(|attributes| attributes.changed_ns);
+    is_as_it_was_seen(state, ino, looks);
+    for (number, attributes) in seen {
+        let place = state.members.as_ref().and_then(|members| members.place(number));
+        let is_newer = |is: Attributes| is.changed_ns < attributes.changed_ns;
+        let older = |ino: &Ino| state.attributes(*ino).is_some_and(is_newer);
+        let is_own = state.members.as_ref().is_some_and(|members| members.is_born_here(number));
+        if let Some(ino) = place.filter(older).filter(|_| !is_own) {
+            state.record(Membership::Looks { attributes: Attributes { ino, ..attributes } });
+        }
+    }
+    if homes::decide(state) {
+        elsewhere::overlay(state, ino);
+    }
+    state.record(Membership::Restored { ino, of });
+    tell(state, Input::Restored { thing, is: true });
+    Ok(())
+}
+
+/// All of what the tables here have.
+fn all_remembered(state: &State, directory: Number) -> Vec<Remembered> {
+    let (mut all, mut after) = (Vec::new(), Vec::new());
+    loop {
+        let said = remembered(state, directory, after);
+        after = said.names.last().map(|(child, _)| child.name.clone()).unwrap_or_default();
+        let last = said.last;
+        all.push(said);
+        if last {
+            return all;
+        }
+    }
+}
+
+/// Where it is in the tables, and what leads there if somebody knows.
+fn place_of(state: &mut State, number: Number, known: &[(Member, Remembered)]) -> Result<Ino> {
+    let (name, text, kind) = (Vec::new(), Vec::new(), Kind::Directory);
+    let ino = elsewhere::place(state, &Child { name, number, kind, text })?;
+    if state.names.path(ino).is_none()
+        && let Some((_, said)) = known.iter().find(|(_, said)| !said.way.is_empty())
+    {
+        moving::has_place(state, &said.way)?;
+    }
+    Ok(ino)
+}
+
+type Known = (BTreeMap<Vec<u8>, Child>, BTreeMap<Number, Attributes>);
+
+/// What its names are, by all that is known: of a file whose home is there, that one says it.
+fn names_of(state: &State, known: &[(Member, Remembered)]) -> Known {
+    let Some(members) = &state.members else { return Known::default() };
+    let (me, others) = (members.me(), members.others());
+    let is_there = |member: Member| member == me || others.contains(&member);
+    let mut names = BTreeMap::<Vec<u8>, (bool, Child)>::new();
+    let mut called = BTreeMap::<Number, Vec<u8>>::new();
+    let mut seen = BTreeMap::<Number, Attributes>::new();
+    for (from, said) in known {
+        for (child, attributes) in &said.names {
+            let home = child.number.born();
+            let says = home == *from;
+            if child.kind == Kind::File && is_there(home) && !says {
+                continue;
+            }
+            // Nothing has two names: what is heard first is as good as what is heard later.
+            let other_name = called.get(&child.number).is_some_and(|name| *name != child.name);
+            let better = |(other, _): &(bool, Child)| says && !other;
+            if !other_name && names.get(&child.name).is_none_or(better) {
+                names.insert(child.name.clone(), (says, child.clone()));
+                called.insert(child.number, child.name.clone());
+            }
+            let Some(attributes) = attributes else { continue };
+            let newer = |before: &Attributes| before.changed_ns < attributes.changed_ns;
+            if seen.get(&child.number).is_none_or(newer) {
+                seen.insert(child.number, *attributes);
+            }
+        }
+    }
+    (names.into_iter().map(|(name, (_, child))| (name, child)).collect(), seen)
+}
+
+/// Whether what is said to have a name here has one, for sure, in another directory, or none.
+fn has_other_name(state: &State, directory: Ino, child: &Child) -> bool {
+    let place = state.members.as_ref().and_then(|members| members.place(child.number));
+    let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) else { return false };
+    let above = state.names.above(ino).filter(|above| *above != directory);
+    state.names.is_gone_elsewhere(ino)
+        || above.is_some_and(|above| elsewhere::is_here(state, above))
+}
+
+/// It looks as it was seen last, by whoever it was.
+fn is_as_it_was_seen(state: &mut State, ino: Ino, seen: Option<Attributes>) {
+    let now = state.attributes(ino);
+    let looks = match (seen, now) {
+        (Some(seen), _) => Attributes { ino, ..seen },
+        (None, Some(now)) if now.mode == 0 => {
+            let time_ns = state.storage.time_ns();
+            let (modified_ns, changed_ns) = (time_ns, time_ns);
+            Attributes { mode: MODE, modified_ns, changed_ns, ..now }
+        }
+        _ => return,
+    };
+    if Some(looks) != now {
+        state.record(Membership::Looks { attributes: looks });
+    }
+}
