@@ -209,8 +209,8 @@ pub trait Local {
         true
     }
 
-    /// Whether a copy is all of a thing, and there for the next process of this server, too: then it
-    /// is as good as the thing once that is lost.
+    /// Whether a copy is all of a thing, and there for the next process of this server, too: then
+    /// it is as good as the thing once that is lost.
     fn keeps_copy(&self, _: Thing) -> bool {
         true
     }

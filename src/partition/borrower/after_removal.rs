@@ -12,8 +12,8 @@ impl Borrower {
     /// A member was removed: what was its is the heir's to ask for. A copy whose lease lasts is as
     /// good as the thing if that member was dead by then, as it had to wait before it changed the
     /// thing: it is kept, and not looked at, if the server around has all of it. One that may live
-    /// waits no longer than the lease: its copies are given up. Gives what the heir is to know. Changes that the member was asked for
-    /// may have been made, and lost: they fail.
+    /// waits no longer than the lease: its copies are given up. Gives what the heir is to know.
+    /// Changes that the member was asked for may have been made, and lost: they fail.
     pub fn removed(
         &mut self,
         member: Member,
