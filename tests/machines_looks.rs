@@ -36,14 +36,34 @@ assert len(os.listdir(own)) == count + 1
 print(packets() - before)
 "#;
 
+/// Looks at files that another machine has made, which nobody changes any more, and says how many
+/// packets it was the second time.
+const LOOKS: &str = r#"
+import os, sys, time
+def packets():
+    for line in open("/proc/net/dev"):
+        if "eth0:" in line:
+            of = line.split(":")[1].split()
+            return int(of[1]) + int(of[9])
+theirs, count = sys.argv[1], int(sys.argv[2])
+for pause in [2.5, 0, 0]:
+    time.sleep(pause)
+    before = packets()
+    for i in range(count):
+        assert os.stat(f"{theirs}/n{i}").st_size == 0
+print(packets() - before)
+"#;
+
 /// What is said beside: leases, twice a term, and what the switch itself does.
 const IDLE: u64 = 40;
 
-/// All use their own files, after `first` has made something beside them.
+/// Two use their own files, after the first machine has made something beside them; then one looks
+/// at the other's.
 fn all_use(options: &[&str]) {
     let Some(machines) = Machines::new(3) else { return };
     let home = machines.home().display().to_string();
     std::fs::write(machines.home().join("uses.py"), USES).expect("writes");
+    std::fs::write(machines.home().join("looks.py"), LOOKS).expect("writes");
     let count = 400;
     let output = machines.run_with(
         options,
@@ -52,7 +72,8 @@ fn all_use(options: &[&str]) {
             on h1 \"python3 {home}/uses.py /terral/own1 {count} > {home}/h1\" &
             on h2 \"python3 {home}/uses.py /terral/own2 {count} > {home}/h2\" &
             wait
-            cat {home}/h1 {home}/h2
+            on h2 \"python3 {home}/looks.py /terral/own1 {count} > {home}/looked\"
+            cat {home}/h1 {home}/h2 {home}/looked
             mv own1 moved
             for h in h0 h1 h2; do on $h '! test -e /terral/own1 && test -e /terral/moved/n1'; done"
         ),
@@ -60,7 +81,7 @@ fn all_use(options: &[&str]) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text} {}", said(&output));
     let packets: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
-    assert_eq!(packets.len(), 2, "{text} {}", said(&output));
+    assert_eq!(packets.len(), 3, "{text} {}", said(&output));
     println!("{packets:?} packets");
     assert!(packets.iter().all(|packets| *packets < IDLE), "{packets:?}");
 }

@@ -241,23 +241,30 @@ fn is_copied(state: &State, (parent, name): (Ino, &[u8]), is: Option<Ino>) -> bo
     said == is.and_then(|ino| members.number(ino))
 }
 
-/// Has the tables say of a directory what the copy of it does, as far as they say anything. Whether
-/// they do: then clients may look at it by themselves.
-pub fn is_as_copied(state: &mut State, directory: Ino, copy: &Copy) -> bool {
-    let (Ok(seen), Some(inode)) = (copy.attributes(), state.names.inode(directory)) else {
+/// Has the tables say what the copy of something does, of a directory's names as far as they say
+/// anything. Whether they do: then clients may look at it by themselves.
+pub fn is_as_copied(state: &mut State, ino: Ino, copy: &Copy) -> bool {
+    let (Ok(seen), Some(inode)) = (copy.attributes(), state.names.inode(ino)) else {
         return false;
     };
     if !does(Step::CompareCopies) {
         return true;
     }
-    is_seen(state, directory, *seen);
+    // What has lost its last name where it was born is not taken for what has lost it here.
+    if seen.links == 0 {
+        return false;
+    }
+    is_seen(state, ino, *seen);
+    if !inode.is_directory() {
+        return state.attributes(ino) == Some(Attributes { ino, ..*seen });
+    }
     let names: Vec<Vec<u8>> = state.names.children(&inode).map(|(name, _)| name).collect();
     names.into_iter().all(|name| {
         let said = copy.child(&name).map(|child| child.number);
         let place = said.and_then(|number| state.members.as_ref()?.place(number));
-        is_called(state, (directory, &name), place);
+        is_called(state, (ino, &name), place);
         // Of what is missing the server is asked.
-        state.names.child_here(directory, &name).is_none_or(|ino| Some(ino) == place)
+        state.names.child_here(ino, &name).is_none_or(|ino| Some(ino) == place)
     })
 }
 

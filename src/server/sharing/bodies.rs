@@ -145,12 +145,12 @@ fn place_of(state: &mut State, thing: Thing) -> Result<Option<Ino>> {
 
 /// What was shown is so no more. False: nothing was.
 pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
-    match (thing, inode_of(state, thing)) {
-        (Thing::File(file), _) => shown::over(state, file),
-        (_, Ok(inode)) if does(Step::EndLooks) && state.names.is_borrowed(inode.ino) => {
-            state.names.may_look(inode.ino, 0);
-        }
-        _ => {}
+    if let Thing::File(file) = thing {
+        shown::over(state, file);
+    }
+    let borrowed = inode_of(state, thing).ok().filter(|it| state.names.is_borrowed(it.ino));
+    if let Some(inode) = borrowed.filter(|_| does(Step::EndLooks)) {
+        state.names.may_look(inode.ino, 0);
     }
     state.members.as_mut().is_some_and(|members| members.drop_copy(thing))
 }

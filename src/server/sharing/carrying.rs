@@ -192,7 +192,7 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
     Ok(())
 }
 
-/// How clients may look at a directory by themselves.
+/// How clients may look at something by themselves: at attributes, and a directory's names.
 fn looks(state: &mut State, thing: Thing, (ino, access): (Ino, Access)) -> u16 {
     let copy = state.members.as_ref().and_then(|members| members.copy(thing)).cloned();
     match (access, copy) {
@@ -230,11 +230,9 @@ fn publish(state: &mut State, thing: Thing, access: Access) {
     if state.names.is_elsewhere(inode.ino) != is {
         state.record(Membership::Elsewhere { ino: inode.ino, is });
     }
-    if inode.is_directory() {
-        let looks = looks(state, thing, (inode.ino, access));
-        if looks != 0 || does(Step::EndLooks) {
-            state.names.may_look(inode.ino, looks);
-        }
+    let looks = looks(state, thing, (inode.ino, access));
+    if looks != 0 || does(Step::EndLooks) {
+        state.names.may_look(inode.ino, looks);
     }
     if matches!(thing, Thing::File(_)) && access == Access::Nothing {
         places::forget_unused(state, inode.ino, thing);

@@ -1,8 +1,10 @@
 //! What clients may look at by themselves, in the tables of any server, is what the one namespace
 //! has: also where another server has it, or may, and has let them look.
 
+use std::sync::atomic::Ordering;
+
 use terral_format::ids::{Ino, ROOT};
-use terral_format::local::names::flag;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::Kind;
 
 use super::Peers;
@@ -29,14 +31,17 @@ struct Look<'s> {
 }
 
 impl Look<'_> {
-    fn at(&mut self, directory: Ino, path: &[u8]) {
-        let Some(inode) = self.state.names.inode(directory) else { return };
-        let until = self.state.storage.memory().deadline();
-        let is_leased = self.state.world.now().0 < until.load(std::sync::atomic::Ordering::SeqCst);
+    /// Whether clients look at this by themselves.
+    fn may(&self, inode: &Inode) -> bool {
+        let until = self.state.storage.memory().deadline().load(Ordering::SeqCst);
+        let is_leased = self.state.world.now().0 < until;
         let lets_look = inode.is(flag::SHOWN) || inode.is(flag::BORROWED) && is_leased;
-        if inode.is(flag::ELSEWHERE) && !lets_look {
-            return;
-        }
+        !inode.is(flag::ELSEWHERE) || lets_look
+    }
+
+    fn at(&mut self, directory: Ino, path: &[u8]) {
+        let inode = self.state.names.inode(directory).filter(|inode| self.may(inode));
+        let Some(inode) = inode else { return };
         self.marked += usize::from(inode.is(flag::ELSEWHERE));
         let says = || format!("{} of {path:?}", self.state.members.as_ref().expect("one").me());
         let is = self.tree.node(path).unwrap_or_else(|error| panic!("{}: {error:?}", says()));
@@ -52,9 +57,13 @@ impl Look<'_> {
         for (name, child) in names {
             let kind = all.get(&name).unwrap_or_else(|| panic!("{} has no {name:?}", says()));
             assert_eq!(*kind, child.kind == Kind::Directory, "{}: {name:?}", says());
+            let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
             if *kind {
-                let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
                 self.at(child.ino, &below);
+            } else if self.may(&child) {
+                self.marked += usize::from(child.is(flag::ELSEWHERE));
+                let is = self.tree.node(&below).map(|node| node.mode);
+                assert_eq!(Ok(u32::from(child.mode)), is, "{}: {below:?}", says());
             }
         }
     }
