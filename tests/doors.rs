@@ -78,6 +78,7 @@ pub const DOORS: List = &[
     ("Names::is_unpublished", &["drain"]),
     ("Names::may_be_begun", &["drain"]),
     ("Names::may_look", &["sharing"]),
+    ("Names::may_look_nowhere", &["sharing"]),
     ("Names::reserve", &["deferred", "requests", "sharing"]),
     ("Names::reserve_ino", &["deferred"]),
     ("Sessions::attach", &["requests"]),

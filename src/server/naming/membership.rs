@@ -124,6 +124,13 @@ impl Names {
         }
     }
 
+    /// Clients look by themselves at nothing that is marked as elsewhere.
+    pub fn may_look_nowhere(&mut self) {
+        let marked = self.inodes().filter(|inode| inode.flags & LOOKS != 0);
+        let marked: Vec<Ino> = marked.map(|inode| inode.ino).collect();
+        marked.into_iter().for_each(|ino| self.may_look(ino, 0));
+    }
+
     /// Whether clients look by themselves at what another member has lent.
     pub fn is_borrowed(&self, ino: Ino) -> bool {
         self.inode(ino).is_some_and(|inode| inode.is(flag::BORROWED))

@@ -24,6 +24,7 @@ pub fn is_put_out(state: &mut State) -> Result<()> {
     let here: Vec<Ino> =
         here.map(|inode| inode.ino).filter(|ino| !state.names.is_elsewhere(*ino)).collect();
     here.into_iter().for_each(|ino| state.record(Membership::Elsewhere { ino, is: true }));
+    state.names.may_look_nowhere();
     // What was deferred before that is applied; what is after asks.
     applying::close_gate(state)?;
     me.into_iter().for_each(|me| linking::put_out(state, me));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, ServerId};
-use terral_format::local::names::flag;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind, OpenHow, RenameHow, Request, Target};
 use terral_format::wire::roster::{Roster, Seat};
 use terral_format::{ErrorKind, Result};
@@ -245,6 +245,8 @@ fn who_is_removed_alive_undoes_nothing_and_is_told_so_once_it_hears() {
         peers.pass(Duration::from_secs(3));
         // The root is not its.
         peers.create(0, b"top").expect("made");
+        peers.pass(Duration::from_secs(3));
+        assert!(peers.stat(1, b"e").is_ok() && looked_at(&mut peers, 1) > 0);
         peers.remove(1, Verdict::Fenced, 2);
         for at in [2, 0] {
             assert!(peers.stat(at, b"d/there").is_ok(), "{brings} {at}");
@@ -261,6 +263,7 @@ fn who_is_removed_alive_undoes_nothing_and_is_told_so_once_it_hears() {
             let said = peers.stat(1, path).expect_err("it is none any more").to_string();
             assert!(said.contains("member 1 was removed"), "{said}");
         }
+        assert_eq!(looked_at(&mut peers, 1), 0, "nor do programs see it without asking");
         assert_eq!(kind_of(peers.create(1, b"e/new")), Err(ErrorKind::Backing), "{brings}");
         peers.close(open).expect("it is its own");
         (0..30).for_each(|_| peers.pass(Duration::from_secs(1)));
@@ -272,6 +275,13 @@ fn who_is_removed_alive_undoes_nothing_and_is_told_so_once_it_hears() {
             peers.create(at, format!("e/new{at}").as_bytes()).expect("made");
         }
     }
+}
+
+/// At how much that others have, or may, clients of a server look by themselves.
+fn looked_at(peers: &mut Peers, at: usize) -> usize {
+    let marked = |inode: &Inode| inode.flags & (flag::SHOWN | flag::BORROWED) != 0;
+    let count = peers.sims[at].with(|shared| shared.lock().names.inodes().filter(marked).count());
+    count.unwrap_or_default()
 }
 
 /// What is left of the tree once one is removed.
