@@ -21,8 +21,12 @@ use crate::session::{Connection, Memory, unexpected};
 
 /// What a directory must let who looks for a name in it.
 const SEARCH: u32 = 1;
-/// Marks of directories of which the table need not have all names.
-const SOME: u16 = flag::OVERLAY | flag::BORROWED;
+
+/// Whether the table need not have all names of a directory with these marks.
+fn has_some(marks: u16) -> bool {
+    let copied = flag::BORROWED | flag::ELSEWHERE;
+    marks & flag::OVERLAY != 0 || marks & copied == copied
+}
 
 impl Memory {
     /// Runs `look` on the table, unless a server is just writing it anew.
@@ -93,7 +97,7 @@ impl Memory {
         }
         match table.lookup(directory.ino, name) {
             Lookup::Found(inode) => table.file_of(&inode).map_or(Known::Unknown, Known::Here),
-            Lookup::Missing if directory.flags & SOME == 0 => Known::Not(ErrorKind::NotFound),
+            Lookup::Missing if !has_some(directory.flags) => Known::Not(ErrorKind::NotFound),
             Lookup::Missing | Lookup::Unsure => Known::Unknown,
         }
     }
@@ -217,7 +221,7 @@ impl Memory {
         let find = || self.look(|table| table.find(directory.ino));
         let (until, now) = self.until_seen(&directory, find);
         let marks = now.map_or(directory.flags, |now| now.flags);
-        if directory.kind != Kind::Directory || marks & SOME != 0 {
+        if directory.kind != Kind::Directory || has_some(marks) {
             return None;
         }
         if self.is_touched(directory.ino) {
