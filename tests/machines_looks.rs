@@ -54,8 +54,8 @@ for pause in [2.5, 0, 0]:
 print(packets() - before)
 "#;
 
-/// What is said beside, if it takes a minute: leases, twice a term, and what the switch itself does.
-/// A question for each call would be 2,400 at least.
+/// What is said beside, if it takes a minute: leases, twice a term, and what the switch itself
+/// does. A question for each call would be 2,400 at least.
 const IDLE: u64 = 300;
 
 /// Two use their own files, after the first machine has made something beside them; then one looks

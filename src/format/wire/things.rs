@@ -185,3 +185,33 @@ impl Directory {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Attributes, Body, Child, Directory};
+    use crate::frame;
+    use crate::ids::{Ino, Member, Number};
+    use crate::wire::attributes::Kind;
+
+    #[test]
+    fn a_directory_that_a_log_has_from_before_is_read_and_may_have_more_names() {
+        let attributes = Attributes {
+            ino: Ino(1),
+            kind: Kind::Directory,
+            mode: 0o755,
+            links: 2,
+            uid: 3,
+            gid: 4,
+            size: 5,
+            accessed_ns: 6,
+            modified_ns: 7,
+            changed_ns: 8,
+        };
+        let number = Number::new(Member::LEAST, 9).expect("few");
+        let (name, text) = (b"a".to_vec(), Vec::new());
+        let names = vec![Child { name, number, kind: Kind::File, text }];
+        let before = frame::encode(&(attributes, &names)).expect("encodes");
+        let read = Directory::of(&Body::new(before).expect("short"));
+        assert_eq!(read, Ok(Directory { attributes, names, whole: false }));
+    }
+}

@@ -134,7 +134,10 @@ pub fn may_change(state: &State, thing: Thing) -> bool {
 
 /// Whether the present request has wished for this.
 pub fn has_wished(state: &State, thing: Thing, work: &Work) -> Result<bool> {
-    let Some(members) = &state.members else { return Ok(false) };
+    // Most have wished for nothing, at each step of each path.
+    let Some(members) = state.members.as_ref().filter(|members| !members.wishes.is_empty()) else {
+        return Ok(false);
+    };
     let wish = members.asker().map(|asker| wish_of(asker, thing, work)).transpose()?;
     Ok(wish.is_some_and(|wish| members.is_wished(wish)))
 }
