@@ -9,8 +9,10 @@ use super::attributes::Attributes;
 use super::roster::Tag;
 use super::things::Child;
 use crate::ids::{Epoch, Number};
-use crate::local::geometry::NAME_MAX;
 use crate::{Error, ErrorKind, Result, frame};
+
+/// Longest name of a directory, bytes.
+const NAME_MAX: usize = 255;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
