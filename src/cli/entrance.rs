@@ -14,6 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::ahead::ELSEWHERE;
 use crate::instances;
+use crate::rsh::is_plain;
 use crate::server::LIBRARY;
 use crate::supply::Supply;
 
@@ -52,9 +53,8 @@ const SCRIPT: [&str; 21] = [
 
 /// One word of a command line that a shell reads.
 fn quoted(word: &OsStr) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(byte);
     let bytes = word.as_bytes();
-    if !bytes.is_empty() && bytes.iter().all(plain) {
+    if !bytes.is_empty() && bytes.iter().all(|byte| is_plain(*byte)) {
         return bytes.to_vec();
     }
     let parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\'').collect();
