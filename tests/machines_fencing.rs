@@ -44,7 +44,7 @@ fn what_a_dead_machine_had_is_named_and_the_rest_is_used_again_and_arrives() {
             seq 9 > d/arrives; touch top1; mkdir own; touch {home}/wrote; exec sleep 1000' &
         until [ -e {home}/wrote ]; do sleep 0.1; done
         until [ -e {to}/d/arrives -a -e {to}/own -a -e {to}/top1 ]; do sleep 0.1; done
-        on h2 'ls -l /terral/d' | wc -l; ls -l >/dev/null
+        on h2 'ls -l /terral/d' | wc -l
         on h1 'touch /terral/top2; rm /terral/top2'
         lose h1 $(cat {home}/pid)
         cat d/lost > {home}/waited 2>&1 & waits=$!

@@ -5,11 +5,11 @@
 //! them: until then any may be made to owe something by any other's programs. Not here: what one
 //! machine does (`host`).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use terral_client::{Client, Drain, Losses, Status, Totals};
+use terral_client::{Client, Drain, Losses, LostFile, Status, Totals};
 
 use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
@@ -136,11 +136,17 @@ fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) 
     all
 }
 
-/// Several may know the same.
+/// Several may know the same: as who has seen it last says.
 fn add_losses(all: &mut Losses, one: &Losses) {
-    let known: BTreeSet<String> = all.files.iter().map(|file| file.path.clone()).collect();
-    let new = one.files.iter().filter(|file| !known.contains(&file.path));
-    all.files.extend(new.cloned());
+    let mut files: BTreeMap<String, LostFile> =
+        all.files.drain(..).map(|file| (file.path.clone(), file)).collect();
+    for file in &one.files {
+        let known = files.entry(file.path.clone()).or_insert_with(|| file.clone());
+        if (known.size.is_some(), known.modified_ns) < (file.size.is_some(), file.modified_ns) {
+            known.clone_from(file);
+        }
+    }
+    all.files = files.into_values().collect();
     all.count = all.count.max(one.count).max(all.files.len() as u64);
     for restored in &one.restored {
         if !all.restored.contains(restored) {

@@ -31,7 +31,8 @@ pub fn rows(losses: &Losses) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Files that the permanent directory has as they were last seen are not lost.
+/// Files that the permanent directory has as they were last seen, or of which nobody has seen
+/// anything, are not lost.
 pub fn forget_arrived(status: &mut Status, directory: Option<&Path>) {
     let losses = status.partition.as_mut().map(|partition| &mut partition.losses);
     if let Some((losses, directory)) = losses.zip(directory) {
@@ -46,12 +47,14 @@ fn forget_those(losses: &mut Losses, directory: &Path) {
 }
 
 fn has(directory: &Path, file: &LostFile) -> bool {
-    let Some(size) = file.size else { return false };
     let found = std::fs::symlink_metadata(directory.join(file.path.trim_start_matches('/')));
-    found.is_ok_and(|found| {
-        let modified = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        found.len() == size && modified == i128::from(file.modified_ns)
-    })
+    let modified = |found: &std::fs::Metadata| {
+        i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec())
+    };
+    let is_it = |found: &std::fs::Metadata, size| {
+        found.len() == size && modified(found) == i128::from(file.modified_ns)
+    };
+    found.is_ok_and(|found| found.is_file() && file.size.is_none_or(|size| is_it(&found, size)))
 }
 
 #[cfg(test)]
@@ -68,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_as_it_was_seen_is_not_lost() {
+    fn what_arrived_as_it_was_seen_or_unseen_is_not_lost() {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("a"), "abc").unwrap();
         let found = std::fs::metadata(place.path().join("a")).unwrap();
@@ -77,12 +80,13 @@ mod tests {
             file("/a", Some(3), modified_ns),
             file("/a", Some(4), modified_ns),
             file("/a", Some(3), modified_ns + 1),
-            file("/a", None, 0),
+            file("/b", None, 0),
             file("/b", Some(3), modified_ns),
+            file("/a", None, 0),
         ];
         let mut losses = Losses { files: files.clone(), count: 7, restored: Vec::new() };
         forget_those(&mut losses, place.path());
-        assert_eq!((&losses.files[..], losses.count), (&files[1..], 6));
+        assert_eq!((&losses.files[..], losses.count), (&files[1..5], 5));
     }
 
     #[test]

@@ -305,7 +305,10 @@ impl Members {
                     durable.apply(record.clone());
                 }
             }
-            Membership::Roster(roster) => self.roster = roster.clone(),
+            Membership::Roster(roster) => {
+                self.roster = roster.clone();
+                self.losses.begins_anew();
+            }
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
             Membership::Forgotten { ino } => self.numbers.forgotten(*ino),
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),

@@ -191,8 +191,18 @@ pub fn child_or_new(
 }
 
 /// What a name stands for whose file only a dead member had: that of the permanent store, if it
-/// looks as it was last seen here.
+/// looks as it was last seen by anybody, who is asked; else it stays what it was, and is an error.
 fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<Ino> {
+    let thing = elsewhere::thing_of(state, directory);
+    if let Some((members, thing)) = state.members.as_mut().zip(thing)
+        && !members.has_heard_all(thing)
+    {
+        if members.take_silent_on(thing) {
+            return Ok(ino);
+        }
+        members.wants_memory(thing);
+        return Err(state.fetches.wait());
+    }
     match look_there(state, directory, name) {
         Ok(Some((found, target))) if lost::is_as_seen(state, ino, &found, &target) => {
             state.names.reserve()?;

@@ -30,8 +30,8 @@ pub fn is_lost(state: &State, ino: Ino) -> bool {
     homes::decide(state) && home.is_some_and(|home| members.is_dead(home))
 }
 
-/// Whether what the permanent store has there looks as it was last seen here, or nobody here has
-/// looked.
+/// Whether what the permanent store has there looks as it was last seen, as far as it is known
+/// here, or nobody has looked.
 pub fn is_as_seen(state: &State, ino: Ino, found: &Found, target: &[u8]) -> bool {
     let Some(inode) = state.names.inode(ino).filter(|inode| inode.kind == found.attributes.kind)
     else {

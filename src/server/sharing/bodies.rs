@@ -136,7 +136,7 @@ fn place_of(state: &mut State, thing: Thing) -> Result<Option<Ino>> {
         (Err(_), Thing::Directory(number)) => {
             let (name, kind, text) = (Vec::new(), Kind::Directory, Vec::new());
             let ino = elsewhere::place(state, &Child { name, number, kind, text })?;
-            state.members.iter_mut().for_each(|members| members.is_pathless(thing));
+            state.members.iter_mut().for_each(|members| members.wants_memory(thing));
             Ok(Some(ino))
         }
         (Err(_), _) => Ok(None),

@@ -125,8 +125,8 @@ pub fn heard(state: &mut State, from: Member, memory: Memory) -> Result<()> {
 /// # Errors
 /// If the tables have no room.
 pub fn tick(state: &mut State) -> Result<()> {
-    let pathless = state.members.as_mut().map(|members| members.take_pathless());
-    pathless.into_iter().flatten().try_for_each(|thing| gather(state, thing, None))?;
+    let wanted = state.members.as_mut().map(|members| members.take_wanted_memory());
+    wanted.into_iter().flatten().try_for_each(|thing| gather(state, thing, None))?;
     let now = state.world.now();
     let Some(members) = &mut state.members else { return Ok(()) };
     let others = members.others();
@@ -148,12 +148,17 @@ pub fn tick(state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Somebody does not say what he knows. Who wants the directory is told that it is lost; the next
-/// who does begins anew.
+/// Somebody does not say what he knows. Who wants the directory, or a lost file in it, is told that
+/// it is lost; the next who does begins anew.
 fn gives_up(state: &mut State, thing: Thing) {
+    let has_path = bodies::inode_of(state, thing).map(|inode| state.names.path(inode.ino));
     let Some(members) = &mut state.members else { return };
     match members.restoring().remove(&thing) {
-        Some(Restoring { of: None, .. }) => members.is_pathless(thing),
+        Some(Restoring { of: None, .. }) if matches!(has_path, Ok(Some(_))) => {
+            members.is_silent_on(thing);
+            members.go_on();
+        }
+        Some(Restoring { of: None, .. }) => members.wants_memory(thing),
         _ => tell(state, Input::Restored { thing, is: false }),
     }
 }
@@ -227,24 +232,22 @@ fn conclude(state: &mut State, thing: Thing) -> Result<()> {
     let own = all_remembered(state, thing.number());
     let known: Vec<_> = own.into_iter().map(|own| (me, own)).chain(restoring.known).collect();
     let ino = place_of(state, thing.number(), &known)?;
-    state.members.iter_mut().for_each(|members| members.go_on());
-    let Some(of) = restoring.of else { return Ok(()) };
+    state.members.iter_mut().for_each(|members| {
+        members.heard_all(thing);
+        members.go_on();
+    });
     let (names, seen) = names_of(state, &known);
+    let Some(of) = restoring.of else {
+        are_as_they_were_seen(state, seen);
+        return Ok(());
+    };
     let is_other = |state: &State, child: &Child| has_other_name(state, ino, child);
     let names = names.into_iter().filter(|(_, child)| !is_other(state, child));
     bodies::has_names(state, ino, names.collect())?;
     let looks = known.iter().filter_map(|(_, said)| said.attributes);
     let looks = looks.max_by_key(|attributes| attributes.changed_ns);
     is_as_it_was_seen(state, ino, looks);
-    for (number, attributes) in seen {
-        let place = state.members.as_ref().and_then(|members| members.place(number));
-        let is_newer = |is: Attributes| is.changed_ns < attributes.changed_ns;
-        let older = |ino: &Ino| state.attributes(*ino).is_some_and(is_newer);
-        let is_own = state.members.as_ref().is_some_and(|members| members.is_born_here(number));
-        if let Some(ino) = place.filter(older).filter(|_| !is_own) {
-            state.record(Membership::Looks { attributes: Attributes { ino, ..attributes } });
-        }
-    }
+    are_as_they_were_seen(state, seen);
     if homes::decide(state) {
         elsewhere::overlay(state, ino);
     }
@@ -320,6 +323,19 @@ fn has_other_name(state: &State, directory: Ino, child: &Child) -> bool {
     let above = state.names.above(ino).filter(|above| *above != directory);
     state.names.is_gone_elsewhere(ino)
         || above.is_some_and(|above| elsewhere::is_here(state, above))
+}
+
+/// What was born elsewhere looks as whoever has seen it last says.
+fn are_as_they_were_seen(state: &mut State, seen: BTreeMap<Number, Attributes>) {
+    for (number, attributes) in seen {
+        let place = state.members.as_ref().and_then(|members| members.place(number));
+        let is_newer = |is: Attributes| is.changed_ns < attributes.changed_ns;
+        let older = |ino: &Ino| state.attributes(*ino).is_some_and(is_newer);
+        let is_own = state.members.as_ref().is_some_and(|members| members.is_born_here(number));
+        if let Some(ino) = place.filter(older).filter(|_| !is_own) {
+            state.record(Membership::Looks { attributes: Attributes { ino, ..attributes } });
+        }
+    }
 }
 
 /// It looks as it was seen last, by whoever it was.

@@ -13,7 +13,7 @@ use crate::core::world::Tick;
 
 /// A directory that is just being put together.
 pub struct Restoring {
-    /// Who had it; nobody, if only its place is wanted.
+    /// Who had it; nobody, if only its place is wanted, or how its files were last seen.
     pub of: Option<Member>,
     pub since: Tick,
     /// When others were asked last.
@@ -30,13 +30,22 @@ pub(super) struct Losses {
     restoring: BTreeMap<Thing, Restoring>,
     restored: BTreeMap<Ino, Member>,
     says: Vec<(Member, Memory)>,
-    /// Directories that have come here, and whose place in the tree is not known here.
-    pathless: BTreeSet<Thing>,
+    /// Directories of which others are to be asked what they know.
+    wanted: BTreeSet<Thing>,
+    /// Those of which all have said it since the last member was removed; and those of which one
+    /// did not for long.
+    heard: BTreeSet<Thing>,
+    silent: BTreeSet<Thing>,
     /// This server was removed before this process began: it is here to bring what is left.
     pub(super) began_put_out: bool,
 }
 
 impl Losses {
+    /// Somebody was removed: who was asked before may have spoken before that one's last word.
+    pub(super) fn begins_anew(&mut self) {
+        self.heard.clear();
+    }
+
     pub(super) fn was_restored(&mut self, ino: Ino, of: Member) {
         self.restored.insert(ino, of);
     }
@@ -56,14 +65,35 @@ impl Members {
         &mut self.losses.restoring
     }
 
-    /// A directory has come here whose place in the tree is not known.
-    pub fn is_pathless(&mut self, thing: Thing) {
-        self.losses.pathless.insert(thing);
+    /// Others are to be asked what they know of a directory: its place in the tree, and how its
+    /// files were last seen.
+    pub fn wants_memory(&mut self, thing: Thing) {
+        self.losses.wanted.insert(thing);
     }
 
     /// Such directories. Said once.
-    pub fn take_pathless(&mut self) -> BTreeSet<Thing> {
-        std::mem::take(&mut self.losses.pathless)
+    pub fn take_wanted_memory(&mut self) -> BTreeSet<Thing> {
+        std::mem::take(&mut self.losses.wanted)
+    }
+
+    /// All have said what they know of a directory.
+    pub fn heard_all(&mut self, thing: Thing) {
+        self.losses.heard.insert(thing);
+    }
+
+    /// Whether they have, since the last member was removed.
+    pub fn has_heard_all(&self, thing: Thing) -> bool {
+        self.losses.heard.contains(&thing)
+    }
+
+    /// Somebody does not say what he knows of a directory.
+    pub fn is_silent_on(&mut self, thing: Thing) {
+        self.losses.silent.insert(thing);
+    }
+
+    /// Whether that is so. Said once: who asks next begins anew.
+    pub fn take_silent_on(&mut self, thing: Thing) -> bool {
+        self.losses.silent.remove(&thing)
     }
 
     /// Directories that were put together, and who had them.

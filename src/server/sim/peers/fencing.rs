@@ -209,6 +209,39 @@ fn of_two_machines_the_one_that_is_left_goes_on_alone() {
     }
 }
 
+/// A file has arrived; then it is written again, which somebody `sees` or nobody, and its machine
+/// is dead. What it looks like where its directory is, which was not that one's.
+fn written_again(sees: bool) -> Result<u64> {
+    let mut peers = Peers::with_dir(5, 3);
+    peers.make_directory(0, b"d").expect("made");
+    for (at, path) in [(1, &b"d/f"[..]), (2, b"d/g"), (0, b"d/h")] {
+        peers.create(at, path).expect("made");
+    }
+    let how = OpenHow { create: false, ..CREATE };
+    let write = |peers: &mut Peers, at| {
+        let open = peers.open(1, b"d/f", how).expect("opened");
+        peers.write(open, Some(at), b"four").expect("written");
+        peers.close(open).expect("closed");
+    };
+    write(&mut peers, 0);
+    (0..20).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert!(there(&peers).contains_key(&b"d/f"[..]));
+    write(&mut peers, 4);
+    if sees {
+        assert_eq!(peers.stat(2, b"d/f").expect("there").size, 8);
+    }
+    peers.remove(1, Verdict::Dead, 2);
+    peers.open(0, b"d/f", how)?;
+    peers.stat(0, b"d/f").map(|attributes| attributes.size)
+}
+
+#[test]
+fn a_lost_file_that_another_machine_has_seen_newer_is_not_shown_older() {
+    let said = written_again(true).expect_err("the store has it older").to_string();
+    assert!(said.contains("member 1"), "{said}");
+    assert_eq!(kind_of(written_again(false)), Ok(4), "nobody has seen it newer");
+}
+
 #[test]
 fn a_name_that_a_file_has_lost_at_home_does_not_come_back_from_who_saw_it_before() {
     for brings in [false, true] {
