@@ -1,6 +1,7 @@
-//! Files that a session has in hand for what it will create: open, and without a name. Lock-free,
-//! as a signal handler may create files, too.
+//! Files that a session has in hand for what it will create, or have sent to another machine: open,
+//! and without a name. Nobody waits for a lock, as a signal handler may create files, too.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
@@ -31,6 +32,10 @@ pub(crate) fn put_back<'p>(mut places: impl Iterator<Item = &'p AtomicU64>, numb
 /// Files in hand at a time, at most.
 pub(crate) const PREALLOCATED: usize = 256;
 
+/// Files for what is sent to other machines that are kept for the next calls; those of more calls
+/// at once are given back.
+const BOUNCES: usize = 4;
+
 /// Files in hand, and whether there may be.
 pub(crate) struct InHand {
     /// The inode numbers; 0 for a free place.
@@ -58,6 +63,8 @@ pub(crate) struct InHand {
     /// Opens that may be recalled, about, and the most that there were.
     pub(crate) opens: AtomicU64,
     pub(crate) most_opens: AtomicU64,
+    /// For what is sent to other machines: those that no call has.
+    bounces: Mutex<Vec<OpenFile>>,
 }
 
 impl Default for InHand {
@@ -77,6 +84,7 @@ impl Default for InHand {
             claims: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             most_opens: AtomicU64::new(0),
+            bounces: Mutex::default(),
         }
     }
 }
@@ -112,6 +120,17 @@ impl InHand {
             }
         }
         None
+    }
+
+    /// A file for what is sent to another machine, for one call at a time.
+    pub(crate) fn take_bounce(&self) -> Option<OpenFile> {
+        self.bounces.try_lock().ok()?.pop()
+    }
+
+    /// That call is over. False: there is no place for it.
+    pub(crate) fn keep_bounce(&self, file: OpenFile) -> bool {
+        let kept = self.bounces.try_lock().ok().filter(|kept| kept.len() < BOUNCES);
+        kept.map(|mut kept| kept.push(file)).is_some()
     }
 
     /// Whether half of them are gone, where there were as many as there may be.

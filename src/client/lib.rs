@@ -26,6 +26,8 @@ mod chunk;
 
 mod copy;
 
+mod bounce;
+
 mod holes;
 mod timing;
 

@@ -15,31 +15,18 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// Of a payload and what is behind it.
-fn seal(payload: &[u8], behind: &[u8]) -> u64 {
-    let seed = (payload.len() + behind.len()) as u64 | 1 << 63;
-    if behind.is_empty() {
-        return xxhash_rust::xxh3::xxh3_64_with_seed(payload, seed);
-    }
-    let mut sum = xxhash_rust::xxh3::Xxh3::with_seed(seed);
-    sum.update(payload);
-    sum.update(behind);
-    sum.digest()
+fn seal(payload: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(payload, payload.len() as u64 | 1 << 63)
 }
 
 /// Appends the frame of `payload`, which is of this version, to `out`.
 pub fn write(out: &mut Vec<u8>, version: u16, payload: &[u8]) {
-    write_head(out, version, payload, &[]);
-}
-
-/// Appends the frame of `payload` and what is `behind` it, but for that, which is to follow.
-pub fn write_head(out: &mut Vec<u8>, version: u16, payload: &[u8], behind: &[u8]) {
-    let length = payload.len() + behind.len();
+    let length = payload.len();
     assert!(length <= PAYLOAD_MAX, "our own frames are bounded");
     out.extend_from_slice(&(length as u32).to_le_bytes());
     out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[0, 0]);
-    out.extend_from_slice(&seal(payload, behind).to_le_bytes());
+    out.extend_from_slice(&seal(payload).to_le_bytes());
     out.extend_from_slice(payload);
 }
 
@@ -106,7 +93,7 @@ pub fn read(bytes: &[u8]) -> Result<Frame<'_>> {
     };
     let mut sum = [0; 8];
     sum.copy_from_slice(&bytes[8..16]);
-    if u64::from_le_bytes(sum) != seal(payload, &[]) {
+    if u64::from_le_bytes(sum) != seal(payload) {
         return Err(Error::new(ErrorKind::Corrupt, "frame"));
     }
     let version = u16::from_le_bytes([bytes[4], bytes[5]]);

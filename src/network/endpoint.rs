@@ -13,8 +13,8 @@ use std::time::Duration;
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 
-/// Longest frame.
-pub const FRAME_BYTES: usize = 1 << 20;
+/// Longest frame: 1 MiB of a file, and what is said of it.
+pub const FRAME_BYTES: usize = (1 << 20) + (4 << 10);
 /// What waits to go to a member at most, by [`weight`], beside what the network itself holds.
 pub const IN_FLIGHT_BYTES: usize = 4 << 20;
 /// The least that a frame counts for, so that empty ones are bounded, too.

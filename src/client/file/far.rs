@@ -140,12 +140,31 @@ impl File {
     }
 
     fn ship_part(&self, part: &[u8], at: Option<u64>) -> Result<u64> {
+        if part.len() > PIECE_MAX
+            && let Some(begin) = self.ship_whole(part, at)?
+        {
+            return Ok(begin);
+        }
         for _ in 0..TRIES {
             if let Some(begin) = self.try_to_ship(part, at)? {
                 return Ok(begin);
             }
         }
         Err(Error::new(ErrorKind::Busy, "too many long writes to files of other machines"))
+    }
+
+    /// By way of a file of this machine. `None`: there is no memory for it.
+    fn ship_whole(&self, part: &[u8], at: Option<u64>) -> Result<Option<u64>> {
+        let bounced = self.connection.bounced(part, |from| {
+            let bytes = part.len() as u32;
+            let asked = FarFile::Ship { of: self.handle(), at, from, bytes };
+            match self.connection.call(Request::Far(asked))? {
+                Reply::At(begin) => Ok(Some(begin)),
+                Reply::Again => Ok(None),
+                _ => Err(unexpected()),
+            }
+        });
+        bounced.map(Option::flatten)
     }
 
     /// `None`: the server has forgotten a piece.

@@ -1,6 +1,7 @@
 //! What a server asks of the one where a file was born, whose bytes are there, and what that one
-//! answers: one frame of [`crate::frame`] each, with a version of its own, in which bytes of the
-//! file lie as they are behind the words.
+//! answers: one frame of [`crate::frame`] each, with a version of its own, and behind it bytes of the
+//! file as they are. Of these the frame says only how many they are: that they are what was sent,
+//! the network sees to, which sums up all that it carries.
 //!
 //! Invariants: as those of [`super::peers`]: whatever the bytes are, reading them ends in a
 //! question, an answer, or an error, and takes memory as there are bytes. Not here: what is done
@@ -16,14 +17,14 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0102;
+pub const QUESTIONS: u16 = 0x0103;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x0202;
-/// Longest frame, with its header: the network takes none that is longer than 1 MiB, in which there
-/// is something before it.
-pub const FRAME_MAX: usize = (1 << 20) - 64;
+pub const ANSWERS: u16 = 0x0203;
+/// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
+/// MiB, in which there is something before it.
+pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;
 /// Most bytes of a file in one frame.
-pub const BYTES_MAX: usize = 1020 << 10;
+pub const BYTES_MAX: usize = 1 << 20;
 /// Most files of which one question says that they are open.
 pub const OPEN_MAX: usize = 64 << 10;
 
@@ -204,7 +205,7 @@ impl Written {
 fn write_frame<T: Serialize>(version: u16, words: &T, bytes: Vec<u8>) -> Result<Written> {
     assert!(bytes.len() <= BYTES_MAX, "our own frames are bounded");
     let mut head = Vec::new();
-    frame::write_head(&mut head, version, &frame::encode(words)?, &bytes);
+    frame::write(&mut head, version, &frame::encode(&(words, bytes.len() as u32))?);
     assert!(head.len() + bytes.len() <= FRAME_MAX, "our own frames are bounded");
     Ok(Written { head, bytes })
 }
@@ -218,15 +219,14 @@ fn read_frame<'f, T: Deserialize<'f>>(version: u16, bytes: &'f [u8]) -> Result<(
         return Err(malformed("absurd length"));
     }
     let frame = frame::read(bytes)?;
-    let payload = frame.of(version)?;
-    if !frame.rest.is_empty() {
-        return Err(malformed("bytes left over"));
-    }
-    let (words, behind) = frame::decode_first(payload)?;
-    if behind.len() > BYTES_MAX {
+    let (words, length): (T, u32) = frame::decode(frame.of(version)?)?;
+    if length as usize > BYTES_MAX {
         return Err(malformed("more bytes than one has"));
     }
-    Ok((words, behind))
+    match frame.rest.len() == length as usize {
+        true => Ok((words, frame.rest)),
+        false => Err(malformed("other bytes than it says")),
+    }
 }
 
 impl Question {
@@ -341,7 +341,7 @@ mod tests {
         for end in 0..good.len() {
             assert!(kind(&good[..end]).is_some(), "{end}");
         }
-        for at in 0..good.len() {
+        for at in 0..good.len() - b"abc".len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
             assert!(kind(&bad).is_some(), "{at}");
@@ -360,10 +360,10 @@ mod tests {
             let bad = question(what).write(bytes.to_vec()).map(Written::whole).expect("encodes");
             assert_eq!(kind(&bad), Some(ErrorKind::Malformed));
         }
-        let mut longer = frame::encode(&question(What::File(number, WRITE))).expect("encodes");
-        longer.extend(vec![0; BYTES_MAX + 1]);
+        let longer = (question(What::File(number, WRITE)), BYTES_MAX as u32 + 1);
         let mut bad = Vec::new();
-        frame::write(&mut bad, QUESTIONS, &longer);
+        frame::write(&mut bad, QUESTIONS, &frame::encode(&longer).expect("encodes"));
+        bad.extend(vec![0; BYTES_MAX + 1]);
         assert_eq!(kind(&bad), Some(ErrorKind::Malformed));
     }
 

@@ -78,6 +78,22 @@ pub enum FarFile<'a> {
         #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
         bytes: &'a [u8],
     },
+    /// Write what the caller has put into a file of this machine that it alone has open, from its
+    /// begin on → [`super::message::Reply::At`]; [`super::message::Reply::Again`] if that is not in
+    /// memory, or was not when a server before this one was asked: then nothing was written.
+    Ship {
+        /// Which.
+        of: Handle,
+        /// Where the call begins; `None`: at the end of the file.
+        at: Option<u64>,
+        /// Where the bytes are.
+        from: Handle,
+        /// So many, at most [`CALL_MAX`].
+        bytes: u32,
+    },
+    /// Have a file of this machine for what is to be shipped: open, and without a name →
+    /// [`super::message::Reply::Preallocated`], with one.
+    Bounce,
     /// What a call was told to be stored here, it does not look at any more. Has no answer.
     Through {
         /// Which call of the session.
@@ -132,7 +148,7 @@ impl FarFile<'_> {
             | FarFile::LockFor(..)
             | FarFile::TestLockFor(..)
             | FarFile::UnlockAll(..) => Operations(0),
-            FarFile::Write { .. } => Operations::WRITE,
+            FarFile::Write { .. } | FarFile::Ship { .. } | FarFile::Bounce => Operations::WRITE,
             FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Gone(_) => Operations::REMOVE,
         }

@@ -13,7 +13,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -572,7 +572,7 @@ impl Request<'_> {
     pub fn is_seen(&self) -> bool {
         match self {
             Request::Change { .. } | Request::Truncate { .. } | Request::DropSetId(_) => true,
-            Request::Far(far) => matches!(far, FarFile::Write { .. }),
+            Request::Far(far) => matches!(far, FarFile::Write { .. } | FarFile::Ship { .. }),
             Request::Open { how, .. } | Request::Reopen { how, .. } => how.create || how.truncate,
             Request::Close { .. } => false,
             _ => self.changes_names(),

@@ -35,6 +35,15 @@ pub fn preallocate(
     Ok(Reply::Preallocated((0..count.min(PREALLOCATED_MAX)).map_while(one).collect()))
 }
 
+/// Gives a session a file for what it will have sent to other machines.
+///
+/// # Errors
+/// If the tables or the log are full.
+pub fn bounce(state: &mut State, session: SessionSlot) -> Result<Reply> {
+    state.log.reserve()?;
+    preallocate_one(state, session, false).map(|one| Reply::Preallocated(vec![one]))
+}
+
 fn preallocate_one(state: &mut State, session: SessionSlot, kernel: bool) -> Result<OpenFile> {
     state.names.reserve()?;
     let (ino, now) = (state.names.next_ino(), state.storage.time_ns());

@@ -11,7 +11,7 @@ use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::places;
-use super::role::Outcome;
+use super::role::{Behind, Outcome};
 use crate::core::state::State;
 
 /// The questions that one request may ask, told apart.
@@ -56,7 +56,7 @@ fn id_of(state: &State, asker: Asker, step: Step) -> Option<Id> {
     Some(Id { by, session, pid, started_ticks, index, sequence, step: step as u8 })
 }
 
-/// Has something done with a file where its bytes are; `bytes` gives what is to be written, once.
+/// Has something done with a file where its bytes are; `behind` gives what is to be written, once.
 ///
 /// # Errors
 /// If who asks must wait; [`ErrorKind::Busy`] if nobody may; and what the other member says.
@@ -64,7 +64,7 @@ pub fn ask(
     state: &mut State,
     (file, act): (Number, Act),
     step: Step,
-    bytes: impl FnOnce(&mut State) -> Vec<u8>,
+    behind: impl FnOnce(&mut State) -> Behind,
 ) -> Outcome {
     let late = || Error::new(ErrorKind::Busy, "it is on another machine");
     let asker = state.members.as_ref().and_then(|members| members.asker()).ok_or_else(late)?;
@@ -82,8 +82,8 @@ pub fn ask(
     let error = state.fetches.wait();
     // Who may not wait asks nothing.
     if state.fetches.is_waiting() {
-        let (bytes, now) = (bytes(state), state.world.now());
-        state.far.asks((id, Some(asker)), (file, act), bytes, now);
+        let (behind, now) = (behind(state), state.world.now());
+        state.far.asks((id, Some(asker)), (file, act), behind, now);
     }
     Err(error)
 }
@@ -111,7 +111,7 @@ fn done(outcome: Outcome) -> Result<()> {
 pub fn open(state: &mut State, file: Number) -> Result<()> {
     let opened = ask(state, (file, Act::Open), Step::Open, |state| {
         state.far.opens(file);
-        Vec::new()
+        Behind::Nothing
     });
     done(opened)
 }
@@ -127,7 +127,7 @@ pub fn has_opened(state: &State) -> Option<Number> {
 /// # Errors
 /// As those of [`ask`].
 pub fn truncate(state: &mut State, file: Number, size: u64, strips: bool) -> Result<()> {
-    done(ask(state, (file, Act::Truncate { size, strips }), Step::Truncate, |_| Vec::new()))
+    done(ask(state, (file, Act::Truncate { size, strips }), Step::Truncate, |_| Behind::Nothing))
 }
 
 /// A request has its answer.
@@ -193,7 +193,7 @@ pub(super) fn say(state: &mut State, file: Number, act: Act) {
         return;
     }
     let (id, now) = (state.far.own_id(by), state.world.now());
-    state.far.asks((id, None), (file, act), Vec::new(), now);
+    state.far.asks((id, None), (file, act), Behind::Nothing, now);
 }
 
 /// A file has lost its last name here, and nobody here has it open.

@@ -9,6 +9,7 @@ use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{Step, ask, number_of};
+use super::role::Behind;
 use super::shown;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
@@ -57,7 +58,7 @@ pub fn read(
     }
     let whole = bytes.saturating_add(piece.more as usize).min(BYTES_MAX);
     let act = Act::Read { at, bytes: whole as u32, kept: false };
-    let (_, mut read) = ask(state, (file, act), Step::Read, |_| Vec::new())?;
+    let (_, mut read) = ask(state, (file, act), Step::Read, |_| Behind::Nothing)?;
     let ends = read.len() < whole;
     let rest = read.split_off(bytes.min(read.len()));
     if !rest.is_empty() {
@@ -83,32 +84,71 @@ pub fn write(
     if bytes.len() > PIECE_MAX || end > CALL_MAX {
         return Err(malformed());
     }
-    if at.is_some_and(|at| at.checked_add(end as u64).is_none_or(|end| end > FILE_BYTES_MAX)) {
-        return Err(Error::new(ErrorKind::TooLarge, "offset"));
-    }
+    check_end(at, end)?;
     if piece.more > 0 {
         let added = state.far.pieces.add(call, within, bytes)?;
         return Ok(if added { Reply::Done } else { Reply::Again });
     }
-    let asker = state.members.as_ref().and_then(|members| members.asker());
-    let is_asked = asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Write as u8));
-    if !is_asked && !state.far.pieces.has(call, within) {
+    if !is_asked(state, file) && !state.far.pieces.has(call, within) {
         return recalled(state, file);
     }
     let act = Act::Write { at, strips: !caller.person.is_root() };
     let done = ask(state, (file, act), Step::Write, |state| {
         let mut whole = state.far.pieces.take(call);
         whole.extend_from_slice(bytes);
-        whole
+        Behind::Bytes(whole)
     });
     written(done?.0)
+}
+
+/// Has written what who asks has put into a file of its own on this machine.
+///
+/// # Errors
+/// As those of [`write`].
+pub fn ship(
+    state: &mut State,
+    caller: &Caller,
+    of: Handle,
+    at: Option<u64>,
+    (from, bytes): (Handle, u32),
+) -> Result<Reply> {
+    let file = opened(state, of, access::WRITE)?;
+    if bytes as usize > CALL_MAX {
+        return Err(malformed());
+    }
+    check_end(at, bytes as usize)?;
+    let open = state.descriptions.get(from.description).filter(|open| open.nonce == from.nonce);
+    let open = open.filter(|open| open.session == caller.session);
+    let ino = open.map(|open| open.ino).ok_or_else(malformed)?;
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot).ok_or_else(malformed)?;
+    if !is_asked(state, file) && !state.storage.has_first(slot, bytes) {
+        return recalled(state, file);
+    }
+    let act = Act::Write { at, strips: !caller.person.is_root() };
+    match ask(state, (file, act), Step::Write, |_| Behind::Stored { slot, bytes })?.0 {
+        Done::Unknown => Ok(Reply::Again),
+        done => written(done),
+    }
+}
+
+/// Whether the request that is carried out has this written already.
+fn is_asked(state: &State, file: Number) -> bool {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Write as u8))
+}
+
+fn check_end(at: Option<u64>, bytes: usize) -> Result<()> {
+    match at.is_some_and(|at| at.checked_add(bytes as u64).is_none_or(|end| end > FILE_BYTES_MAX)) {
+        true => Err(Error::new(ErrorKind::TooLarge, "offset")),
+        false => Ok(()),
+    }
 }
 
 /// The pieces before the last one are not here: they were forgotten, or were given to a process
 /// before this one, which may have had all of it written.
 fn recalled(state: &mut State, file: Number) -> Result<Reply> {
     let act = Act::Recall { step: Step::Write as u8 };
-    match ask(state, (file, act), Step::Recall, |_| Vec::new())?.0 {
+    match ask(state, (file, act), Step::Recall, |_| Behind::Nothing)?.0 {
         Done::Unknown => Ok(Reply::Again),
         done => written(done),
     }

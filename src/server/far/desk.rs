@@ -7,6 +7,7 @@
 //! last session began with, and what was opened and closed since.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number};
@@ -43,6 +44,28 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     fn take_back(&self, _: Vec<u8>) {}
 }
 
+/// A frame that has come, of which some bytes at the end are to be written.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    frame: Box<[u8]>,
+    from: usize,
+}
+
+impl Payload {
+    /// What is in a frame from there on.
+    pub fn new(frame: Box<[u8]>, from: usize) -> Self {
+        Payload { from: from.min(frame.len()), frame }
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.frame[self.from..]
+    }
+}
+
 /// Something to be done.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -55,7 +78,7 @@ pub struct Job {
     /// What.
     pub act: Act,
     /// What is to be written.
-    pub bytes: Vec<u8>,
+    pub bytes: Payload,
 }
 
 impl Job {
@@ -132,8 +155,9 @@ impl Desk {
     /// # Errors
     /// As those of [`Question::read`]; [`ErrorKind::Malformed`] if it asks in another one's name,
     /// or for what was born elsewhere.
-    pub fn hear(&mut self, me: Member, from: Member, frame: &[u8], now: Tick) -> Result<Heard> {
-        let (question, bytes) = Question::read(frame)?;
+    pub fn hear(&mut self, me: Member, from: Member, frame: Payload, now: Tick) -> Result<Heard> {
+        let (question, bytes) = Question::read(&frame)?;
+        let begin = frame.frame.len() - bytes.len();
         let Question { id, life, number, past, what } = question;
         if id.by != from {
             return Err(malformed("a question in the name of another member"));
@@ -175,7 +199,7 @@ impl Desk {
         if !asker.under_way.insert((id, file)) {
             return Ok(Heard::Nothing);
         }
-        let bytes = bytes.to_vec();
+        let bytes = Payload::new(frame.frame, begin);
         Ok(Heard::Job(Job { from, id, life, number, of, act, bytes }))
     }
 
@@ -247,7 +271,7 @@ impl Desk {
 
 /// The job of a member that has closed a file without a word.
 fn closing(id: Id, (life, number): (u64, u64), of: Number) -> Job {
-    Job { from: id.by, id, life, number, of, act: Act::Close, bytes: Vec::new() }
+    Job { from: id.by, id, life, number, of, act: Act::Close, bytes: Payload::default() }
 }
 
 impl Asker {

@@ -9,11 +9,16 @@ use super::role::Heard;
 use super::{asking, locking, places, shown};
 use crate::core::state::State;
 
-/// What is to be said now, and to whom: once in each session.
-pub fn take_questions(state: &mut State) -> Vec<(Member, Written)> {
+/// What is to be said now, and to whom: once in each session. `spare` gives memory for what is
+/// long.
+pub fn take_questions(
+    state: &mut State,
+    mut spare: impl FnMut() -> Vec<u8>,
+) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
     asking::say_unlocked(state);
-    state.far.take_questions(me)
+    let State { far, storage, .. } = state;
+    far.take_questions(me, |slot, bytes| storage.read_first(slot, bytes, spare()))
 }
 
 /// A member has answered. Requests that wait are to be tried again then.

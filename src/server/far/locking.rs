@@ -14,6 +14,7 @@ use terral_format::wire::locks::{
 use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{self, Step, ask};
+use super::role::Behind;
 use crate::core::state::State;
 use crate::locks::releasing::is_over;
 
@@ -29,7 +30,7 @@ fn malformed() -> Error {
 pub fn set(state: &mut State, file: Number, lock: FarLock) -> Result<()> {
     // Who had the same number before is to be heard to have ended first.
     asking::say_unlocked(state);
-    match ask(state, (file, Act::Lock(lock)), Step::Lock, |_| Vec::new())?.0 {
+    match ask(state, (file, Act::Lock(lock)), Step::Lock, |_| Behind::Nothing)?.0 {
         Done::Done => Ok(()),
         _ => Err(malformed()),
     }
@@ -40,7 +41,7 @@ pub fn set(state: &mut State, file: Number, lock: FarLock) -> Result<()> {
 /// # Errors
 /// As those of [`ask`].
 pub fn test(state: &mut State, file: Number, lock: FarLock) -> Result<Option<HeldLock>> {
-    match ask(state, (file, Act::TestLock(lock)), Step::TestLock, |_| Vec::new())?.0 {
+    match ask(state, (file, Act::TestLock(lock)), Step::TestLock, |_| Behind::Nothing)?.0 {
         Done::Done => Ok(None),
         Done::Held(held) => Ok(Some(held)),
         _ => Err(malformed()),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::ids::{Asker, Member, Number, SessionSlot};
+use terral_format::ids::{Asker, FileSlot, Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::locks::FarOwner;
 use terral_format::wire::peers::Failure;
@@ -17,12 +17,28 @@ use crate::core::world::Tick;
 /// What came of a question: with the bytes that were read.
 pub type Outcome = Result<(Done, Vec<u8>)>;
 
+/// What goes behind the words of a question.
+pub enum Behind {
+    /// Nothing.
+    Nothing,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// What a file of this machine begins with, that only who asks has open: so it stays what it is
+    /// as long as that one waits for the answer.
+    Stored {
+        /// Its record.
+        slot: FileSlot,
+        /// So many bytes.
+        bytes: u32,
+    },
+}
+
 /// Something that was asked.
 pub(super) struct Asked {
     id: Id,
     file: Number,
     act: Act,
-    bytes: Vec<u8>,
+    behind: Behind,
     asker: Option<Asker>,
     /// Of what is read to be kept: since when its file has been.
     kept: Option<u64>,
@@ -57,6 +73,8 @@ pub struct Far {
     put_out: Option<Member>,
     /// Files of others that are open here, or about to be, as their homes are told.
     open: BTreeSet<Number>,
+    /// Something has come to an end that nobody has said yet.
+    news: bool,
     /// Those that were open when this process began are among them.
     resumed: bool,
     pub(super) pieces: Pieces,
@@ -159,13 +177,13 @@ impl Far {
         &mut self,
         (id, asker): (Id, Option<Asker>),
         (file, act): (Number, Act),
-        bytes: Vec<u8>,
+        behind: Behind,
         since: Tick,
     ) {
         self.asked += 1;
         let (of, sent, outcome) = (None, false, None);
         let kept = None;
-        let asked = Asked { id, file, act, bytes, asker, kept, since, of, sent, outcome };
+        let asked = Asked { id, file, act, behind, asker, kept, since, of, sent, outcome };
         self.questions.insert(self.asked, asked);
     }
 
@@ -173,7 +191,7 @@ impl Far {
     pub(super) fn reads_ahead(&mut self, by: Member, ahead: &Ahead, now: Tick) {
         let Ahead { file, at, bytes, since } = *ahead;
         let id = self.own_id(by);
-        self.asks((id, None), (file, Act::Read { at, bytes, kept: true }), Vec::new(), now);
+        self.asks((id, None), (file, Act::Read { at, bytes, kept: true }), Behind::Nothing, now);
         if let Some(asked) = self.questions.get_mut(&self.asked) {
             asked.kept = Some(since);
         }
@@ -276,14 +294,24 @@ impl Far {
         past
     }
 
+    /// Whether requests are to be tried again. Said once.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
     /// Whether something may be to be said.
     pub fn has_questions(&self) -> bool {
         let unsaid = |asked: &Asked| !asked.sent && asked.outcome.is_none();
         self.questions.values().any(unsaid)
     }
 
-    /// What is to be said now, to whom.
-    pub(super) fn take_questions(&mut self, by: Member) -> Vec<(Member, Written)> {
+    /// What is to be said now, to whom; `read` gives the bytes of [`Behind::Stored`]. If they are
+    /// not in memory, nothing was done, or it may have been and is asked again later.
+    pub(super) fn take_questions(
+        &mut self,
+        by: Member,
+        mut read: impl FnMut(FileSlot, u32) -> Option<Vec<u8>>,
+    ) -> Vec<(Member, Written)> {
         let mut frames = Vec::new();
         let waits = |home: &Home| home.connected && home.begin.is_none();
         let new: Vec<_> = self.homes.iter().filter(|(_, home)| waits(home)).collect();
@@ -302,12 +330,25 @@ impl Far {
             if asked.sent || asked.outcome.is_some() {
                 continue;
             }
+            let bytes = match &asked.behind {
+                Behind::Nothing => Vec::new(),
+                Behind::Bytes(bytes) => bytes.clone(),
+                Behind::Stored { slot, bytes } => match read(*slot, *bytes) {
+                    Some(bytes) => bytes,
+                    None if asked.of.is_none() => {
+                        asked.ends(Ok((Done::Unknown, Vec::new())));
+                        self.news = true;
+                        continue;
+                    }
+                    None => continue,
+                },
+            };
             asked.sent = true;
             asked.of = asked.of.or(home.life);
             let (id, what) = (asked.id, What::File(asked.file, asked.act));
             let past = past.get(&to).copied().unwrap_or(*number);
             let question = Question { id, life, number: *number, past, what };
-            frames.push((to, question, asked.bytes.clone()));
+            frames.push((to, question, bytes));
         }
         let written = |(to, question, bytes): (Member, Question, Vec<u8>)| {
             question.write(bytes).ok().map(|frame| (to, frame))
@@ -439,7 +480,7 @@ impl Asked {
 
     fn ends(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
-        self.bytes = Vec::new();
+        self.behind = Behind::Nothing;
     }
 }
 
@@ -448,7 +489,7 @@ mod tests {
     use terral_format::ids::{Member, Number};
     use terral_format::wire::far::{Act, Answer, Done, Question, Written};
 
-    use super::Far;
+    use super::{Behind, Far};
     use crate::core::world::Tick;
 
     #[test]
@@ -456,7 +497,7 @@ mod tests {
         let [me, silent, home] = [0, 1, 2].map(|number| Member::new(number).expect("few"));
         let file = |of| Number::new(of, 1).expect("few");
         let said = |far: &mut Far| -> Question {
-            let mut frames = far.take_questions(me).into_iter();
+            let mut frames = far.take_questions(me, |_, _| None).into_iter();
             let frame = frames.next().map(|(_, frame): (_, Written)| frame.whole());
             Question::read(&frame.expect("one")).expect("a question").0
         };
@@ -464,7 +505,7 @@ mod tests {
         far.lives(1);
         far.connected(home);
         for of in [silent, home] {
-            far.asks((far.own_id(me), None), (file(of), Act::Close), Vec::new(), Tick(0));
+            far.asks((far.own_id(me), None), (file(of), Act::Close), Behind::Nothing, Tick(0));
         }
         let (life, result) = (7, Ok(Done::Done));
         let begun = Answer { id: said(&mut far).id, file: None, life, result };

@@ -93,6 +93,8 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
             Ok(Reply::Done)
         }
         FarFile::Write { of, at, piece, bytes } => calls::write(state, who, of, at, (piece, bytes)),
+        FarFile::Ship { of, at, from, bytes } => calls::ship(state, who, of, at, (from, bytes)),
+        FarFile::Bounce => preallocating::bounce(state, who.session),
         FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
         FarFile::Rests(ino) => {
             opening::permit_own(state, who)?;

@@ -27,7 +27,7 @@ use terral_transport::boottime;
 
 use crate::core::state::State;
 use crate::core::world::World;
-use crate::far::desk::Relay;
+use crate::far::desk::{Payload, Relay};
 use crate::far::linking;
 use crate::members::control;
 use crate::members::role::Members;
@@ -42,6 +42,8 @@ use crate::shell::relaying::{Relaying, THREADS};
 const TICK: Duration = Duration::from_millis(250);
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
+/// So much memory of questions is kept for the next ones.
+const SPARE_MOST: usize = 8;
 /// What is longer goes in parts, so that others have their turn between them.
 const PART_BYTES: usize = 512 << 10;
 
@@ -54,6 +56,8 @@ pub struct Links<'s> {
     sessions: BTreeMap<Member, Session>,
     /// How much was sent.
     traffic: Arc<Traffic>,
+    /// Memory of questions that were sent, to be used again: a new page of it costs a fault.
+    spare: Vec<Vec<u8>>,
     /// What could not go yet.
     waiting: BTreeMap<Member, VecDeque<Written>>,
     /// What has come of a long frame.
@@ -112,6 +116,7 @@ impl<'s> Links<'s> {
             here,
             sessions: BTreeMap::new(),
             traffic,
+            spare: Vec::new(),
             waiting: BTreeMap::new(),
             parts: BTreeMap::new(),
             relaying,
@@ -136,7 +141,7 @@ impl<'s> Links<'s> {
             }
             match event {
                 Some(Event::Connected(session)) => self.connected(session),
-                Some(Event::Frame(session, frame)) => self.came(session, &frame),
+                Some(Event::Frame(session, frame)) => self.came(session, frame),
                 Some(Event::Room(session)) => self.send_waiting(session.with),
                 Some(Event::Lost(session, _)) => self.lost(session),
                 None => self.resume(),
@@ -255,15 +260,18 @@ impl<'s> Links<'s> {
         }
     }
 
-    fn came(&mut self, session: Session, frame: &[u8]) {
+    fn came(&mut self, session: Session, frame: Box<[u8]>) {
         if self.removed.contains(&session.with) {
             return;
         }
-        let heard = match Said::read(frame) {
+        let heard = match Said::read(&frame) {
             Ok(Said::Protocol(bytes)) => self.protocol(session, bytes),
             Ok(Said::Part(bytes)) => self.part(session.with, bytes),
             Ok(Said::Control(said)) => self.control(session, said),
-            Ok(Said::Question(question)) => self.is_asked(session.with, question),
+            Ok(Said::Question(question)) => {
+                let from = frame.len() - question.len();
+                self.is_asked(session.with, Payload::new(frame, from))
+            }
             Ok(Said::Answer(answer)) => self.is_answered(session.with, answer),
             Ok(Said::Memory(bytes)) => self.memory(session.with, bytes),
             Err(error) => Err(error),
@@ -308,7 +316,7 @@ impl<'s> Links<'s> {
     }
 
     /// Another member asks for something of a file that was born here.
-    fn is_asked(&self, from: Member, question: &[u8]) -> Result<()> {
+    fn is_asked(&self, from: Member, question: Payload) -> Result<()> {
         let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
         self.is_heard();
         let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
@@ -452,10 +460,18 @@ impl<'s> Links<'s> {
 
     /// What is asked and answered about bytes of files.
     fn say_of_files(&mut self) {
-        let questions = {
+        let (questions, news) = {
             let mut state = self.shared.lock_for_links();
-            if state.is_logged() { linking::take_questions(&mut state) } else { Vec::new() }
+            let spare = || self.spare.pop().unwrap_or_default();
+            let questions = match state.is_logged() {
+                true => linking::take_questions(&mut state, spare),
+                false => Vec::new(),
+            };
+            (questions, state.far.take_news())
         };
+        if news {
+            self.shared.nudge();
+        }
         let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());
         let tagged = |tag: Tag, (to, Written { head, bytes }): (Member, Written)| {
             (to, Written { head: [&[tag as u8], head.as_slice()].concat(), bytes })
@@ -521,9 +537,14 @@ impl<'s> Links<'s> {
                 self.waiting.entry(to).or_default().push_front(frame);
                 return;
             }
+            let is_question = frame.head.first() == Some(&(Tag::Question as u8));
             let bytes = frame.bytes;
-            if let Some(relaying) = self.relaying.as_ref().filter(|_| !bytes.is_empty()) {
-                relaying.was_sent(bytes);
+            match &self.relaying {
+                _ if is_question && bytes.len() >= LONG && self.spare.len() < SPARE_MOST => {
+                    self.spare.push(bytes);
+                }
+                Some(relaying) if !is_question && !bytes.is_empty() => relaying.was_sent(bytes),
+                _ => {}
             }
         }
         self.waiting.remove(&to);

@@ -11,7 +11,7 @@ use terral_format::ids::{Ino, Member};
 use terral_format::wire::far::{Act, Written};
 
 use crate::core::world::World;
-use crate::far::desk::{Desk, Heard, Job, Relay};
+use crate::far::desk::{Desk, Heard, Job, Payload, Relay};
 
 /// How many threads carry them out.
 pub const THREADS: usize = 4;
@@ -89,7 +89,7 @@ impl Relaying {
     ///
     /// # Errors
     /// If that is no question: the session is to be cut.
-    pub fn push(&self, me: Member, from: Member, frame: &[u8]) -> Result<()> {
+    pub fn push(&self, me: Member, from: Member, frame: Payload) -> Result<()> {
         let now = self.world.now();
         let mut inner = self.lock();
         let heard = inner.desk.hear(me, from, frame, now)?;
@@ -199,8 +199,11 @@ impl Relaying {
         }
         let answer = inner.desk.done(job, outcome, now);
         inner.answers.push((job.from, answer));
+        let may_go_on = !inner.waiting.is_empty() || inner.keeping;
         drop(inner);
-        self.work.notify_all();
+        if may_go_on {
+            self.work.notify_all();
+        }
         (self.answered)();
     }
 }
@@ -215,7 +218,7 @@ mod tests {
     use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
     use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange, Locker};
 
-    use super::{Relay, Relaying, THREADS};
+    use super::{Payload, Relay, Relaying, THREADS};
     use crate::far::role::Outcome;
     use crate::shell::host::Clock;
 
@@ -235,6 +238,10 @@ mod tests {
         }
 
         fn unlock_all(&self, _: Ino, _: Member) {}
+    }
+
+    fn framed(bytes: &[u8]) -> Payload {
+        Payload::new(bytes.into(), 0)
     }
 
     fn question(from: Member, to: Member, number: u64) -> Vec<u8> {
@@ -264,7 +271,7 @@ mod tests {
             (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
             for number in 1..=60 {
                 let frame = question(from, me, number);
-                (0..2).for_each(|_| relaying.push(me, from, &frame).expect("a question"));
+                (0..2).for_each(|_| relaying.push(me, from, framed(&frame)).expect("a question"));
             }
             while answers.len() < 60 {
                 hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
@@ -322,7 +329,7 @@ mod tests {
             let what = What::File(Number::new(me, file).expect("few"), act);
             let question = Question { id, life: 6, number, past: 0, what };
             let frame = question.write(Vec::new()).map(Written::whole).expect("encodes");
-            relaying.push(me, from, &frame).expect("a question");
+            relaying.push(me, from, framed(&frame)).expect("a question");
         };
         std::thread::scope(|threads| {
             (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
@@ -351,13 +358,13 @@ mod tests {
         let [me, from, other] = [1, 2, 3].map(|number| Member::new(number).expect("few"));
         let relay = Arc::new(Slow::default());
         let relaying = Relaying::new(relay, Arc::new(Clock), 7, || ());
-        assert!(relaying.push(me, other, &question(from, me, 1)).is_err());
-        assert!(relaying.push(me, from, &question(from, other, 1)).is_err());
+        assert!(relaying.push(me, other, framed(&question(from, me, 1))).is_err());
+        assert!(relaying.push(me, from, framed(&question(from, other, 1))).is_err());
         let owner = FarOwner { by: other, locker: Locker::Flock, number: 1 };
         let (range, kind, waits) = (LockRange::ALL, LockKind::Exclusive, false);
         let lock = Act::Lock(FarLock { owner, range, kind, waits });
-        assert!(relaying.push(me, from, &asking(from, me, 2, lock)).is_err());
-        assert!(relaying.push(me, from, b"nothing").is_err());
+        assert!(relaying.push(me, from, framed(&asking(from, me, 2, lock))).is_err());
+        assert!(relaying.push(me, from, framed(b"nothing")).is_err());
         relaying.removed(from);
     }
 }

@@ -66,6 +66,37 @@ impl Storage {
         some
     }
 
+    /// Whether the first `bytes` of a file were all written, and are in memory: a page that was not
+    /// has what others had there.
+    pub fn has_first(&self, slot: FileSlot, bytes: u32) -> bool {
+        let is_valid = |page| {
+            let state = pages::state(self.memory().lanes(), page);
+            matches!(state, PageState::Valid { .. })
+        };
+        let is_here = |index: u64| {
+            let (entry, within) = (self.memory().entry(slot, index), index * CHUNK_BYTES);
+            let length = CHUNK_BYTES.min(u64::from(bytes) - within);
+            let pages = length.div_ceil(PAGE_BYTES as u64) as u32;
+            let (first, held) = (entry.page().0, entry.pages());
+            entry.is_here() && pages <= held && (first..first + pages).all(is_valid)
+        };
+        let chunks = u64::from(bytes).div_ceil(CHUNK_BYTES);
+        u64::from(bytes) <= self.size(slot) && (0..chunks).all(is_here)
+    }
+
+    /// They, put into `into` in place of what is there; `None` if not all of them are in memory.
+    pub fn read_first(&self, slot: FileSlot, bytes: u32, mut into: Vec<u8>) -> Option<Vec<u8>> {
+        if !self.has_first(slot, bytes) {
+            return None;
+        }
+        into.resize(bytes as usize, 0);
+        for (index, part) in (0..).zip(into.chunks_mut(CHUNK_BYTES as usize)) {
+            let entry = self.memory().entry(slot, index);
+            self.memory().read(entry.page(), 0, part).ok()?;
+        }
+        Some(into)
+    }
+
     /// Whether the backing has bytes of chunk `index`, as far as it has no entry.
     pub fn is_backed(&self, file: FileRef, index: u64) -> bool {
         let backed = self.memory().record(file.slot).backed_bytes().load(Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use terral_format::ids::{DescriptionSlot, FileSlot};
-use terral_format::wire::far_files::{FarFile, Handle, PIECE_MAX, Piece};
+use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece};
 use terral_format::wire::message::{Change, FileRef, OpenFile, OpenHow, Reply, Request, Target};
 use terral_format::{ErrorKind, Result};
 
@@ -119,6 +119,11 @@ impl Peers {
             self.collect(open.at);
             return written.map(|()| at);
         }
+        if bytes.len() > PIECE_MAX
+            && let Some(at) = self.ship(open, at, bytes)?
+        {
+            return Ok(at);
+        }
         'call: loop {
             let (call, mut within) = (self.new_call(), 0);
             loop {
@@ -136,6 +141,32 @@ impl Peers {
                 }
             }
         }
+    }
+
+    /// By way of a file of this machine, another one each time. `None`: it is not in memory.
+    fn ship(&mut self, open: Open, at: Option<u64>, bytes: &[u8]) -> Result<Option<u64>> {
+        let from = self.bounce(open.at, bytes)?;
+        let (of, by) = (open.handle(), from.handle());
+        let request = FarFile::Ship { of, at, from: by, bytes: bytes.len() as u32 };
+        let shipped = match self.ask(open.at, Request::Far(request))? {
+            Reply::At(at) => Some(at),
+            Reply::Again => None,
+            other => panic!("{other:?}"),
+        };
+        self.close(from)?;
+        Ok(shipped)
+    }
+
+    /// A file that has these, for what is to be shipped.
+    fn bounce(&mut self, at: usize, bytes: &[u8]) -> Result<Open> {
+        let Reply::Preallocated(files) = self.ask(at, Request::Far(FarFile::Bounce))? else {
+            panic!("a file");
+        };
+        let OpenFile { file, description, nonce } = files[0];
+        let client = self.clients[at];
+        self.sims[at].write(client, file, 0, bytes)?;
+        self.collect(at);
+        Ok(Open { at, file, description, nonce })
     }
 
     fn cut_to(&mut self, open: Open, size: u64) -> Result<()> {
@@ -428,6 +459,34 @@ fn a_write_that_is_under_way_when_its_file_is_closed_is_read_elsewhere_once_it_i
         }
         assert!(peers.read(here, 0, 1).expect("read") == [8], "after {steps} steps");
     }
+}
+
+#[test]
+fn nobody_ships_what_another_one_has_open() {
+    let mut peers = Peers::new(8, 2);
+    peers.create(1, b"a").expect("made");
+    let far = peers.open(0, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+    let from = peers.bounce(0, &[7; 100]).expect("written").handle();
+    let ship = |from, bytes| FarFile::Ship { of: far.handle(), at: Some(0), from, bytes };
+    let other = peers.sims[0].connect();
+    for (from, bytes) in [
+        (Handle { nonce: from.nonce ^ 1, ..from }, 100),
+        (far.handle(), 100),
+        (from, CALL_MAX as u32 + 1),
+    ] {
+        let refused = peers.ask(0, Request::Far(ship(from, bytes)));
+        assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::Malformed), "{from:?} {bytes}");
+    }
+    let others = peers.sims[0].ask(other, Request::Far(ship(from, 100)));
+    assert_eq!(others.map_err(|error| error.kind), Err(ErrorKind::Malformed));
+    assert_eq!(peers.ask(0, Request::Far(ship(from, 100))), Ok(Reply::At(0)));
+    // Memory that it has not written may have what others had there.
+    assert_eq!(peers.ask(0, Request::Far(ship(from, 101))), Ok(Reply::Again));
+    let holed = peers.bounce(0, b"").expect("made");
+    let client = peers.clients[0];
+    peers.sims[0].write(client, holed.file, 40_000, b"a").expect("written");
+    assert_eq!(peers.ask(0, Request::Far(ship(holed.handle(), 40_001))), Ok(Reply::Again));
+    assert_eq!(peers.read(far, 0, 200), Ok(vec![7; 100]));
 }
 
 #[test]

@@ -182,7 +182,7 @@ impl Peers {
             };
             let memories = memories.unwrap_or_default().into_iter().map(of_memory);
             let said = said.chain(memories);
-            let questions = linking::take_questions(&mut state).into_iter();
+            let questions = linking::take_questions(&mut state, Vec::new).into_iter();
             let questions = questions.map(|(to, said)| (to, said.whole()));
             frames.chain(said).chain(questions).collect::<Vec<_>>()
         });

@@ -13,7 +13,7 @@ use terral_transport::requests::Taken;
 
 use super::{Handled, Peers, handling};
 use crate::core::world::World;
-use crate::far::desk::{Desk, Heard, Job};
+use crate::far::desk::{Desk, Heard, Job, Payload};
 use crate::far::role::Outcome;
 use crate::sim::Sim;
 use crate::sim::client::Opened;
@@ -86,7 +86,11 @@ impl Peers {
     pub(super) fn is_asked(&mut self, at: usize, from: Member, bytes: &[u8]) {
         let now = self.sims[at].world.now();
         let me = super::member(at);
-        match self.homes[at].desk.hear(me, from, bytes, now).expect("what was sent") {
+        match self.homes[at]
+            .desk
+            .hear(me, from, Payload::new(bytes.into(), 0), now)
+            .expect("what was sent")
+        {
             Heard::Job(job) => self.homes[at].jobs.push_back(job),
             Heard::Answer(answer) => self.send(at, from, answer.whole()),
             Heard::Nothing => {}
