@@ -196,6 +196,49 @@ fn what_was_read_once_is_read_again_without_the_machine_that_has_it() {
 }
 
 #[test]
+fn small_files_of_another_machine_are_opened_again_without_a_word() {
+    let Some(machines) = Machines::new(2) else { return };
+    // 1,000 opens and reads: the link is idle but for the lease.
+    let said = run(
+        &machines,
+        "on h1 'mkdir /terral/d; cd /terral/d; for n in $(seq 100); do echo $n > $n; done'
+        cat d/* | sort -n > one; sleep 1.2; cat d/* > /dev/null
+        sent() { cat /sys/class/net/eth0/statistics/tx_packets; }
+        before=$(sent); for n in 1 2 3 4 5 6 7 8 9 10; do cat $(seq -f d/%g 100); done > all
+        echo $(( $(sent) - before < 100 )); wc -l < all; seq 100 | cmp - one",
+    );
+    assert_eq!(said, "1\n1000\n");
+}
+
+/// What nobody was told of that it is open.
+#[test]
+fn a_file_that_is_removed_while_it_is_open_elsewhere_stays_and_its_memory_is_free_then() {
+    let Some(machines) = Machines::new(2) else { return };
+    let said = run(
+        &machines,
+        "on h1 'head -c 50000000 /dev/urandom > /terral/f'; cksum < f > one; exec 3< f
+        on h1 'rm /terral/f; sleep 4'; [ -e f ] || cksum <&3 | cmp - one; exec 3<&-
+        used() { on h1 'df -B1 --output=used /terral | tail -n 1'; }
+        for n in $(seq 100); do [ $(used) -lt 40000000 ] && break; sleep 0.1; done
+        echo $(( $(used) < 40000000 ))",
+    );
+    assert_eq!(said, "1\n");
+}
+
+#[test]
+fn a_long_write_to_another_machines_file_is_a_question_for_each_mib() {
+    let Some(machines) = Machines::new(2) else { return };
+    let said = run(
+        &machines,
+        "on h1 'touch /terral/f'; head -c 16777216 /dev/urandom > one
+        asked() { $TERRAL status --json | grep -o 'operations.:[0-9]*' | grep -o '[0-9]*'; }
+        before=$(asked); dd if=one of=f bs=1M conv=notrunc status=none
+        echo $(( $(asked) - before < 60 )); cmp one f",
+    );
+    assert_eq!(said, "1\n");
+}
+
+#[test]
 fn what_is_stored_through_a_map_whose_file_was_closed_is_what_others_read_next() {
     let Some(machines) = Machines::new(2) else { return };
     let said = run(

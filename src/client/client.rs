@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{DescriptionSlot, Ino, Member};
+use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 use terral_format::wire::capability::Caveat;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::locks::{FarLock, HeldLock};
@@ -234,6 +234,18 @@ impl Client {
         match self.0.memory.locks().is_free(ino) {
             true => Ok(()),
             false => self.done(Request::Far(FarFile::UnlockAll(ino, of))),
+        }
+    }
+
+    /// Whether what was born on another machine is open on this one. Only for the server's own
+    /// process.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn is_open(&self, file: Number) -> Result<bool> {
+        match self.0.call(Request::Far(FarFile::IsOpen(file)))? {
+            Reply::IsOpen(is) => Ok(is),
+            _ => Err(unexpected()),
         }
     }
 

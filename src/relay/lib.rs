@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_client::{Client, File, access};
-use terral_format::ids::{Ino, Member};
+use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Done};
 use terral_format::{Error, ErrorKind, Result};
 use terral_server::Relay;
@@ -150,7 +150,9 @@ impl AtHome {
         let mut files = lock(&self.files);
         let Files { open, kept } = &mut *files;
         let stays = |ino: &Ino, writes: bool| kept.contains(ino) && !writes;
-        let idle = |open: &Open| open.users == 0 && open.used.elapsed() >= IDLE;
+        // Of what has lost its last name the memory is wanted.
+        let nameless = |open: &Open| open.file.attributes().is_ok_and(|of| of.links == 0);
+        let idle = |open: &Open| open.users == 0 && (open.used.elapsed() >= IDLE || nameless(open));
         let unused = |((ino, writes), open): (&(Ino, bool), &Open)| {
             (!stays(ino, *writes) && idle(open)).then_some((*ino, *writes))
         };
@@ -185,8 +187,12 @@ impl Relay for AtHome {
                 let held = self.client()?.test_lock_for(file, lock)?;
                 Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
             }
-            Act::Close | Act::Recall { .. } => Ok(done(())),
+            Act::Close | Act::Recall { .. } | Act::IsOpen => Ok(done(())),
         }
+    }
+
+    fn is_open(&self, file: Number) -> Result<bool> {
+        self.client()?.is_open(file)
     }
 
     fn unlock_all(&self, file: Ino, of: Member) {

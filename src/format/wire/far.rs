@@ -1,7 +1,7 @@
 //! What a server asks of the one where a file was born, whose bytes are there, and what that one
-//! answers: one frame of [`crate::frame`] each, with a version of its own, and behind it bytes of the
-//! file as they are. Of these the frame says only how many they are: that they are what was sent,
-//! the network sees to, which sums up all that it carries.
+//! answers: one frame of [`crate::frame`] each, with a version of its own, and behind it bytes of
+//! the file as they are. Of these the frame says only how many they are: that they are what was
+//! sent, the network sees to, which sums up all that it carries.
 //!
 //! Invariants: as those of [`super::peers`]: whatever the bytes are, reading them ends in a
 //! question, an answer, or an error, and takes memory as there are bytes. Not here: what is done
@@ -114,6 +114,9 @@ pub enum Act {
     Lock(FarLock),
     /// Which lock would be in the way of this one?
     TestLock(FarLock),
+    /// Asked of a member that may have been shown a file of who asks: has it that open, now that it
+    /// has lost its last name? If so it says [`Act::Open`] and [`Act::Close`] of it from then on.
+    IsOpen,
 }
 
 impl Act {
@@ -169,6 +172,8 @@ pub enum Done {
     Unknown,
     /// This is in the way of a lock.
     Held(HeldLock),
+    /// Somebody has it open.
+    Open,
 }
 
 /// The answer to a question.

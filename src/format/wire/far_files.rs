@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::Operations;
 use super::locks::{FarLock, LockAsk};
-use crate::ids::{DescriptionSlot, Ino, Member, PageNumber};
+use crate::ids::{DescriptionSlot, Ino, Member, Number, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
 pub const CALL_MAX: usize = super::far::BYTES_MAX;
@@ -135,13 +135,19 @@ pub enum FarFile<'a> {
     /// A machine has what was born here open no more: its locks there are over. Only for the
     /// server's own process.
     UnlockAll(Ino, Member),
+    /// Is what was born on another machine open here? → [`super::message::Reply::IsOpen`]. Only for
+    /// the server's own process.
+    IsOpen(Number),
 }
 
 impl FarFile<'_> {
     /// The operations a capability must allow for it.
     pub fn needs(&self) -> Operations {
         match self {
-            FarFile::Read { .. } | FarFile::Through { .. } | FarFile::Rests(_) => Operations::READ,
+            FarFile::Read { .. }
+            | FarFile::Through { .. }
+            | FarFile::Rests(_)
+            | FarFile::IsOpen(_) => Operations::READ,
             // Of locks it counts what a description is open for.
             FarFile::Lock { .. }
             | FarFile::TestLock(_)

@@ -1,5 +1,5 @@
-//! What clients and servers say to each other. Postcard-encoded: in a request slot of the session
-//! page, or framed (see [`crate::frame`]) on the socket for the handshake.
+//! What clients and servers say to each other: postcard, in a request slot of the session page, or
+//! framed on the socket for the handshake.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,7 @@ pub struct Hello<'a> {
     pub program: &'a str,
     /// Whom it acts as.
     pub person: Person,
-    /// What it may do, from the process it was forked from: one that has become another user has no
-    /// other proof.
+    /// What it may do, from whom it was forked: who is another user by now has no other proof.
     pub capability: Option<Capability>,
     /// What it comes for.
     #[serde(borrow)]
@@ -680,20 +679,22 @@ pub enum Reply {
     Node(Ino),
     /// It is to be done anew.
     Again,
-    /// The text of an invitation ([`crate::wire::roster::Invitation`]), for one server.
+    /// The text of a [`crate::wire::roster::Invitation`], for one server.
     Invitation(String),
     /// Bytes that memory has no room for, or are on another machine.
     Extent(#[serde(with = "crate::wire::bytes")] Vec<u8>),
     /// Bytes were written on another machine, and begin there.
     At(u64),
-    /// Bytes of another machine's file are here, one after the other: nobody changes them until the
-    /// call says [`FarFile::Through`], or [`crate::local::tables::Superblock::starts`] is another.
+    /// Bytes of another machine's file are here until the call says [`FarFile::Through`], or
+    /// [`crate::local::tables::Superblock::starts`] is another.
     Stored {
         /// Where; at least one byte.
         places: Vec<Stored>,
         /// The file ends behind them.
         ends: bool,
     },
+    /// Whether somebody has it open.
+    IsOpen(bool),
     /// What would be in the way of a lock.
     Held(Option<HeldLock>),
 }

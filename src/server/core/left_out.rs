@@ -16,6 +16,8 @@ pub enum Step {
     ForgetKept,
     /// Who waits for what may wait for him lets go of what he has taken.
     Release,
+    /// Who may have a file open without a word is asked before its bytes go.
+    AskHolders,
     /// Who asks for a lock of another machine's file is marked here before.
     MarkLocks,
     /// Clients look by themselves no longer than what they look at is shown.

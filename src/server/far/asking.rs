@@ -116,6 +116,12 @@ pub fn open(state: &mut State, file: Number) -> Result<()> {
     done(opened)
 }
 
+/// Whether a request has asked that a file be opened already.
+pub fn is_opening(state: &State, file: Number) -> bool {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Open as u8))
+}
+
 /// The file that a request has had opened: it stays that one, also if the name that led there
 /// stands for another one by now.
 pub fn has_opened(state: &State) -> Option<Number> {
@@ -159,16 +165,27 @@ pub fn closed(state: &mut State, file: Number) -> Result<()> {
     Ok(())
 }
 
-/// Tells a file's home if nobody here has it open any more.
+/// Tells a file's home, if it does not know, that somebody here has it open.
+pub fn has_open(state: &mut State, file: Number) {
+    if !state.far.has_open(file) && live(state).is_ok() {
+        state.far.opens(file);
+        say(state, file, Act::Open);
+    }
+}
+
+/// Tells a file's home if nobody here has it open any more, and it knows that somebody had.
 fn settle(state: &mut State, file: Number) {
     let place = state.members.as_ref().and_then(|members| members.place(file));
     let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
-    if !open && !state.far.is_opening(file) && state.far.closes(file) {
+    if open || state.far.is_opening(file) {
+        return;
+    }
+    if state.far.closes(file) {
         // Before that: who has the same number and opens it next has locks of his own.
         say_unlocked(state);
         say(state, file, Act::Close);
-        place.into_iter().for_each(|ino| places::forget_unused(state, ino, Thing::File(file)));
     }
+    place.into_iter().for_each(|ino| places::forget_unused(state, ino, Thing::File(file)));
 }
 
 /// Homes are told of those who have ended here.

@@ -37,6 +37,12 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// Of what is open elsewhere some may not be open here, as the process before this one had it.
     fn open_again(&self, _: &BTreeSet<Ino>) {}
 
+    /// Whether somebody here has a file of another member open.
+    ///
+    /// # Errors
+    /// If that cannot be found out now.
+    fn is_open(&self, file: Number) -> Result<bool>;
+
     /// A member has a file open no more: its locks there are over.
     fn unlock_all(&self, file: Ino, of: Member);
 
@@ -82,7 +88,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// With which file.
+    /// About which file.
+    pub fn number(&self) -> Number {
+        self.of
+    }
+
+    /// With which file of this member, if it is about one.
     pub fn file(&self) -> Ino {
         Ino(self.of.counted())
     }
@@ -128,6 +139,8 @@ pub struct Desk {
     /// A session has begun with what is open elsewhere since that was asked for.
     begun: bool,
     ended: Vec<Job>,
+    /// What has been closed elsewhere.
+    closed: Vec<(Ino, Member)>,
 }
 
 fn malformed(what: &str) -> Error {
@@ -138,7 +151,8 @@ impl Desk {
     /// That of a process with this life: random bits.
     pub fn new(life: u64) -> Self {
         let (changed, begun) = (false, false);
-        Desk { life, askers: BTreeMap::new(), changed, begun, ended: Vec::new() }
+        let (askers, ended, closed) = Default::default();
+        Desk { life, askers, changed, begun, ended, closed }
     }
 
     fn answer(&self, (id, file): (Id, Option<Number>), outcome: Outcome) -> Written {
@@ -171,11 +185,12 @@ impl Desk {
                     let before = std::mem::replace(&mut asker.open, open);
                     (self.changed, self.begun) = (true, true);
                     let closed = before.difference(&asker.open);
+                    self.closed.extend(closed.clone().map(|file| (Ino(file.counted()), from)));
                     self.ended.extend(closed.map(|file| closing(id, (life, number), *file)));
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
-            What::File(file, _) if file.born() != me => {
+            What::File(file, act) if file.born() != if act == Act::IsOpen { from } else { me } => {
                 return Err(malformed("a question about a file of another member"));
             }
             What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
@@ -188,7 +203,10 @@ impl Desk {
         // file counts as open, be it that it cannot be opened.
         self.changed |= match act {
             Act::Open => asker.open.insert(of),
-            Act::Close => asker.open.remove(&of),
+            Act::Close => {
+                self.closed.push((file, from));
+                asker.open.remove(&of)
+            }
             _ => false,
         };
         if let Some(known) = asker.answers.get_mut(&(id, file)) {
@@ -212,6 +230,10 @@ impl Desk {
                 Ok((Done::Done, Vec::new()))
             }
             Act::Recall { .. } => Ok((Done::Unknown, Vec::new())),
+            Act::IsOpen => {
+                let is_open = relay.is_open(job.number())?;
+                Ok((if is_open { Done::Open } else { Done::Done }, Vec::new()))
+            }
             act => relay.carry_out(job.file(), &act, &job.bytes),
         }
     }
@@ -256,6 +278,11 @@ impl Desk {
     /// What is to be done, that nobody has asked for: what a member has open no more.
     pub fn take_ended(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.ended)
+    }
+
+    /// What was closed elsewhere since this was called last.
+    pub fn take_closed(&mut self) -> Vec<(Ino, Member)> {
+        std::mem::take(&mut self.closed)
     }
 
     /// A member is none any more.

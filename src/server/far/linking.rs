@@ -6,7 +6,7 @@ use terral_format::ids::Member;
 use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
-use super::{asking, locking, places, shown};
+use super::{asking, holders, locking, places, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session. `spare` gives memory for what is
@@ -37,6 +37,10 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
             locking::was_unlocked(state, file, owner);
             return Ok(());
         }
+        Some(Heard::IsOpen(file, is)) => {
+            holders::heard(state, from, file, is);
+            return state.commit();
+        }
         Some(Heard::Gone(gone)) => gone,
     };
     let place = state.members.as_ref().and_then(|members| members.place(gone));
@@ -56,12 +60,14 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
 pub fn connected(state: &mut State, with: Member) -> Result<()> {
     resume(state)?;
     state.far.connected(with);
+    holders::connected(state, with);
     Ok(())
 }
 
 /// A member is none any more: what waits for it fails.
 pub fn removed(state: &mut State, member: Member) {
     state.far.removed(member);
+    holders::removed(state, member);
 }
 
 /// This server, `me`, is none any more: what waits for others fails.

@@ -11,6 +11,7 @@
 pub mod asking;
 pub mod calls;
 pub mod desk;
+pub mod holders;
 pub mod linking;
 pub mod locking;
 pub mod pieces;

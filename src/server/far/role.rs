@@ -10,6 +10,7 @@ use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
 
+use super::holders::Holders;
 use super::pieces::Pieces;
 use super::shown::Shown;
 use crate::core::world::Tick;
@@ -36,6 +37,8 @@ pub enum Behind {
 /// Something that was asked.
 pub(super) struct Asked {
     id: Id,
+    /// Who is asked.
+    to: Member,
     file: Number,
     act: Act,
     behind: Behind,
@@ -79,6 +82,7 @@ pub struct Far {
     resumed: bool,
     pub(super) pieces: Pieces,
     pub(super) shown: Shown,
+    pub(super) holders: Holders,
 }
 
 /// What an answer is to something that nobody waits for.
@@ -87,6 +91,8 @@ pub(super) enum Heard {
     Gone(Number),
     /// It has heard that somebody here has no lock of it any more.
     Unlocked(Number, FarOwner),
+    /// Whether who was asked has a file open that was born here.
+    IsOpen(Number, bool),
     /// What was read to be kept.
     Read(Ahead),
 }
@@ -116,6 +122,7 @@ fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
+        Act::IsOpen => matches!(done, Done::Done | Done::Open),
     }
 }
 
@@ -172,7 +179,7 @@ impl Far {
         }
     }
 
-    /// Something is to be asked. What nobody waits for has an id of its own.
+    /// Something is to be asked of a file's home. What nobody waits for has an id of its own.
     pub(super) fn asks(
         &mut self,
         (id, asker): (Id, Option<Asker>),
@@ -180,11 +187,26 @@ impl Far {
         behind: Behind,
         since: Tick,
     ) {
+        let to = file.born();
         self.asked += 1;
         let (of, sent, outcome) = (None, false, None);
         let kept = None;
-        let asked = Asked { id, file, act, behind, asker, kept, since, of, sent, outcome };
+        let asked = Asked { id, to, file, act, behind, asker, kept, since, of, sent, outcome };
         self.questions.insert(self.asked, asked);
+    }
+
+    /// A member is asked whether it has a file open that was born here, by this one.
+    pub(super) fn asks_whether_open(
+        &mut self,
+        (to, by): (Member, Member),
+        file: Number,
+        now: Tick,
+    ) {
+        let id = self.own_id(by);
+        self.asks((id, None), (file, Act::IsOpen), Behind::Nothing, now);
+        if let Some(asked) = self.questions.get_mut(&self.asked) {
+            asked.to = to;
+        }
     }
 
     /// Something is to be read, and kept.
@@ -246,7 +268,8 @@ impl Far {
 
     /// Whether somebody is about to open it.
     pub(super) fn is_opening(&self, file: Number) -> bool {
-        self.says(file, Act::Open)
+        let opens = |asked: &Asked| asked.asker.is_some() && asked.act == Act::Open;
+        self.questions.values().any(|asked| asked.file == file && opens(asked))
     }
 
     /// It is not any more. Gives whether it was.
@@ -270,7 +293,7 @@ impl Far {
     pub(super) fn connected(&mut self, with: Member) {
         let life = self.homes.get(&with).and_then(|home| home.life);
         self.homes.insert(with, Home { connected: true, life, ..Home::default() });
-        let unheard = |asked: &&mut Asked| asked.file.born() == with && asked.outcome.is_none();
+        let unheard = |asked: &&mut Asked| asked.to == with && asked.outcome.is_none();
         self.questions.values_mut().filter(unheard).for_each(|asked| asked.sent = false);
     }
 
@@ -289,7 +312,7 @@ impl Far {
     fn past(&self) -> BTreeMap<Member, u64> {
         let mut past = BTreeMap::new();
         for (number, asked) in &self.questions {
-            past.entry(asked.file.born()).or_insert(*number);
+            past.entry(asked.to).or_insert(*number);
         }
         past
     }
@@ -325,7 +348,7 @@ impl Far {
         }
         let (past, life) = (self.past(), self.life);
         for (number, asked) in &mut self.questions {
-            let to = asked.file.born();
+            let to = asked.to;
             let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };
             if asked.sent || asked.outcome.is_some() {
                 continue;
@@ -363,7 +386,7 @@ impl Far {
         (home.begun, home.life) = (true, Some(life));
         for asked in self.questions.values_mut() {
             let other = asked.of.is_some_and(|of| of != life);
-            if asked.file.born() != from || asked.outcome.is_some() || !other {
+            if asked.to != from || asked.outcome.is_some() || !other {
                 continue;
             }
             if append(&asked.act) {
@@ -386,8 +409,8 @@ impl Far {
             self.begun(from, answer.life);
             return None;
         }
-        let about = (answer.id, answer.file.filter(|file| file.born() == from));
-        let is_it = |asked: &Asked| (asked.id, Some(asked.file)) == about;
+        let about = (answer.id, from, answer.file);
+        let is_it = |asked: &Asked| (asked.id, asked.to, Some(asked.file)) == about;
         let open = |asked: &Asked| is_it(asked) && asked.outcome.is_none();
         let number = *self.questions.iter().find(|(_, asked)| open(asked))?.0;
         if let Some(ahead) = self.questions.get(&number).and_then(Asked::ahead) {
@@ -407,17 +430,19 @@ impl Far {
         let (act, file) = (asked.act, asked.file);
         let heard = match &outcome {
             Ok(_) => true,
-            Err(error) => error.kind == ErrorKind::NotFound,
+            Err(error) => error.kind == ErrorKind::NotFound && act != Act::IsOpen,
         };
-        if matches!(act, Act::Gone | Act::Lock(_)) && !heard {
+        if matches!(act, Act::Gone | Act::Lock(_) | Act::IsOpen) && !heard {
             // It is said again by and by.
             asked.outcome = Some(outcome);
             return None;
         }
+        let is_open = outcome.is_ok_and(|(done, _)| done == Done::Open);
         self.questions.remove(&number);
         match act {
             Act::Gone => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
+            Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
             _ => None,
         }
     }
@@ -429,7 +454,7 @@ impl Far {
         let failed = self.questions.extract_if(.., |_, asked| asked.kept.is_some() && late(asked));
         let failed = failed.filter_map(|(_, asked)| asked.ahead()).collect();
         for asked in self.questions.values_mut() {
-            let home = asked.file.born();
+            let home = asked.to;
             match (asked.asker, &asked.outcome) {
                 (None, Some(_)) => (asked.outcome, asked.sent) = (None, false),
                 (Some(_), None) if late(asked) => {
@@ -455,8 +480,8 @@ impl Far {
         self.removed.insert(member);
         self.homes.remove(&member);
         self.open.retain(|file| file.born() != member);
-        self.questions.retain(|_, asked| asked.asker.is_some() || asked.file.born() != member);
-        let its = |asked: &&mut Asked| asked.file.born() == member && asked.outcome.is_none();
+        self.questions.retain(|_, asked| asked.asker.is_some() || asked.to != member);
+        let its = |asked: &&mut Asked| asked.to == member && asked.outcome.is_none();
         for asked in self.questions.values_mut().filter(its) {
             asked.ends(Err(Failure::Removed(member).error()));
         }

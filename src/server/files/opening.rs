@@ -13,7 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::far::asking;
+use crate::far::{asking, holders};
 use crate::naming::creating::{self, Created};
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
@@ -74,6 +74,10 @@ pub fn open_ino(
         executing::permit_writing(state, ino)?;
     }
     if let Some(number) = asking::number_of(state, ino) {
+        let reads = !writes && !how.truncate;
+        if reads && !asking::is_opening(state, number) && holders::opens_alone(state, number) {
+            return describe_far(state, caller, ino, access);
+        }
         return open_far(state, caller, (ino, number), how.truncate, access);
     }
     if writes || how.truncate {
@@ -124,6 +128,10 @@ fn open_far(
     if truncate {
         asking::truncate(state, number, 0, !caller.person.is_root())?;
     }
+    describe_far(state, caller, ino, access)
+}
+
+fn describe_far(state: &mut State, caller: &Caller, ino: Ino, access: u8) -> Result<Reply> {
     let file = FileRef { ino, slot: FileSlot::FAR };
     let (description, nonce) = describe(state, file, access)?;
     state.record(Local::Opened { description, nonce, ino, access, session: caller.session });

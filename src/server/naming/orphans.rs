@@ -7,7 +7,7 @@ use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::far::asking;
+use crate::far::{asking, holders};
 use crate::locks::releasing;
 use crate::naming::nodes;
 use crate::storage::{barring, closed};
@@ -20,6 +20,9 @@ pub fn remove(state: &mut State, ino: Ino) {
     if let Some(number) = asking::number_of(state, ino) {
         // Where it was born its bytes go. Without random bits it is said when it is looked at anew.
         let _ = asking::gone(state, number);
+        return;
+    }
+    if holders::may_be_open(state, ino) {
         return;
     }
     if !barring::bar(state, ino) {
@@ -58,6 +61,7 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     }
     nodes::remove_node(state, inode);
     state.names.forget(ino);
+    holders::forget(state, ino);
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);
     state.debts.lost(ino, None);

@@ -28,6 +28,7 @@ pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, waits: bool)
     if lock.kind != LockKind::Unlock && does(Step::MarkLocks) {
         state.locks.set(&mark)?;
     }
+    asking::has_open(state, file);
     locking::set(state, file, wanted)?;
     match (lock.kind, lock.range) {
         (LockKind::Unlock, LockRange::ALL) => state.locks.set(&Lock { kind: lock.kind, ..mark }),

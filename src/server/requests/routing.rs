@@ -10,7 +10,7 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls};
+use crate::far::{asking, calls, holders};
 use crate::files::{closing, far_reads, opening};
 use crate::members::{control, requiring};
 use crate::naming::xattr_requests;
@@ -120,6 +120,10 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Gone(ino) => {
             opening::permit_own(state, who)?;
             orphans::lost_elsewhere(state, ino).map(|()| Reply::Done)
+        }
+        FarFile::IsOpen(file) => {
+            opening::permit_own(state, who)?;
+            Ok(Reply::IsOpen(holders::is_open(state, file)))
         }
     }
 }

@@ -14,7 +14,7 @@ use terral_partition::effect::{Access, Effect, Giving, Input};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
-use crate::far::places;
+use crate::far::{holders, places};
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
@@ -141,8 +141,9 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
                 Some(Err(error)) if error.kind == ErrorKind::NameTooLong => None,
                 body => body.transpose()?,
             };
-            if to != Giving::Show {
-                leaving::has_left(state, thing);
+            match to {
+                Giving::Show => holders::was_shown(state, thing),
+                _ => leaving::has_left(state, thing),
             }
             tell(state, Input::Fetched { thing, to, body });
         }

@@ -28,7 +28,7 @@ use terral_transport::boottime;
 use crate::core::state::State;
 use crate::core::world::World;
 use crate::far::desk::{Payload, Relay};
-use crate::far::linking;
+use crate::far::{holders, linking};
 use crate::members::control;
 use crate::members::role::Members;
 use crate::members::traffic::Traffic;
@@ -321,7 +321,13 @@ impl<'s> Links<'s> {
         self.is_heard();
         let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        relaying.push(me, from, question)
+        relaying.push(me, from, question)?;
+        let closed = relaying.take_closed();
+        if !closed.is_empty() {
+            let mut state = self.shared.lock_for_links();
+            closed.into_iter().for_each(|(ino, by)| holders::closed(&mut state, ino, by));
+        }
+        Ok(())
     }
 
     /// Requests that wait for it go on.

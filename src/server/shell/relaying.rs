@@ -10,7 +10,7 @@ use terral_format::Result;
 use terral_format::ids::{Ino, Member};
 use terral_format::wire::far::{Act, Written};
 
-use crate::core::world::World;
+use crate::core::world::{Tick, World};
 use crate::far::desk::{Desk, Heard, Job, Payload, Relay};
 
 /// How many threads carry them out.
@@ -32,6 +32,8 @@ struct Inner {
     answers: Vec<(Member, Written)>,
     /// What is not used is to be looked after, and nobody is at it.
     looks: bool,
+    /// When it was, last.
+    looked: Tick,
     /// What is open elsewhere is just being told: what is opened after that must stay.
     keeping: bool,
     over: bool,
@@ -76,7 +78,8 @@ impl Relaying {
     ) -> Self {
         let (waiting, running, answers) = Default::default();
         let (desk, looks, keeping, over) = (Desk::new(life), false, false, false);
-        let inner = Inner { desk, waiting, running, answers, looks, keeping, over };
+        let looked = world.now();
+        let inner = Inner { desk, waiting, running, answers, looks, looked, keeping, over };
         let (inner, answered) = (Mutex::new(inner), Box::new(answered));
         Relaying { relay, world, inner, work: Condvar::new(), answered }
     }
@@ -107,6 +110,11 @@ impl Relaying {
             (self.answered)();
         }
         Ok(())
+    }
+
+    /// What was closed elsewhere since this was called last.
+    pub fn take_closed(&self) -> Vec<(Ino, Member)> {
+        self.lock().desk.take_closed()
     }
 
     /// What is to be sent. What is of a session that is over is asked for again in the next.
@@ -149,6 +157,12 @@ impl Relaying {
                 let begun = inner.desk.take_begun();
                 return Some(Work::Keep(Some(open), begun));
             }
+            // However much there is to do.
+            let now = self.world.now();
+            if inner.looks && now.since(inner.looked) >= LOOK {
+                (inner.looks, inner.looked) = (false, now);
+                return Some(Work::Keep(None, false));
+            }
             if let Some(job) = inner.next() {
                 inner.running.push((job.file(), job.is_shared()));
                 inner.looks = true;
@@ -162,6 +176,7 @@ impl Relaying {
                 self.work.wait_timeout(inner, LOOK).unwrap_or_else(PoisonError::into_inner);
             inner = woken;
             if waited.timed_out() {
+                inner.looked = self.world.now();
                 return Some(Work::Keep(None, false));
             }
             inner.looks = true;
@@ -238,6 +253,10 @@ mod tests {
         }
 
         fn unlock_all(&self, _: Ino, _: Member) {}
+
+        fn is_open(&self, _: Number) -> terral_format::Result<bool> {
+            Ok(false)
+        }
     }
 
     fn framed(bytes: &[u8]) -> Payload {
@@ -314,6 +333,10 @@ mod tests {
         }
 
         fn unlock_all(&self, _: Ino, _: Member) {}
+
+        fn is_open(&self, _: Number) -> terral_format::Result<bool> {
+            Ok(false)
+        }
     }
 
     #[test]

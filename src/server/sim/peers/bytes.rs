@@ -175,7 +175,7 @@ impl Peers {
     }
 
     /// Whether a file is no more where it was born.
-    fn is_freed(&mut self, open: Open) -> bool {
+    pub(super) fn is_freed(&mut self, open: Open) -> bool {
         let here = |server: &crate::shared::Shared| server.lock().names.inode(open.file.ino);
         self.sims[open.at].with(here).is_some_and(|inode| inode.is_none())
     }
@@ -556,35 +556,4 @@ fn a_directory_that_was_made_elsewhere_is_opened() {
     let open = peers.open(1, b"d", how).expect("opened");
     assert_eq!(open.file.slot, FileSlot::NONE);
     peers.close(open).expect("closed");
-}
-
-#[test]
-fn only_the_server_itself_opens_a_file_by_its_number() {
-    let mut peers = Peers::new(5, 2);
-    peers.create(0, b"a").expect("made");
-    let ino = peers.stat(0, b"a").expect("there").ino;
-    for request in [FarFile::Open { ino, access: 3 }, FarFile::Gone(ino)] {
-        let refused = peers.ask(0, Request::Far(request)).map_err(|error| error.kind);
-        assert_eq!(refused, Err(ErrorKind::Denied), "{request:?}");
-    }
-}
-
-#[test]
-fn a_file_without_a_name_stays_as_long_as_somebody_far_has_it_open_and_no_longer() {
-    let mut peers = Peers::new(3, 3);
-    peers.create(0, b"a").expect("made");
-    let how = OpenHow { create: false, ..CREATE };
-    let home = peers.open(0, b"a", how).expect("opened");
-    let far = peers.open(1, b"a", how).expect("opened");
-    peers.write(far, Some(0), b"abc").expect("written");
-    peers.close(home).expect("closed");
-    peers.ask(2, Request::Unlink(b"a")).expect("removed");
-    peers.settle();
-    peers.pass(Duration::from_secs(3));
-    assert!(peers.open(0, b"a", how).is_err() && !peers.is_freed(home));
-    assert_eq!(peers.read(far, 0, 10).expect("it is open"), b"abc");
-    peers.close(far).expect("closed");
-    peers.settle();
-    peers.pass(Duration::from_secs(3));
-    assert!(peers.is_freed(home), "nobody can reach it");
 }

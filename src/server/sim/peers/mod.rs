@@ -37,6 +37,7 @@ mod creating;
 mod crowd;
 mod dir;
 mod fencing;
+mod holding;
 mod large;
 mod locks;
 mod looks;
@@ -312,6 +313,7 @@ impl Peers {
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);
                 self.sims[at].with(|server| linking::tick(&mut server.lock()));
+                self.close_unused(at);
             }
         }
         self.stopped = self.stopped.filter(|(_, left)| *left > time);

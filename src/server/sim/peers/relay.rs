@@ -14,6 +14,7 @@ use terral_transport::requests::Taken;
 use super::{Handled, Peers, handling};
 use crate::core::world::World;
 use crate::far::desk::{Desk, Heard, Job, Payload};
+use crate::far::holders;
 use crate::far::role::Outcome;
 use crate::sim::Sim;
 use crate::sim::client::Opened;
@@ -71,12 +72,13 @@ impl Sim {
     }
 }
 
-/// What is asked of the server for it, if it is about locks.
-fn locks(job: &Job) -> Option<FarFile<'static>> {
+/// What is asked of the server for it, if that does it by itself.
+fn request_of(job: &Job) -> Option<FarFile<'static>> {
     match job.act {
         Act::Lock(lock) => Some(FarFile::LockFor(job.file(), lock)),
         Act::TestLock(lock) => Some(FarFile::TestLockFor(job.file(), lock)),
         Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
+        Act::IsOpen => Some(FarFile::IsOpen(job.number())),
         _ => None,
     }
 }
@@ -97,6 +99,11 @@ impl Peers {
         }
         let Home { desk, jobs, .. } = &mut self.homes[at];
         jobs.extend(desk.take_ended());
+        let closed = desk.take_closed();
+        self.sims[at].with(|server| {
+            let mut state = server.lock();
+            closed.into_iter().for_each(|(ino, by)| holders::closed(&mut state, ino, by));
+        });
     }
 
     /// The server has died, and who did this was a part of it.
@@ -141,10 +148,11 @@ impl Peers {
         let client = self.relay_client(at);
         let killed = self.sims[at].killed;
         let ours = matches!(job.act, Act::Close | Act::Recall { .. } | Act::Gone);
-        let outcome = if let Some(request) = locks(&job) {
+        let outcome = if let Some(request) = request_of(&job) {
             let done = self.sims[at].ask(client, Request::Far(request));
             done.map(|reply| match reply {
                 Reply::Held(Some(held)) => (Done::Held(held), Vec::new()),
+                Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 _ => (Done::Done, Vec::new()),
             })
         } else if job.act == Act::Gone {
@@ -183,7 +191,7 @@ impl Peers {
     }
 
     /// Files that are not open elsewhere are closed.
-    fn close_unused(&mut self, at: usize) {
+    pub(super) fn close_unused(&mut self, at: usize) {
         self.close_those(at, |kept, (ino, _)| !kept.contains(&ino));
     }
 

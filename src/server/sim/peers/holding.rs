@@ -1,0 +1,223 @@
+//! Files that lose their names while they are open, on any machine: they stay as long as somebody
+//! has them open, whoever dies, is cut off or is stopped, and no longer.
+
+use std::time::Duration;
+
+use terral_format::ErrorKind;
+use terral_format::ids::Ino;
+use terral_format::wire::far_files::FarFile;
+use terral_format::wire::message::{OpenHow, RenameHow, Request};
+
+use super::bytes::Open;
+use super::{Peers, seeds};
+use crate::core::left_out::Step;
+use crate::core::left_out::tests::without;
+use crate::sim::client::{CREATE, READ};
+use crate::sim::world::Virtual;
+
+const PATHS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+/// Descriptions that are open at once, at most.
+const OPEN_MAX: usize = 8;
+
+/// Three machines, their files, and who has which open.
+struct Holding {
+    peers: Peers,
+    /// What each name stands for: where it was born, as what, and its bytes.
+    names: [Option<(usize, Ino, u64)>; PATHS.len()],
+    open: Vec<(Open, u64)>,
+    born: Vec<(usize, Ino)>,
+    made: u64,
+    /// How often a file was opened elsewhere, and its home not asked.
+    alone: u64,
+}
+
+impl Holding {
+    fn new(seed: u64) -> Self {
+        let (names, open, born, made, alone) = Default::default();
+        Holding { peers: Peers::new(seed, 3), names, open, born, made, alone }
+    }
+
+    fn make(&mut self, at: usize, path: usize) {
+        self.peers.create(at, PATHS[path]).expect("made");
+        let open = self.peers.open(at, PATHS[path], OpenHow { create: false, ..CREATE });
+        let open = open.expect("opened");
+        self.made += 1;
+        self.peers.write(open, Some(0), &self.made.to_le_bytes()).expect("written");
+        self.peers.close(open).expect("closed");
+        self.names[path] = Some((at, open.file.ino, self.made));
+        self.born.push((at, open.file.ino));
+    }
+
+    fn open(&mut self, at: usize, path: usize) {
+        let Some((home, _, bytes)) = self.names[path] else { return };
+        let asked = self.peers.homes.iter().map(|home| home.done).sum::<u64>();
+        let open = self.peers.open(at, PATHS[path], READ).expect("opened");
+        let asks = self.peers.homes.iter().map(|home| home.done).sum::<u64>() != asked;
+        self.alone += u64::from(home != at && !asks);
+        self.open.push((open, bytes));
+    }
+
+    fn read(&mut self, which: usize) {
+        let (open, bytes) = self.open[which];
+        let read = self.peers.read(open, 0, 100).expect("it is open");
+        assert_eq!(read, bytes.to_le_bytes(), "on {}", open.at);
+    }
+
+    fn close(&mut self, which: usize) {
+        let (open, _) = self.open.swap_remove(which);
+        self.peers.close(open).expect("closed");
+    }
+
+    /// What a name stood for has lost it, to another one or to none.
+    fn rename(&mut self, at: usize, from: usize, to: usize) {
+        let (old, new, how) = (PATHS[from], PATHS[to], RenameHow::Replace);
+        let request = Request::Rename { from: old, to: new, how };
+        self.peers.ask(at, request).expect("renamed");
+        self.names[to] = self.names[from].take();
+    }
+
+    fn step(&mut self, draw: &mut impl FnMut(u64) -> u64) {
+        let (at, path) = (draw(3) as usize, draw(PATHS.len() as u64) as usize);
+        match draw(14) {
+            0 | 1 if self.names[path].is_none() => self.make(at, path),
+            2..=4 if self.open.len() < OPEN_MAX => self.open(at, path),
+            5 | 6 if !self.open.is_empty() => self.read(draw(self.open.len() as u64) as usize),
+            7 if !self.open.is_empty() => self.close(draw(self.open.len() as u64) as usize),
+            8 if self.names[path].is_some() => {
+                self.peers.ask(at, Request::Unlink(PATHS[path])).expect("removed");
+                self.names[path] = None;
+            }
+            9 => {
+                let to = draw(PATHS.len() as u64) as usize;
+                if self.names[path].is_some() && to != path {
+                    self.rename(at, path, to);
+                }
+            }
+            10 => drop(self.peers.stat(at, PATHS[path])),
+            11 => self.peers.cut(at, (at + 1) % 3),
+            12 => self.peers.settle(),
+            _ => self.peers.pass(Duration::from_millis(draw(4000))),
+        }
+    }
+
+    /// All that is open is what it was; what is not, and has no name, is no more.
+    fn check(&mut self) {
+        (0..self.open.len()).for_each(|which| self.read(which));
+        while !self.open.is_empty() {
+            self.close(0);
+        }
+        for _ in 0..4 {
+            self.peers.settle();
+            self.peers.pass(Duration::from_secs(3));
+        }
+        for (at, ino) in self.born.clone() {
+            let is_named = self.names.iter().flatten().any(|name| (name.0, name.1) == (at, ino));
+            let inode = self.peers.sims[at].with(|server| server.lock().names.inode(ino));
+            assert_eq!(inode.expect("it lives").is_some(), is_named, "{ino} on {at}");
+        }
+    }
+}
+
+fn walk(seed: u64, kills: bool) -> (u64, u64) {
+    let mut holding = Holding::new(seed);
+    holding.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    let world = Virtual::new(seed);
+    let mut draw = |of| world.one_of(of);
+    for _ in 0..150 {
+        if kills && draw(6) == 0 {
+            let at = draw(3) as usize;
+            holding.peers.sims[at].kill_at(1 + draw(12) as i64);
+        }
+        holding.step(&mut draw);
+        holding.peers.reconnect();
+    }
+    holding.peers.rough = None;
+    holding.check();
+    let killed = holding.peers.sims.iter().map(|sim| sim.killed).sum();
+    (holding.alone, killed)
+}
+
+/// Gives how often a file was opened without a word.
+fn walks(most: u64, kills: bool) -> u64 {
+    let mut all = (0, 0);
+    for seed in seeds(most) {
+        match std::panic::catch_unwind(|| walk(seed, kills)) {
+            Ok(one) => all = (all.0 + one.0, all.1 + one.1),
+            Err(_) => panic!("seed {seed}"),
+        }
+    }
+    eprintln!("{} opened without a word, {} servers killed", all.0, all.1);
+    all.0
+}
+
+#[test]
+fn a_file_without_a_name_is_whole_for_all_that_have_it_open_and_goes_then() {
+    assert!(walks(20, false) > 50);
+}
+
+#[test]
+fn so_it_is_whoever_dies() {
+    assert!(walks(20, true) > 50);
+}
+
+#[test]
+fn it_stays_for_a_machine_that_is_stopped_too() {
+    let mut peers = Peers::new(10, 2);
+    peers.create(0, b"a").expect("made");
+    let home = peers.open(0, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+    peers.write(home, Some(0), b"abc").expect("written");
+    peers.close(home).expect("closed");
+    peers.stat(1, b"a").expect("it is there");
+    let asked = peers.homes[0].done;
+    let far = peers.open(1, b"a", READ).expect("opened");
+    assert_eq!(peers.homes[0].done, asked, "nobody was asked");
+    peers.stopped = Some((1, Duration::from_secs(30)));
+    // What it was shown is so no more by then.
+    peers.pass(Duration::from_secs(6));
+    peers.ask(0, Request::Unlink(b"a")).expect("removed");
+    peers.pass(Duration::from_secs(20));
+    assert!(!peers.is_freed(home), "it may be open");
+    peers.pass(Duration::from_secs(6));
+    assert_eq!(peers.read(far, 0, 10).expect("it is open"), b"abc");
+    peers.close(far).expect("closed");
+    (0..3).for_each(|_| peers.pass(Duration::from_secs(3)));
+    assert!(peers.is_freed(home), "nobody has it open");
+}
+
+#[test]
+fn a_server_that_does_not_ask_who_has_a_file_open_is_caught() {
+    let caught =
+        |seed| std::panic::catch_unwind(|| without(Step::AskHolders, || walk(seed, false)));
+    assert!((0..20).any(|seed| caught(seed).is_err()));
+}
+
+#[test]
+fn a_file_without_a_name_stays_as_long_as_somebody_far_has_it_open_and_no_longer() {
+    let mut peers = Peers::new(3, 3);
+    peers.create(0, b"a").expect("made");
+    let how = OpenHow { create: false, ..CREATE };
+    let home = peers.open(0, b"a", how).expect("opened");
+    let far = peers.open(1, b"a", how).expect("opened");
+    peers.write(far, Some(0), b"abc").expect("written");
+    peers.close(home).expect("closed");
+    peers.ask(2, Request::Unlink(b"a")).expect("removed");
+    peers.settle();
+    peers.pass(Duration::from_secs(3));
+    assert!(peers.open(0, b"a", how).is_err() && !peers.is_freed(home));
+    assert_eq!(peers.read(far, 0, 10).expect("it is open"), b"abc");
+    peers.close(far).expect("closed");
+    peers.settle();
+    peers.pass(Duration::from_secs(3));
+    assert!(peers.is_freed(home), "nobody can reach it");
+}
+
+#[test]
+fn only_the_server_itself_opens_a_file_by_its_number() {
+    let mut peers = Peers::new(5, 2);
+    peers.create(0, b"a").expect("made");
+    let ino = peers.stat(0, b"a").expect("there").ino;
+    for request in [FarFile::Open { ino, access: 3 }, FarFile::Gone(ino)] {
+        let refused = peers.ask(0, Request::Far(request)).map_err(|error| error.kind);
+        assert_eq!(refused, Err(ErrorKind::Denied), "{request:?}");
+    }
+}
