@@ -74,11 +74,15 @@ impl By {
     }
 }
 
-/// A program of ranks, and machines for them.
+/// Servers are killed, first that of the machine on which the files are.
+const KILLS: &str = "(for at in h1 h2 h1; do sleep 0.7; kill -9 $(pid_of $at); done) &";
+
+/// A program of ranks, machines for them, and what is done to those meanwhile.
 struct Job {
     by: By,
     machines: Machines,
     program: PathBuf,
+    meanwhile: &'static str,
 }
 
 impl Job {
@@ -89,7 +93,7 @@ impl Job {
             return None;
         }
         let program = made_by(by.compiler(), name, machines.home(), options);
-        Some(Job { by, machines, program })
+        Some(Job { by, machines, program, meanwhile: "" })
     }
 
     fn command(&self, directory: &Path, arguments: &str) -> String {
@@ -101,11 +105,13 @@ impl Job {
         let prefix = Path::new("/terral");
         assert!(!prefix.exists(), "nothing but Terral has files there");
         let ranks = self.by.everywhere(&self.machines, prefix, &self.command(prefix, arguments));
-        let script = format!("{ranks} || exit\n{CALLS}");
+        let script = format!("{}\n{ranks} || exit\nwait\n{CALLS}", self.meanwhile);
         let mut command = self.machines.begin(&["--to", &to.display().to_string()], &script);
         let run = command.env("PATH", self.machines.path_with_ssh()).spawn().expect("starts");
         let output = descendants::ended_within(run, LONG);
         let text = text_of(&output);
+        let kills = self.meanwhile.matches(" h").count();
+        assert_eq!(said(&output).matches("was killed").count(), kills, "{}", said(&output));
         let (calls, text): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("calls "));
         for calls in &calls {
@@ -160,6 +166,14 @@ const WAYS: &str = "sieved collective ordered shared";
 fn ranks_on_three_machines_that_share_a_file_by_romio_lose_no_byte_of_each_other() {
     if let Some(job) = Job::new(By::Mpich, "mpi_shared", &[]) {
         job.is_as_in_one_directory(&format!("{WAYS} atomic"), &["shared", "atomic"]);
+    }
+}
+
+#[test]
+fn nor_do_they_while_servers_are_killed() {
+    if let Some(mut job) = Job::new(By::Mpich, "mpi_shared", &[]) {
+        job.meanwhile = KILLS;
+        job.is_as_in_one_directory(&format!("{WAYS} atomic ior"), &["shared", "atomic"]);
     }
 }
 

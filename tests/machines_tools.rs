@@ -177,3 +177,48 @@ fn a_database_with_a_write_ahead_log_is_one_machines_at_a_time_and_stays_whole()
     let turns = format!("wal\n3|6\nok\n{refused}{refused}{open}{left}{refused}");
     assert_eq!(text, format!("{turns}exclusive\n{whole}{whole}{whole}wal.db\n"));
 }
+
+/// Adds rows for two seconds, each as often as it is refused; says how many are in.
+const ADDS: &str = r#"
+import random, sqlite3, sys, time
+me, rows, end = int(sys.argv[1]), 0, time.monotonic() + 2
+while time.monotonic() < end:
+    database = sqlite3.connect("/terral/wal.db", timeout=2, isolation_level=None)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("INSERT INTO t VALUES (?)", (me * 10000 + rows,))
+        database.execute("UPDATE total SET rows = rows + 1")
+        database.execute("COMMIT")
+        rows += 1
+    except sqlite3.OperationalError as error:
+        assert any(word in str(error) for word in ("I/O", "locked")), error
+    database.close()
+    time.sleep(random.random() * 0.03)
+print("rows", rows, flush=True)
+"#;
+
+#[test]
+fn what_three_machines_added_to_it_at_once_and_were_not_refused_is_all_there() {
+    let Some(machines) = with("sqlite3") else { return };
+    let adds = machines.home().join("adds.py");
+    fs::write(&adds, ADDS).expect("writes");
+    let text = ran(
+        &machines,
+        &[],
+        &format!(
+            "sql='pragma journal_mode=wal; create table t(x primary key); create table total(rows)'
+            on h1 \"sqlite3 /terral/wal.db '\\''$sql'\\''\" > {home}/said
+            sqlite3 wal.db 'insert into total values (0)'
+            for at in 0 1 2; do on h$at \"/usr/bin/python3 {} $at\" & done; wait
+            sqlite3 wal.db 'pragma locking_mode=exclusive; select rows from total;
+            select count(*) from t; pragma integrity_check'",
+            adds.display(),
+            home = machines.home().display(),
+        ),
+    );
+    let rows = text.lines().filter_map(|line| line.strip_prefix("rows "));
+    let rows: Vec<u64> = rows.map(|rows| rows.parse().expect("a number")).collect();
+    let sum: u64 = rows.iter().sum();
+    assert!(rows.len() == 3 && sum > 9, "{text}");
+    assert!(text.ends_with(&format!("exclusive\n{sum}\n{sum}\nok\n")), "{text}");
+}
