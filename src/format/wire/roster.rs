@@ -224,7 +224,8 @@ fn control(bytes: &[u8]) -> Result<Control> {
     let said = frame::decode(bytes)?;
     let addresses: &[Vec<SocketAddr>] = match &said {
         Control::Here(addresses) => std::slice::from_ref(addresses),
-        _ => &[],
+        Control::Roster(_) | Control::Ask | Control::Moving(_) => &[],
+        Control::AskTime(_) | Control::Time { .. } => &[],
     };
     if let Control::Moving(Of::Moves(Some(moving))) = &said
         && !moving.is_sound()
