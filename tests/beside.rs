@@ -48,13 +48,15 @@ pub fn compiled_as(name: &str, home: &Path, options: &[&str]) -> PathBuf {
     made_by("gcc", name, home, options)
 }
 
-fn made_by(compiler: &str, name: &str, home: &Path, options: &[&str]) -> PathBuf {
+/// As [`compiled`], with this compiler and more of its options.
+pub fn made_by(compiler: &str, name: &str, home: &Path, options: &[&str]) -> PathBuf {
     let source = program(&format!("{name}.c"));
     let to = home.join(source.file_stem().expect("a name"));
     let mut command = Command::new(compiler);
     command.args(["-O1", "-g", "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-    command.args(["-Wno-deprecated-declarations", "-Wno-nonnull"]).args(options);
-    command.arg("-o").arg(&to).arg(source);
+    command.args(["-Wno-deprecated-declarations", "-Wno-nonnull"]);
+    // Libraries come after what uses them.
+    command.arg("-o").arg(&to).arg(source).args(options);
     assert!(command.status().expect("runs").success(), "{compiler}: {name}.c does not compile");
     to
 }

@@ -8,14 +8,15 @@ mod descendants;
 mod launched;
 mod melt;
 mod namespaces;
+mod ranks;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use beside::on_path;
 use launched::said;
 use namespaces::Machines;
+use ranks::by_open_mpi;
 
 /// Makes a file with a data set, adds one to it, or says what is in it.
 const HDF5: &str = r#"
@@ -89,24 +90,10 @@ fn a_database_of_sqlite_that_three_machines_write_at_once_has_all_and_is_whole()
     assert_eq!(said, "30\nok\n30\nok\n");
 }
 
-/// The ranks of a run by Open MPI, over ssh that passes nothing of the environment on.
+/// LAMMPS on all machines.
 fn ranks(machines: &Machines, directory: &Path) -> String {
-    let launch = machines.home().join("launch");
-    let text = format!(
-        "#!/bin/sh\nhost=$1; shift; exec {} $host \"export OMPI_ALLOW_RUN_AS_ROOT=1 \
-         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; $*\"\n",
-        machines.shell().display()
-    );
-    fs::write(&launch, text).expect("writes");
-    fs::set_permissions(&launch, fs::Permissions::from_mode(0o755)).expect("sets");
-    format!(
-        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-        mpiexec.openmpi --mca plm_rsh_agent {} --mca btl tcp,self --mca btl_tcp_if_include eth0 \
-        --mca oob_tcp_if_include eth0 --host 10.77.0.1,10.77.0.2,10.77.0.3 -n 3 -x PATH \
-        --wdir {} sh -c 'exec lmp -in in.melt -log none -screen none'",
-        launch.display(),
-        directory.display()
-    )
+    let each = "sh -c 'exec lmp -in in.melt -log none -screen none'";
+    by_open_mpi(machines, directory, each)
 }
 
 #[test]

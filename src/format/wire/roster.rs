@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::moving::Of;
 use crate::frame;
 use crate::ids::{Epoch, Member, ServerId};
+use crate::moment::Moment;
 use crate::{Error, ErrorKind, Result};
 
 /// Most addresses of one member.
@@ -153,6 +154,15 @@ pub enum Control {
     Ask,
     /// By any: of a directory that gets another path.
     Moving(Of),
+    /// To the control: what time have you? With who asks' own (`CLOCK_BOOTTIME`).
+    AskTime(Moment),
+    /// By the control: the partition's time (nanoseconds since 1970), some time after that.
+    Time {
+        /// As it was said by who asked.
+        asked: Moment,
+        /// What files are stamped with.
+        time_ns: u64,
+    },
 }
 
 /// A frame between two servers.
@@ -215,6 +225,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
     let addresses: &[Vec<SocketAddr>] = match &said {
         Control::Here(addresses) => std::slice::from_ref(addresses),
         Control::Roster(_) | Control::Ask | Control::Moving(_) => &[],
+        Control::AskTime(_) | Control::Time { .. } => &[],
     };
     if let Control::Moving(Of::Moves(Some(moving))) = &said
         && !moving.is_sound()

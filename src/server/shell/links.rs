@@ -37,6 +37,7 @@ use crate::sharing::{carrying, moving, restoring};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::relaying::{Relaying, THREADS};
+use crate::shell::times;
 
 /// How often time is said to pass: several times in a term of the protocol.
 const TICK: Duration = Duration::from_millis(250);
@@ -72,6 +73,10 @@ pub struct Links<'s> {
     /// Who is none any more: nothing of it is heard.
     removed: BTreeSet<Member>,
     ticked: Moment,
+    /// When the control was asked last what time it has.
+    asked: Moment,
+    /// Whether it has been told, in this session, where this member is.
+    is_told: bool,
 }
 
 fn identity(members: &Members) -> Identity {
@@ -125,6 +130,8 @@ impl<'s> Links<'s> {
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
             ticked,
+            asked: ticked,
+            is_told: false,
         })
     }
 
@@ -149,6 +156,7 @@ impl<'s> Links<'s> {
             if self.tcp.now() >= self.ticked + TICK {
                 self.ticked = self.tcp.now();
                 self.hear(Input::Tick);
+                self.ask_time();
                 linking::tick(&mut self.shared.lock_for_links());
                 if self.shared.lock_for_links().orphaned {
                     // It ends once the others have been silent for long.
@@ -238,11 +246,27 @@ impl<'s> Links<'s> {
             state.members.as_ref().map(|members| members.control())
         };
         if control == Some(with) {
-            self.say(with, &Control::Here(self.here.clone()));
+            (self.asked, self.is_told) = (self.tcp.now(), false);
+            self.say(with, &Control::AskTime(self.asked));
         }
         self.hear(Input::Connected(with));
         let connected = linking::connected(&mut self.shared.lock_for_links(), with);
         self.warn_of(connected);
+    }
+
+    /// Clocks drift, and are set.
+    fn ask_time(&mut self) {
+        let now = self.tcp.now();
+        if now < self.asked + times::EVERY {
+            return;
+        }
+        self.asked = now;
+        let state = self.shared.lock_for_links();
+        let control = state.members.as_ref().map(|members| members.control());
+        drop(state);
+        if let Some(control) = control.filter(|control| self.sessions.contains_key(control)) {
+            self.say(control, &Control::AskTime(now));
+        }
     }
 
     fn lost(&mut self, session: Session) {
@@ -361,6 +385,21 @@ impl<'s> Links<'s> {
             }
             Control::Ask if is_control => {
                 self.told.remove(&with);
+            }
+            Control::AskTime(asked) if is_control => {
+                let time_ns = state.storage.time_ns();
+                drop(state);
+                self.say(with, &Control::Time { asked, time_ns });
+                return Ok(());
+            }
+            Control::Time { asked, time_ns } if members.control() == with => {
+                times::heard(&state, asked, time_ns, self.tcp.now());
+                drop(state);
+                if !std::mem::replace(&mut self.is_told, true) {
+                    // No program begins before: who starts them waits for this.
+                    self.say(with, &Control::Here(self.here.clone()));
+                }
+                return Ok(());
             }
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),

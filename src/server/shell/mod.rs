@@ -19,5 +19,6 @@ pub mod removal;
 pub mod serve;
 pub mod spill_file;
 pub mod spillers;
+pub mod times;
 pub mod watcher;
 pub mod workers;
