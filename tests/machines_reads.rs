@@ -232,7 +232,7 @@ fn a_long_write_to_another_machines_file_is_a_question_for_each_mib() {
         &machines,
         "on h1 'touch /terral/f'; head -c 16777216 /dev/urandom > one
         asked() { $TERRAL status --json | grep -o 'operations.:[0-9]*' | grep -o '[0-9]*'; }
-        before=$(asked); dd if=one of=f bs=1M conv=notrunc status=none
+        before=$(asked); dd if=one of=f bs=5M conv=notrunc status=none
         echo $(( $(asked) - before < 60 )); cmp one f",
     );
     assert_eq!(said, "1\n");

@@ -14,11 +14,14 @@ use terral_format::{Error, ErrorKind};
 use terral_transport::fault;
 
 use super::{File, READS, WRITES, check_range};
+use crate::bounce::Shipped;
 use crate::holes::Extent;
 use crate::session::unexpected;
 
 /// `ENODEV`.
 const ENODEV: i32 = 19;
+/// Parts of one call that are under way at a time.
+const AHEAD: usize = 3;
 /// A server that forgets the pieces of a call so often has too much to do.
 const TRIES: u32 = 100;
 
@@ -128,8 +131,11 @@ impl File {
     }
 
     /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than
-    /// [`CALL_MAX`] bytes are written one part after the other.
+    /// [`CALL_MAX`] bytes are written in parts; if it is known where, some of them at a time.
     fn ship(&self, bytes: &[u8], at: Option<u64>) -> Result<u64> {
+        if let Some(at) = at.filter(|_| bytes.len() > CALL_MAX) {
+            return self.ship_parts(bytes, at).map(|()| at);
+        }
         let (mut first, mut done) = (None, 0);
         for part in bytes.chunks(CALL_MAX) {
             let begin = self.ship_part(part, at.map(|at| at + done))?;
@@ -139,32 +145,64 @@ impl File {
         Ok(first.or(at).unwrap_or_default())
     }
 
+    /// Also if one fails, no other is under way any more then.
+    fn ship_parts(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let mut under_way: [Option<(Shipped, &[u8], u64)>; AHEAD] = [const { None }; AHEAD];
+        let mut done = Ok(());
+        for (number, part) in bytes.chunks(CALL_MAX).enumerate() {
+            let at = at + (number * CALL_MAX) as u64;
+            let place = &mut under_way[number % AHEAD];
+            done = place.take().map_or(Ok(()), |part| self.has_shipped(part));
+            if done.is_err() {
+                break;
+            }
+            match self.begin_to_ship(part, Some(at)) {
+                Ok(Some(shipped)) => *place = Some((shipped, part, at)),
+                Ok(None) => done = self.ship_pieces(part, Some(at)).map(drop),
+                Err(error) => done = Err(error),
+            }
+            if done.is_err() {
+                break;
+            }
+        }
+        let left = under_way.into_iter().flatten();
+        left.fold(done, |done, part| done.and(self.has_shipped(part)))
+    }
+
+    fn has_shipped(&self, (shipped, part, at): (Shipped, &[u8], u64)) -> Result<()> {
+        match self.connection.has_shipped(shipped)? {
+            Reply::At(_) => Ok(()),
+            Reply::Again => self.ship_pieces(part, Some(at)).map(drop),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// By way of a file of this machine. `None`: there is no memory for it.
+    fn begin_to_ship(&self, part: &[u8], at: Option<u64>) -> Result<Option<Shipped>> {
+        let (of, bytes) = (self.handle(), part.len() as u32);
+        self.connection.ship(part, |from| FarFile::Ship { of, at, from, bytes })
+    }
+
     fn ship_part(&self, part: &[u8], at: Option<u64>) -> Result<u64> {
         if part.len() > PIECE_MAX
-            && let Some(begin) = self.ship_whole(part, at)?
+            && let Some(shipped) = self.begin_to_ship(part, at)?
         {
-            return Ok(begin);
+            match self.connection.has_shipped(shipped)? {
+                Reply::At(begin) => return Ok(begin),
+                Reply::Again => {}
+                _ => return Err(unexpected()),
+            }
         }
+        self.ship_pieces(part, at)
+    }
+
+    fn ship_pieces(&self, part: &[u8], at: Option<u64>) -> Result<u64> {
         for _ in 0..TRIES {
             if let Some(begin) = self.try_to_ship(part, at)? {
                 return Ok(begin);
             }
         }
         Err(Error::new(ErrorKind::Busy, "too many long writes to files of other machines"))
-    }
-
-    /// By way of a file of this machine. `None`: there is no memory for it.
-    fn ship_whole(&self, part: &[u8], at: Option<u64>) -> Result<Option<u64>> {
-        let bounced = self.connection.bounced(part, |from| {
-            let bytes = part.len() as u32;
-            let asked = FarFile::Ship { of: self.handle(), at, from, bytes };
-            match self.connection.call(Request::Far(asked))? {
-                Reply::At(begin) => Ok(Some(begin)),
-                Reply::Again => Ok(None),
-                _ => Err(unexpected()),
-            }
-        });
-        bounced.map(Option::flatten)
     }
 
     /// `None`: the server has forgotten a piece.

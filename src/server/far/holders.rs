@@ -4,8 +4,9 @@
 //!
 //! Invariants: a file without a name that may be open elsewhere keeps its bytes until each member
 //! has said, after that, that it has it not open; nobody opens it anew by then, as what leads to it
-//! is shown no more. That a member has closed it is a reason to ask once more, as it may have opened
-//! it again without a word before. Not here: what members have said that they have open (`desk`).
+//! is shown no more. That a member has closed it is a reason to ask once more, as it may have
+//! opened it again without a word before. Not here: what members have said that they have open
+//! (`desk`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,8 @@
 //! The thread that has this member's way to the others: what comes is heard under the lock, each
-//! frame in a transaction of its own; what a transaction wants said goes once the log has it.
+//! frame in a transaction of its own.
 //!
-//! Invariants: nobody waits for the network with the lock held; a frame that cannot go now waits
-//! behind those before it, and is lost with its session. Not here: what frames mean (`members`,
-//! `sharing`), and how they go (`network`).
+//! Invariant: nobody waits for the network with the lock held. Not here: what is said (`saying`),
+//! what frames mean (`members`, `sharing`), and how they go (`network`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -18,9 +17,9 @@ use terral_format::moment::Moment;
 use terral_format::wire::far::Written;
 use terral_format::wire::peers::{FRAME_MAX, Frame};
 use terral_format::wire::remembered::Memory;
-use terral_format::wire::roster::{Control, Roster, Said, Seat, Tag};
+use terral_format::wire::roster::{Control, Roster, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
-use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
+use terral_network::endpoint::{Endpoint, Event, Peer, Session};
 use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker};
 use terral_partition::effect::Input;
 use terral_transport::boottime;
@@ -39,14 +38,10 @@ use crate::shell::host::Clock;
 use crate::shell::relaying::{Relaying, THREADS};
 use crate::shell::times;
 
+mod saying;
+
 /// How often time is said to pass: several times in a term of the protocol.
 const TICK: Duration = Duration::from_millis(250);
-/// Bytes of a file that go from where they lie, as they are so many.
-const LONG: usize = 64 << 10;
-/// So much memory of questions is kept for the next ones.
-const SPARE_MOST: usize = 8;
-/// What is longer goes in parts, so that others have their turn between them.
-const PART_BYTES: usize = 512 << 10;
 
 /// This member's way to the others.
 pub struct Links<'s> {
@@ -140,6 +135,8 @@ impl<'s> Links<'s> {
         self.begin();
         loop {
             self.say_all();
+            // One that an invitation has let in may have sessions at once.
+            self.admit();
             let until = self.ticked + TICK;
             let event = self.tcp.next(until);
             if self.shared.lock_for_links().leaving {
@@ -438,161 +435,6 @@ impl<'s> Links<'s> {
         if let Err(error) = done {
             self.shared.lock_for_links().warn(format!("between servers: {error}"));
         }
-    }
-
-    // What is to be said.
-
-    /// Sends all that the log has.
-    fn say_all(&mut self) {
-        self.say_of_memory();
-        let (frames, said, asks, roster, control, news) = {
-            let mut state = self.shared.lock_for_links();
-            let is_logged = state.is_logged();
-            let Some(members) = &mut state.members else { return };
-            let frames = if is_logged { members.take_frames() } else { Vec::new() };
-            let said = if is_logged { members.take_said() } else { Vec::new() };
-            let is_control = members.control() == members.me();
-            let version = members.roster().version;
-            let behind = |with: &Member| self.told.get(with) != Some(&version);
-            let tells = is_control && is_logged && self.sessions.keys().any(behind);
-            let roster = tells.then(|| members.roster().clone());
-            (frames, said, members.take_asks(), roster, members.control(), members.take_news())
-        };
-        for (to, frame) in frames {
-            let mut bytes = vec![Tag::Protocol as u8];
-            if frame.write(&mut bytes).is_ok() {
-                self.count(to, !frame.messages.is_empty());
-                self.send_in_parts(to, bytes);
-            }
-        }
-        for (to, said) in said {
-            self.count(to, true);
-            self.say(to, &Control::Moving(said));
-        }
-        self.say_of_files();
-        if asks {
-            self.say(control, &Control::Ask);
-        }
-        // One that an invitation has let in may have sessions at once.
-        self.admit();
-        if let Some(roster) = roster {
-            let behind = |with: &&Member| self.told.get(with) != Some(&roster.version);
-            let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
-            for with in behind {
-                self.told.insert(with, roster.version);
-                self.say(with, &Control::Roster(roster.clone()));
-            }
-        }
-        if news {
-            self.shared.nudge();
-        }
-    }
-
-    /// What is asked and known of directories that dead members had.
-    fn say_of_memory(&mut self) {
-        let memories = {
-            let mut state = self.shared.lock_for_links();
-            let is_logged = state.is_logged();
-            let members = state.members.as_mut().filter(|_| is_logged);
-            members.map(|members| members.take_memories()).unwrap_or_default()
-        };
-        for (to, memory) in memories {
-            if let Ok(frame) = memory.frame() {
-                self.send(to, frame);
-            }
-        }
-    }
-
-    /// What is asked and answered about bytes of files.
-    fn say_of_files(&mut self) {
-        let (questions, news) = {
-            let mut state = self.shared.lock_for_links();
-            let spare = || self.spare.pop().unwrap_or_default();
-            let questions = match state.is_logged() {
-                true => linking::take_questions(&mut state, spare),
-                false => Vec::new(),
-            };
-            (questions, state.far.take_news())
-        };
-        if news {
-            self.shared.nudge();
-        }
-        let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());
-        let tagged = |tag: Tag, (to, Written { head, bytes }): (Member, Written)| {
-            (to, Written { head: [&[tag as u8], head.as_slice()].concat(), bytes })
-        };
-        let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
-        let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
-        for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
-            self.count(to, true);
-            self.send_written(to, frame);
-        }
-    }
-
-    /// What is about to be sent asks, answers or tells something, if it is `one`.
-    fn count(&self, to: Member, one: bool) {
-        if one && self.sessions.contains_key(&to) {
-            self.traffic.operation();
-        }
-    }
-
-    fn say(&mut self, to: Member, said: &Control) {
-        if let Ok(frame) = said.frame() {
-            self.send(to, frame);
-        }
-    }
-
-    fn send(&mut self, to: Member, frame: Vec<u8>) {
-        self.send_written(to, Written { head: frame, bytes: Vec::new() });
-    }
-
-    /// A frame of the protocol, its tag first: what is too long for one goes in several, of which
-    /// all but the last say so.
-    fn send_in_parts(&mut self, to: Member, frame: Vec<u8>) {
-        if frame.len() <= PART_BYTES {
-            return self.send(to, frame);
-        }
-        let mut parts = frame[1..].chunks(PART_BYTES).peekable();
-        while let Some(part) = parts.next() {
-            let tag = if parts.peek().is_some() { Tag::Part } else { Tag::Protocol };
-            self.send(to, [&[tag as u8], part].concat());
-        }
-    }
-
-    /// Without a session it is lost, and one is wanted.
-    fn send_written(&mut self, to: Member, frame: Written) {
-        if !self.sessions.contains_key(&to) {
-            return self.tcp.reach(to);
-        }
-        self.traffic.frame(frame.head.len() + frame.bytes.len());
-        self.waiting.entry(to).or_default().push_back(frame);
-        self.send_waiting(to);
-    }
-
-    fn send_waiting(&mut self, to: Member) {
-        let Some(session) = self.sessions.get(&to).copied() else { return };
-        while let Some(frame) = self.waiting.get_mut(&to).and_then(VecDeque::pop_front) {
-            let Written { head, bytes } = &frame;
-            let sent = match bytes.len() {
-                0..LONG => self.tcp.send(session, &[head.as_slice(), bytes].concat()),
-                _ => self.tcp.send_now(session, &[head, bytes]),
-            };
-            if matches!(sent, Err(Refused::Full | Refused::Over)) {
-                // There will be room, or the session is lost.
-                self.waiting.entry(to).or_default().push_front(frame);
-                return;
-            }
-            let is_question = frame.head.first() == Some(&(Tag::Question as u8));
-            let bytes = frame.bytes;
-            match &self.relaying {
-                _ if is_question && bytes.len() >= LONG && self.spare.len() < SPARE_MOST => {
-                    self.spare.push(bytes);
-                }
-                Some(relaying) if !is_question && !bytes.is_empty() => relaying.was_sent(bytes),
-                _ => {}
-            }
-        }
-        self.waiting.remove(&to);
     }
 }
 
