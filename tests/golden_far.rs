@@ -33,6 +33,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Recall { step: 13 },
         Act::Lock(golden_values::far_lock()),
         Act::TestLock(golden_values::far_lock()),
+        Act::Lost { by: golden_values::far_lock().owner.by, token: 514 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));

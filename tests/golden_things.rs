@@ -59,6 +59,8 @@ pub fn bodies() -> Vec<Body> {
         Change::Unname(b"k/l".into()),
         Change::Move(b"m".into(), b"n".into(), message::RenameHow::Keep),
         Change::LetGo,
+        Change::Link { path: b"p".into(), named: true },
+        Change::LetGoOf(number(430), b"q".into()),
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -70,6 +72,7 @@ pub fn bodies() -> Vec<Body> {
         Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
         Outcome::LetGo(Some(Fingerprint::default())),
         Outcome::LetGo(None),
+        Outcome::LetGoOf(Some(Fingerprint::default()), 431),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -113,6 +116,8 @@ pub fn records() -> Vec<Membership> {
         Membership::There { ino, fingerprint: Some(Fingerprint::default()) },
         Membership::Adrift { ino, is: true },
         Membership::Restored { ino, of: member(429) },
+        Membership::Leaves { ino, directory: number(432), name: b"r".into(), is: true },
+        Membership::Lost { ino, by: member(433), token: 434, counted: false },
     ]
 }
 

@@ -227,7 +227,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 11] {
+fn far_requests() -> [FarFile<'static>; 12] {
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
     let piece = Piece { call: 188, within: 189, more: 190 };
     [
@@ -242,6 +242,7 @@ fn far_requests() -> [FarFile<'static>; 11] {
         FarFile::LockFor(Ino(198), far_lock()),
         FarFile::TestLockFor(Ino(199), far_lock()),
         FarFile::UnlockAll(Ino(200), far_lock().owner.by),
+        FarFile::Lost(Ino(201), far_lock().owner.by, 202),
     ]
 }
 

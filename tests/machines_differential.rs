@@ -23,11 +23,9 @@ use namespaces::Machines;
 const NOT_OVER_MACHINES: &[(&str, &str)] = &[
     ("exchange", "a file does not change places with another machine's: EOPNOTSUPP"),
     ("flock", "no locks of another machine's files: ENOLCK"),
-    ("links", "no hard links: EOPNOTSUPP"),
     ("locks", "no locks of another machine's files: ENOLCK"),
     ("ofd_locks", "no locks of another machine's files: ENOLCK"),
     ("shared_maps", "no writable shared maps of another machine's files: ENODEV"),
-    ("tmpfile_link", "no hard links: EOPNOTSUPP"),
     ("xattrs", "no extended attributes: EOPNOTSUPP"),
 ];
 

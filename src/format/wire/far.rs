@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0102;
+pub const QUESTIONS: u16 = 0x0103;
 /// Version of an answer's frame.
 pub const ANSWERS: u16 = 0x0202;
 /// Longest frame, with its header: the network takes none that is longer than 1 MiB, in which there
@@ -113,6 +113,14 @@ pub enum Act {
     Lock(FarLock),
     /// Which lock would be in the way of this one?
     TestLock(FarLock),
+    /// As [`Act::Gone`], by who asks: it may have other names elsewhere. Said again, it is as if
+    /// said once.
+    Lost {
+        /// Who asks.
+        by: Member,
+        /// Which of the times at which it has lost one there.
+        token: u64,
+    },
 }
 
 impl Act {

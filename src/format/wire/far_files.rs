@@ -119,6 +119,9 @@ pub enum FarFile<'a> {
     /// A machine has what was born here open no more: its locks there are over. Only for the
     /// server's own process.
     UnlockAll(Ino, Member),
+    /// What was born here has lost a name on another machine, the last one that is known there:
+    /// once for each token of a machine. Only for the server's own process.
+    Lost(Ino, Member, u64),
 }
 
 impl FarFile<'_> {
@@ -134,7 +137,7 @@ impl FarFile<'_> {
             | FarFile::UnlockAll(..) => Operations(0),
             FarFile::Write { .. } => Operations::WRITE,
             FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
-            FarFile::Gone(_) => Operations::REMOVE,
+            FarFile::Gone(_) | FarFile::Lost(..) => Operations::REMOVE,
         }
     }
 }

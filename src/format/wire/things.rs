@@ -94,6 +94,16 @@ pub enum Change {
     /// A file of the member that asks is to have a name in it, unless that stands for something.
     /// The outcome is a step: what the name stands for then. Done again, it is as if done once.
     Name(Child),
+    /// A file gets a further name, at its home: the path.
+    Link {
+        /// Of the new name.
+        path: Vec<u8>,
+        /// Who asks has it by a name: it must have one.
+        named: bool,
+    },
+    /// Another file is about to take this name of it, in this directory, also in the permanent
+    /// store.
+    LetGoOf(Number, Vec<u8>),
 }
 
 /// What is to be done, and who does it.
@@ -122,6 +132,9 @@ pub enum Outcome {
     LetGo(Option<Fingerprint>),
     /// What it looks like, and what the name stands for.
     Step(Attributes, Option<Child>),
+    /// One name of it was let go, and so many others are left; so it looks in the permanent store
+    /// under that name, if it is there.
+    LetGoOf(Option<Fingerprint>, u32),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -88,9 +88,12 @@ fn append(act: &Act) -> bool {
 /// Whether that is an answer to this.
 fn fits(act: &Act, done: Done, bytes: usize) -> bool {
     match act {
-        Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } | Act::Lock(_) => {
-            done == Done::Done
-        }
+        Act::Open
+        | Act::Close
+        | Act::Gone
+        | Act::Lost { .. }
+        | Act::Truncate { .. }
+        | Act::Lock(_) => done == Done::Done,
         Act::TestLock(_) => match done {
             Done::Held(held) => held.range.is_sane(),
             done => done == Done::Done,
@@ -368,14 +371,14 @@ impl Far {
             Ok(_) => true,
             Err(error) => error.kind == ErrorKind::NotFound,
         };
-        if matches!(act, Act::Gone | Act::Lock(_)) && !heard {
+        if matches!(act, Act::Lost { .. } | Act::Lock(_)) && !heard {
             // It is said again by and by.
             asked.outcome = Some(outcome);
             return None;
         }
         self.questions.remove(&number);
         match act {
-            Act::Gone => Some(Heard::Gone(file)),
+            Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
             _ => None,
         }

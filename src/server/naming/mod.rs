@@ -3,9 +3,11 @@
 mod aliases;
 pub mod attributes;
 pub mod changes;
+pub mod counting;
 pub mod creating;
 pub mod elsewhere;
 pub mod executing;
+pub mod further;
 mod hand;
 pub mod hidden;
 pub mod homes;

@@ -175,7 +175,7 @@ pub(super) fn has_names(
     }
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
-        state.record(Membership::Named { ino, parent, name });
+        elsewhere::has_name_too(state, (parent, &name), ino)?;
     }
     left.into_iter().for_each(|ino| forget_unused(state, ino));
     Ok(())

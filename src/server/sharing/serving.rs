@@ -18,7 +18,7 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, creating, homes, links, listing, lookup};
+use crate::naming::{attributes, creating, further, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -232,6 +232,11 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
             }
             Ok(Outcome::Done(None))
         }
-        Change::LetGo => homes::is_let_go(state, parent),
+        Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
+        Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
+        Change::Link { path, named } => {
+            further::link_here(state, &caller, parent, &path, named)?;
+            Ok(Outcome::Done(None))
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Several servers with one permanent store: in the end it has what one server would have brought.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ErrorKind;
@@ -23,6 +23,18 @@ pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
     let own = |path: &[u8]| path.is_empty() || path.starts_with(b".terral");
     let seen = tree.into_iter().filter(|(path, _)| !own(path));
     seen.map(|(path, seen)| (path, seen.found.attributes.kind == Kind::Directory)).collect()
+}
+
+/// Names of one file are links to it in the store, and nothing else is.
+pub(super) fn are_links_there<'n>(peers: &Peers, files: impl Iterator<Item = &'n Vec<&'n [u8]>>) {
+    let tree = peers.dir.as_ref().expect("a store").tree();
+    let mut objects = BTreeSet::new();
+    for names in files {
+        let of = names.iter().map(|name| tree[*name].found.fingerprint.object());
+        let of: BTreeSet<_> = of.collect();
+        assert!(of.len() == 1 && of.is_disjoint(&objects), "{names:?}");
+        objects.extend(of);
+    }
 }
 
 /// Whether any of them owes the store something.
@@ -64,6 +76,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     }
     assert!(!owes(&mut peers), "they owe it for ever");
     assert_eq!(there(&peers), tree.all());
+    are_links_there(&peers, tree.files().values());
     looks
 }
 
