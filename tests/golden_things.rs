@@ -6,7 +6,7 @@ use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
-use terral_format::wire::message::{self, Attributes, Kind};
+use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::person::Person;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
@@ -61,6 +61,7 @@ pub fn bodies() -> Vec<Body> {
         Change::LetGo,
         Change::Link { path: b"p".into(), named: true },
         Change::LetGoOf(number(430), b"q".into()),
+        Change::Xattr { name: b"s".into(), value: Some(b"t".into()), how: XattrHow::Replace },
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -73,6 +74,8 @@ pub fn bodies() -> Vec<Body> {
         Outcome::LetGo(Some(Fingerprint::default())),
         Outcome::LetGo(None),
         Outcome::LetGoOf(Some(Fingerprint::default()), 431),
+        Outcome::Xattr(b"u".into()),
+        Outcome::XattrNames(vec![b"v".into()], true),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -81,7 +84,8 @@ pub fn bodies() -> Vec<Body> {
     let steps = [None, Some(child(Kind::Directory))];
     let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
     all.extend(steps.map(|step| step.body()));
-    all.push(by(Look::Step(b"o".into())).body());
+    let looks = [Look::Step(b"o".into()), Look::Xattr(b"w".into()), Look::XattrNames(b"x".into())];
+    all.extend(looks.map(|look| by(look).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

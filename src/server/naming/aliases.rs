@@ -14,7 +14,7 @@ impl Names {
     pub(super) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
         let Some(inode) = self.inode(ino) else { return };
         let first = self.path(ino);
-        let has_others = inode.is(flag::NAMED) || (self.counts(&inode) && inode.links > 0);
+        let has_others = inode.is(flag::NAMED) || (self.has_others && inode.links > 0);
         if inode.is(flag::NAMED) {
             self.add_alias(ino, alias, to);
         } else {

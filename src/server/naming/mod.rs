@@ -29,3 +29,4 @@ pub mod starting;
 pub mod unsettled;
 pub mod xattr_requests;
 pub mod xattrs;
+pub mod xattrs_elsewhere;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use terral_format::ErrorKind;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
 use terral_partition::effect::Input;
+use terral_store::backing::scripted::Seen;
 
 use super::looks::are_true;
 use super::tree::Tree;
@@ -23,6 +24,14 @@ pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
     let own = |path: &[u8]| path.is_empty() || path.starts_with(b".terral");
     let seen = tree.into_iter().filter(|(path, _)| !own(path));
     seen.map(|(path, seen)| (path, seen.found.attributes.kind == Kind::Directory)).collect()
+}
+
+/// By path, the one extended attribute that something may have in the store.
+fn xattrs_there(peers: &Peers) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let tree = peers.dir.as_ref().expect("a store").tree();
+    let value =
+        |(path, seen): (Vec<u8>, Seen)| Some((path, seen.xattrs.get(&b"user.a"[..])?.clone()));
+    tree.into_iter().filter_map(value).collect()
 }
 
 /// Names of one file are links to it in the store, and nothing else is.
@@ -77,6 +86,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     assert!(!owes(&mut peers), "they owe it for ever");
     assert_eq!(there(&peers), tree.all());
     are_links_there(&peers, tree.files().values());
+    assert_eq!(xattrs_there(&peers), tree.all_xattrs());
     looks
 }
 

@@ -25,6 +25,7 @@ impl Node {
 pub(super) struct Tree {
     names: BTreeMap<Vec<u8>, usize>,
     nodes: Vec<Node>,
+    xattrs: BTreeMap<usize, Vec<u8>>,
 }
 
 fn parent_of(path: &[u8]) -> Vec<u8> {
@@ -148,6 +149,28 @@ impl Tree {
             self.names.insert([to, &path[from.len()..]].concat(), node);
         }
         Ok(())
+    }
+
+    /// The value of the one extended attribute that there may be.
+    pub(super) fn xattr(&self, path: &[u8]) -> std::result::Result<Vec<u8>, ErrorKind> {
+        self.node(path)?;
+        self.xattrs.get(&self.names[path]).cloned().ok_or(ErrorKind::NoData)
+    }
+
+    pub(super) fn set_xattr(&mut self, path: &[u8], value: Option<&[u8]>) -> Outcome {
+        self.node(path)?;
+        let set = match value {
+            Some(value) => Some(self.xattrs.insert(self.names[path], value.into())),
+            None => self.xattrs.remove(&self.names[path]).map(Some),
+        };
+        set.map(drop).ok_or(ErrorKind::NoData)
+    }
+
+    /// By path, what has one.
+    pub(super) fn all_xattrs(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let of =
+            |(path, at): (&Vec<u8>, &usize)| Some((path.clone(), self.xattrs.get(at)?.clone()));
+        self.names.iter().filter_map(of).collect()
     }
 
     /// The names of each file.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use terral_format::wire::message::{Attributes, Change, Kind, RenameHow, Request, Target};
+use terral_format::wire::message::{
+    Attributes, Change, Kind, RenameHow, Reply, Request, Target, XattrHow,
+};
 
 use super::looks::are_true;
 use super::tree::{Node, Tree};
@@ -16,7 +18,7 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
     let at = draw(peers.sims.len() as u64) as usize;
     let path = some_path(draw);
     let done = |result: Result<()>| result.map_err(|error| error.kind);
-    let (what, says) = (draw(14), String::from_utf8_lossy(&path).into_owned());
+    let (what, says) = (draw(16), String::from_utf8_lossy(&path).into_owned());
     match what {
         0..=2 => {
             let made = done(peers.make_directory(at, &path));
@@ -65,8 +67,36 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
             let (linked, to_says) = (done(linked.map(drop)), String::from_utf8_lossy(&to));
             assert_eq!(linked, tree.link(&path, &to), "{at}: ln {says} {to_says}");
         }
+        13 | 14 => of_xattrs(peers, tree, (at, &path), draw),
         _ => peers.pass(Duration::from_millis(draw(3000))),
     }
+}
+
+/// An extended attribute is set, removed, or looked at.
+fn of_xattrs(
+    peers: &mut Peers,
+    tree: &mut Tree,
+    (at, path): (usize, &[u8]),
+    draw: &mut impl FnMut(u64) -> u64,
+) {
+    let (target, name, says) = (Target::Path(path), &b"user.a"[..], String::from_utf8_lossy(path));
+    let value = match draw(4) {
+        0 | 1 => {
+            let seen = peers.ask(at, Request::Xattr { target, name });
+            let seen = seen.map_err(|error| error.kind).map(|reply| match reply {
+                Reply::Xattr(value) => value,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(seen, tree.xattr(path), "{at}: getfattr {says}");
+            return;
+        }
+        2 => Some(vec![draw(256) as u8]),
+        _ => None,
+    };
+    let (how, value) = (XattrHow::Any, value.as_deref());
+    let set = peers.ask(at, Request::SetXattr { target, name, value, how });
+    let set = set.map(drop).map_err(|error| error.kind);
+    assert_eq!(set, tree.set_xattr(path, value), "{at}: setfattr {says} {value:?}");
 }
 
 fn looks_like(is: Attributes) -> Node {
