@@ -45,6 +45,7 @@ pub const COMPARED: &[&str] = &[
     "sendfile",
     "set_id",
     "shared_maps",
+    "special_links",
     "special_nodes",
     "symlinks",
     "tmpfile",

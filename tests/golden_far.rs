@@ -25,7 +25,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
     let acts = [
         Act::Open,
         Act::Close,
-        Act::Gone,
+        Act::IsOpen,
         Act::Read { at: 509, bytes: 510, kept: true },
         Act::Write { at: Some(511), strips: true },
         Act::Write { at: None, strips: false },
@@ -33,6 +33,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Recall { step: 13 },
         Act::Lock(golden_values::far_lock()),
         Act::TestLock(golden_values::far_lock()),
+        Act::Lost { by: golden_values::far_lock().owner.by, token: 514 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -54,7 +55,8 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
         kind: LockKind::Exclusive,
     };
     let held = Ok(Done::Held(held));
-    let results = [Ok(Done::Done), Ok(Done::Written(520)), Ok(Done::Unknown), held, failed];
+    let (written, open) = (Ok(Done::Written(520)), Ok(Done::Open));
+    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

@@ -6,7 +6,7 @@ use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
-use terral_format::wire::message::{self, Attributes, Kind};
+use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::person::Person;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
@@ -59,6 +59,9 @@ pub fn bodies() -> Vec<Body> {
         Change::Unname(b"k/l".into()),
         Change::Move(b"m".into(), b"n".into(), message::RenameHow::Keep),
         Change::LetGo,
+        Change::Link { path: b"p".into(), named: true },
+        Change::LetGoOf(number(430), b"q".into()),
+        Change::Xattr { name: b"s".into(), value: Some(b"t".into()), how: XattrHow::Replace },
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -70,6 +73,9 @@ pub fn bodies() -> Vec<Body> {
         Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
         Outcome::LetGo(Some(Fingerprint::default())),
         Outcome::LetGo(None),
+        Outcome::LetGoOf(Some(Fingerprint::default()), 431),
+        Outcome::Xattr(b"u".into()),
+        Outcome::XattrNames(vec![b"v".into()], true),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -78,7 +84,8 @@ pub fn bodies() -> Vec<Body> {
     let steps = [None, Some(child(Kind::Directory))];
     let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
     all.extend(steps.map(|step| step.body()));
-    all.push(by(Look::Step(b"o".into())).body());
+    let looks = [Look::Step(b"o".into()), Look::Xattr(b"w".into()), Look::XattrNames(b"x".into())];
+    all.extend(looks.map(|look| by(look).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 
@@ -113,6 +120,8 @@ pub fn records() -> Vec<Membership> {
         Membership::There { ino, fingerprint: Some(Fingerprint::default()) },
         Membership::Adrift { ino, is: true },
         Membership::Restored { ino, of: member(429) },
+        Membership::Leaves { ino, directory: number(432), name: b"r".into(), is: true },
+        Membership::Lost { ino, by: member(433), token: 434, counted: false },
     ]
 }
 

@@ -227,7 +227,9 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 11] {
+fn far_requests() -> [FarFile<'static>; 15] {
+    let from = Handle { description: DescriptionSlot(203), nonce: 204 };
+    let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
     let piece = Piece { call: 188, within: 189, more: 190 };
     [
@@ -235,13 +237,17 @@ fn far_requests() -> [FarFile<'static>; 11] {
         FarFile::Write { of, at: Some(193), piece, bytes: b"f" },
         FarFile::Write { of, at: None, piece, bytes: b"g" },
         FarFile::Open { ino: Ino(194), access: 3 },
-        FarFile::Gone(Ino(195)),
         FarFile::Through { call: 197 },
         FarFile::Lock { ask: lock_ask(), waits: true },
         FarFile::TestLock(lock_ask()),
         FarFile::LockFor(Ino(198), far_lock()),
         FarFile::TestLockFor(Ino(199), far_lock()),
         FarFile::UnlockAll(Ino(200), far_lock().owner.by),
+        FarFile::Lost(Ino(201), far_lock().owner.by, 202),
+        FarFile::Ship { of, at: Some(206), from, bytes: 207 },
+        FarFile::Ship { of, at: None, from, bytes: 208 },
+        FarFile::Bounce,
+        FarFile::IsOpen(number),
     ]
 }
 
@@ -358,9 +364,10 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 3] {
+fn far_replies() -> [Reply; 4] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
-    [Reply::Stored { places, ends: true }, Reply::Held(None), Reply::Held(Some(held))]
+    let [none, some] = [None, Some(held)].map(Reply::Held);
+    [Reply::Stored { places, ends: true }, none, some, Reply::IsOpen(true)]
 }

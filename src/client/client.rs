@@ -187,13 +187,13 @@ impl Client {
         }
     }
 
-    /// What was born on this machine has lost its last name on another one. Only for the server's
-    /// own process.
+    /// What was born on this machine has lost a name on another one, which says so with a token.
+    /// Only for the server's own process.
     ///
     /// # Errors
     /// As those of [`Client::open_number`].
-    pub fn lost_elsewhere(&self, ino: Ino) -> Result<()> {
-        self.done(Request::Far(FarFile::Gone(ino)))
+    pub fn lost_a_name(&self, ino: Ino, (by, token): (Member, u64)) -> Result<()> {
+        self.done(Request::Far(FarFile::Lost(ino, by, token)))
     }
 
     /// That nobody can change a file without asking the server. For a server's own process.

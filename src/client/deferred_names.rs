@@ -282,7 +282,8 @@ impl Connection {
     fn is_replaceable(&self, inode: &Inode) -> bool {
         let record = inode.slot.and_then(|slot| self.memory.record(slot));
         let brought = record.is_none_or(|record| record.backed_bytes.load(Ordering::SeqCst) == 0);
-        is_alone(inode) && brought
+        // What becomes of another machine's file its home is to be asked.
+        is_alone(inode) && brought && !inode.is(flag::FAR)
     }
 }
 

@@ -170,7 +170,7 @@ impl Relay for AtHome {
         let done = |()| (Done::Done, Vec::new());
         match *act {
             Act::Open => self.with(file, false, |_| Ok(())).map(done),
-            Act::Gone => self.client()?.lost_elsewhere(file).map(done),
+            Act::Lost { by, token } => self.client()?.lost_a_name(file, (by, token)).map(done),
             Act::Read { at, bytes, kept } => {
                 if kept {
                     self.client()?.rests(file)?;

@@ -128,6 +128,13 @@ static void link_one(void) {
     const char *to = some_plain_path(0);
     int follow = chance(20) ? AT_SYMLINK_FOLLOW : 0;
     say(" %d", follow);
+    struct stat status;
+    int is = fstatat(base, from, &status, follow ? 0 : AT_SYMLINK_NOFOLLOW);
+    int special = is == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+    if (special && !feature("special_links")) {
+        say(" special");
+        return;
+    }
     result(base == AT_FDCWD && follow == 0 ? link(from, to)
                                            : linkat(base, from, base, to, follow));
 }

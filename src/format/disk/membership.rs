@@ -127,6 +127,29 @@ pub enum Membership {
         /// Who had it.
         of: Member,
     },
+    /// Whether another file, of another home, is about to take one of the names of this one, which
+    /// is not counted meanwhile.
+    Leaves {
+        /// Which file.
+        ino: Ino,
+        /// In which directory.
+        directory: Number,
+        /// Which name.
+        name: Vec<u8>,
+        /// Whether it is.
+        is: bool,
+    },
+    /// A file that was born here has lost a name, and has others, as another member says.
+    Lost {
+        /// Which file.
+        ino: Ino,
+        /// Who says so.
+        by: Member,
+        /// Which of the times at which he says so.
+        token: u64,
+        /// Whether it is counted.
+        counted: bool,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

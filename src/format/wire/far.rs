@@ -78,8 +78,6 @@ pub enum Act {
     Open,
     /// Nobody has it open there any more.
     Close,
-    /// It has lost its last name, and nobody has it open there.
-    Gone,
     /// These bytes of it are read: fewer at its end.
     Read {
         /// From here on.
@@ -117,6 +115,14 @@ pub enum Act {
     /// Asked of a member that may have been shown a file of who asks: has it that open, now that it
     /// has lost its last name? If so it says [`Act::Open`] and [`Act::Close`] of it from then on.
     IsOpen,
+    /// It has lost its last name that is known there, and nobody has it open there; it may have
+    /// others elsewhere. Said again, it is as if said once.
+    Lost {
+        /// Who asks.
+        by: Member,
+        /// Which of the times at which it has lost one there.
+        token: u64,
+    },
 }
 
 impl Act {

@@ -111,9 +111,6 @@ pub enum FarFile<'a> {
     /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) if somebody can. Only for the server's own
     /// process.
     Rests(Ino),
-    /// What was born here has lost its last name on another machine. Only for the server's own
-    /// process.
-    Gone(Ino),
     /// Take a lock, change one, or give it back → done; [`ErrorKind::WouldBlock`] if another one is
     /// in the way, [`ErrorKind::Deadlock`] if who waits for it would for ever.
     ///
@@ -138,6 +135,9 @@ pub enum FarFile<'a> {
     /// Is what was born on another machine open here? → [`super::message::Reply::IsOpen`]. Only for
     /// the server's own process.
     IsOpen(Number),
+    /// What was born here has lost a name on another machine, the last one that is known there:
+    /// once for each token of a machine. Only for the server's own process.
+    Lost(Ino, Member, u64),
 }
 
 impl FarFile<'_> {
@@ -156,7 +156,7 @@ impl FarFile<'_> {
             | FarFile::UnlockAll(..) => Operations(0),
             FarFile::Write { .. } | FarFile::Ship { .. } | FarFile::Bounce => Operations::WRITE,
             FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
-            FarFile::Gone(_) => Operations::REMOVE,
+            FarFile::Lost(..) => Operations::REMOVE,
         }
     }
 }

@@ -622,7 +622,7 @@ impl Request<'_> {
                 | Request::MakeLink { .. }
                 | Request::MakeNode { .. }
                 | Request::SetXattr { .. }
-                | Request::Far(FarFile::Open { .. } | FarFile::Gone(_))
+                | Request::Far(FarFile::Open { .. } | FarFile::Lost(..))
         )
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::{Attributes, Kind};
 use super::body::Body;
-use super::message::{Change as Attribute, RenameHow};
+use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use crate::fingerprint::Fingerprint;
 use crate::ids::Number;
@@ -74,6 +74,10 @@ pub enum Look {
     Names(Vec<u8>),
     /// What it looks like, and what a name in it stands for: a step of a path.
     Step(Vec<u8>),
+    /// The extended attribute of this name.
+    Xattr(Vec<u8>),
+    /// Names of extended attributes after this one, in order.
+    XattrNames(Vec<u8>),
 }
 
 /// What is changed of a thing.
@@ -94,6 +98,25 @@ pub enum Change {
     /// A file of the member that asks is to have a name in it, unless that stands for something.
     /// The outcome is a step: what the name stands for then. Done again, it is as if done once.
     Name(Child),
+    /// A file gets a further name, at its home: the path.
+    Link {
+        /// Of the new name.
+        path: Vec<u8>,
+        /// Who asks has it by a name: it must have one.
+        named: bool,
+    },
+    /// Another file is about to take this name of it, in this directory, also in the permanent
+    /// store.
+    LetGoOf(Number, Vec<u8>),
+    /// An extended attribute is set, or removed.
+    Xattr {
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value; `None` removes it.
+        value: Option<Vec<u8>>,
+        /// What must be there.
+        how: XattrHow,
+    },
 }
 
 /// What is to be done, and who does it.
@@ -122,6 +145,13 @@ pub enum Outcome {
     LetGo(Option<Fingerprint>),
     /// What it looks like, and what the name stands for.
     Step(Attributes, Option<Child>),
+    /// One name of it was let go, and so many others are left; so it looks in the permanent store
+    /// under that name, if it is there.
+    LetGoOf(Option<Fingerprint>, u32),
+    /// The value of an extended attribute.
+    Xattr(Vec<u8>),
+    /// Names of extended attributes, in order, and whether these were the last.
+    XattrNames(Vec<Vec<u8>>, bool),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -28,6 +28,10 @@ pub enum Step {
     Settle,
     /// Nothing is brought while another member moves a directory where some of it may be.
     Rest,
+    /// Another machine's file is let go by its home before a name of it is taken away.
+    LetGo,
+    /// What is known of names in directories that are here stays when a file has another one.
+    KeepNames,
 }
 
 /// Whether a step is done.

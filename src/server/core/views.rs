@@ -29,7 +29,10 @@ impl State {
         // What has no name here may have one elsewhere, as long as nobody has taken that away.
         let elsewhere = self.members.is_some() && (inode.links > 0 || inode.kind != Kind::File);
         let has_name = inode.is(flag::NAMED) || inode.ino == ROOT || elsewhere;
-        let opens = || self.members.as_ref().is_some_and(|members| members.opens(inode.ino));
+        let opens = || {
+            let members = self.members.as_ref();
+            members.is_some_and(|members| members.opens(inode.ino) || members.is_leaving(inode.ino))
+        };
         !has_name && self.names.openers(inode.ino).all == 0 && !opens()
     }
 

@@ -213,14 +213,19 @@ pub(super) fn say(state: &mut State, file: Number, act: Act) {
     state.far.asks((id, None), (file, act), Behind::Nothing, now);
 }
 
-/// A file has lost its last name here, and nobody here has it open.
+/// A file has lost its last name here, and nobody here has it open. Its place tells this time from
+/// those at which it had, and lost, another one.
 ///
 /// # Errors
 /// As those of [`closed`].
 pub fn gone(state: &mut State, file: Number) -> Result<()> {
     live(state)?;
-    if !state.far.says(file, Act::Gone) {
-        say(state, file, Act::Gone);
+    let members = state.members.as_ref();
+    let of = members.and_then(|members| Some((members.me(), members.place(file)?)));
+    let Some((by, place)) = of else { return Ok(()) };
+    let lost = Act::Lost { by, token: place.0 };
+    if !state.far.says(file, lost) {
+        say(state, file, lost);
     }
     Ok(())
 }

@@ -196,6 +196,9 @@ impl Desk {
             What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
                 return Err(malformed("a lock in the name of another member"));
             }
+            What::File(_, Act::Lost { by, .. }) if by != from => {
+                return Err(malformed("a loss in the name of another member"));
+            }
             What::File(file, act) => (file, act),
         };
         let file = Ino(of.counted());

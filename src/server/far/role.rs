@@ -112,7 +112,7 @@ fn append(act: &Act) -> bool {
 /// Whether that is an answer to this.
 fn fits(act: &Act, done: Done, bytes: usize) -> bool {
     match act {
-        Act::Open | Act::Close | Act::Gone | Act::Truncate { .. } | Act::Lock(_) => {
+        Act::Open | Act::Close | Act::Lost { .. } | Act::Truncate { .. } | Act::Lock(_) => {
             done == Done::Done
         }
         Act::TestLock(_) => match done {
@@ -432,7 +432,7 @@ impl Far {
             Ok(_) => true,
             Err(error) => error.kind == ErrorKind::NotFound && act != Act::IsOpen,
         };
-        if matches!(act, Act::Gone | Act::Lock(_) | Act::IsOpen) && !heard {
+        if matches!(act, Act::Lost { .. } | Act::Lock(_) | Act::IsOpen) && !heard {
             // It is said again by and by.
             asked.outcome = Some(outcome);
             return None;
@@ -440,7 +440,7 @@ impl Far {
         let is_open = outcome.is_ok_and(|(done, _)| done == Done::Open);
         self.questions.remove(&number);
         match act {
-            Act::Gone => Some(Heard::Gone(file)),
+            Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
             Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
             _ => None,

@@ -65,7 +65,8 @@ impl Copy {
     pub fn seen(&self, look: &Look) -> Result<Option<Outcome>> {
         let attributes = *self.attributes()?;
         let Copy::Directory { names, some, .. } = self else {
-            return Ok(Some(Outcome::Attributes(attributes)));
+            let says = !matches!(look, Look::Xattr(_) | Look::XattrNames(_));
+            return Ok(says.then_some(Outcome::Attributes(attributes)));
         };
         let child = |name: &[u8]| Some(names.get(name).cloned());
         let says = |child: &Option<Child>| child.is_some() || !some;
@@ -75,6 +76,7 @@ impl Copy {
             Look::Step(name) => {
                 child(name).filter(says).map(|child| Outcome::Step(attributes, child))
             }
+            Look::Xattr(_) | Look::XattrNames(_) => None,
             Look::Names(_) if *some => None,
             Look::Names(after) => {
                 let after = (Bound::Excluded(after.as_slice()), Bound::Unbounded);

@@ -166,7 +166,26 @@ pub fn release(state: &mut State) {
     let Some(asker) = members.asker().filter(|_| does(Step::Release)) else { return };
     moving::has_run(state, |its| *its == asker);
     let taken: Vec<Wish> = taken_by(state, asker).map(|(wish, _)| wish).collect();
+    if !taken.is_empty() {
+        forget_let_go(state, asker);
+    }
     taken.into_iter().for_each(|wish| forget(state, wish));
+}
+
+/// What a request has had let go, to take its name away, may be found to have stayed while the
+/// directory is not here.
+fn forget_let_go(state: &mut State, asker: Asker) {
+    let mut its = wishes_by(state, asker);
+    its.retain(|wish| {
+        let work = state.members.as_ref().and_then(|members| members.work_of(*wish));
+        work.is_some_and(|(_, work)| matches!(change_in(&work), Some(Change::LetGoOf(..))))
+    });
+    its.into_iter().for_each(|wish| forget(state, wish));
+}
+
+fn change_in(work: &Work) -> Option<Change> {
+    let Work::Change(body) = work else { return None };
+    By::<Change>::of(body).ok().map(|by| by.what)
 }
 
 /// The same; and it waits.
@@ -319,9 +338,8 @@ pub fn change_of(state: &State) -> Option<(Thing, Work)> {
 }
 
 fn renames(work: &Work) -> bool {
-    let Work::Change(body) = work else { return false };
-    let change = By::<Change>::of(body).map(|by| by.what);
-    matches!(change, Ok(Change::Unname(_) | Change::Move(..)))
+    let change = change_in(work);
+    matches!(change, Some(Change::Unname(_) | Change::Move(..) | Change::Link { .. }))
 }
 
 /// A request wants a thing from now on. One that may not wait has nothing done elsewhere, where it
@@ -335,6 +353,9 @@ fn want(
     let access = state.members.as_ref().map(|members| members.access(thing, state));
     if !state.fetches.may_wait() && access != Some(Access::Change) {
         return Err(state.fetches.wait());
+    }
+    if matches!(thing, Thing::Directory(_)) && !looks(work) {
+        forget_let_go(state, asker);
     }
     if let Some(members) = &mut state.members {
         let look = match work {

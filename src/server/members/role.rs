@@ -26,11 +26,13 @@ use super::traffic::Traffic;
 use crate::core::state::State;
 use crate::core::world::Tick;
 
+mod counting;
 mod creations;
 mod losses;
 mod settling;
 mod wishing;
 
+use counting::Counting;
 use losses::Losses;
 pub use losses::Restoring;
 pub use settling::Until;
@@ -124,12 +126,12 @@ impl Local for Here<'_> {
         }
     }
 
-    /// Where there is a permanent store, only a file's home changes its names there; and what that
-    /// is owed of a directory's names is to be there before the directory goes: it does to who
-    /// creates files in it, who may create many.
+    /// A file's home changes what it looks like: it counts its names. Where there is a permanent
+    /// store, only it changes them there, too; and what that is owed of a directory's names is to
+    /// be there before the directory goes: it does to who creates files in it, who may create many.
     fn is_lent(&self, thing: Thing, work: &Work) -> bool {
-        let names = || matches!(thing, Thing::Directory(_)) && creates(work);
-        self.state.backing.is_none() || names()
+        let is_directory = matches!(thing, Thing::Directory(_));
+        is_directory && (self.state.backing.is_none() || creates(work))
     }
 
     /// A directory goes to who decides it once the permanent store has what it is owed of names:
@@ -202,6 +204,7 @@ pub struct Members {
     adrift: BTreeSet<Ino>,
     /// Files that are created in directories of other members, by the wish for their names.
     creations: BTreeMap<Wish, Creation>,
+    counting: Counting,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
     /// What has waited for it, and is to be done.
@@ -255,6 +258,7 @@ impl Members {
             kept: Vec::new(),
             adrift: BTreeSet::new(),
             creations: BTreeMap::new(),
+            counting: Counting::default(),
             postponed: Vec::new(),
             waited: Vec::new(),
             settled: BTreeSet::new(),
@@ -320,7 +324,7 @@ impl Members {
                 Some(mover) => (mover.asker, mover.owed) = (None, Some(*owed)),
                 None => self.mover = Some(Mover::of(moving.clone(), (None, Tick(0)), Some(*owed))),
             },
-            _ => {}
+            record => self.counting.apply(record),
         }
     }
 
@@ -340,7 +344,8 @@ impl Members {
         let moves = moves.map(|moves| Membership::Moves(Some(moves)));
         let restored = self.losses.restored();
         let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
-        joined.chain(protocol).chain(adrift).chain(moves).chain(self.creations()).chain(restored)
+        let files = self.creations().chain(self.counting());
+        joined.chain(protocol).chain(adrift).chain(moves).chain(files).chain(restored)
     }
 
     /// Which member this is.

@@ -4,7 +4,7 @@
 use terral_format::disk::NameOperation;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::Ino;
-use terral_format::local::names::{flag, index_of};
+use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::Kind;
 
 use crate::core::invariant::holds;
@@ -14,6 +14,7 @@ impl Names {
     pub(super) fn linked(&mut self, ino: Ino, alias: Ino, to: Place<'_>, time_ns: u64) {
         let Some(inode) = self.inode(ino) else { return };
         let first = self.path(ino);
+        let has_others = inode.is(flag::NAMED) || (self.has_others && inode.links > 0);
         if inode.is(flag::NAMED) {
             self.add_alias(ino, alias, to);
         } else {
@@ -25,7 +26,7 @@ impl Names {
             });
         }
         self.update(ino, |inode| {
-            inode.links = if first.is_some() { inode.links + 1 } else { 1 };
+            inode.links = if has_others { inode.links + 1 } else { 1 };
             inode.changed_ns = time_ns;
         });
         self.touch(to.0, time_ns);
@@ -43,7 +44,10 @@ impl Names {
         inode.below = index_of(ino);
         inode.slot = None;
         inode.published = None;
-        holds("a further name is of one that has a first", || self.path(ino).is_some());
+        let has_first = |file: Inode| file.is(flag::NAMED);
+        holds("a further name is of one that has a first", || {
+            self.inode(ino).is_some_and(has_first)
+        });
         self.inodes.insert(inode, to, b"");
         self.aliases.entry(ino).or_default().push(alias);
     }
@@ -70,8 +74,73 @@ impl Names {
         }
     }
 
+    /// Whether a file may have names that are not in these tables: only its count says then whether
+    /// it has any. Where there is a permanent store, who brings it has all of them.
+    pub(super) fn counts(&self, inode: &Inode) -> bool {
+        let all = self.has_backing && !inode.is(flag::FAR);
+        self.has_others && !all && inode.kind == Kind::File
+    }
+
     /// Takes one name from a file. True: it was the last. The name must be unlinked in the table.
     pub(super) fn lose_name(&mut self, ino: Ino, slot: u32, time_ns: u64) -> bool {
+        self.drop_name(ino, slot);
+        let Some(inode) = self.inode(ino) else { return false };
+        let named = inode.is(flag::NAMED);
+        let left = inode.links.saturating_sub(1);
+        let links = if named || self.counts(&inode) { left } else { 0 };
+        self.update(ino, |inode| {
+            inode.links = links;
+            inode.changed_ns = time_ns;
+        });
+        if !self.counts(&inode) {
+            return !named;
+        }
+        if links == 0 {
+            // What else it is called here is older.
+            self.drop_names(ino);
+        }
+        links == 0
+    }
+
+    /// All names that are here of a file, with the directories they are in.
+    pub fn names_of(&self, ino: Ino) -> Vec<(Ino, Vec<u8>)> {
+        let Some(inode) = self.inode(ino).filter(|inode| inode.is(flag::NAMED)) else {
+            return Vec::new();
+        };
+        let aliases = self.aliases.get(&ino).into_iter().flatten();
+        let aliases = aliases.map(|alias| self.inodes.at(index_of(*alias)));
+        let all = std::iter::once(inode).chain(aliases);
+        all.map(|name| (self.inodes.at(name.parent).ino, self.inodes.name(&name))).collect()
+    }
+
+    /// Whether more than one name of a file is here.
+    pub fn has_further(&self, ino: Ino) -> bool {
+        self.aliases.contains_key(&ino)
+    }
+
+    /// A file is called none of what it is called here.
+    fn drop_names(&mut self, ino: Ino) {
+        for alias in self.aliases.remove(&ino).unwrap_or_default() {
+            self.inodes.unname(index_of(alias));
+            self.inodes.free(index_of(alias));
+        }
+        if self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED)) {
+            self.inodes.unname(index_of(ino));
+        }
+    }
+
+    /// A name is none any more, as it was lost elsewhere before: it does not count.
+    pub(super) fn unnamed(&mut self, (parent, name): Place<'_>) {
+        if let Some(found) = self.inodes.lookup(parent, name) {
+            let ino = self.file_of(&found);
+            self.inodes.unname(index_of(found.ino));
+            self.drop_name(ino, index_of(found.ino));
+        }
+    }
+
+    /// What is unlinked in the table is no name of a file any more; the next one may become its
+    /// first.
+    fn drop_name(&mut self, ino: Ino, slot: u32) {
         let alias = self.inodes.at(slot);
         if alias.is(flag::ALIAS) {
             self.drop_alias(ino, alias.ino);
@@ -88,11 +157,5 @@ impl Names {
             self.drop_alias(ino, next);
             self.leave_older(ino);
         }
-        let named = self.inode(ino).is_some_and(|inode| inode.is(flag::NAMED));
-        self.update(ino, |inode| {
-            inode.links = if named { inode.links.saturating_sub(1) } else { 0 };
-            inode.changed_ns = time_ns;
-        });
-        !named
     }
 }

@@ -243,6 +243,8 @@ fn settle(state: &mut State, wish: Wish, named: Option<Attributes>) {
         requiring::forget(state, wish);
     }
     state.record(Membership::Creates { wish, creation: settled });
+    // Who waits to give it further names.
+    state.members.iter_mut().for_each(|members| members.go_on());
 }
 
 /// The directory has come here for a file that nobody waits for any more: it goes. False: somebody

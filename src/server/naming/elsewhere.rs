@@ -1,5 +1,6 @@
 //! What another member has: names and attributes that are looked at there, or in what it has shown.
 
+use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Number, Thing};
 use terral_format::local::names::{Inode, flag};
@@ -12,6 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
+use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::requiring::{self, Have};
 
@@ -222,15 +224,42 @@ pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino
         state.record(Membership::Unnamed { parent, name: name.into() });
     }
     let Some(ino) = is else { return };
-    // What has a name in a directory that is here has it there.
-    let above = state.names.above(ino);
-    let has_name = above.is_some_and(|above| is_here(state, above));
-    if !has_name && !state.names.is_within(parent, ino) {
-        state.record(Membership::Named { ino, parent, name: name.into() });
-        if borrowed {
-            state.names.may_look(parent, flag::BORROWED);
+    // What has a name in a directory that is here has it there; a file may have others.
+    let has_name = state.names.names_of(ino).iter().any(|(above, _)| is_here(state, *above));
+    let may_have = !has_name || (borrowed && is_file(state, ino));
+    let named = may_have && !state.names.is_within(parent, ino);
+    if named && has_name_too(state, (parent, name), ino).is_ok() && borrowed {
+        state.names.may_look(parent, flag::BORROWED);
+    }
+}
+
+fn is_file(state: &State, ino: Ino) -> bool {
+    state.names.inode(ino).is_some_and(|inode| inode.kind == Kind::File)
+}
+
+/// Something has this name from now on. What is no file has no other; a file keeps those of which
+/// the tables say how they are: what else is known of its names is older.
+///
+/// # Errors
+/// If there is no room for it.
+pub fn has_name_too(state: &mut State, (parent, name): (Ino, &[u8]), ino: Ino) -> Result<()> {
+    if is_file(state, ino) && does(Step::KeepNames) {
+        let knows_all = state.backing.is_some() && asking::number_of(state, ino).is_none();
+        for (above, older) in state.names.names_of(ino) {
+            let stays = above == parent || is_here(state, above) || state.names.is_borrowed(above);
+            if !knows_all && !stays {
+                state.record(Membership::Unnamed { parent: above, name: older });
+            }
+        }
+        if state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED)) {
+            state.names.reserve()?;
+            let (alias, name) = (state.names.next_ino(), name.into());
+            state.record(Fact::Alias { ino, alias, parent, name });
+            return Ok(());
         }
     }
+    state.record(Membership::Named { ino, parent, name: name.into() });
+    Ok(())
 }
 
 /// Whether the copy of a directory says so of a name.

@@ -8,11 +8,12 @@
 //! until it is known that it has kept its name. Not here: what a rename is (`links`).
 
 use terral_format::disk::membership::Membership;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, ROOT, Thing};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, RenameHow};
 use terral_format::wire::peers::Work;
-use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -49,7 +50,7 @@ pub fn asked(state: &mut State) -> Result<Option<()>> {
 ///
 /// # Errors
 /// As those of [`asked`].
-fn at_home(state: &mut State, caller: &Caller, ino: Ino, what: Change) -> Result<bool> {
+pub(super) fn at_home(state: &mut State, caller: &Caller, ino: Ino, what: Change) -> Result<bool> {
     let Some(number) = asking::number_of(state, ino) else { return Ok(false) };
     requiring::let_go(state);
     let by = By { person: (*caller.person).clone(), what };
@@ -142,46 +143,32 @@ pub fn permit_exchange(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
     }
 }
 
-/// Another file takes the name of this one: its home lets it go, if it has one elsewhere.
-///
-/// # Errors
-/// As [`elsewhere::look`]'s.
-pub fn let_go(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
-    let Some(number) = asking::number_of(state, ino).filter(|_| decide(state)) else {
-        return Ok(());
-    };
-    let by = By { person: (*caller.person).clone(), what: Change::LetGo };
-    let Have::Done(answer) =
-        requiring::need(state, Thing::File(number), &Work::Change(by.body()?))?
-    else {
-        return Err(Error::new(ErrorKind::Malformed, "who has another member's file"));
-    };
-    match elsewhere::outcome(answer)? {
-        Outcome::LetGo(fingerprint) => {
-            state.record(Membership::There { ino, fingerprint });
-            Ok(())
-        }
-        _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
-    }
-}
-
 /// A file that was born here is about to lose its name to another one: nothing of it is brought any
 /// more, and who has it open keeps its bytes. How it looks in the store, if it is there.
 ///
 /// # Errors
 /// If that must wait.
-pub fn is_let_go(state: &mut State, ino: Ino) -> Result<Outcome> {
+pub fn is_let_go(state: &mut State, ino: Ino) -> Result<Option<Fingerprint>> {
     if !state.members.as_ref().is_some_and(|members| members.is_adrift(ino)) {
         state.record(Membership::Adrift { ino, is: true });
     }
-    let busy = state.debts.get(ino).is_some_and(|debt| debt.is_draining() || debt.is_publishing());
-    if busy || state.names.publishing().contains_key(&ino) {
-        return Err(store::wait_until_settled(state));
-    }
+    await_drain(state, ino)?;
     let kept = bringing::keep_for_openers(state, ino);
     state.keeping = None;
     kept?;
-    Ok(Outcome::LetGo(state.names.inode(ino).and_then(|inode| inode.published)))
+    Ok(state.names.inode(ino).and_then(|inode| inode.published))
+}
+
+/// Nobody is bringing a file to the permanent store.
+///
+/// # Errors
+/// If somebody is.
+pub fn await_drain(state: &mut State, ino: Ino) -> Result<()> {
+    let busy = state.debts.get(ino).is_some_and(|debt| debt.is_draining() || debt.is_publishing());
+    match busy || state.names.publishing().contains_key(&ino) {
+        true => Err(store::wait_until_settled(state)),
+        false => Ok(()),
+    }
 }
 
 /// Whether all that is below a directory is this server's alone, so that nobody else brings

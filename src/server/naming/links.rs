@@ -1,24 +1,17 @@
-//! The naming role: what requests that move names, or give files more of them, do.
-
-use std::sync::atomic::Ordering;
+//! The naming role: what requests that move names do, and those on symbolic links.
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 use terral_format::local::geometry::PATH_MAX;
-use terral_format::local::names::flag;
-use terral_format::wire::message::{Kind, RenameHow, Reply, Target, gives_rights};
+use terral_format::wire::message::{Kind, RenameHow, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::debts::owing;
 use crate::members::moving;
-use crate::naming::{elsewhere, homes, listing, lookup, making, permitting};
+use crate::naming::{counting, elsewhere, homes, listing, lookup, making, permitting};
 use crate::storage::bringing;
-
-/// `r` and `w` of permission bits.
-const READ_WRITE: u32 = 6;
 
 /// Whether a path leads through another.
 fn is_below(path: &[u8], other: &[u8]) -> bool {
@@ -101,7 +94,7 @@ pub fn rename_here(
         permit_directory(state, (ino, parent), (to_parent, to_name), (how, there), from)?;
     }
     if let (Some(there), RenameHow::Replace) = (there, how) {
-        homes::let_go(state, caller, there)?;
+        counting::may_lose(state, caller, there, (to_parent, to_name))?;
         bringing::keep_for_openers(state, there)?;
     }
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
@@ -188,45 +181,6 @@ fn permit_replacing(
         }
         _ => Ok(()),
     }
-}
-
-/// Gives a file a further name, or one that has none its first.
-pub fn link(state: &mut State, caller: &Caller, target: &Target<'_>, path: &[u8]) -> Result<()> {
-    elsewhere::only_alone(state, path)?;
-    let ino = lookup::target(state, caller, target)?;
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if lookup::child_or_new(state, caller, parent, name)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, shown(path)));
-    }
-    let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let inode = state.names.inode(ino).ok_or_else(missing)?;
-    if inode.is_directory() {
-        let refused = Error::new(ErrorKind::Unauthorized, shown(path));
-        return Err(Error { errno: refused.kind.to_errno(), ..refused });
-    }
-    permit_linking(state, caller, ino, path)?;
-    permitting::permit_change_in(state, caller, parent, path)?;
-    let (alias, name, time_ns) = (state.names.next_ino(), name.into(), state.storage.time_ns());
-    state.record(Fact::Linked { ino, alias, parent, name, time_ns });
-    if !inode.is(flag::NAMED) {
-        // All of it came into memory before it lost its last name.
-        let record = inode.slot.map(|slot| state.storage.memory().record(slot));
-        record.into_iter().for_each(|record| record.backed_bytes().store(0, Ordering::SeqCst));
-        owing::owe(state, ino);
-    }
-    Ok(())
-}
-
-/// Refuses a further name of somebody else's file to who may not read and write it, or where
-/// it gives its runner rights, if this machine does so (`protected_hardlinks`, proc(5)).
-fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u8]) -> Result<()> {
-    let Some(is) = state.attributes(ino) else { return Ok(()) };
-    let safe =
-        is.kind == Kind::File && !gives_rights(is.mode) && caller.person.may(&is, READ_WRITE);
-    if safe || caller.person.owns(&is) || !state.machine.protects_links() {
-        return Ok(());
-    }
-    Err(permitting::not_permitted(path))
 }
 
 /// Makes a symbolic link.

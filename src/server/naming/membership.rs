@@ -37,9 +37,7 @@ impl Names {
                 self.may_look(*parent, 0);
             }
             Membership::Unnamed { parent, name } => {
-                if let Some(found) = self.inodes.lookup(*parent, name) {
-                    self.inodes.unname(index_of(found.ino));
-                }
+                self.unnamed((*parent, name));
             }
             Membership::Looks { attributes } => self.looks(attributes),
             Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
@@ -59,13 +57,18 @@ impl Names {
             Membership::Moved { from, to } => {
                 self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
             }
-            Membership::Joined { .. } => self.inodes.weigh(limits().borrowed),
+            Membership::Joined { .. } => {
+                self.inodes.weigh(limits().borrowed);
+                self.has_others = true;
+            }
             Membership::Roster(_)
             | Membership::Protocol(_)
             | Membership::Moves(_)
             | Membership::Creates { .. }
             | Membership::Restored { .. }
-            | Membership::Adrift { .. } => {}
+            | Membership::Adrift { .. }
+            | Membership::Leaves { .. }
+            | Membership::Lost { .. } => {}
         }
     }
 

@@ -3,9 +3,11 @@
 mod aliases;
 pub mod attributes;
 pub mod changes;
+pub mod counting;
 pub mod creating;
 pub mod elsewhere;
 pub mod executing;
+pub mod further;
 mod hand;
 pub mod hidden;
 pub mod homes;
@@ -27,3 +29,4 @@ pub mod starting;
 pub mod unsettled;
 pub mod xattr_requests;
 pub mod xattrs;
+pub mod xattrs_elsewhere;

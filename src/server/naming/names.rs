@@ -73,6 +73,8 @@ pub struct Names {
     /// Files in hand.
     pub(super) preallocated: u64,
     pub(super) has_backing: bool,
+    /// There are other members.
+    pub(super) has_others: bool,
     /// Whose is what nobody has made yet: user and group.
     pub(super) own: (u32, u32),
 }
@@ -101,6 +103,7 @@ impl Names {
             bound: Ino(0),
             preallocated: 0,
             has_backing,
+            has_others: false,
             own,
         }
     }

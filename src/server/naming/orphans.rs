@@ -1,7 +1,7 @@
 //! Files without name and openers.
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Member};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::state::State;
 use crate::far::{asking, holders};
 use crate::locks::releasing;
-use crate::naming::nodes;
+use crate::naming::{counting, nodes};
 use crate::storage::{barring, closed};
 
 /// A file without name and openers: its bytes go.
@@ -33,20 +33,27 @@ pub fn remove(state: &mut State, ino: Ino) {
     barring::unbar(state);
 }
 
-/// What was born here has lost its last name on another machine, where nobody has it open.
+/// What was born here has lost a name on another machine, the last one that was known there, which
+/// says so with a token, and where nobody has it open.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] if it is no more.
-pub fn lost_elsewhere(state: &mut State, ino: Ino) -> Result<()> {
-    let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
-    let inode = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
-    let inode = inode.filter(|inode| !inode.is(flag::FAR)).ok_or_else(missing)?;
-    let attributes = state.attributes(ino).ok_or_else(missing)?;
-    // A further name that it had before there were several machines is not looked for.
-    if inode.links > 1 {
+pub fn lost_a_name(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> Result<()> {
+    if state.names.inode(ino).is_some() && counting::is_lost(state, ino, (by, token)) {
         return Ok(());
     }
-    if let Some((parent, name)) = state.names.name_of(ino) {
+    lost_elsewhere(state, ino)
+}
+
+fn lost_elsewhere(state: &mut State, ino: Ino) -> Result<()> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+    let inode = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+    inode.filter(|inode| !inode.is(flag::FAR)).ok_or_else(missing)?;
+    let attributes = state.attributes(ino).ok_or_else(missing)?;
+    if counting::is_several(state, ino) {
+        return Ok(());
+    }
+    for (parent, name) in state.names.names_of(ino) {
         state.record(Membership::Unnamed { parent, name });
     }
     state.record(Membership::Looks { attributes: Attributes { links: 0, ..attributes } });

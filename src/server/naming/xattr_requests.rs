@@ -3,16 +3,17 @@
 
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Number};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Kind, Reply, Target, XATTR_VALUE_MAX, XattrHow};
+use terral_format::wire::things::{Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::naming::xattrs::Values;
-use crate::naming::{elsewhere, lookup, permitting};
+use crate::naming::{elsewhere, lookup, permitting, xattrs_elsewhere};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -64,9 +65,11 @@ fn xattr_target(
         return Err(Error { kind, errno: kind.to_errno(), context: shown(&path) });
     }
     if want != 0 {
-        permitting::permit(caller, &inode.attributes(), want, &path)?;
+        elsewhere::attributes(state, caller, ino)?;
+        let attributes = state.attributes(ino).ok_or_else(missing)?;
+        permitting::permit(caller, &attributes, want, &path)?;
     }
-    if kept {
+    if kept && xattrs_elsewhere::home_of(state, ino).is_none() {
         find_xattrs(state, ino)?;
     }
     Ok(inode)
@@ -110,14 +113,21 @@ pub fn xattr(
     target: &Target<'_>,
     name: &[u8],
 ) -> Result<Reply> {
-    elsewhere::only_alone(state, b"")?;
     let inode = xattr_target(state, caller, target, READ)?;
     if matches!(inode.kind, Kind::File | Kind::Directory) {
         check_name(name)?;
+        if let Some(home) = xattrs_elsewhere::home_of(state, inode.ino) {
+            return xattrs_elsewhere::value(state, caller, home, name).map(Reply::Xattr);
+        }
     }
-    let value = state.xattrs.of(inode.ino).and_then(|values| values.get(name));
+    value_of(state, inode.ino, name).map(Reply::Xattr)
+}
+
+/// The same of what is here, as far as it is known.
+fn value_of(state: &State, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    let value = state.xattrs.of(ino).and_then(|values| values.get(name));
     let missing = || Error::new(ErrorKind::NoData, String::from_utf8_lossy(name));
-    value.cloned().map(Reply::Xattr).ok_or_else(missing)
+    value.cloned().ok_or_else(missing)
 }
 
 /// Names after `after`.
@@ -127,11 +137,20 @@ pub fn xattr_names(
     target: &Target<'_>,
     after: &[u8],
 ) -> Result<Reply> {
-    elsewhere::only_alone(state, b"")?;
     let inode = xattr_target(state, caller, target, 0)?;
+    let kept = matches!(inode.kind, Kind::File | Kind::Directory);
+    let (names, last) = match xattrs_elsewhere::home_of(state, inode.ino).filter(|_| kept) {
+        Some(home) => xattrs_elsewhere::names(state, caller, home, after)?,
+        None => names_of(state, inode.ino, after),
+    };
+    Ok(Reply::XattrNames { names, last })
+}
+
+/// The same of what is here, as far as it is known; and whether they are the last.
+fn names_of(state: &State, ino: Ino, after: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let mut bytes = 0;
     let (mut names, mut last) = (Vec::new(), true);
-    for name in state.xattrs.of(inode.ino).into_iter().flat_map(Values::keys) {
+    for name in state.xattrs.of(ino).into_iter().flat_map(Values::keys) {
         if name.as_slice() <= after {
             continue;
         }
@@ -142,7 +161,7 @@ pub fn xattr_names(
         }
         names.push(name.clone());
     }
-    Ok(Reply::XattrNames { names, last })
+    (names, last)
 }
 
 /// Sets or removes one.
@@ -154,8 +173,22 @@ pub fn set_xattr(
     value: Option<&[u8]>,
     how: XattrHow,
 ) -> Result<()> {
-    elsewhere::only_alone(state, b"")?;
     let ino = xattr_target(state, caller, target, WRITE)?.ino;
+    check_name(name)?;
+    if let Some(home) = xattrs_elsewhere::home_of(state, ino) {
+        return xattrs_elsewhere::set(state, caller, home, (name, value, how));
+    }
+    // Others are shown when it was changed.
+    elsewhere::file_is_here(state, ino, b"")?;
+    set_here(state, ino, (name, value, how))
+}
+
+/// The same of what is here.
+fn set_here(
+    state: &mut State,
+    ino: Ino,
+    (name, value, how): (&[u8], Option<&[u8]>, XattrHow),
+) -> Result<()> {
     check_name(name)?;
     let refuse = |kind| Err(Error::new(kind, String::from_utf8_lossy(name)));
     if value.is_some_and(|value| value.len() > XATTR_VALUE_MAX) {
@@ -179,6 +212,40 @@ pub fn set_xattr(
     let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
     state.record(Fact::Xattr { ino, name, value, time_ns: state.storage.time_ns() });
     Ok(())
+}
+
+/// The place of something that was born here, of which another member asks, who may.
+fn asked_for(state: &mut State, of: Number) -> Result<Ino> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("{of:?}"));
+    let place = state.members.as_ref().and_then(|members| members.place(of));
+    let ino = place.filter(|ino| state.names.inode(*ino).is_some()).ok_or_else(missing)?;
+    find_xattrs(state, ino)?;
+    Ok(ino)
+}
+
+/// What another member is told that looks at one, or for their names.
+///
+/// # Errors
+/// If it must wait for the permanent store; [`ErrorKind::NoData`] if there is none.
+pub fn told(state: &mut State, of: Number, look: &Look) -> Result<Outcome> {
+    let ino = asked_for(state, of)?;
+    match look {
+        Look::Xattr(name) => value_of(state, ino, name).map(Outcome::Xattr),
+        Look::XattrNames(after) => {
+            let (names, last) = names_of(state, ino, after);
+            Ok(Outcome::XattrNames(names, last))
+        }
+        _ => Err(Error::new(ErrorKind::Malformed, "no look at extended attributes")),
+    }
+}
+
+/// Another member has one set.
+///
+/// # Errors
+/// Those of setxattr(2).
+pub fn is_set(state: &mut State, of: Number, set: (&[u8], Option<&[u8]>, XattrHow)) -> Result<()> {
+    let ino = asked_for(state, of)?;
+    set_here(state, ino, set)
 }
 
 pub fn apply_xattr(state: &mut State, fact: &Fact) {

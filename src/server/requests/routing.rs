@@ -14,7 +14,8 @@ use crate::far::{asking, calls, holders};
 use crate::files::{closing, far_reads, opening};
 use crate::members::{control, requiring};
 use crate::naming::xattr_requests;
-use crate::naming::{attributes, elsewhere, homes, links, listing, lookup, making, nodes, orphans};
+use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
+use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
 use crate::sharing::leaving;
 use crate::storage::{bringing, granting, mapping, reclaim};
@@ -117,13 +118,13 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
             far_locks::unlock_all(state, ino, of);
             Ok(Reply::Done)
         }
-        FarFile::Gone(ino) => {
-            opening::permit_own(state, who)?;
-            orphans::lost_elsewhere(state, ino).map(|()| Reply::Done)
-        }
         FarFile::IsOpen(file) => {
             opening::permit_own(state, who)?;
             Ok(Reply::IsOpen(holders::is_open(state, file)))
+        }
+        FarFile::Lost(ino, by, token) => {
+            opening::permit_own(state, who)?;
+            orphans::lost_a_name(state, ino, (by, token)).map(|()| Reply::Done)
         }
     }
 }
@@ -136,7 +137,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
         Request::RemoveDirectory(path) => making::remove_directory(state, who, path),
         Request::Unlink(path) => homes::remove(state, who, path),
         Request::Rename { from, to, how } => links::rename(state, who, from, to, how),
-        Request::Link { target, path } => links::link(state, who, &target, path),
+        Request::Link { target, path } => further::link(state, who, &target, path),
         Request::MakeLink { path, target } => links::make_link(state, who, path, target),
         Request::Change { target, change } => attributes::change(state, who, &target, change),
         Request::SetXattr { target, name, value, how } => {

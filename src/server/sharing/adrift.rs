@@ -5,22 +5,28 @@
 
 use std::time::Duration;
 
+use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, Ino};
 use terral_format::local::names::flag;
+use terral_format::wire::message::Kind;
+use terral_format::wire::things::Child;
 
 use crate::core::state::State;
 use crate::members::requiring;
 use crate::members::role::NOBODY;
-use crate::naming::elsewhere;
+use crate::naming::{counting, elsewhere};
 
 /// Of the server's own requests, these.
 const INDEX: u8 = 1;
+const NAMES: u8 = 2;
+const LOST: u8 = 3;
 /// Other members come back sooner, if they do.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Finds it out, as far as that can be known now.
 pub fn settle(state: &mut State) {
+    settle_names(state);
     if is_abandoned(state) {
         let adrift = state.members.iter().flat_map(|members| members.adrift());
         let adrift: Vec<Ino> = adrift.collect();
@@ -46,6 +52,46 @@ pub fn is_abandoned(state: &State) -> bool {
     }
     let since = state.members.as_ref().and_then(|members| members.cut_off_since(state.since));
     state.finishing && since.is_some_and(|since| state.world.now().since(since) > LONG)
+}
+
+/// The same for names of files that have others, and for those that other members say are lost:
+/// then they are counted.
+fn settle_names(state: &mut State) {
+    let Some(members) = &state.members else { return };
+    let leaving: Vec<_> = members.leaving().cloned().collect();
+    let lost: Vec<_> = members.uncounted().collect();
+    let abandoned = !leaving.is_empty() && is_abandoned(state);
+    for (ino, directory, name) in leaving {
+        let text = Vec::new();
+        let child = Child { name: Vec::new(), number: directory, kind: Kind::Directory, text };
+        let Ok(parent) = elsewhere::place(state, &child) else { continue };
+        as_own(state, (NAMES, parent), |state| {
+            if !abandoned {
+                elsewhere::take_all(state, &[parent])?;
+            }
+            counting::has_stayed(state, ino, (directory, &name))
+        });
+    }
+    for (ino, by, token) in lost {
+        as_own(state, (LOST, ino), |state| counting::count_lost(state, ino, (by, token)));
+    }
+}
+
+/// Does something as a request of this server's own, which may wait.
+fn as_own(state: &mut State, (index, ino): (u8, Ino), act: impl FnOnce(&mut State) -> Result<()>) {
+    let asker = Asker { session: NOBODY, index, sequence: ino.0 };
+    let may = state.fetches.let_wait(true);
+    let waits = state.fetches.must_wait();
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
+    let done = act(state);
+    state.members.iter_mut().for_each(|members| members.asks(None));
+    if done.is_ok() || !state.fetches.is_waiting() {
+        // It is done, or it was refused and is asked for anew by and by.
+        requiring::has_run(state, asker);
+    }
+    state.fetches.must_wait();
+    state.fetches.let_wait(may);
+    state.fetches.set_waiting(waits);
 }
 
 /// Whether it is known what has become of a file's name.

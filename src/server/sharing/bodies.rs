@@ -25,13 +25,16 @@ fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
 }
 
-/// The inode of a thing that is here.
+/// The inode of a thing that is here. What a directory has but its names and looks is a thing that
+/// stays where that was born: clients look at none of it.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] if there is none.
 pub fn inode_of(state: &State, thing: Thing) -> Result<Inode> {
     let place = state.members.as_ref().and_then(|members| members.place(thing.number()));
-    place.and_then(|ino| state.names.inode(ino)).ok_or_else(|| gone(thing))
+    let inode = place.and_then(|ino| state.names.inode(ino));
+    let is_it = |inode: &Inode| inode.is_directory() == matches!(thing, Thing::Directory(_));
+    inode.filter(is_it).ok_or_else(|| gone(thing))
 }
 
 /// The names of a directory that is here, as others are told.
@@ -175,7 +178,7 @@ pub(super) fn has_names(
     }
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
-        state.record(Membership::Named { ino, parent, name });
+        elsewhere::has_name_too(state, (parent, &name), ino)?;
     }
     left.into_iter().for_each(|ino| forget_unused(state, ino));
     Ok(())

@@ -299,8 +299,11 @@ fn names_of(state: &State, known: &[(Member, Remembered)]) -> Known {
             if child.kind == Kind::File && is_there(home) && !says {
                 continue;
             }
-            // Nothing has two names: what is heard first is as good as what is heard later.
+            // Only a file that says so itself has two names: what is heard first is as good as what
+            // is heard later.
+            let may_have_two = child.kind == Kind::File && says;
             let other_name = called.get(&child.number).is_some_and(|name| *name != child.name);
+            let other_name = other_name && !may_have_two;
             let better = |(other, _): &(bool, Child)| says && !other;
             if !other_name && names.get(&child.name).is_none_or(better) {
                 names.insert(child.name.clone(), (says, child.clone()));
@@ -320,7 +323,9 @@ fn names_of(state: &State, known: &[(Member, Remembered)]) -> Known {
 fn has_other_name(state: &State, directory: Ino, child: &Child) -> bool {
     let place = state.members.as_ref().and_then(|members| members.place(child.number));
     let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) else { return false };
-    let above = state.names.above(ino).filter(|above| *above != directory);
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    let may_have_two = child.kind == Kind::File && (homes::decide(state) || links > 1);
+    let above = state.names.above(ino).filter(|above| *above != directory && !may_have_two);
     state.names.is_gone_elsewhere(ino)
         || above.is_some_and(|above| elsewhere::is_here(state, above))
 }

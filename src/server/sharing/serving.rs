@@ -18,7 +18,8 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, creating, homes, links, listing, lookup};
+use crate::naming::xattr_requests;
+use crate::naming::{attributes, creating, further, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -124,6 +125,9 @@ fn caller<T>(by: &By<T>) -> Result<Caller> {
 
 fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Look>::of(body)?;
+    if matches!(by.what, Look::Xattr(_) | Look::XattrNames(_)) {
+        return xattr_requests::told(state, thing.number(), &by.what);
+    }
     let looked_at = bodies::inode_of(state, thing)?;
     if homes::decide(state) && looked_at.is_directory() {
         find(state, &caller(&by)?, looked_at.ino, &by.what)?;
@@ -157,7 +161,7 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
 /// Has the names that somebody looks for in the tables, if only the permanent store has them.
 fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
     match look {
-        Look::Attributes => Ok(()),
+        Look::Attributes | Look::Xattr(_) | Look::XattrNames(_) => Ok(()),
         Look::Name(name) | Look::Step(name) => {
             lookup::child(state, caller, directory, name).map(drop)
         }
@@ -191,6 +195,10 @@ fn is_name(name: &[u8]) -> bool {
 fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Change>::of(body)?;
     let caller = caller(&by)?;
+    if let Change::Xattr { name, value, how } = &by.what {
+        let set = (name.as_slice(), value.as_deref(), *how);
+        return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
+    }
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {
         Change::Name(child) => {
@@ -232,6 +240,13 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
             }
             Ok(Outcome::Done(None))
         }
-        Change::LetGo => homes::is_let_go(state, parent),
+        // Done above.
+        Change::Xattr { .. } => Ok(Outcome::Done(None)),
+        Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
+        Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
+        Change::Link { path, named } => {
+            further::link_here(state, &caller, parent, &path, named)?;
+            Ok(Outcome::Done(None))
+        }
     }
 }

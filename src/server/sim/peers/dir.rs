@@ -1,11 +1,12 @@
 //! Several servers with one permanent store: in the end it has what one server would have brought.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ErrorKind;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
 use terral_partition::effect::Input;
+use terral_store::backing::scripted::Seen;
 
 use super::looks::are_true;
 use super::tree::Tree;
@@ -23,6 +24,26 @@ pub(super) fn there(peers: &Peers) -> BTreeMap<Vec<u8>, bool> {
     let own = |path: &[u8]| path.is_empty() || path.starts_with(b".terral");
     let seen = tree.into_iter().filter(|(path, _)| !own(path));
     seen.map(|(path, seen)| (path, seen.found.attributes.kind == Kind::Directory)).collect()
+}
+
+/// By path, the one extended attribute that something may have in the store.
+fn xattrs_there(peers: &Peers) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let tree = peers.dir.as_ref().expect("a store").tree();
+    let value =
+        |(path, seen): (Vec<u8>, Seen)| Some((path, seen.xattrs.get(&b"user.a"[..])?.clone()));
+    tree.into_iter().filter_map(value).collect()
+}
+
+/// Names of one file are links to it in the store, and nothing else is.
+pub(super) fn are_links_there<'n>(peers: &Peers, files: impl Iterator<Item = &'n Vec<&'n [u8]>>) {
+    let tree = peers.dir.as_ref().expect("a store").tree();
+    let mut objects = BTreeSet::new();
+    for names in files {
+        let of = names.iter().map(|name| tree[*name].found.fingerprint.object());
+        let of: BTreeSet<_> = of.collect();
+        assert!(of.len() == 1 && of.is_disjoint(&objects), "{names:?}");
+        objects.extend(of);
+    }
 }
 
 /// Whether any of them owes the store something.
@@ -64,6 +85,8 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     }
     assert!(!owes(&mut peers), "they owe it for ever");
     assert_eq!(there(&peers), tree.all());
+    are_links_there(&peers, tree.files().values());
+    assert_eq!(xattrs_there(&peers), tree.all_xattrs());
     looks
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use terral_format::ErrorKind;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Number};
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{OpenHow, RenameHow, Request};
 
@@ -216,7 +216,8 @@ fn only_the_server_itself_opens_a_file_by_its_number() {
     let mut peers = Peers::new(5, 2);
     peers.create(0, b"a").expect("made");
     let ino = peers.stat(0, b"a").expect("there").ino;
-    for request in [FarFile::Open { ino, access: 3 }, FarFile::Gone(ino)] {
+    let number = Number::new(super::member(0), ino.0).expect("few");
+    for request in [FarFile::Open { ino, access: 3 }, FarFile::IsOpen(number)] {
         let refused = peers.ask(0, Request::Far(request)).map_err(|error| error.kind);
         assert_eq!(refused, Err(ErrorKind::Denied), "{request:?}");
     }

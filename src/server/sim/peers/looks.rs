@@ -62,8 +62,9 @@ impl Look<'_> {
                 self.at(child.ino, &below);
             } else if self.may(&child) {
                 self.marked += usize::from(child.is(flag::ELSEWHERE));
-                let is = self.tree.node(&below).map(|node| node.mode);
-                assert_eq!(Ok(u32::from(child.mode)), is, "{}: {below:?}", says());
+                let is = self.tree.node(&below).map(|node| (node.mode, node.links));
+                let seen = (u32::from(child.mode), child.links);
+                assert_eq!(Ok(seen), is, "{}: {below:?}", says());
             }
         }
     }

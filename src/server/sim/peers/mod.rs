@@ -37,6 +37,7 @@ mod creating;
 mod crowd;
 mod dir;
 mod fencing;
+mod further;
 mod holding;
 mod large;
 mod locks;

@@ -147,7 +147,7 @@ impl Peers {
         let Some(job) = self.homes[at].jobs.front().cloned() else { return false };
         let client = self.relay_client(at);
         let killed = self.sims[at].killed;
-        let ours = matches!(job.act, Act::Close | Act::Recall { .. } | Act::Gone);
+        let ours = matches!(job.act, Act::Close | Act::Recall { .. });
         let outcome = if let Some(request) = request_of(&job) {
             let done = self.sims[at].ask(client, Request::Far(request));
             done.map(|reply| match reply {
@@ -155,8 +155,9 @@ impl Peers {
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 _ => (Done::Done, Vec::new()),
             })
-        } else if job.act == Act::Gone {
-            let gone = self.sims[at].ask(client, Request::Far(FarFile::Gone(job.file())));
+        } else if let Act::Lost { by, token } = job.act {
+            let lost = FarFile::Lost(job.file(), by, token);
+            let gone = self.sims[at].ask(client, Request::Far(lost));
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))
         } else if ours || self.homes[at].open.contains_key(&(job.file(), job.act.changes())) {

@@ -11,11 +11,22 @@ pub(super) type Outcome = std::result::Result<(), ErrorKind>;
 pub(super) struct Node {
     pub(super) directory: bool,
     pub(super) mode: u32,
+    /// How many names it has, if it is a file.
+    pub(super) links: u32,
 }
 
-/// One namespace, as all must see it.
+impl Node {
+    pub(super) const DIRECTORY: Node = Node { directory: true, mode: 0o755, links: 0 };
+    pub(super) const FILE: Node = Node { directory: false, mode: 0o644, links: 1 };
+}
+
+/// One namespace, as all must see it: what each name stands for, and all that there was.
 #[derive(Default)]
-pub(super) struct Tree(BTreeMap<Vec<u8>, Node>);
+pub(super) struct Tree {
+    names: BTreeMap<Vec<u8>, usize>,
+    nodes: Vec<Node>,
+    xattrs: BTreeMap<usize, Vec<u8>>,
+}
 
 fn parent_of(path: &[u8]) -> Vec<u8> {
     let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -29,10 +40,10 @@ fn is_below(path: &[u8], other: &[u8]) -> bool {
 impl Tree {
     pub(super) fn node(&self, path: &[u8]) -> std::result::Result<Node, ErrorKind> {
         if path.is_empty() {
-            return Ok(Node { directory: true, mode: 0o755 });
+            return Ok(Node::DIRECTORY);
         }
         self.room(path)?;
-        self.0.get(path).copied().ok_or(ErrorKind::NotFound)
+        self.names.get(path).map(|at| self.nodes[*at]).ok_or(ErrorKind::NotFound)
     }
 
     /// Whether there is a directory for this name.
@@ -46,7 +57,8 @@ impl Tree {
             Ok(_) => Err(ErrorKind::Exists),
             Err(ErrorKind::NotFound) => {
                 self.room(path)?;
-                self.0.insert(path.to_vec(), node);
+                self.names.insert(path.to_vec(), self.nodes.len());
+                self.nodes.push(node);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -60,11 +72,11 @@ impl Tree {
         if !self.node(path)?.directory {
             return Err(ErrorKind::NotDirectory);
         }
-        let of = |(at, node): (&Vec<u8>, &Node)| {
+        let of = |(at, node): (&Vec<u8>, &usize)| {
             let name = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-            (parent_of(at) == path).then_some((name, node.directory))
+            (parent_of(at) == path).then_some((name, self.nodes[*node].directory))
         };
-        Ok(self.0.iter().filter_map(of).collect())
+        Ok(self.names.iter().filter_map(of).collect())
     }
 
     pub(super) fn remove(&mut self, path: &[u8], directory: bool) -> Outcome {
@@ -74,7 +86,31 @@ impl Tree {
             (true, true) if !self.names(path)?.is_empty() => return Err(ErrorKind::NotEmpty),
             _ => {}
         }
-        self.0.remove(path);
+        self.takes(path);
+        Ok(())
+    }
+
+    /// A name goes.
+    fn takes(&mut self, path: &[u8]) -> Option<usize> {
+        let at = self.names.remove(path)?;
+        self.nodes[at].links = self.nodes[at].links.saturating_sub(1);
+        Some(at)
+    }
+
+    /// link(2).
+    pub(super) fn link(&mut self, from: &[u8], to: &[u8]) -> Outcome {
+        let node = self.node(from)?;
+        match self.node(to) {
+            Ok(_) => return Err(ErrorKind::Exists),
+            Err(ErrorKind::NotFound) => self.room(to)?,
+            Err(error) => return Err(error),
+        }
+        if node.directory {
+            return Err(ErrorKind::Unauthorized);
+        }
+        let at = self.names[from];
+        self.nodes[at].links += 1;
+        self.names.insert(to.to_vec(), at);
         Ok(())
     }
 
@@ -83,14 +119,14 @@ impl Tree {
         self.room(from)?;
         self.room(to)?;
         let moved = self.node(from)?;
-        let there = self.0.get(to).copied();
+        let there = self.names.get(to).map(|at| self.nodes[*at]);
         if is_below(to, from) {
             return Err(ErrorKind::Invalid);
         }
         if is_below(from, to) {
             return Err(ErrorKind::NotEmpty);
         }
-        if from == to {
+        if self.names.get(from) == self.names.get(to) {
             return Ok(());
         }
         match there {
@@ -105,22 +141,56 @@ impl Tree {
             }
             _ => {}
         }
-        let below: Vec<_> = self.0.keys().filter(|path| is_below(path, from)).cloned().collect();
+        self.takes(to);
+        let below = self.names.keys().filter(|path| is_below(path, from));
+        let below: Vec<_> = below.cloned().collect();
         for path in below.into_iter().chain([from.to_vec()]) {
-            let node = self.0.remove(&path).expect("it is there");
-            self.0.insert([to, &path[from.len()..]].concat(), node);
+            let node = self.names.remove(&path).expect("it is there");
+            self.names.insert([to, &path[from.len()..]].concat(), node);
         }
         Ok(())
     }
 
+    /// The value of the one extended attribute that there may be.
+    pub(super) fn xattr(&self, path: &[u8]) -> std::result::Result<Vec<u8>, ErrorKind> {
+        self.node(path)?;
+        self.xattrs.get(&self.names[path]).cloned().ok_or(ErrorKind::NoData)
+    }
+
+    pub(super) fn set_xattr(&mut self, path: &[u8], value: Option<&[u8]>) -> Outcome {
+        self.node(path)?;
+        let set = match value {
+            Some(value) => Some(self.xattrs.insert(self.names[path], value.into())),
+            None => self.xattrs.remove(&self.names[path]).map(Some),
+        };
+        set.map(drop).ok_or(ErrorKind::NoData)
+    }
+
+    /// By path, what has one.
+    pub(super) fn all_xattrs(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let of =
+            |(path, at): (&Vec<u8>, &usize)| Some((path.clone(), self.xattrs.get(at)?.clone()));
+        self.names.iter().filter_map(of).collect()
+    }
+
+    /// The names of each file.
+    pub(super) fn files(&self) -> BTreeMap<usize, Vec<&[u8]>> {
+        let mut files = BTreeMap::<_, Vec<_>>::new();
+        let of_files = self.names.iter().filter(|(_, at)| !self.nodes[**at].directory);
+        of_files.for_each(|(path, at)| files.entry(*at).or_default().push(path.as_slice()));
+        files
+    }
+
     /// All that there is, and whether it is a directory.
     pub(super) fn all(&self) -> BTreeMap<Vec<u8>, bool> {
-        self.0.iter().map(|(path, node)| (path.clone(), node.directory)).collect()
+        let is = |(path, at): (&Vec<u8>, &usize)| (path.clone(), self.nodes[*at].directory);
+        self.names.iter().map(is).collect()
     }
 
     pub(super) fn change(&mut self, path: &[u8], mode: u32) -> Outcome {
         self.node(path)?;
-        self.0.insert(path.to_vec(), Node { mode, ..self.node(path)? });
+        let at = self.names.get(path).copied();
+        at.into_iter().for_each(|at| self.nodes[at].mode = mode);
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
+use terral_format::wire::message::{
+    Attributes, Change, Kind, RenameHow, Reply, Request, Target, XattrHow,
+};
 
 use super::looks::are_true;
 use super::tree::{Node, Tree};
@@ -16,17 +18,15 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
     let at = draw(peers.sims.len() as u64) as usize;
     let path = some_path(draw);
     let done = |result: Result<()>| result.map_err(|error| error.kind);
-    let (what, says) = (draw(12), String::from_utf8_lossy(&path).into_owned());
+    let (what, says) = (draw(16), String::from_utf8_lossy(&path).into_owned());
     match what {
         0..=2 => {
-            let node = Node { directory: true, mode: 0o755 };
             let made = done(peers.make_directory(at, &path));
-            assert_eq!(made, tree.make(&path, node), "{at}: mkdir {says}");
+            assert_eq!(made, tree.make(&path, Node::DIRECTORY), "{at}: mkdir {says}");
         }
         3 | 4 => {
-            let node = Node { directory: false, mode: 0o644 };
             let made = done(peers.create(at, &path));
-            assert_eq!(made, tree.make(&path, node), "{at}: create {says}");
+            assert_eq!(made, tree.make(&path, Node::FILE), "{at}: create {says}");
         }
         5 | 6 => {
             let gone = match what {
@@ -37,7 +37,7 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
         }
         7 => {
             let seen = peers.stat(at, &path).map_err(|error| error.kind);
-            let seen = seen.map(|a| Node { directory: a.kind == Kind::Directory, mode: a.mode });
+            let seen = seen.map(looks_like);
             assert_eq!(seen, tree.node(&path), "{at}: stat {says}");
         }
         8 => {
@@ -61,8 +61,47 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
             let changed = peers.ask(at, Request::Change { target, change });
             assert_eq!(done(changed.map(drop)), tree.change(&path, mode), "{at}: chmod {says}");
         }
+        11 | 12 => {
+            let to = some_path(draw);
+            let linked = peers.ask(at, Request::Link { target: Target::Path(&path), path: &to });
+            let (linked, to_says) = (done(linked.map(drop)), String::from_utf8_lossy(&to));
+            assert_eq!(linked, tree.link(&path, &to), "{at}: ln {says} {to_says}");
+        }
+        13 | 14 => of_xattrs(peers, tree, (at, &path), draw),
         _ => peers.pass(Duration::from_millis(draw(3000))),
     }
+}
+
+/// An extended attribute is set, removed, or looked at.
+fn of_xattrs(
+    peers: &mut Peers,
+    tree: &mut Tree,
+    (at, path): (usize, &[u8]),
+    draw: &mut impl FnMut(u64) -> u64,
+) {
+    let (target, name, says) = (Target::Path(path), &b"user.a"[..], String::from_utf8_lossy(path));
+    let value = match draw(4) {
+        0 | 1 => {
+            let seen = peers.ask(at, Request::Xattr { target, name });
+            let seen = seen.map_err(|error| error.kind).map(|reply| match reply {
+                Reply::Xattr(value) => value,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(seen, tree.xattr(path), "{at}: getfattr {says}");
+            return;
+        }
+        2 => Some(vec![draw(256) as u8]),
+        _ => None,
+    };
+    let (how, value) = (XattrHow::Any, value.as_deref());
+    let set = peers.ask(at, Request::SetXattr { target, name, value, how });
+    let set = set.map(drop).map_err(|error| error.kind);
+    assert_eq!(set, tree.set_xattr(path, value), "{at}: setfattr {says} {value:?}");
+}
+
+fn looks_like(is: Attributes) -> Node {
+    let directory = is.kind == Kind::Directory;
+    Node { directory, mode: is.mode, links: if directory { 0 } else { is.links } }
 }
 
 fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
@@ -106,6 +145,16 @@ fn clients_that_go_on_to_look_at_what_is_shown_no_more_are_caught() {
 #[test]
 fn clients_that_look_at_what_was_seen_before_the_copy_came_are_caught() {
     is_caught(Step::CompareCopies);
+}
+
+#[test]
+fn servers_that_remove_one_of_several_names_as_if_it_were_the_last_are_caught() {
+    is_caught(Step::LetGo);
+}
+
+#[test]
+fn servers_that_know_one_name_of_each_file_are_caught() {
+    is_caught(Step::KeepNames);
 }
 
 fn is_caught(step: Step) {

@@ -1,0 +1,189 @@
+//! How many names a file has, where there are several machines: its home counts them, and nobody
+//! else. It counts one more in the step that makes the name, which it makes itself. One less it
+//! counts as it takes a name away, or before another machine does: that one asks it to let the name
+//! go, and if it has others, it is counted no more, until it is known whether it has gone. Of its
+//! only name it hears when that has gone. Who has a directory renames in it: that changes no count.
+//!
+//! Invariants: as long as it is not known whether a name has gone, its bytes stay; where there is a
+//! permanent store, no other name of it comes or goes meanwhile. What others have been shown is so.
+//! Not here: what a file's home is asked for (`further`).
+
+use terral_format::disk::facts::Fact;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Member, Number, Thing};
+use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::peers::Work;
+use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::left_out::{Step, does};
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::debts::owing;
+use crate::far::asking;
+use crate::members::requiring::{self, Have};
+use crate::naming::elsewhere;
+
+/// Whether a file that was born here has, or may have, more than one name.
+pub fn is_several(state: &State, ino: Ino) -> bool {
+    let Some(inode) = state.names.inode(ino).filter(|inode| inode.kind == Kind::File) else {
+        return false;
+    };
+    // What was found in the permanent store may have others there.
+    let counted = state.backing.is_none() && inode.links > 1;
+    let leaves = state.members.as_ref().is_some_and(|members| members.is_counting(ino));
+    state.members.is_some() && (counted || state.names.has_further(ino) || leaves)
+}
+
+/// The count of a file that was born here is about to change: nobody is shown it any more, and what
+/// is not known of it is found out before.
+///
+/// # Errors
+/// If that must wait.
+pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let is_leaving = state.backing.is_some() && members.is_leaving(ino);
+    if is_leaving || members.is_created(ino) {
+        // Who has the directory of such a name may wait for what this request has taken.
+        return Err(requiring::released(state));
+    }
+    elsewhere::file_is_here(state, ino, b"")
+}
+
+/// A name of a file is about to be removed, or to be taken by something else of this machine: its
+/// home lets it go, if that is elsewhere.
+///
+/// # Errors
+/// If it must wait for that; as [`elsewhere::look`]'s.
+pub fn may_lose(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    (parent, name): (Ino, &[u8]),
+) -> Result<()> {
+    let Some(number) = asking::number_of(state, ino) else {
+        return if is_several(state, ino) { may_count(state, ino) } else { Ok(()) };
+    };
+    let members = state.members.as_ref();
+    let is_lost = members.is_some_and(|members| members.is_removed(number.born()));
+    if !does(Step::LetGo) || (is_lost && state.backing.is_none()) {
+        // Nobody counts its names.
+        return Ok(());
+    }
+    let malformed = |what| Error::new(ErrorKind::Malformed, what);
+    let directory = state.members.as_ref().and_then(|members| members.number(parent));
+    let directory = directory.ok_or_else(|| malformed("a directory that has no number"))?;
+    let by = By { person: (*caller.person).clone(), what: Change::LetGoOf(directory, name.into()) };
+    let work = Work::Change(by.body()?);
+    let Have::Done(answer) = requiring::need(state, Thing::File(number), &work)? else {
+        return Err(malformed("who has another member's file"));
+    };
+    match elsewhere::outcome(answer) {
+        Ok(Outcome::LetGoOf(fingerprint, left)) => {
+            state.record(Membership::There { ino, fingerprint });
+            has_links(state, ino, left.saturating_add(1));
+            Ok(())
+        }
+        Ok(_) => Err(malformed("what another member says")),
+        // It has lost it since that was looked up, or does not know yet if it has another one.
+        Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
+        // What has no name is gone, and this one is on its way to be.
+        Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a file looks like with another count of names.
+fn has_links(state: &mut State, ino: Ino, links: u32) {
+    if let Some(attributes) = state.attributes(ino) {
+        let changed_ns = state.storage.time_ns();
+        state.record(Membership::Looks {
+            attributes: Attributes { links, changed_ns, ..attributes },
+        });
+    }
+}
+
+/// A name of a file that was born here is about to be taken by another member's: it is counted no
+/// more, until it is known that it has stayed.
+///
+/// # Errors
+/// [`ErrorKind::BadHandle`] if it has no such name.
+pub fn leaves(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let has = place.filter(|parent| state.names.child_here(*parent, name) == Some(ino));
+    if has.is_none() && state.backing.is_some() {
+        return Err(refuse(ErrorKind::BadHandle, name));
+    }
+    state.record(Membership::Leaves { ino, directory, name: name.into(), is: true });
+    match has {
+        Some(parent) => {
+            let (name, time_ns) = (name.to_vec(), state.storage.time_ns());
+            state.record(Fact::Removed { parent, name, time_ns });
+        }
+        None => {
+            let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+            has_links(state, ino, links.saturating_sub(1));
+        }
+    }
+    Ok(())
+}
+
+/// It is known whether such a name has stayed: then it counts again. Its directory is here.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn has_stayed(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let stays = place.filter(|parent| state.names.child_here(*parent, name) == Some(ino));
+    if let Some(parent) = stays {
+        elsewhere::file_is_here(state, ino, b"")?;
+        state.names.reserve()?;
+        state.record(Membership::Unnamed { parent, name: name.into() });
+        let (alias, time_ns) = (state.names.next_ino(), state.storage.time_ns());
+        let name = name.to_vec();
+        state.record(Fact::Linked { ino, alias, parent, name, time_ns });
+        owing::owe(state, ino);
+    }
+    state.record(Membership::Leaves { ino, directory, name: name.into(), is: false });
+    state.look_again_at(ino);
+    state.members.iter_mut().for_each(|members| members.go_on());
+    Ok(())
+}
+
+/// A member says that a file which was born here has lost the name under which it knew it. Whether
+/// others are left, and that is to be counted.
+pub fn is_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> bool {
+    if state.members.as_ref().is_some_and(|members| members.has_heard_lost(ino, by, token)) {
+        return true;
+    }
+    if !is_several(state, ino) {
+        return false;
+    }
+    // Where there is a permanent store, its home has taken it away itself.
+    if state.backing.is_none() {
+        state.record(Membership::Lost { ino, by, token, counted: false });
+    }
+    true
+}
+
+/// What was lost is counted, once nobody is shown another count.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn count_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> Result<()> {
+    if state.names.inode(ino).is_some() {
+        elsewhere::file_is_here(state, ino, b"")?;
+        let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+        has_links(state, ino, links.saturating_sub(1));
+        if links <= 1 {
+            for (parent, name) in state.names.names_of(ino) {
+                state.record(Membership::Unnamed { parent, name });
+            }
+            state.look_again_at(ino);
+        }
+    }
+    state.record(Membership::Lost { ino, by, token, counted: true });
+    state.members.iter_mut().for_each(|members| members.go_on());
+    Ok(())
+}
