@@ -2,8 +2,8 @@
 
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{
-    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, PageNumber, ServerId,
-    SessionSlot,
+    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, Number, PageNumber,
+    ServerId, SessionSlot,
 };
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
