@@ -25,6 +25,9 @@ const AHEAD: usize = 3;
 /// A server that forgets the pieces of a call so often has too much to do.
 const TRIES: u32 = 100;
 
+/// A part of a write, and where it goes.
+type UnderWay<'b> = (Shipped, &'b [u8], u64);
+
 /// What a part of a call has read.
 enum Part {
     /// There may be more.
@@ -147,7 +150,7 @@ impl File {
 
     /// Also if one fails, no other is under way any more then.
     fn ship_parts(&self, bytes: &[u8], at: u64) -> Result<()> {
-        let mut under_way: [Option<(Shipped, &[u8], u64)>; AHEAD] = [const { None }; AHEAD];
+        let mut under_way = [const { None::<UnderWay<'_>> }; AHEAD];
         let mut done = Ok(());
         for (number, part) in bytes.chunks(CALL_MAX).enumerate() {
             let at = at + (number * CALL_MAX) as u64;
@@ -169,7 +172,7 @@ impl File {
         left.fold(done, |done, part| done.and(self.has_shipped(part)))
     }
 
-    fn has_shipped(&self, (shipped, part, at): (Shipped, &[u8], u64)) -> Result<()> {
+    fn has_shipped(&self, (shipped, part, at): UnderWay<'_>) -> Result<()> {
         match self.connection.has_shipped(shipped)? {
             Reply::At(_) => Ok(()),
             Reply::Again => self.ship_pieces(part, Some(at)).map(drop),
