@@ -32,6 +32,8 @@ pub struct Holders {
     shown: BTreeSet<Ino>,
     /// Files without a name, and the members that may have them open.
     left: BTreeMap<Ino, BTreeMap<Member, Known>>,
+    /// Files without a name that are open, and that others may still see with one.
+    old: BTreeSet<Ino>,
 }
 
 /// Whether a member may open a file that was born elsewhere, to read it, without its home's being
@@ -69,6 +71,24 @@ pub fn may_be_open(state: &mut State, ino: Ino) -> bool {
     state.far.holders.left.insert(ino, left.collect());
     others.into_iter().for_each(|member| ask(state, member, ino));
     true
+}
+
+/// A file that was born here has lost its last name, and is open: others may have been shown it
+/// with one.
+pub fn has_lost_its_name(state: &mut State, ino: Ino) {
+    if state.members.is_some() && (state.starts > 1 || state.far.holders.shown.contains(&ino)) {
+        state.far.holders.old.insert(ino);
+    }
+}
+
+/// Such files, until [`is_seen`].
+pub fn old(state: &State) -> Vec<Ino> {
+    state.far.holders.old.iter().copied().collect()
+}
+
+/// Nobody sees such a file as it was any more.
+pub fn is_seen(state: &mut State, ino: Ino) {
+    state.far.holders.old.remove(&ino);
 }
 
 fn ask(state: &mut State, member: Member, ino: Ino) {
@@ -128,6 +148,7 @@ pub(super) fn removed(state: &mut State, member: Member) {
 pub fn forget(state: &mut State, ino: Ino) {
     state.far.holders.shown.remove(&ino);
     state.far.holders.left.remove(&ino);
+    state.far.holders.old.remove(&ino);
 }
 
 /// Another member asks whether a file of its own is open here: if it is, it is told when that is

@@ -12,14 +12,21 @@ use crate::locks::releasing;
 use crate::naming::{counting, nodes};
 use crate::storage::{barring, closed};
 
-/// A file without name and openers: its bytes go.
+/// A file without name and openers: its bytes go. Who has the bytes of one without a name, or has
+/// shown it, is told.
 pub fn remove(state: &mut State, ino: Ino) {
-    let Some(inode) = state.names.inode(ino).filter(|inode| state.is_orphan(inode)) else {
-        return;
-    };
-    if let Some(number) = asking::number_of(state, ino) {
+    let Some(inode) = state.names.inode(ino) else { return };
+    let is_nameless = inode.links == 0 && !inode.is(flag::NAMED);
+    let is_nameless = is_nameless && inode.kind == Kind::File;
+    if let Some(number) = asking::number_of(state, ino).filter(|_| is_nameless) {
         // Where it was born its bytes go. Without random bits it is said when it is looked at anew.
         let _ = asking::gone(state, number);
+        return;
+    }
+    if is_nameless {
+        holders::has_lost_its_name(state, ino);
+    }
+    if !state.is_orphan(&inode) {
         return;
     }
     if holders::may_be_open(state, ino) {

@@ -78,7 +78,11 @@ fn settle_names(state: &mut State) {
 }
 
 /// Does something as a request of this server's own, which may wait.
-fn as_own(state: &mut State, (index, ino): (u8, Ino), act: impl FnOnce(&mut State) -> Result<()>) {
+pub(super) fn as_own(
+    state: &mut State,
+    (index, ino): (u8, Ino),
+    act: impl FnOnce(&mut State) -> Result<()>,
+) {
     let asker = Asker { session: NOBODY, index, sequence: ino.0 };
     let may = state.fetches.let_wait(true);
     let waits = state.fetches.must_wait();

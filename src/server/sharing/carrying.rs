@@ -19,7 +19,9 @@ use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
-use crate::sharing::{adrift, bodies, large, leaving, moving, removal, restoring, serving};
+use crate::sharing::{
+    adrift, bodies, large, leaving, moving, removal, restoring, serving, unnamed,
+};
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
 /// cannot leave a thing, is tried with the next step, and what follows of the same thing waits for
@@ -113,6 +115,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
 /// As those of [`hear`].
 pub fn resume(state: &mut State) -> Result<()> {
     leaving::go_on(state);
+    unnamed::settle(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
     serving::serve_again(state);

@@ -12,3 +12,4 @@ pub mod moving;
 pub mod removal;
 pub mod restoring;
 pub mod serving;
+pub mod unnamed;

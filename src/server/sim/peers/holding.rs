@@ -6,7 +6,7 @@ use std::time::Duration;
 use terral_format::ErrorKind;
 use terral_format::ids::{Ino, Number};
 use terral_format::wire::far_files::FarFile;
-use terral_format::wire::message::{OpenHow, RenameHow, Request};
+use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::bytes::Open;
 use super::{Peers, seeds};
@@ -100,9 +100,20 @@ impl Holding {
         }
     }
 
-    /// All that is open is what it was; what is not, and has no name, is no more.
+    /// All that is open is what it was, and seen without a name if it has none; what is not, and
+    /// has none, is no more.
     fn check(&mut self) {
-        (0..self.open.len()).for_each(|which| self.read(which));
+        self.peers.settle();
+        (0..4).for_each(|_| self.peers.pass(Duration::from_secs(1)));
+        for which in 0..self.open.len() {
+            self.read(which);
+            let (open, bytes) = self.open[which];
+            let is_named = self.names.iter().flatten().any(|name| name.2 == bytes);
+            let target = Target::File(open.file);
+            let seen = self.peers.ask(open.at, Request::Stat(target)).expect("it is open");
+            let Reply::Attributes(seen) = seen else { panic!("{seen:?}") };
+            assert_eq!(seen.links, u32::from(is_named), "on {}", open.at);
+        }
         while !self.open.is_empty() {
             self.close(0);
         }
