@@ -23,8 +23,10 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::storage::cache::{BLOCK_BYTES, Call};
 
-/// Blocks that one question asks for at most.
+/// Blocks that one question asks for at most: those that are read ahead.
 const ASKED_MAX: u64 = BYTES_MAX as u64 / BLOCK_BYTES;
+/// And those that are waited for, so that the first are copied while others come.
+const WAITED_MAX: u64 = ASKED_MAX / 2;
 /// Blocks read ahead of who reads one after the other: 1 MiB at first, then twice as much each
 /// time, up to 4 MiB.
 const WINDOWS: Range<u64> = 8..33;
@@ -177,8 +179,13 @@ fn ask_for(state: &mut State, file: Number, blocks: &Range<u64>) -> Result<()> {
     }
     asking::live(state)?;
     let now = state.world.now();
-    let runs = wanted.chunk_by(|one, next| one + 1 == *next);
-    for run in runs.flat_map(|run| run.chunks(ASKED_MAX as usize)) {
+    let (waited, ahead) = wanted.split_at(wanted.partition_point(|block| *block < blocks.end));
+    let of = |wanted: &[u64], most: u64| {
+        let runs = wanted.chunk_by(|one, next| one + 1 == *next);
+        let runs = runs.flat_map(|run| run.chunks(most as usize)).map(<[u64]>::to_vec);
+        runs.collect::<Vec<_>>()
+    };
+    for run in [of(waited, WAITED_MAX), of(ahead, ASKED_MAX)].concat() {
         let at = run[0] * BLOCK_BYTES;
         let bytes = (run.len() as u64 * BLOCK_BYTES).min(size - at) as u32;
         state.far.reads_ahead(me, &Ahead { file, at, bytes, since }, now);
