@@ -16,6 +16,10 @@ use super::asking;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 
+/// So much may be said to others of what is open here before they have heard it: who opens more
+/// waits for them.
+const TOLD_MAX: usize = 64;
+
 /// What is known of a member, and a file without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
@@ -36,12 +40,23 @@ pub struct Holders {
     old: BTreeSet<Ino>,
 }
 
-/// Whether a member may open a file that was born elsewhere, to read it, without its home's being
-/// told: that has shown it, and asks before its bytes go.
-pub fn opens_alone(state: &State, file: Number) -> bool {
+/// Whether a member may open a file that was born elsewhere, to read it, without waiting for its
+/// home: that has shown it, and asks before its bytes go. Where there is a permanent directory the
+/// home is told, though nobody waits for it: bytes that only that one has go with their name.
+pub fn opens_alone(state: &mut State, file: Number) -> bool {
     let copy = state.members.as_ref().and_then(|it| it.shown(Thing::File(file), state));
     let is_there = copy.is_some_and(|copy| copy.attributes().is_ok_and(|seen| seen.links > 0));
-    is_there && !state.far.is_removed(file.born())
+    if !is_there || state.far.is_removed(file.born()) {
+        return false;
+    }
+    if state.backing.is_none() || state.far.has_open(file) {
+        return true;
+    }
+    let may_tell = state.far.told() < TOLD_MAX;
+    if may_tell {
+        asking::has_open(state, file);
+    }
+    may_tell
 }
 
 /// What was born here was shown to another member.

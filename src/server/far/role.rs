@@ -266,6 +266,12 @@ impl Far {
         self.open.contains(&file)
     }
 
+    /// How much has been said, and not heard, of what is open here.
+    pub(super) fn told(&self) -> usize {
+        let tells = |asked: &&Asked| asked.asker.is_none() && asked.act == Act::Open;
+        self.questions.values().filter(tells).count()
+    }
+
     /// Whether somebody is about to open it.
     pub(super) fn is_opening(&self, file: Number) -> bool {
         let opens = |asked: &Asked| asked.asker.is_some() && asked.act == Act::Open;

@@ -14,6 +14,7 @@ use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::client::{CREATE, READ};
 use crate::sim::world::Virtual;
+use crate::storage::eviction;
 
 const PATHS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// Descriptions that are open at once, at most.
@@ -32,9 +33,9 @@ struct Holding {
 }
 
 impl Holding {
-    fn new(seed: u64) -> Self {
+    fn new(peers: Peers) -> Self {
         let (names, open, born, made, alone) = Default::default();
-        Holding { peers: Peers::new(seed, 3), names, open, born, made, alone }
+        Holding { peers, names, open, born, made, alone }
     }
 
     fn make(&mut self, at: usize, path: usize) {
@@ -129,8 +130,9 @@ impl Holding {
     }
 }
 
-fn walk(seed: u64, kills: bool) -> (u64, u64) {
-    let mut holding = Holding::new(seed);
+fn walk(seed: u64, kills: bool, brings: bool) -> (u64, u64) {
+    let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    let mut holding = Holding::new(peers);
     holding.peers.rough = kills.then(|| Virtual::new(seed + 1));
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
@@ -149,10 +151,10 @@ fn walk(seed: u64, kills: bool) -> (u64, u64) {
 }
 
 /// Gives how often a file was opened without a word.
-fn walks(most: u64, kills: bool) -> u64 {
+fn walks(most: u64, kills: bool, brings: bool) -> u64 {
     let mut all = (0, 0);
     for seed in seeds(most) {
-        match std::panic::catch_unwind(|| walk(seed, kills)) {
+        match std::panic::catch_unwind(|| walk(seed, kills, brings)) {
             Ok(one) => all = (all.0 + one.0, all.1 + one.1),
             Err(_) => panic!("seed {seed}"),
         }
@@ -163,12 +165,18 @@ fn walks(most: u64, kills: bool) -> u64 {
 
 #[test]
 fn a_file_without_a_name_is_whole_for_all_that_have_it_open_and_goes_then() {
-    assert!(walks(20, false) > 50);
+    assert!(walks(20, false, false) > 50);
 }
 
 #[test]
 fn so_it_is_whoever_dies() {
-    assert!(walks(20, true) > 50);
+    assert!(walks(20, true, false) > 50);
+}
+
+#[test]
+fn so_it_is_with_a_permanent_directory_too() {
+    assert!(walks(20, false, true) > 20);
+    walks(10, true, true);
 }
 
 #[test]
@@ -195,10 +203,33 @@ fn it_stays_for_a_machine_that_is_stopped_too() {
     assert!(peers.is_freed(home), "nobody has it open");
 }
 
+/// What the home is told, though nobody waits for it.
+#[test]
+fn bytes_that_only_the_permanent_directory_has_stay_for_who_opened_them_elsewhere() {
+    let mut peers = Peers::with_dir(11, 2);
+    peers.create(0, b"a").expect("made");
+    let home = peers.open(0, b"a", OpenHow { create: false, ..CREATE }).expect("opened");
+    peers.write(home, Some(0), &[7; 30_000]).expect("written");
+    peers.close(home).expect("closed");
+    (0..8).for_each(|_| peers.pass(Duration::from_secs(3)));
+    let left = peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        eviction::make_room(&mut state).expect("it is in the directory");
+        state.storage.used_bytes()
+    });
+    assert_eq!(left, Some(0), "nothing of it is in memory");
+    peers.stat(1, b"a").expect("it is there");
+    let far = peers.open(1, b"a", READ).expect("opened");
+    peers.settle();
+    peers.ask(0, Request::Unlink(b"a")).expect("removed");
+    (0..4).for_each(|_| peers.pass(Duration::from_secs(3)));
+    assert_eq!(peers.read(far, 29_990, 100).expect("it is open"), [7; 10]);
+}
+
 #[test]
 fn a_server_that_does_not_ask_who_has_a_file_open_is_caught() {
     let caught =
-        |seed| std::panic::catch_unwind(|| without(Step::AskHolders, || walk(seed, false)));
+        |seed| std::panic::catch_unwind(|| without(Step::AskHolders, || walk(seed, false, false)));
     assert!((0..20).any(|seed| caught(seed).is_err()));
 }
 
