@@ -9,6 +9,7 @@ pub mod carrying;
 pub mod large;
 pub mod leaving;
 pub mod moving;
+mod own;
 pub mod removal;
 pub mod restoring;
 pub mod serving;

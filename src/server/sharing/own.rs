@@ -1,0 +1,43 @@
+//! What this server does by and by for itself, as a request of its own, which may wait for others.
+
+use terral_format::Result;
+use terral_format::ids::{Asker, Ino};
+
+use crate::core::state::State;
+use crate::members::requiring;
+use crate::members::role::NOBODY;
+
+/// What such requests are for: told apart by that, and by the inode. What others have had done here
+/// has the number 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Own {
+    /// A name that another file was about to take.
+    Adrift = 1,
+    /// One of several names of a file, likewise.
+    Names,
+    /// A name that another member says is lost.
+    Lost,
+    /// A file that has lost its last name.
+    Unnamed,
+}
+
+/// Does something as such a request. If it waits it is to be done again, as long as it is wanted.
+pub(super) fn as_own(
+    state: &mut State,
+    (what, ino): (Own, Ino),
+    act: impl FnOnce(&mut State) -> Result<()>,
+) {
+    let asker = Asker { session: NOBODY, index: what as u8, sequence: ino.0 };
+    let may = state.fetches.let_wait(true);
+    let waits = state.fetches.must_wait();
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
+    let done = act(state);
+    state.members.iter_mut().for_each(|members| members.asks(None));
+    if done.is_ok() || !state.fetches.is_waiting() {
+        // It is done, or it was refused and is asked for anew by and by.
+        requiring::has_run(state, asker);
+    }
+    state.fetches.must_wait();
+    state.fetches.let_wait(may);
+    state.fetches.set_waiting(waits);
+}
