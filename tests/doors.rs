@@ -65,6 +65,7 @@ pub const DOORS: List = &[
     ("Members::says_of_memory", &["sharing"]),
     ("Members::sends", &["sharing"]),
     ("Members::serves", &["sharing"]),
+    ("Members::forget_lost", &["naming"]),
     ("Members::settles", &["sharing"]),
     ("Members::take_asks", &["shell"]),
     ("Members::take_frames", &["shell"]),

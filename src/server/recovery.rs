@@ -133,6 +133,8 @@ pub fn adopt(state: &mut State) -> Result<()> {
     for ino in state.orphans_left() {
         orphans::remove(state, ino);
     }
+    let State { members, names, .. } = state;
+    members.iter_mut().for_each(|it| it.forget_lost(|ino| names.inode(ino).is_none()));
     end_dead(state, dead);
     closing::close_unheld(state, None)?;
     state.commit()?;

@@ -41,7 +41,7 @@ pub fn remove(state: &mut State, ino: Ino) {
 }
 
 /// What was born here has lost a name on another machine, the last one that was known there, which
-/// says so with a token, and where nobody has it open.
+/// says so with a token.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] if it is no more.
@@ -76,6 +76,7 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     nodes::remove_node(state, inode);
     state.names.forget(ino);
     holders::forget(state, ino);
+    state.members.iter_mut().for_each(|members| members.forget_lost(|of| of == ino));
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);
     state.debts.lost(ino, None);

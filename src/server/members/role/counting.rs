@@ -71,6 +71,11 @@ impl Members {
         self.counting.lost.get(&(ino, by)).is_some_and(|(last, _)| *last == token)
     }
 
+    /// What others have said of files that are no more is of no use.
+    pub fn forget_lost(&mut self, is_gone: impl Fn(Ino) -> bool) {
+        self.counting.lost.retain(|(ino, _), _| !is_gone(*ino));
+    }
+
     /// What is said to be lost, and not counted: the file, by whom, and with which token.
     pub fn uncounted(&self) -> impl Iterator<Item = (Ino, Member, u64)> + '_ {
         let lost = self.counting.lost.iter().filter(|(_, (_, counted))| !counted);
