@@ -26,7 +26,7 @@ const AHEAD: usize = 3;
 const TRIES: u32 = 100;
 
 /// A part of a write, and where it goes.
-type UnderWay<'b> = (Shipped, &'b [u8], u64);
+type UnderWay<'b> = (Shipped, &'b [u8], Option<u64>);
 
 /// What a part of a call has read.
 enum Part {
@@ -136,67 +136,56 @@ impl File {
     /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than
     /// [`CALL_MAX`] bytes are written in parts; if it is known where, some of them at a time.
     fn ship(&self, bytes: &[u8], at: Option<u64>) -> Result<u64> {
-        if let Some(at) = at.filter(|_| bytes.len() > CALL_MAX) {
+        if let Some(at) = at {
             return self.ship_parts(bytes, at).map(|()| at);
         }
-        let (mut first, mut done) = (None, 0);
-        for part in bytes.chunks(CALL_MAX) {
-            let begin = self.ship_part(part, at.map(|at| at + done))?;
-            first = first.or(Some(begin));
-            done += part.len() as u64;
-        }
-        Ok(first.or(at).unwrap_or_default())
+        let mut begins = bytes.chunks(CALL_MAX).map(|part| self.ship_part(part, None));
+        let first = begins.next().transpose()?;
+        begins.try_for_each(|begin| begin.map(drop))?;
+        Ok(first.unwrap_or_default())
     }
 
     /// Also if one fails, no other is under way any more then.
     fn ship_parts(&self, bytes: &[u8], at: u64) -> Result<()> {
         let mut under_way = [const { None::<UnderWay<'_>> }; AHEAD];
-        let mut done = Ok(());
-        for (number, part) in bytes.chunks(CALL_MAX).enumerate() {
-            let at = at + (number * CALL_MAX) as u64;
+        let mut parts = bytes.chunks(CALL_MAX).zip((at..).step_by(CALL_MAX)).enumerate();
+        let done = parts.try_for_each(|(number, (part, at))| {
             let place = &mut under_way[number % AHEAD];
-            done = place.take().map_or(Ok(()), |part| self.has_shipped(part));
-            if done.is_err() {
-                break;
+            place.take().map_or(Ok(()), |part| self.has_shipped(part).map(drop))?;
+            match self.begin_to_ship(part, Some(at))? {
+                Some(shipped) => *place = Some((shipped, part, Some(at))),
+                None => drop(self.ship_pieces(part, Some(at))?),
             }
-            match self.begin_to_ship(part, Some(at)) {
-                Ok(Some(shipped)) => *place = Some((shipped, part, at)),
-                Ok(None) => done = self.ship_pieces(part, Some(at)).map(drop),
-                Err(error) => done = Err(error),
-            }
-            if done.is_err() {
-                break;
-            }
-        }
+            Ok(())
+        });
         let left = under_way.into_iter().flatten();
-        left.fold(done, |done, part| done.and(self.has_shipped(part)))
+        left.fold(done, |done, part| done.and(self.has_shipped(part).map(drop)))
     }
 
-    fn has_shipped(&self, (shipped, part, at): UnderWay<'_>) -> Result<()> {
+    /// Where it begins.
+    fn has_shipped(&self, (shipped, part, at): UnderWay<'_>) -> Result<u64> {
         match self.connection.has_shipped(shipped)? {
-            Reply::At(_) => Ok(()),
-            Reply::Again => self.ship_pieces(part, Some(at)).map(drop),
+            Reply::At(begin) => Ok(begin),
+            Reply::Again => self.ship_pieces(part, at),
             _ => Err(unexpected()),
         }
     }
 
-    /// By way of a file of this machine. `None`: there is no memory for it.
+    /// By way of a file of this machine, if it is more than a message. `None`: it is not, or there
+    /// is no memory for it.
     fn begin_to_ship(&self, part: &[u8], at: Option<u64>) -> Result<Option<Shipped>> {
+        if part.len() <= PIECE_MAX {
+            return Ok(None);
+        }
         let (of, bytes) = (self.handle(), part.len() as u32);
         self.connection.ship(part, |from| FarFile::Ship { of, at, from, bytes })
     }
 
     fn ship_part(&self, part: &[u8], at: Option<u64>) -> Result<u64> {
-        if part.len() > PIECE_MAX
-            && let Some(shipped) = self.begin_to_ship(part, at)?
-        {
-            match self.connection.has_shipped(shipped)? {
-                Reply::At(begin) => return Ok(begin),
-                Reply::Again => {}
-                _ => return Err(unexpected()),
-            }
+        match self.begin_to_ship(part, at)? {
+            Some(shipped) => self.has_shipped((shipped, part, at)),
+            None => self.ship_pieces(part, at),
         }
-        self.ship_pieces(part, at)
     }
 
     fn ship_pieces(&self, part: &[u8], at: Option<u64>) -> Result<u64> {

@@ -115,8 +115,8 @@ pub enum Act {
     /// Asked of a member that may have been shown a file of who asks: has it that open, now that it
     /// has lost its last name? If so it says [`Act::Open`] and [`Act::Close`] of it from then on.
     IsOpen,
-    /// It has lost its last name that is known there, and nobody has it open there; it may have
-    /// others elsewhere. Said again, it is as if said once.
+    /// It has lost its last name that is known there; it may have others elsewhere. Said again, it
+    /// is as if said once.
     Lost {
         /// Who asks.
         by: Member,

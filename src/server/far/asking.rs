@@ -116,10 +116,10 @@ pub fn open(state: &mut State, file: Number) -> Result<()> {
     done(opened)
 }
 
-/// Whether a request has asked that a file be opened already.
-pub fn is_opening(state: &State, file: Number) -> bool {
+/// Whether the request that is carried out has asked this of a file already.
+pub fn is_asked(state: &State, file: Number, step: Step) -> bool {
     let asker = state.members.as_ref().and_then(|members| members.asker());
-    asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Open as u8))
+    asker.is_some_and(|asker| state.far.is_asked(asker, file, step as u8))
 }
 
 /// The file that a request has had opened: it stays that one, also if the name that led there
@@ -213,8 +213,8 @@ pub(super) fn say(state: &mut State, file: Number, act: Act) {
     state.far.asks((id, None), (file, act), Behind::Nothing, now);
 }
 
-/// A file has lost its last name here, and nobody here has it open. Its place tells this time from
-/// those at which it had, and lost, another one.
+/// A file has lost its last name here. Its place tells this time from those at which it had, and
+/// lost, another one.
 ///
 /// # Errors
 /// As those of [`closed`].

@@ -8,7 +8,7 @@ use terral_format::wire::far_files::{CALL_MAX, Handle, PIECE_MAX, Piece};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::asking::{Step, ask, number_of};
+use super::asking::{Step, ask, is_asked, number_of};
 use super::role::Behind;
 use super::shown;
 use crate::authority::caller::Caller;
@@ -89,7 +89,7 @@ pub fn write(
         let added = state.far.pieces.add(call, within, bytes)?;
         return Ok(if added { Reply::Done } else { Reply::Again });
     }
-    if !is_asked(state, file) && !state.far.pieces.has(call, within) {
+    if !is_asked(state, file, Step::Write) && !state.far.pieces.has(call, within) {
         return recalled(state, file);
     }
     let act = Act::Write { at, strips: !caller.person.is_root() };
@@ -119,9 +119,10 @@ pub fn ship(
     check_end(at, bytes as usize)?;
     let open = state.descriptions.get(from.description).filter(|open| open.nonce == from.nonce);
     let open = open.filter(|open| open.session == caller.session);
+    let open = open.filter(|open| u64::from(open.access) & access::READ != 0);
     let ino = open.map(|open| open.ino).ok_or_else(malformed)?;
     let slot = state.names.inode(ino).and_then(|inode| inode.slot).ok_or_else(malformed)?;
-    if !is_asked(state, file) && !state.storage.has_first(slot, bytes) {
+    if !is_asked(state, file, Step::Write) && !state.storage.has_first(slot, bytes) {
         return recalled(state, file);
     }
     let act = Act::Write { at, strips: !caller.person.is_root() };
@@ -129,12 +130,6 @@ pub fn ship(
         Done::Unknown => Ok(Reply::Again),
         done => written(done),
     }
-}
-
-/// Whether the request that is carried out has this written already.
-fn is_asked(state: &State, file: Number) -> bool {
-    let asker = state.members.as_ref().and_then(|members| members.asker());
-    asker.is_some_and(|asker| state.far.is_asked(asker, file, Step::Write as u8))
 }
 
 fn check_end(at: Option<u64>, bytes: usize) -> Result<()> {

@@ -190,7 +190,7 @@ impl Desk {
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
-            What::File(file, act) if file.born() != if act == Act::IsOpen { from } else { me } => {
+            What::File(file, act) if file.born() != owner(act, from, me) => {
                 return Err(malformed("a question about a file of another member"));
             }
             What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
@@ -297,6 +297,11 @@ impl Desk {
         let id = Id { by: member, session, pid, started_ticks, index, sequence, step };
         self.ended.extend(asker.open.iter().map(|file| closing(id, (asker.life, 0), *file)));
     }
+}
+
+/// Whose files may be asked about in this way: those of who is asked, but for one.
+fn owner(act: Act, from: Member, me: Member) -> Member {
+    if act == Act::IsOpen { from } else { me }
 }
 
 /// The job of a member that has closed a file without a word.

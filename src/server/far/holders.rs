@@ -1,6 +1,6 @@
 //! Who has files open that were born here, and has not said so: a member that has been shown a file
-//! opens it to read without a word ([`opens_alone`]). Once the file has lost its last name, and
-//! before its bytes go, all members are asked.
+//! opens it to read without waiting, where there is no permanent directory without a word
+//! ([`opens_alone`]). Once it has lost its last name, and before its bytes go, all are asked.
 //!
 //! Invariants: a file without a name that may be open elsewhere keeps its bytes until each member
 //! has said, after that, that it has it not open; nobody opens it anew by then, as what leads to it

@@ -13,7 +13,8 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::far::{asking, holders};
+use crate::far::asking::{self, Step};
+use crate::far::holders;
 use crate::naming::creating::{self, Created};
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
@@ -74,11 +75,7 @@ pub fn open_ino(
         executing::permit_writing(state, ino)?;
     }
     if let Some(number) = asking::number_of(state, ino) {
-        let reads = !writes && !how.truncate;
-        if reads && !asking::is_opening(state, number) && holders::opens_alone(state, number) {
-            return describe_far(state, caller, ino, access);
-        }
-        return open_far(state, caller, (ino, number), how.truncate, access);
+        return open_far(state, caller, (ino, number), how, access);
     }
     if writes || how.truncate {
         // Others may have been shown that nobody changes it.
@@ -114,9 +111,16 @@ fn open_far(
     state: &mut State,
     caller: &Caller,
     (ino, number): (Ino, Number),
-    truncate: bool,
+    how: OpenHow,
     access: u8,
 ) -> Result<Reply> {
+    let writes = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+    if !writes
+        && !asking::is_asked(state, number, Step::Open)
+        && holders::opens_alone(state, number)
+    {
+        return describe_far(state, caller, ino, access);
+    }
     let place = |number| state.members.as_ref().and_then(|members| members.place(number));
     let before = asking::has_opened(state).and_then(|number| Some((place(number)?, number)));
     let (ino, number) = before.unwrap_or((ino, number));
@@ -125,7 +129,7 @@ fn open_far(
         state.members.iter_mut().for_each(|members| members.meets_gone());
     }
     opened?;
-    if truncate {
+    if how.truncate {
         asking::truncate(state, number, 0, !caller.person.is_root())?;
     }
     describe_far(state, caller, ino, access)

@@ -342,8 +342,7 @@ impl<'s> Links<'s> {
         self.is_heard();
         let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        relaying.push(me, from, question)?;
-        let closed = relaying.take_closed();
+        let closed = relaying.push(me, from, question)?;
         if !closed.is_empty() {
             let mut state = self.shared.lock_for_links();
             closed.into_iter().for_each(|(ino, by)| holders::closed(&mut state, ino, by));

@@ -88,20 +88,20 @@ impl Relaying {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member asks this one, which is `me`. It is answered by and by.
+    /// A member asks this one, which is `me`. It is answered by and by. Gives what it has closed.
     ///
     /// # Errors
     /// If that is no question: the session is to be cut.
-    pub fn push(&self, me: Member, from: Member, frame: Payload) -> Result<()> {
+    pub fn push(&self, me: Member, from: Member, frame: Payload) -> Result<Vec<(Ino, Member)>> {
         let now = self.world.now();
         let mut inner = self.lock();
         let heard = inner.desk.hear(me, from, frame, now)?;
-        let ended = inner.desk.take_ended();
+        let (ended, closed) = (inner.desk.take_ended(), inner.desk.take_closed());
         inner.waiting.extend(ended);
         match heard {
             Heard::Job(job) => inner.waiting.push_back(job),
             Heard::Answer(answer) => inner.answers.push((from, answer)),
-            Heard::Nothing => return Ok(()),
+            Heard::Nothing => return Ok(closed),
         }
         let answered = !inner.answers.is_empty();
         drop(inner);
@@ -109,12 +109,7 @@ impl Relaying {
         if answered {
             (self.answered)();
         }
-        Ok(())
-    }
-
-    /// What was closed elsewhere since this was called last.
-    pub fn take_closed(&self) -> Vec<(Ino, Member)> {
-        self.lock().desk.take_closed()
+        Ok(closed)
     }
 
     /// What is to be sent. What is of a session that is over is asked for again in the next.
@@ -290,7 +285,9 @@ mod tests {
             (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
             for number in 1..=60 {
                 let frame = question(from, me, number);
-                (0..2).for_each(|_| relaying.push(me, from, framed(&frame)).expect("a question"));
+                (0..2).for_each(|_| {
+                    relaying.push(me, from, framed(&frame)).expect("a question");
+                });
             }
             while answers.len() < 60 {
                 hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
