@@ -7,7 +7,7 @@ use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece
 use terral_format::wire::message::{Change, FileRef, OpenFile, OpenHow, Reply, Request, Target};
 use terral_format::{ErrorKind, Result};
 
-use super::{Peers, seeds};
+use super::{Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::far::linking;
@@ -346,7 +346,7 @@ fn differ(one: &[u8], other: &[u8]) -> String {
     format!("{} bytes and {}: differ at {at:?}", one.len(), other.len())
 }
 
-fn walk(seed: u64, kills: bool, calm: bool) -> (u64, u64, u64) {
+fn walk(seed: u64, kills: bool, calm: bool) -> [u64; 3] {
     let mut files = Files::new(seed, calm);
     files.peers.rough = kills.then(|| Virtual::new(seed + 1));
     let world = Virtual::new(seed);
@@ -364,19 +364,12 @@ fn walk(seed: u64, kills: bool, calm: bool) -> (u64, u64, u64) {
     files.check();
     let killed = files.peers.sims.iter().map(|sim| sim.killed).sum();
     let lent: u64 = (0..3).map(|at| files.peers.lent(at)).sum();
-    (files.unknown, killed, lent)
+    [files.unknown, killed, lent]
 }
 
 /// Gives how often bytes were used that were kept.
 fn walks(most: u64, kills: bool, calm: bool) -> u64 {
-    let mut all = (0, 0, 0);
-    for seed in seeds(most) {
-        match std::panic::catch_unwind(|| walk(seed, kills, calm)) {
-            Ok(one) => all = (all.0 + one.0, all.1 + one.1, all.2 + one.2),
-            Err(_) => panic!("seed {seed}"),
-        }
-    }
-    let (unknown, killed, kept) = all;
+    let [unknown, killed, kept] = walk_all(most, |seed| walk(seed, kills, calm));
     eprintln!("{unknown} appends unknown, {killed} servers killed, {kept} reads of what is kept");
     kept
 }
@@ -477,6 +470,10 @@ fn nobody_ships_what_another_one_has_open() {
         let refused = peers.ask(0, Request::Far(ship(from, bytes)));
         assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::Malformed), "{from:?} {bytes}");
     }
+    let blind = OpenHow { access: 2, ..CREATE };
+    let blind = peers.open(0, b"mine", blind).expect("made").handle();
+    let refused = peers.ask(0, Request::Far(ship(blind, 1))).map_err(|error| error.kind);
+    assert_eq!(refused, Err(ErrorKind::Malformed), "it is not open for reading");
     let others = peers.sims[0].ask(other, Request::Far(ship(from, 100)));
     assert_eq!(others.map_err(|error| error.kind), Err(ErrorKind::Malformed));
     assert_eq!(peers.ask(0, Request::Far(ship(from, 100))), Ok(Reply::At(0)));

@@ -8,7 +8,7 @@ use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request};
 use terral_format::{Error, ErrorKind, frame};
 use terral_transport::requests::Taken;
 
-use super::{Handled, Peers, handling, seeds};
+use super::{Handled, Peers, handling, seeds, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::client::CREATE;
@@ -270,13 +270,7 @@ fn crowd_that_loses_one(seed: u64, brings: bool, kills: bool) -> u64 {
 }
 
 pub(super) fn crowds(most: u64, brings: bool, kills: bool) {
-    let mut answered = 0;
-    for seed in seeds(most) {
-        match std::panic::catch_unwind(|| crowd(seed, brings, kills)) {
-            Ok(more) => answered += more,
-            Err(_) => panic!("seed {seed}"),
-        }
-    }
+    let [answered] = walk_all(most, |seed| [crowd(seed, brings, kills)]);
     eprintln!("{answered} answers");
 }
 

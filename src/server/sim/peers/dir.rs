@@ -11,7 +11,7 @@ use terral_store::backing::scripted::Seen;
 use super::looks::are_true;
 use super::tree::Tree;
 use super::walks::act;
-use super::{Handled, Peers, seeds};
+use super::{Handled, Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::Sim;
@@ -91,11 +91,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
 }
 
 fn all_walk(most: u64, kills: bool) {
-    let mut looks = 0;
-    for seed in seeds(most) {
-        let walked = std::panic::catch_unwind(|| walk(seed, 120, kills));
-        looks += walked.unwrap_or_else(|_| panic!("seed {seed}"));
-    }
+    let [looks] = walk_all(most, |seed| [walk(seed, 120, kills) as u64]);
     assert!(looks > 0, "no client could look at what others have");
 }
 

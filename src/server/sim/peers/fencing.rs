@@ -13,7 +13,7 @@ use terral_format::{ErrorKind, Result};
 use super::dir::{owes_one, there};
 use super::tree::Tree;
 use super::walks::act;
-use super::{Peers, member, seeds};
+use super::{Peers, member, walk_all};
 use crate::far::linking;
 use crate::members::control;
 use crate::shared::Shared;
@@ -433,13 +433,7 @@ fn owes_any(peers: &mut Peers, others: &[usize]) -> bool {
 }
 
 fn all_walk(most: u64, kills: bool) {
-    let mut found = 0;
-    for seed in seeds(most) {
-        match std::panic::catch_unwind(|| walk(seed, 100, kills)) {
-            Ok(more) => found += more,
-            Err(_) => panic!("seed {seed}"),
-        }
-    }
+    let [found] = walk_all(most, |seed| [walk(seed, 100, kills) as u64]);
     assert!(found > 0, "there is something to be lost");
 }
 

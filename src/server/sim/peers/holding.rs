@@ -9,7 +9,7 @@ use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
 
 use super::bytes::Open;
-use super::{Peers, seeds};
+use super::{Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::client::{CREATE, READ};
@@ -130,7 +130,7 @@ impl Holding {
     }
 }
 
-fn walk(seed: u64, kills: bool, brings: bool) -> (u64, u64) {
+fn walk(seed: u64, kills: bool, brings: bool) -> [u64; 2] {
     let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
     let mut holding = Holding::new(peers);
     holding.peers.rough = kills.then(|| Virtual::new(seed + 1));
@@ -147,20 +147,14 @@ fn walk(seed: u64, kills: bool, brings: bool) -> (u64, u64) {
     holding.peers.rough = None;
     holding.check();
     let killed = holding.peers.sims.iter().map(|sim| sim.killed).sum();
-    (holding.alone, killed)
+    [holding.alone, killed]
 }
 
 /// Gives how often a file was opened without a word.
 fn walks(most: u64, kills: bool, brings: bool) -> u64 {
-    let mut all = (0, 0);
-    for seed in seeds(most) {
-        match std::panic::catch_unwind(|| walk(seed, kills, brings)) {
-            Ok(one) => all = (all.0 + one.0, all.1 + one.1),
-            Err(_) => panic!("seed {seed}"),
-        }
-    }
-    eprintln!("{} opened without a word, {} servers killed", all.0, all.1);
-    all.0
+    let [alone, killed] = walk_all(most, |seed| walk(seed, kills, brings));
+    eprintln!("{alone} opened without a word, {killed} servers killed");
+    alone
 }
 
 #[test]

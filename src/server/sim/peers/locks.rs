@@ -11,7 +11,7 @@ use terral_format::wire::message::{FileRef, OpenFile, OpenHow, RenameHow, Reply,
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
 
-use super::{Peers, seeds};
+use super::{Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::client::{CREATE, Opened};
@@ -187,7 +187,7 @@ impl Locks {
     }
 }
 
-fn walk(seed: u64, kills: bool) -> ([u64; 2], [u64; 2]) {
+fn walk(seed: u64, kills: bool) -> [u64; 4] {
     let mut locks = Locks::new(seed);
     locks.peers.rough = kills.then(|| Virtual::new(seed + 1));
     let world = Virtual::new(seed);
@@ -200,20 +200,12 @@ fn walk(seed: u64, kills: bool) -> ([u64; 2], [u64; 2]) {
         locks.step(&mut draw).expect("somebody answers");
         locks.peers.reconnect();
     }
-    (locks.granted, locks.blocked)
+    let ([home, elsewhere], [blocked, blocked_elsewhere]) = (locks.granted, locks.blocked);
+    [home, elsewhere, blocked, blocked_elsewhere]
 }
 
 fn walks(kills: bool) {
-    let mut all = [0; 4];
-    for seed in seeds(20) {
-        match std::panic::catch_unwind(|| walk(seed, kills)) {
-            Ok((granted, blocked)) => {
-                let one = [granted[0], granted[1], blocked[0], blocked[1]];
-                all = [0, 1, 2, 3].map(|at| all[at] + one[at]);
-            }
-            Err(_) => panic!("seed {seed}"),
-        }
-    }
+    let all = walk_all(20, |seed| walk(seed, kills));
     eprintln!("granted at home and elsewhere, and not: {all:?}");
     assert!(all.iter().all(|count| *count > 0));
 }

@@ -427,6 +427,19 @@ fn seeds(most: u64) -> std::ops::Range<u64> {
     one.map_or(0..most, |seed| seed..seed + 1)
 }
 
+/// Walks with each of these seeds, and names one with which that fails. Gives what was counted, in
+/// all.
+fn walk_all<const N: usize>(
+    most: u64,
+    walk: impl Fn(u64) -> [u64; N] + std::panic::RefUnwindSafe,
+) -> [u64; N] {
+    seeds(most).fold([0; N], |all, seed| {
+        let one = std::panic::catch_unwind(|| walk(seed));
+        let one = one.unwrap_or_else(|_| panic!("seed {seed}"));
+        std::array::from_fn(|at| all[at] + one[at])
+    })
+}
+
 #[test]
 fn a_link_that_another_machine_makes_says_here_what_it_says_there() {
     let mut peers = Peers::new(2, 2);

@@ -8,7 +8,7 @@ use terral_format::wire::message::{
 
 use super::looks::are_true;
 use super::tree::{Node, Tree};
-use super::{Peers, Result, seeds};
+use super::{Peers, Result, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::sim::world::Virtual;
@@ -129,11 +129,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
 }
 
 pub(super) fn all_walk(most: u64, kills: bool) {
-    let mut looks = 0;
-    for seed in seeds(most) {
-        let walked = std::panic::catch_unwind(|| walk(seed, 200, kills));
-        looks += walked.unwrap_or_else(|_| panic!("seed {seed}"));
-    }
+    let [looks] = walk_all(most, |seed| [walk(seed, 200, kills) as u64]);
     assert!(looks > 0, "no client could look at what others have");
 }
 
