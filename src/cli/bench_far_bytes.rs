@@ -230,18 +230,21 @@ pub fn reads(cluster: &Cluster<'_>, runs: [&Run; 2], plain: &[Peer]) -> Result<V
 #[derive(Clone, Copy)]
 struct Layout {
     name: &'static str,
+    /// It is as long as it will be before anybody writes to it.
+    sized: bool,
     /// The first block of the second machine, and how far its next one is, if there are so many.
     of: fn(u64, u64) -> (u64, u64),
 }
 
-const LAYOUTS: [Layout; 2] = [
-    Layout { name: "segmented", of: |machine, blocks| (machine * blocks, 1) },
-    Layout { name: "strided", of: |machine, _| (machine, 2) },
+const LAYOUTS: [Layout; 3] = [
+    Layout { name: "segmented", sized: false, of: |machine, blocks| (machine * blocks, 1) },
+    Layout { name: "segmented, sized", sized: true, of: |machine, blocks| (machine * blocks, 1) },
+    Layout { name: "strided", sized: false, of: |machine, _| (machine, 2) },
 ];
 
 /// A round of [`shared`].
 struct Shared {
-    /// Of what travels.
+    /// Of the machine that has not created it.
     far: f64,
     all: f64,
     own: f64,
@@ -261,7 +264,10 @@ fn shared_of(
         let (first, step) = (layout.of)(machine, cluster.much.blocks);
         Duty::Write(Blocks { first, step, ..file.clone() })
     };
-    run.on(0).does(Duty::Touch(file.path.clone()))?;
+    run.on(0).does(match layout.sized {
+        true => Duty::Size(file.path.clone(), 2 * bytes),
+        false => Duty::Touch(file.path.clone()),
+    })?;
     let did = together([(run.on(0), part(0)), (run.on(1), part(1))])?;
     let whole = Duty::Check(Blocks { count: 2 * file.count, ..file.clone() });
     if round == cluster.much.rounds as u64 {
@@ -294,7 +300,7 @@ pub fn shared(cluster: &Cluster<'_>, runs: [&Run; 2], plain: &[Peer]) -> Result<
             let named = |what: &str| format!("one file, {}, {what}, {how}", layout.name);
             let (far, all) = (its(|shared| shared.far), its(|shared| shared.all));
             figures.push(
-                Figure::of(CASE, named("what travels"), "GB/s", &far)
+                Figure::of(CASE, named("the other machine's"), "GB/s", &far)
                     .beside(alone, &far, &its(|shared| shared.copy))
                     .asked(Asked::Ratio(Bound::AtLeast(0.7))),
             );

@@ -87,6 +87,8 @@ pub enum Duty {
     RemoveDirectory(String),
     /// Makes an empty file.
     Touch(String),
+    /// Makes a file of so many bytes, of which none is written.
+    Size(String, u64),
     /// Creates a file and writes it.
     New(Blocks),
     /// Writes a file that is there.
@@ -346,6 +348,9 @@ impl Peer {
                 std::fs::remove_dir(path).with_context(|| path.clone())?;
             }
             Duty::Touch(path) => drop(created(path)?),
+            Duty::Size(path, bytes) => {
+                created(path)?.set_len(*bytes).with_context(|| path.clone())?;
+            }
             Duty::New(blocks) => self.write(&created(&blocks.path)?, blocks)?,
             Duty::Write(blocks) => self.write(&writing(&blocks.path)?, blocks)?,
             Duty::Read(blocks) => self.read(blocks)?,
