@@ -22,6 +22,7 @@ fn id() -> Id {
 
 /// With the bytes that go with each.
 pub fn questions() -> Vec<(Question, &'static [u8])> {
+    let by = golden_values::far_lock().owner.by;
     let acts = [
         Act::Open,
         Act::Close,
@@ -34,6 +35,12 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Lock(golden_values::far_lock()),
         Act::TestLock(golden_values::far_lock()),
         Act::Lost { by: golden_values::far_lock().owner.by, token: 514 },
+        Act::Borrow { by, first: 526, count: 527, strips: true },
+        Act::Grow { by, to: 528 },
+        Act::Wrote { at_ns: 529 },
+        Act::Return { by, first: 530, count: 531 },
+        Act::GiveBack { index: 532, at: 533, bytes: 534, stamp: 535 },
+        Act::Took { index: 536, stamp: 537 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -56,7 +63,8 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
     };
     let held = Ok(Done::Held(held));
     let (written, open) = (Ok(Done::Written(520)), Ok(Done::Open));
-    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, failed];
+    let lent = Ok(Done::Lent { count: 538, size: 539, stamp: 540 });
+    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, lent, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

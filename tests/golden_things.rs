@@ -122,6 +122,8 @@ pub fn records() -> Vec<Membership> {
         Membership::Restored { ino, of: member(429) },
         Membership::Leaves { ino, directory: number(432), name: b"r".into(), is: true },
         Membership::Lost { ino, by: member(433), token: 434, counted: false },
+        Membership::Borrows { ino, file: number(435) },
+        Membership::Returned { ino },
     ]
 }
 

@@ -10,7 +10,7 @@ use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Rights,
 };
-use terral_format::wire::far_files::{FarFile, Handle, Piece, Stored};
+use terral_format::wire::far_files::{FarFile, Handle, LentTo, Piece, Stored};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
@@ -227,7 +227,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 15] {
+fn far_requests() -> [FarFile<'static>; 22] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -248,6 +248,13 @@ fn far_requests() -> [FarFile<'static>; 15] {
         FarFile::Ship { of, at: None, from, bytes: 208 },
         FarFile::Bounce,
         FarFile::IsOpen(number),
+        FarFile::Borrow { of, first: 209, count: 210 },
+        FarFile::Grow { of, to: 211, epoch: 212 },
+        FarFile::LendTo(Ino(213), far_lock().owner.by, 214, 215),
+        FarFile::BringBack(Ino(216), far_lock().owner.by, 217, 218),
+        FarFile::HasNothing(Ino(219), far_lock().owner.by),
+        FarFile::GiveBack(number, 220, 221),
+        FarFile::Took(number, 222, 223),
     ]
 }
 
@@ -334,6 +341,7 @@ pub fn replies() -> Vec<Reply> {
         in_backing: false,
         open_for_writing: true,
         failure: Some("denied".to_owned()),
+        parts: vec![(Member::LEAST, 227)],
     };
     let name = Name { name: b"a".to_vec(), ino: Ino(46), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };
@@ -364,10 +372,12 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 4] {
+fn far_replies() -> [Reply; 6] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
     let [none, some] = [None, Some(held)].map(Reply::Held);
-    [Reply::Stored { places, ends: true }, none, some, Reply::IsOpen(true)]
+    let lent = Reply::LentTo(LentTo { count: 224, size: 225, stamp: 226 });
+    let stored = Reply::Stored { places, ends: true };
+    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent]
 }

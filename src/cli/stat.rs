@@ -87,6 +87,11 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
         let (memory, file_owes) = (bytes(safety.memory_bytes), bytes(safety.owed_bytes));
         rows.push(("memory", format!("{memory}, {file_owes} of it owed")));
     }
+    if !safety.parts.is_empty() {
+        let part = |(with, most): &(_, u64)| format!("{} at most with {with}", bytes(*most));
+        let parts: Vec<String> = safety.parts.iter().map(part).collect();
+        rows.push(("parts", format!("{}: lost with it until they are here", parts.join(", "))));
+    }
     if safety.open_for_writing {
         rows.push(("open", "for writing".into()));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 use terral_format::wire::capability::Caveat;
-use terral_format::wire::far_files::FarFile;
+use terral_format::wire::far_files::{FarFile, LentTo};
 use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
     Attributes, Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety,
@@ -235,6 +235,78 @@ impl Client {
             true => Ok(()),
             false => self.done(Request::Far(FarFile::UnlockAll(ino, of))),
         }
+    }
+
+    /// Has a member have so many chunks for itself, from one on, of what was born here. `None`: it
+    /// cannot have the first. Only for the server's own process, as those that follow.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn lend_to(
+        &self,
+        (ino, to): (Ino, Member),
+        (first, count): (u64, u32),
+    ) -> Result<Option<LentTo>> {
+        match self.0.call(Request::Far(FarFile::LendTo(ino, to, first, count)))? {
+            Reply::LentTo(lent) => Ok(Some(lent)),
+            Reply::Again => Ok(None),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Has such chunks asked back.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn bring_back(&self, (ino, with): (Ino, Member), (first, count): (u64, u32)) -> Result<()> {
+        self.done(Request::Far(FarFile::BringBack(ino, with, first, count)))
+    }
+
+    /// A member has a file open no more, and has nothing of it.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn has_nothing(&self, ino: Ino, member: Member) -> Result<()> {
+        self.done(Request::Far(FarFile::HasNothing(ino, member)))
+    }
+
+    /// A part of a chunk that was lent to this member before a stamp: from there on so many bytes,
+    /// or fewer, in place of what is in `into`. `None`: nothing is here.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn give_back(
+        &self,
+        of: Number,
+        (index, stamp): (u64, u64),
+        (at, bytes): (u32, u32),
+        mut into: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>> {
+        let places = match self.0.call(Request::Far(FarFile::GiveBack(of, index, stamp)))? {
+            Reply::Stored { places, .. } => places,
+            Reply::Again => return Ok(None),
+            _ => return Err(unexpected()),
+        };
+        into.clear();
+        for place in places {
+            let (first, end) = (place.within.max(at), place.within.saturating_add(place.bytes));
+            let end = end.min(at.saturating_add(bytes));
+            if first < end {
+                into.resize((first - at) as usize, 0);
+                let begin = into.len();
+                into.resize((end - at) as usize, 0);
+                self.0.memory.read_arena(place.page, first as usize, &mut into[begin..])?;
+            }
+        }
+        Ok(Some(into))
+    }
+
+    /// Its home has such a chunk.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn took(&self, of: Number, (index, stamp): (u64, u64)) -> Result<()> {
+        self.done(Request::Far(FarFile::Took(of, index, stamp)))
     }
 
     /// Whether what was born on another machine is open on this one. Only for the server's own

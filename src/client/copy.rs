@@ -18,6 +18,7 @@ use crate::chunk::{Notes, PATIENCE, Piece, thread_hint};
 use crate::map;
 use crate::session::Connection;
 
+mod lent;
 mod reading;
 
 /// Most chunks asked for ahead: 64 MiB.
@@ -44,6 +45,8 @@ pub(crate) struct Chunks {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Growth {
     Raise,
+    /// It stays: who else has the file says how long it is.
+    Stays,
     /// The holder of this append ticket will publish all at once, if the file still ends where it
     /// did.
     Later(Owner, SizeWord),
@@ -311,7 +314,7 @@ impl Chunks {
             return Err(error);
         }
         let raised = match growth {
-            Growth::Later(..) => Ok(true),
+            Growth::Later(..) | Growth::Stays => Ok(true),
             Growth::Raise => raise(header, end, size.epoch(), pin.owner),
         };
         let (late, longer_late) = (is_over(until), is_over(longer_until));

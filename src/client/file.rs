@@ -5,9 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terral_format::ids::{DescriptionSlot, FileSlot, Ino};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Member};
 use terral_format::local::deferred::{Key, Recallable};
-use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
 use terral_format::local::names::Table;
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{Counters, Description, access};
@@ -27,6 +27,7 @@ use crate::session::{Connection, unexpected};
 use crate::timing::Timed;
 
 mod far;
+mod loan;
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
 /// description opened with [`access::KERNEL`] ends with its last kernel descriptor, any other by
@@ -39,6 +40,8 @@ pub struct File {
     chunks: Arc<Chunks>,
     /// How the open can be recalled, if the server need not have heard of it.
     opened: Option<Recallable>,
+    /// Chunks of another machine's file that are here.
+    loan: Option<Arc<loan::Loan>>,
 }
 
 /// Most paths of directories are no longer.
@@ -74,7 +77,8 @@ impl File {
         file: FileRef,
         opened: Option<Recallable>,
     ) -> Self {
-        File { connection, description, nonce, chunks: Arc::new(Chunks::new(file)), opened }
+        let loan = (file.slot == FileSlot::FAR).then(Arc::default);
+        File { connection, description, nonce, chunks: Arc::new(Chunks::new(file)), opened, loan }
     }
 
     /// Index of the description.
@@ -298,6 +302,34 @@ impl File {
         let at = self.chunks.append(&self.connection, bytes)?;
         self.was_written(&timed, bytes.len())?;
         Ok(at + bytes.len() as u64)
+    }
+
+    /// For another member, which has the chunk where that is: the file has so many bytes at least.
+    /// False: it does not have it any more. For a server's own process.
+    ///
+    /// # Errors
+    /// As those of a write.
+    pub fn grow_for(&self, by: Member, to: u64) -> Result<bool> {
+        let index = to.saturating_sub(1) / CHUNK_BYTES;
+        if !self.chunks.is_with(&self.connection, index, by)? {
+            return Ok(false);
+        }
+        self.note_gap(index * CHUNK_BYTES)?;
+        self.chunks.raise_to(&self.connection, to)?;
+        self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
+        Ok(true)
+    }
+
+    /// It was written then, nanoseconds since 1970, if it was not changed since. For a server's own
+    /// process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadHandle`] if it is closed.
+    pub fn wrote_at(&self, at_ns: u64) -> Result<()> {
+        if self.attributes()?.changed_ns < at_ns {
+            self.chunks.header(&self.connection)?.wrote(at_ns);
+        }
+        Ok(())
     }
 
     /// The shared offset, bytes.

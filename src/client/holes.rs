@@ -77,7 +77,7 @@ impl Connection {
         map::each(memory, record, |index, entry| {
             let first = index * (CHUNK_BYTES / page);
             let within = |end: u64| end.saturating_sub(first).min(CHUNK_BYTES / page);
-            if entry.place().is_some() {
+            if !entry.is_here() {
                 data = data.saturating_sub(within(backed)) + within(all);
                 return;
             }
@@ -99,7 +99,7 @@ fn is_data(connection: &Connection, record: &FileRecord, at: u64) -> bool {
         if entry.is_absent() {
             return at < record.backed_bytes.load(Ordering::SeqCst);
         }
-        if entry.place().is_some() {
+        if !entry.is_here() {
             return true;
         }
         let page = (at % CHUNK_BYTES) as u32 / PAGE_BYTES as u32;

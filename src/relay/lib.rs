@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use terral_client::{Client, File, access};
 use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Done};
+use terral_format::wire::far_files::LentTo;
 use terral_format::{Error, ErrorKind, Result};
 use terral_server::Relay;
 
@@ -40,6 +41,8 @@ struct Files {
     open: BTreeMap<(Ino, bool), Open>,
     /// What is open elsewhere.
     kept: BTreeSet<Ino>,
+    /// Of which chunks were lent, and to whom.
+    lent: BTreeSet<(Ino, Member)>,
 }
 
 /// See the module.
@@ -145,10 +148,40 @@ impl AtHome {
         })
     }
 
+    /// What is about chunks that are another member's.
+    fn lend(&self, ino: Ino, act: &Act) -> Result<Done> {
+        match *act {
+            Act::Borrow { by, first, count, strips } => {
+                lock(&self.files).lent.insert((ino, by));
+                self.with(ino, true, |file| {
+                    if strips {
+                        file.strip_set_id()?;
+                    }
+                    let lent = self.client()?.lend_to((ino, by), (first, count))?;
+                    Ok(lent.map_or(Done::Unknown, |LentTo { count, size, stamp }| Done::Lent {
+                        count,
+                        size,
+                        stamp,
+                    }))
+                })
+            }
+            Act::Grow { by, to } => self.with(ino, true, |file| {
+                Ok(if file.grow_for(by, to)? { Done::Done } else { Done::Unknown })
+            }),
+            Act::Wrote { at_ns } => {
+                self.with(ino, true, |file| file.wrote_at(at_ns)).map(|()| Done::Done)
+            }
+            Act::Return { by, first, count } => {
+                self.client()?.bring_back((ino, by), (first, count)).map(|()| Done::Done)
+            }
+            _ => Ok(Done::Done),
+        }
+    }
+
     /// Closes what is not used. Whether something is left that will be closed.
     fn close_unused(&self) -> bool {
         let mut files = lock(&self.files);
-        let Files { open, kept } = &mut *files;
+        let Files { open, kept, .. } = &mut *files;
         let stays = |ino: &Ino, writes: bool| kept.contains(ino) && !writes;
         // Of what has lost its last name the memory is wanted.
         let nameless = |open: &Open| open.file.attributes().is_ok_and(|of| of.links == 0);
@@ -181,13 +214,20 @@ impl Relay for AtHome {
                 let at = self.write(file, at, strips, bytes)?;
                 Ok((Done::Written(at), Vec::new()))
             }
+            Act::Borrow { .. } | Act::Grow { .. } | Act::Wrote { .. } | Act::Return { .. } => {
+                self.lend(file, act).map(|done| (done, Vec::new()))
+            }
             Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
             Act::Lock(lock) => self.client()?.lock_for(file, lock).map(done),
             Act::TestLock(lock) => {
                 let held = self.client()?.test_lock_for(file, lock)?;
                 Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
             }
-            Act::Close | Act::Recall { .. } | Act::IsOpen => Ok(done(())),
+            Act::Close
+            | Act::Recall { .. }
+            | Act::IsOpen
+            | Act::GiveBack { .. }
+            | Act::Took { .. } => Ok(done(())),
         }
     }
 
@@ -195,9 +235,29 @@ impl Relay for AtHome {
         self.client()?.is_open(file)
     }
 
+    fn give_back(
+        &self,
+        of: Number,
+        which: (u64, u64),
+        part: (u32, u32),
+    ) -> Result<(Done, Vec<u8>)> {
+        let read = lock(&self.spare).pop().unwrap_or_default();
+        Ok(match self.client()?.give_back(of, which, part, read)? {
+            Some(bytes) => (Done::Read, bytes),
+            None => (Done::Unknown, Vec::new()),
+        })
+    }
+
+    fn took(&self, of: Number, which: (u64, u64)) -> Result<()> {
+        self.client()?.took(of, which)
+    }
+
     fn unlock_all(&self, file: Ino, of: Member) {
         // A server that does not answer itself is about to go, and the next one is told anew.
         let _ = self.client().and_then(|client| client.unlock_all(file, of));
+        if lock(&self.files).lent.remove(&(file, of)) {
+            let _ = self.client().and_then(|client| client.has_nothing(file, of));
+        }
     }
 
     fn take_back(&self, bytes: Vec<u8>) {

@@ -124,7 +124,11 @@ pub fn adopt(state: &mut State) -> Result<()> {
     let dead = adopt_clients(state);
     state.storage.adopted(state.sessions.pins().into_iter().map(|(.., page)| page).collect());
     state.descriptions.replayed(state.hands.descriptions());
-    recalled.retain(|(ino, slot)| state.names.inode(*ino).is_some_and(|i| i.slot == Some(*slot)));
+    // Of what is asked back nothing is cut: it is its home's.
+    recalled.retain(|(ino, slot)| {
+        let is = state.names.inode(*ino).is_some_and(|inode| inode.slot == Some(*slot));
+        is && !state.far.loans.has(*ino)
+    });
     for (_, slot) in recalled {
         state.storage.cut_to_size(&state.sessions, slot)?;
     }

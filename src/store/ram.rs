@@ -23,6 +23,7 @@ use crate::allocator::Allocator;
 use crate::memory::{Memory, path_of};
 use crate::spill::Spill;
 
+mod away;
 mod brought;
 mod moved;
 mod spilled;
@@ -166,6 +167,10 @@ impl Ram {
         }
         for (index, entry) in self.entries(slot) {
             self.generation = self.generation.max((entry.0 >> 40) as u32 + 1);
+            if entry.with().is_some() {
+                self.unrecall(slot, index, entry);
+                continue;
+            }
             if let Some(place) = entry.place() {
                 // Of one of which nothing is known there, what is read is an error.
                 if self.memory.holds(place, ino, index) {

@@ -52,6 +52,13 @@ impl Memory {
         size
     }
 
+    /// See [`size::raise`]; nothing if the epoch is another one.
+    pub fn raise_size(&self, slot: FileSlot, size: u64, epoch: u16) {
+        if size::raise(self.header(slot).size(), size, epoch) {
+            self.gave(slot, SizeWord::load(self.header(slot).size()).size());
+        }
+    }
+
     fn given_size(&self, slot: FileSlot) -> u64 {
         SizeWord::load(self.record(slot).given()).size()
     }
@@ -96,6 +103,10 @@ impl Memory {
     }
 
     fn is_written(&self, entry: MapEntry, page: u32) -> bool {
+        if entry.with().is_some() {
+            // Who has it may have written any.
+            return true;
+        }
         if let Some(place) = entry.place() {
             return self.place(place).is_some_and(|record| spill::has(&record.valid(), page));
         }

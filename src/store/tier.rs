@@ -40,6 +40,9 @@ pub fn owed_bytes(memory: &Memory, entry: MapEntry) -> u64 {
     if entry.is_stored() {
         return u64::from(entry.pages()) * PAGE_BYTES as u64;
     }
+    if entry.with().is_some() {
+        return 0;
+    }
     let count = match entry.place() {
         Some(place) => memory.place(place).map_or(0, |record| record.count_dirty()),
         None => {
@@ -70,7 +73,7 @@ pub fn take<'b>(
     buffer: &'b mut Sparse,
 ) -> Result<Option<Snapshot<'b>>> {
     let entry = memory.entry(slot, index).unrecalled();
-    if entry.is_absent() || entry.is_stored() {
+    if entry.is_absent() || entry.is_stored() || entry.with().is_some() {
         return Ok(None);
     }
     let held = memory.take_in_hand(slot, index, entry);
@@ -144,7 +147,7 @@ fn wanted(dirty: Vec<(usize, usize)>, end: usize, want: Want) -> Option<Vec<(usi
 pub fn give_back(memory: &Memory, slot: FileSlot, index: u64) {
     loop {
         let entry = memory.entry(slot, index).unrecalled();
-        if entry.is_absent() {
+        if entry.is_absent() || entry.with().is_some() {
             return;
         }
         let held = memory.take_in_hand(slot, index, entry);

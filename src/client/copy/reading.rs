@@ -18,9 +18,9 @@ use crate::session::{Connection, unexpected};
 /// Most chunks brought from the backing ahead of a reader: 16 MiB.
 const STAGE_MAX: u32 = 8;
 /// A reader whom writers disturb for longer than this queues among them.
-const DISTURBED_MAX: Duration = Duration::from_millis(1);
+pub(super) const DISTURBED_MAX: Duration = Duration::from_millis(1);
 /// In less time than this no page is overwritten so often that its count comes round: 16,384 times.
-const ROUND_NS: u64 = 1_000_000;
+pub(super) const ROUND_NS: u64 = 1_000_000;
 
 impl Chunks {
     /// Reads at most `into.len()` bytes from `offset`; fewer only at the end of the file.
@@ -69,7 +69,7 @@ impl Chunks {
                 false => memory.until(entry.is_borrowed()),
             };
             let modified_ns = header.modified_ns.load(Ordering::SeqCst);
-            let spilled = entry.place().is_some();
+            let spilled = !(entry.is_here() || absent);
             let evictions = record.evictions.load(Ordering::SeqCst);
             let mut extents = false;
             let at_rest = if entry.is_here() {

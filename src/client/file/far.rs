@@ -53,7 +53,7 @@ fn pieces(bytes: usize) -> impl Iterator<Item = (usize, usize, u32)> {
 }
 
 impl File {
-    fn handle(&self) -> Handle {
+    pub(super) fn handle(&self) -> Handle {
         Handle { description: self.description, nonce: self.nonce }
     }
 
@@ -62,7 +62,11 @@ impl File {
         let mut read = 0;
         while read < into.len() {
             let Some(at) = offset.checked_add(read as u64) else { break };
-            let most = (into.len() - read).min(CALL_MAX);
+            if let Some(count) = self.read_lent(&mut into[read..], at)? {
+                read += count;
+                continue;
+            }
+            let most = self.to_ask_for(at, (into.len() - read).min(CALL_MAX));
             match self.fetch_part(&mut into[read..read + most], at)? {
                 Part::Some(count) => read += count,
                 Part::Last(count) => return Ok(read + count),
@@ -135,7 +139,7 @@ impl File {
 
     /// Writes at `at`, or at the end of the file. Gives where the first of them is. More than
     /// [`CALL_MAX`] bytes are written in parts; if it is known where, some of them at a time.
-    fn ship(&self, bytes: &[u8], at: Option<u64>) -> Result<u64> {
+    pub(super) fn ship(&self, bytes: &[u8], at: Option<u64>) -> Result<u64> {
         if let Some(at) = at {
             return self.ship_parts(bytes, at).map(|()| at);
         }
@@ -252,7 +256,7 @@ impl File {
             }
         } else {
             let at = words.offset.fetch_add(length, Ordering::SeqCst);
-            let shipped = check_range(at, length).and_then(|()| self.ship(bytes, Some(at)));
+            let shipped = check_range(at, length).and_then(|()| self.put(bytes, at));
             if let Err(error) = shipped {
                 let order = Ordering::SeqCst;
                 let _ = words.offset.compare_exchange(at.wrapping_add(length), at, order, order);
@@ -267,7 +271,7 @@ impl File {
     pub(super) fn write_far_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         let timed = self.begin(WRITES, bytes.len())?;
         check_range(offset, bytes.len() as u64)?;
-        self.ship(bytes, Some(offset))?;
+        self.put(bytes, offset)?;
         self.count(WRITES, &timed, bytes.len())?;
         Ok(bytes.len())
     }
@@ -285,7 +289,7 @@ impl File {
 
     pub(super) fn attributes_far(&self) -> Result<Attributes> {
         match self.connection.call(Request::Stat(self.target()?))? {
-            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(attributes) => Ok(self.with_own_times(attributes)),
             _ => Err(unexpected()),
         }
     }

@@ -150,6 +150,18 @@ pub enum Membership {
         /// Whether it is counted.
         counted: bool,
     },
+    /// A file without a name has chunks of one that was born elsewhere, under the same numbers.
+    Borrows {
+        /// Which has them.
+        ino: Ino,
+        /// Whose they are.
+        file: Number,
+    },
+    /// It has none of it any more.
+    Returned {
+        /// Which had them.
+        ino: Ino,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

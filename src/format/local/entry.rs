@@ -6,9 +6,10 @@
 //! names it: grant and release are one store of one word, so a server that dies between two
 //! instructions leaves either the old truth or the new one. Of a spilled chunk the bytes are not in
 //! memory but in a place of the spill, whose number stands where else the page does; whoever wants
-//! them asks the server.
+//! them asks the server. So it is with a chunk that is away: another member has its bytes, whose
+//! number stands there, with the highest bit of a place set.
 
-use crate::ids::{PageNumber, SpillPlace};
+use crate::ids::{Member, PageNumber, SpillPlace};
 use crate::local::sync::{AtomicU64, Ordering};
 
 const PAGE: u64 = (1 << 31) - 1;
@@ -18,6 +19,8 @@ const RECALLED: u64 = 1 << 36;
 const MAPPABLE: u64 = 1 << 37;
 const STORED: u64 = 1 << 38;
 const SPILLED: u64 = 1 << 39;
+/// In place of a page: a member's number, and not a place of the spill.
+const AWAY: u64 = 1 << 30;
 const GENERATION_SHIFT: u32 = 40;
 
 /// One decoded entry. Two entries compare equal only when they are the same grant of the same
@@ -46,6 +49,12 @@ impl MapEntry {
         MapEntry(Self::new(PageNumber(place.0), order, generation).0 | SPILLED)
     }
 
+    /// An entry for a chunk of `1 << order` pages whose bytes another member has.
+    pub fn away(with: Member, order: u8, generation: u32) -> Self {
+        let with = PageNumber(u32::from(with.number()) | AWAY as u32);
+        MapEntry(Self::new(with, order, generation).0 | SPILLED)
+    }
+
     /// Whether there is no chunk.
     #[inline]
     pub fn is_absent(self) -> bool {
@@ -59,7 +68,13 @@ impl MapEntry {
 
     /// Where its bytes are, if that is the spill.
     pub fn place(self) -> Option<SpillPlace> {
-        (self.0 & SPILLED != 0).then_some(SpillPlace((self.0 & PAGE) as u32))
+        (self.0 & SPILLED != 0 && self.0 & AWAY == 0).then_some(SpillPlace((self.0 & PAGE) as u32))
+    }
+
+    /// Who has its bytes, if another member does.
+    pub fn with(self) -> Option<Member> {
+        let number = (self.0 & PAGE & !AWAY) as u16;
+        (self.0 & SPILLED != 0 && self.0 & AWAY != 0).then(|| Member::new(number)).flatten()
     }
 
     /// Whether the server wants the chunk back: writers must ask, readers may go on.
@@ -159,7 +174,7 @@ impl MapEntry {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::MapEntry;
-    use crate::ids::{PageNumber, SpillPlace};
+    use crate::ids::{Member, PageNumber, SpillPlace};
 
     #[test]
     fn fields_survive_packing() {
@@ -189,6 +204,16 @@ mod tests {
         let entry = MapEntry::new(PageNumber(77), 9, 3);
         assert!(entry.is_here() && entry.place().is_none() && !entry.is_chunk_of(spilled));
         assert!(!MapEntry::ABSENT.is_here() && spilled.recalled().is_chunk_of(spilled));
+    }
+
+    #[test]
+    fn what_is_away_is_neither_here_nor_in_the_spill() {
+        let with = Member::new(Member::MAX - 1).expect("14 bits");
+        let away = MapEntry::away(with, 9, 3);
+        assert_eq!((away.with(), away.place(), away.pages()), (Some(with), None, 512));
+        assert!(!away.is_absent() && !away.is_here() && away.recalled().with() == Some(with));
+        assert!(MapEntry::spilled(SpillPlace(77), 9, 3).with().is_none());
+        assert!(MapEntry::new(PageNumber(1 << 30), 9, 3).with().is_none());
     }
 
     #[test]

@@ -17,9 +17,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0103;
+pub const QUESTIONS: u16 = 0x0104;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x0203;
+pub const ANSWERS: u16 = 0x0204;
 /// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
 /// MiB, in which there is something before it.
 pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;
@@ -123,12 +123,78 @@ pub enum Act {
         /// Which of the times at which it has lost one there.
         token: u64,
     },
+    /// Chunks of which nothing is there are who asks' alone from now on, until they are asked back:
+    /// what it writes to them stays in its memory → [`Done::Lent`], or [`Done::Unknown`] if there
+    /// are none.
+    Borrow {
+        /// Who asks.
+        by: Member,
+        /// The first; those after it only as far as all before them are.
+        first: u64,
+        /// So many.
+        count: u32,
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
+    /// In a chunk that it has, who asks has written up to here: the file is at least so long →
+    /// done; [`Done::Unknown`] if the chunk is its alone no more.
+    Grow {
+        /// Who asks.
+        by: Member,
+        /// Bytes.
+        to: u64,
+    },
+    /// Chunks that who asks has were last written then, nanoseconds since 1970.
+    Wrote {
+        /// When.
+        at_ns: u64,
+    },
+    /// Who asks wants these chunks, which it has, to be asked back. It is told of each that is.
+    Return {
+        /// Who asks.
+        by: Member,
+        /// The first.
+        first: u64,
+        /// So many.
+        count: u32,
+    },
+    /// Asked of a member that has a chunk of a file of who asks: nobody there reads or writes it
+    /// any more, and these bytes of it are read: fewer if the rest was never written →
+    /// [`Done::Read`]; [`Done::Unknown`] if it has nothing of it.
+    GiveBack {
+        /// Which.
+        index: u64,
+        /// From here on in the chunk.
+        at: u32,
+        /// So many, at most [`BYTES_MAX`].
+        bytes: u32,
+        /// What was lent before this stamp it asks for, and not what was lent since.
+        stamp: u64,
+    },
+    /// Told such a member: its bytes are there, the chunk is not its any more.
+    Took {
+        /// Which.
+        index: u64,
+        /// As that of [`Act::GiveBack`].
+        stamp: u64,
+    },
 }
 
 impl Act {
+    /// Whether it is said to who uses a file, by the member where that was born.
+    pub fn is_to_user(&self) -> bool {
+        matches!(self, Act::IsOpen | Act::GiveBack { .. } | Act::Took { .. })
+    }
+
+    /// Whether the answer is to come however long others take to do what they were asked: they may
+    /// wait for it.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Act::GiveBack { .. } | Act::Took { .. })
+    }
+
     /// Whether doing it twice, or later, differs from doing it once.
     pub fn changes(&self) -> bool {
-        matches!(self, Act::Write { .. } | Act::Truncate { .. })
+        matches!(self, Act::Write { .. } | Act::Truncate { .. } | Act::Grow { .. })
     }
 }
 
@@ -180,6 +246,15 @@ pub enum Done {
     Held(HeldLock),
     /// Somebody has it open.
     Open,
+    /// Chunks were lent.
+    Lent {
+        /// So many.
+        count: u32,
+        /// The size of the file then, bytes.
+        size: u64,
+        /// It grows with each loan of a file.
+        stamp: u64,
+    },
 }
 
 /// The answer to a question.
@@ -258,7 +333,9 @@ impl Question {
         let (question, bytes): (Question, _) = read_frame(QUESTIONS, frame)?;
         let fits = match &question.what {
             What::Begin(Some(open)) => open.len() <= OPEN_MAX,
-            What::File(_, Act::Read { bytes, .. }) => *bytes as usize <= BYTES_MAX,
+            What::File(_, Act::Read { bytes, .. } | Act::GiveBack { bytes, .. }) => {
+                *bytes as usize <= BYTES_MAX
+            }
             _ => true,
         };
         let writes = matches!(question.what, What::File(_, Act::Write { .. }));

@@ -91,6 +91,27 @@ pub enum FarFile<'a> {
         /// So many, at most [`CALL_MAX`].
         bytes: u32,
     },
+    /// Have chunks of it for this machine alone, in which its processes write as in a file of their
+    /// own → [`super::message::Reply::Lent`], and where they do so;
+    /// [`super::message::Reply::Again`] if the first cannot be had: it is written by asking.
+    Borrow {
+        /// Which.
+        of: Handle,
+        /// The first.
+        first: u64,
+        /// So many, as far as they can be had.
+        count: u32,
+    },
+    /// It was written there up to here: so long is the file for others from now on → done;
+    /// [`super::message::Reply::Again`] if it may not be this machine's alone any more.
+    Grow {
+        /// Which.
+        of: Handle,
+        /// Bytes.
+        to: u64,
+        /// Of the size that it was seen to have there.
+        epoch: u16,
+    },
     /// Have a file of this machine for what is to be shipped: open, and without a name →
     /// [`super::message::Reply::Preallocated`], with one.
     Bounce,
@@ -138,9 +159,55 @@ pub enum FarFile<'a> {
     /// What was born here has lost a name on another machine, the last one that is known there:
     /// once for each token of a machine. Only for the server's own process.
     Lost(Ino, Member, u64),
+    /// A machine wants so many chunks, from one on, of what was born here for itself →
+    /// [`super::message::Reply::LentTo`]; [`super::message::Reply::Again`] if it cannot have the
+    /// first. Only for the server's own process, as all that follow.
+    LendTo(Ino, Member, u64, u32),
+    /// A machine wants these chunks to be asked back → done.
+    BringBack(Ino, Member, u64, u32),
+    /// A machine has what was born here open no more, and gives nothing back of it any more → done.
+    HasNothing(Ino, Member),
+    /// A chunk that was lent to this machine before a stamp is asked back →
+    /// [`super::message::Reply::Stored`], its pages that were written; what is there of it stays as
+    /// it is until [`FarFile::Took`]. [`super::message::Reply::Again`] if nothing is.
+    GiveBack(Number, u64, u64),
+    /// It was taken back → done.
+    Took(Number, u64, u64),
+}
+
+/// What was lent to another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentTo {
+    /// So many chunks.
+    pub count: u32,
+    /// The size of the file, bytes.
+    pub size: u64,
+    /// See [`super::far::Done::Lent`].
+    pub stamp: u64,
 }
 
 impl FarFile<'_> {
+    /// See [`super::message::Request::is_seen`].
+    pub fn is_seen(&self) -> bool {
+        matches!(self, FarFile::Write { .. } | FarFile::Ship { .. } | FarFile::Grow { .. })
+    }
+
+    /// See [`super::message::Request::is_apart`].
+    pub fn is_apart(&self) -> bool {
+        matches!(
+            self,
+            FarFile::Read { .. }
+                | FarFile::Write { .. }
+                | FarFile::Through { .. }
+                | FarFile::Lock { .. }
+                | FarFile::TestLock(_)
+                | FarFile::Borrow { .. }
+                | FarFile::Grow { .. }
+                | FarFile::GiveBack(..)
+                | FarFile::Took(..)
+        )
+    }
+
     /// The operations a capability must allow for it.
     pub fn needs(&self) -> Operations {
         match self {
@@ -154,8 +221,17 @@ impl FarFile<'_> {
             | FarFile::LockFor(..)
             | FarFile::TestLockFor(..)
             | FarFile::UnlockAll(..) => Operations(0),
-            FarFile::Write { .. } | FarFile::Ship { .. } | FarFile::Bounce => Operations::WRITE,
-            FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
+            FarFile::Write { .. }
+            | FarFile::Ship { .. }
+            | FarFile::Bounce
+            | FarFile::Borrow { .. }
+            | FarFile::Grow { .. } => Operations::WRITE,
+            FarFile::LendTo(..)
+            | FarFile::BringBack(..)
+            | FarFile::HasNothing(..)
+            | FarFile::GiveBack(..)
+            | FarFile::Took(..)
+            | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Lost(..) => Operations::REMOVE,
         }
     }

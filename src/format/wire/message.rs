@@ -7,13 +7,13 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Member, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name};
 use crate::wire::capability::{Capability, Operations};
-use crate::wire::far_files::{FarFile, Stored};
+use crate::wire::far_files::{FarFile, LentTo, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -540,14 +540,7 @@ impl Request<'_> {
                 | Request::StopWaiting(_)
                 | Request::Present(_)
                 | Request::Preallocate { .. }
-                | Request::Far(
-                    FarFile::Read { .. }
-                        | FarFile::Write { .. }
-                        | FarFile::Through { .. }
-                        | FarFile::Lock { .. }
-                        | FarFile::TestLock(_)
-                )
-        )
+        ) || matches!(self, Request::Far(far) if far.is_apart())
     }
 
     /// Whether a deferred change must not come in between.
@@ -571,7 +564,7 @@ impl Request<'_> {
     pub fn is_seen(&self) -> bool {
         match self {
             Request::Change { .. } | Request::Truncate { .. } | Request::DropSetId(_) => true,
-            Request::Far(far) => matches!(far, FarFile::Write { .. } | FarFile::Ship { .. }),
+            Request::Far(far) => far.is_seen(),
             Request::Open { how, .. } | Request::Reopen { how, .. } => how.create || how.truncate,
             Request::Close { .. } => false,
             _ => self.changes_names(),
@@ -697,4 +690,9 @@ pub enum Reply {
     IsOpen(bool),
     /// What would be in the way of a lock.
     Held(Option<HeldLock>),
+    /// Chunks of another machine's file are this machine's alone, under the same numbers in this
+    /// file, which has no name.
+    Lent(FileRef),
+    /// Chunks of a file are another machine's.
+    LentTo(LentTo),
 }

@@ -35,6 +35,8 @@ pub struct Safety {
     pub open_for_writing: bool,
     /// What keeps the drain from finishing, if something does.
     pub failure: Option<String>,
+    /// Which other machines have chunks of it for themselves, and how many bytes these are at most.
+    pub parts: Vec<(Member, u64)>,
 }
 
 /// Sums of what the sessions counted.

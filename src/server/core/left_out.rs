@@ -30,6 +30,10 @@ pub enum Step {
     Rest,
     /// Another machine's file is let go by its home before a name of it is taken away.
     LetGo,
+    /// What was asked back before it had come is not taken when it comes.
+    Fence,
+    /// Nobody uses a chunk that is asked back.
+    Freeze,
     /// What is known of names in directories that are here stays when a file has another one.
     KeepNames,
 }

@@ -249,7 +249,9 @@ impl State {
 
     /// Replaces the log by what it comes to.
     pub fn rewrite_log(&mut self) {
-        let State { log, began, names, sessions, descriptions, hands, xattrs, members, .. } = self;
+        let State {
+            log, began, names, sessions, descriptions, hands, xattrs, members, far, ..
+        } = self;
         let first = std::iter::once(Local::Began(began.clone()));
         let totals = sessions.totals_of_ended();
         let last = std::iter::once(Local::Counters { bound: names.bound(), totals });
@@ -260,6 +262,7 @@ impl State {
         let member =
             members.iter().flat_map(|members| members.snapshot().chain(names.stubs(members)));
         let snapshot = snapshot.chain(member.map(Record::from));
+        let snapshot = snapshot.chain(far.snapshot().map(Record::from));
         // A log that cannot be made shorter now is as good as before.
         let _ = log.rewrite(&mut { snapshot });
         self.log_base = self.log.bytes();
@@ -353,6 +356,7 @@ impl State {
         }
         self.names.apply_member(member);
         self.members.iter_mut().for_each(|members| members.apply(member));
+        self.far.apply(member);
     }
 
     fn count_open(&mut self, ino: Ino, how: u8, change: i32) {

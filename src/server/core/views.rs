@@ -33,6 +33,7 @@ impl State {
             let members = self.members.as_ref();
             members.is_some_and(|members| members.opens(inode.ino) || members.is_leaving(inode.ino))
         };
+        let opens = || opens() || self.far.loans.has(inode.ino);
         !has_name && self.names.openers(inode.ino).all == 0 && !opens()
     }
 
@@ -66,9 +67,16 @@ impl State {
         inode.ok_or_else(|| Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)))
     }
 
-    /// Whether somebody may write to a file without asking: who has it open, or mapped.
+    /// Whether somebody may write to a file without asking: who has it open, or mapped, or chunks
+    /// of it on another machine.
     pub fn is_written(&self, ino: Ino) -> bool {
-        self.names.is_written(ino) || self.is_stored(ino)
+        self.names.is_written(ino) || self.is_stored(ino) || self.has_away(ino)
+    }
+
+    /// Whether other machines have chunks of a file.
+    pub fn has_away(&self, ino: Ino) -> bool {
+        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        slot.is_some_and(|slot| self.storage.has_away(slot))
     }
 
     /// Whether stores through maps may not have been counted as written yet.

@@ -15,7 +15,9 @@ use crate::debts::failures::Work;
 pub fn owes(state: &State) -> bool {
     let paid = state.debts.is_empty() && state.names.owed().is_empty();
     let unnamed = || state.members.as_ref().is_some_and(|members| members.has_created());
-    !paid || !state.names.publishing().is_empty() || state.backing.is_some() && unnamed()
+    let of_others = || !state.far.loans.is_empty();
+    let late = || unnamed() || of_others();
+    !paid || !state.names.publishing().is_empty() || state.backing.is_some() && late()
 }
 
 /// The backing is owed something of this file from now on, if it is to get it.

@@ -44,6 +44,19 @@ pub fn bounce(state: &mut State, session: SessionSlot) -> Result<Reply> {
     preallocate_one(state, session, false).map(|one| Reply::Preallocated(vec![one]))
 }
 
+/// A file that nobody has open, for what is other members'.
+///
+/// # Errors
+/// As those of [`bounce`].
+pub fn nameless(state: &mut State) -> Result<FileRef> {
+    state.log.reserve()?;
+    state.names.reserve()?;
+    let ino = state.names.next_ino();
+    let slot = state.storage.attach(ino, Start::default())?;
+    state.record(Local::Preallocated { ino, slot });
+    Ok(FileRef { ino, slot })
+}
+
 fn preallocate_one(state: &mut State, session: SessionSlot, kernel: bool) -> Result<OpenFile> {
     state.names.reserve()?;
     let (ino, now) = (state.names.next_ino(), state.storage.time_ns());

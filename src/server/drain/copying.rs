@@ -365,7 +365,8 @@ fn may_publish(shared: &Shared, ino: Ino) -> bool {
     if !state.names.owed().is_empty() {
         return false;
     }
-    state.finishing || !state.is_written(ino) || replaces_open(&state, ino)
+    let is_whole = !state.has_away(ino);
+    is_whole && (state.finishing || !state.is_written(ino) || replaces_open(&state, ino))
 }
 
 /// Moves what a pass has copied so far into the display, now and then, and lets waiting writers

@@ -2,6 +2,7 @@
 
 pub mod copying;
 pub mod owed_names;
+pub mod parts;
 pub mod passes;
 pub mod publishing;
 pub mod turns;

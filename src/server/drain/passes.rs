@@ -36,12 +36,13 @@ pub(crate) fn owe_again(state: &mut State, ino: Ino, open: bool) {
 /// Whether the file can be called done: nobody writes, and nothing is dirty.
 pub(crate) fn is_quiet(state: &State, ino: Ino) -> bool {
     let Some(inode) = state.names.inode(ino) else { return false };
-    let quiet = state.finishing || !state.is_written(ino);
+    let quiet = !state.has_away(ino) && (state.finishing || !state.is_written(ino));
     quiet && inode.slot.is_none_or(|slot| state.storage.resident(slot).1 == 0)
 }
 
 pub(crate) fn again_soon(state: &mut State, job: &FileJob) {
-    let soon = !state.is_stored(job.ino) && (state.finishing || !state.names.is_written(job.ino));
+    let still = state.is_stored(job.ino) || state.has_away(job.ino);
+    let soon = !still && (state.finishing || !state.names.is_written(job.ino));
     if soon {
         state.debts.not_before(job.ino, state.world.now());
     }

@@ -29,6 +29,7 @@ use crate::debts::policy::Event;
 use crate::debts::version::Unneeded;
 use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
+use crate::drain::parts;
 use crate::drain::passes::{self, again_soon, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::members::moving;
@@ -404,6 +405,9 @@ fn file_job(state: &mut State, ino: Ino) -> std::result::Result<Option<FileJob>,
         }
     };
     let Some(inode) = state.names.inode(ino) else { return Ok(None) };
+    if !parts::are_ready(state, ino, slot).ok_or(Later)? {
+        return Ok(None);
+    }
     let (published, rewritten, resumes) =
         (inode.published, inode.is(flag::REWRITTEN), inode.is(flag::INTENT));
     let contested = inode.is(flag::CONTESTED);

@@ -31,6 +31,10 @@ pub enum Step {
     Lock,
     /// What is in the way of one.
     TestLock,
+    /// Chunks of it.
+    Borrow,
+    /// That it is longer.
+    Grow,
 }
 
 /// The number of a file whose bytes are on another machine.
@@ -177,9 +181,10 @@ pub fn has_open(state: &mut State, file: Number) {
 fn settle(state: &mut State, file: Number) {
     let place = state.members.as_ref().and_then(|members| members.place(file));
     let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
-    if open || state.far.is_opening(file) {
+    if open || state.far.is_opening(file) || state.far.loans.must_return(file) {
         return;
     }
+    state.far.loans.closed(file);
     if state.far.closes(file) {
         // Before that: who has the same number and opens it next has locks of his own.
         say_unlocked(state);

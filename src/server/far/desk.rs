@@ -43,7 +43,20 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// If that cannot be found out now.
     fn is_open(&self, file: Number) -> Result<bool>;
 
-    /// A member has a file open no more: its locks there are over.
+    /// A chunk of a file of another member, which it has lent to this one before a stamp, is asked
+    /// back: so many of its bytes, from there on.
+    ///
+    /// # Errors
+    /// What a client is told.
+    fn give_back(&self, of: Number, which: (u64, u64), part: (u32, u32)) -> Outcome;
+
+    /// It was taken back.
+    ///
+    /// # Errors
+    /// As those of [`Relay::give_back`].
+    fn took(&self, of: Number, which: (u64, u64)) -> Result<()>;
+
+    /// A member has a file open no more: its locks there are over, and it has no chunks of it.
     fn unlock_all(&self, file: Ino, of: Member);
 
     /// Memory of bytes that were read, which is not needed any more.
@@ -100,7 +113,7 @@ impl Job {
 
     /// Whether it may be done while others like it are done with the same file.
     pub fn is_shared(&self) -> bool {
-        matches!(self.act, Act::Read { .. })
+        matches!(self.act, Act::Read { .. }) || self.act.is_urgent()
     }
 }
 
@@ -196,8 +209,14 @@ impl Desk {
             What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
                 return Err(malformed("a lock in the name of another member"));
             }
-            What::File(_, Act::Lost { by, .. }) if by != from => {
-                return Err(malformed("a loss in the name of another member"));
+            What::File(
+                _,
+                Act::Lost { by, .. }
+                | Act::Borrow { by, .. }
+                | Act::Grow { by, .. }
+                | Act::Return { by, .. },
+            ) if by != from => {
+                return Err(malformed("something in the name of another member"));
             }
             What::File(file, act) => (file, act),
         };
@@ -236,6 +255,13 @@ impl Desk {
             Act::IsOpen => {
                 let is_open = relay.is_open(job.number())?;
                 Ok((if is_open { Done::Open } else { Done::Done }, Vec::new()))
+            }
+            Act::GiveBack { index, at, bytes, stamp } => {
+                relay.give_back(job.number(), (index, stamp), (at, bytes))
+            }
+            Act::Took { index, stamp } => {
+                relay.took(job.number(), (index, stamp))?;
+                Ok((Done::Done, Vec::new()))
             }
             act => relay.carry_out(job.file(), &act, &job.bytes),
         }
@@ -301,7 +327,7 @@ impl Desk {
 
 /// Whose files may be asked about in this way: those of who is asked, but for one.
 fn owner(act: Act, from: Member, me: Member) -> Member {
-    if act == Act::IsOpen { from } else { me }
+    if act.is_to_user() { from } else { me }
 }
 
 /// The job of a member that has closed a file without a word.

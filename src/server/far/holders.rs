@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::ids::{Ino, Member, Number, Thing};
 
+use terral_format::wire::far::Act;
+
 use super::asking;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
@@ -115,7 +117,7 @@ fn ask(state: &mut State, member: Member, ino: Ino) {
     }
     // Without random bits the bytes stay for the next process to ask.
     if asking::live(state).is_ok() {
-        state.far.asks_whether_open((member, by), file, now);
+        state.far.asks_user((member, by), (file, Act::IsOpen), now);
     }
 }
 

@@ -6,7 +6,7 @@ use terral_format::ids::Member;
 use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
-use super::{asking, holders, locking, places, shown};
+use super::{asking, giving_back, holders, lent, locking, places, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session. `spare` gives memory for what is
@@ -17,6 +17,8 @@ pub fn take_questions(
 ) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
     asking::say_unlocked(state);
+    lent::ask_back(state);
+    giving_back::go_on(state);
     let State { far, storage, .. } = state;
     far.take_questions(me, |slot, bytes| storage.read_first(slot, bytes, spare()))
 }
@@ -41,6 +43,13 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
             holders::heard(state, from, file, is);
             return state.commit();
         }
+        Some(Heard::GaveBack(file, part, outcome)) => {
+            return lent::came(state, file, part, outcome);
+        }
+        Some(Heard::Told(file, index)) => {
+            lent::is_told(state, file, index);
+            return Ok(());
+        }
         Some(Heard::Gone(gone)) => gone,
     };
     let place = state.members.as_ref().and_then(|members| members.place(gone));
@@ -60,6 +69,7 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
 pub fn connected(state: &mut State, with: Member) -> Result<()> {
     resume(state)?;
     state.far.connected(with);
+    state.far.loans.connected(with);
     holders::connected(state, with);
     Ok(())
 }
@@ -67,6 +77,7 @@ pub fn connected(state: &mut State, with: Member) -> Result<()> {
 /// A member is none any more: what waits for it fails.
 pub fn removed(state: &mut State, member: Member) {
     state.far.removed(member);
+    lent::removed(state, member);
     holders::removed(state, member);
 }
 
@@ -81,6 +92,7 @@ pub fn tick(state: &mut State) {
     let now = state.world.now();
     let failed = state.far.tick(now);
     failed.iter().for_each(|ahead| shown::came(state, ahead, None));
+    lent::tick(state);
 }
 
 /// What was open, and what was gone, when this process began.
@@ -94,6 +106,7 @@ fn resume(state: &mut State) -> Result<()> {
     let open = open.filter_map(|(_, open)| asking::number_of(state, open.ino));
     let open: Vec<_> = open.collect();
     open.into_iter().for_each(|file| state.far.opens(file));
+    giving_back::resume(state)?;
     let foreign = state.members.iter().flat_map(|members| members.foreign());
     let gone = foreign.filter(|(ino, _)| state.names.is_gone_elsewhere(*ino));
     let gone: Vec<_> = gone.map(|(_, number)| number).collect();

@@ -11,8 +11,11 @@
 pub mod asking;
 pub mod calls;
 pub mod desk;
+pub mod giving_back;
 pub mod holders;
+pub mod lent;
 pub mod linking;
+pub mod loans;
 pub mod locking;
 pub mod pieces;
 pub mod places;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, FileSlot, Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::locks::FarOwner;
@@ -11,6 +12,8 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
 
 use super::holders::Holders;
+use super::lent::Lent;
+use super::loans::Loans;
 use super::pieces::Pieces;
 use super::shown::Shown;
 use crate::core::world::Tick;
@@ -83,6 +86,9 @@ pub struct Far {
     pub(super) pieces: Pieces,
     pub(super) shown: Shown,
     pub(super) holders: Holders,
+    pub(super) lent: Lent,
+    /// Chunks of other members' files that are here.
+    pub loans: Loans,
 }
 
 /// What an answer is to something that nobody waits for.
@@ -95,6 +101,10 @@ pub(super) enum Heard {
     IsOpen(Number, bool),
     /// What was read to be kept.
     Read(Ahead),
+    /// A part of a chunk of a file that was born here, which begins there, and what came of it.
+    GaveBack(Number, (u64, u32), Outcome),
+    /// Who had a chunk of such a file has heard that it is here.
+    Told(Number, u64),
 }
 
 /// What was read to be kept, or why it was not.
@@ -112,9 +122,23 @@ fn append(act: &Act) -> bool {
 /// Whether that is an answer to this.
 fn fits(act: &Act, done: Done, bytes: usize) -> bool {
     match act {
-        Act::Open | Act::Close | Act::Lost { .. } | Act::Truncate { .. } | Act::Lock(_) => {
-            done == Done::Done
-        }
+        Act::Open
+        | Act::Close
+        | Act::Lost { .. }
+        | Act::Truncate { .. }
+        | Act::Lock(_)
+        | Act::Wrote { .. }
+        | Act::Return { .. }
+        | Act::Took { .. } => done == Done::Done,
+        Act::Borrow { count: most, .. } => match done {
+            Done::Lent { count, .. } => (1..=*most).contains(&count),
+            done => done == Done::Unknown,
+        },
+        Act::Grow { .. } => matches!(done, Done::Done | Done::Unknown),
+        Act::GiveBack { bytes: most, .. } => match done {
+            Done::Read => bytes <= *most as usize,
+            done => done == Done::Unknown && bytes == 0,
+        },
         Act::TestLock(_) => match done {
             Done::Held(held) => held.range.is_sane(),
             done => done == Done::Done,
@@ -127,6 +151,16 @@ fn fits(act: &Act, done: Done, bytes: usize) -> bool {
 }
 
 impl Far {
+    /// Applies a record, new or replayed.
+    pub fn apply(&mut self, member: &Membership) {
+        self.loans.apply(member);
+    }
+
+    /// The records that lead here from nothing.
+    pub fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
+        self.loans.snapshot()
+    }
+
     /// Whether nothing was asked, and nothing is kept for a call.
     pub(super) fn is_unused(&self) -> bool {
         self.life == 0
@@ -195,15 +229,15 @@ impl Far {
         self.questions.insert(self.asked, asked);
     }
 
-    /// A member is asked whether it has a file open that was born here, by this one.
-    pub(super) fn asks_whether_open(
+    /// A member that may use a file that was born here is asked by this one.
+    pub(super) fn asks_user(
         &mut self,
         (to, by): (Member, Member),
-        file: Number,
+        (file, act): (Number, Act),
         now: Tick,
     ) {
         let id = self.own_id(by);
-        self.asks((id, None), (file, Act::IsOpen), Behind::Nothing, now);
+        self.asks((id, None), (file, act), Behind::Nothing, now);
         if let Some(asked) = self.questions.get_mut(&self.asked) {
             asked.to = to;
         }
@@ -323,6 +357,11 @@ impl Far {
         past
     }
 
+    /// Something has come that requests may wait for.
+    pub(super) fn has_news(&mut self) {
+        self.news = true;
+    }
+
     /// Whether requests are to be tried again. Said once.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
@@ -434,11 +473,16 @@ impl Far {
             return None;
         }
         let (act, file) = (asked.act, asked.file);
+        if let Act::GiveBack { index, at, .. } = act {
+            self.questions.remove(&number);
+            return Some(Heard::GaveBack(file, (index, at), outcome));
+        }
         let heard = match &outcome {
             Ok(_) => true,
             Err(error) => error.kind == ErrorKind::NotFound && act != Act::IsOpen,
         };
-        if matches!(act, Act::Lost { .. } | Act::Lock(_) | Act::IsOpen) && !heard {
+        let once = matches!(act, Act::Open | Act::Close);
+        if !once && !heard {
             // It is said again by and by.
             asked.outcome = Some(outcome);
             return None;
@@ -449,6 +493,7 @@ impl Far {
             Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
             Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
+            Act::Took { index, .. } => Some(Heard::Told(file, index)),
             _ => None,
         }
     }

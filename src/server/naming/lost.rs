@@ -61,7 +61,10 @@ pub fn losses(state: &State) -> Losses {
     let (mut files, mut count) = (Vec::new(), 0);
     let named = |inode: &Inode| inode.is(flag::NAMED) && inode.kind == Kind::File;
     for inode in state.names.inodes().filter(named) {
-        let home = home_of(state, &inode).filter(|home| members.is_removed(*home));
+        // Its home, or who had a part of it.
+        let parts = inode.slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
+        let mut having = home_of(state, &inode).into_iter().chain(parts.iter().map(|part| part.1));
+        let home = having.find(|member| members.is_removed(*member));
         let Some((of, path)) = home.zip(path(inode.ino)) else { continue };
         count += 1;
         if files.len() < TOLD {

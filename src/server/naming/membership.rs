@@ -68,7 +68,9 @@ impl Names {
             | Membership::Restored { .. }
             | Membership::Adrift { .. }
             | Membership::Leaves { .. }
-            | Membership::Lost { .. } => {}
+            | Membership::Lost { .. }
+            | Membership::Borrows { .. }
+            | Membership::Returned { .. } => {}
         }
     }
 

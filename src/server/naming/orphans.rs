@@ -7,7 +7,7 @@ use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::far::{asking, holders};
+use crate::far::{asking, holders, lent};
 use crate::locks::releasing;
 use crate::naming::{counting, nodes};
 use crate::storage::{barring, closed};
@@ -76,6 +76,7 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     nodes::remove_node(state, inode);
     state.names.forget(ino);
     holders::forget(state, ino);
+    lent::forget(state, ino);
     state.members.iter_mut().for_each(|members| members.forget_lost(|of| of == ino));
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);

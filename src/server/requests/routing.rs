@@ -10,14 +10,14 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, holders};
+use crate::far::{asking, calls, giving_back, holders, lent};
 use crate::files::{closing, far_reads, opening};
 use crate::members::{control, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::leaving;
+use crate::sharing::{borrowing, leaving};
 use crate::storage::{bringing, granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -96,37 +96,51 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Write { of, at, piece, bytes } => calls::write(state, who, of, at, (piece, bytes)),
         FarFile::Ship { of, at, from, bytes } => calls::ship(state, who, of, at, (from, bytes)),
         FarFile::Bounce => preallocating::bounce(state, who.session),
+        FarFile::Borrow { of, first, count } => borrowing::borrow(state, who, of, (first, count)),
+        FarFile::Grow { of, to, epoch } => giving_back::grow(state, of, to, epoch),
         FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
-        FarFile::Rests(ino) => {
-            opening::permit_own(state, who)?;
-            leaving::rests(state, ino).map(|()| Reply::Done)
-        }
         FarFile::Lock { ask, waits } => {
             far_locks::lock(state, who.session, &ask, waits).map(|()| Reply::Done)
         }
         FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
-        FarFile::LockFor(ino, lock) => {
+        other => {
             opening::permit_own(state, who)?;
-            far_locks::lock_for(state, who.session, ino, &lock).map(|()| Reply::Done)
-        }
-        FarFile::TestLockFor(ino, lock) => {
-            opening::permit_own(state, who)?;
-            far_locks::test_for(state, ino, &lock).map(Reply::Held)
-        }
-        FarFile::UnlockAll(ino, of) => {
-            opening::permit_own(state, who)?;
-            far_locks::unlock_all(state, ino, of);
-            Ok(Reply::Done)
-        }
-        FarFile::IsOpen(file) => {
-            opening::permit_own(state, who)?;
-            Ok(Reply::IsOpen(holders::is_open(state, file)))
-        }
-        FarFile::Lost(ino, by, token) => {
-            opening::permit_own(state, who)?;
-            orphans::lost_a_name(state, ino, (by, token)).map(|()| Reply::Done)
+            of_members(state, who, other)
         }
     }
+}
+
+/// What is asked for other members, by the server's own process.
+fn of_members(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply> {
+    let done = match request {
+        FarFile::TestLockFor(ino, lock) => {
+            return far_locks::test_for(state, ino, &lock).map(Reply::Held);
+        }
+        FarFile::IsOpen(file) => return Ok(Reply::IsOpen(holders::is_open(state, file))),
+        FarFile::LendTo(ino, to, first, count) => {
+            return lent::lend_to(state, (ino, to), (first, count));
+        }
+        FarFile::GiveBack(of, index, stamp) => {
+            return giving_back::give_back(state, of, index, stamp);
+        }
+        FarFile::Rests(ino) => leaving::rests(state, ino),
+        FarFile::LockFor(ino, lock) => far_locks::lock_for(state, who.session, ino, &lock),
+        FarFile::UnlockAll(ino, of) => {
+            far_locks::unlock_all(state, ino, of);
+            Ok(())
+        }
+        FarFile::Lost(ino, by, token) => orphans::lost_a_name(state, ino, (by, token)),
+        FarFile::BringBack(ino, with, first, count) => {
+            lent::bring_back(state, (ino, with), (first, count))
+        }
+        FarFile::HasNothing(ino, member) => {
+            lent::has_nothing(state, ino, member);
+            Ok(())
+        }
+        FarFile::Took(of, index, stamp) => giving_back::took(state, of, index, stamp),
+        _ => Err(Error::new(ErrorKind::Malformed, "not asked in this way")),
+    };
+    done.map(|()| Reply::Done)
 }
 
 /// The same for requests that have no other answer than that it was done.
@@ -172,9 +186,13 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
 /// What is said to the server as a whole.
 fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
     match request {
-        Request::Flush => owing::hurry(state),
+        Request::Flush => {
+            lent::bring_all_back(state);
+            owing::hurry(state);
+        }
         Request::Finish => {
             state.finishing = true;
+            lent::bring_all_back(state);
             owing::hurry(state);
         }
         Request::Leave => state.leaving = true,

@@ -1,6 +1,10 @@
 //! What the server says of itself, and of where files are.
 
-use terral_format::local::names::flag;
+use std::collections::BTreeMap;
+
+use terral_format::ids::Member;
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Kind, Safety, Space, Status};
 use terral_format::wire::status::{Membership, Other};
 use terral_format::{Error, ErrorKind, Result};
@@ -50,7 +54,18 @@ pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety>
             && state.names.owed().is_empty(),
         open_for_writing: state.is_written(ino),
         failure: debt.and_then(|debt| debt.failure()).map(str::to_owned),
+        parts: parts(state, &inode),
     })
+}
+
+/// Which other members have chunks of a file, and how many bytes these are.
+fn parts(state: &State, inode: &Inode) -> Vec<(Member, u64)> {
+    let away = inode.slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
+    let mut parts = BTreeMap::new();
+    for (_, with) in away {
+        *parts.entry(with).or_default() += CHUNK_BYTES;
+    }
+    parts.into_iter().collect()
 }
 
 /// How many client processes there are. What a member does for others it is no program for; a

@@ -5,6 +5,7 @@
 
 pub mod adrift;
 pub mod bodies;
+pub mod borrowing;
 pub mod carrying;
 pub mod large;
 pub mod leaving;

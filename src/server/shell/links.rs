@@ -446,9 +446,10 @@ fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> 
     let life = Clock.random()? as u64;
     let relaying = Relaying::new(relay, Arc::new(Clock), life, move || waker.wake());
     let relaying = Arc::new(relaying);
-    for _ in 0..THREADS {
+    for number in 0..=THREADS {
         let relaying = relaying.clone();
-        let thread = Builder::new().name("relay".into()).spawn(move || relaying.run());
+        let run = move || if number < THREADS { relaying.run() } else { relaying.run_urgent() };
+        let thread = Builder::new().name("relay".into()).spawn(run);
         thread.map_err(|error| Error::system(&error, "a thread that relays"))?;
     }
     Ok(relaying)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use terral_format::Result;
-use terral_format::ids::{Ino, Member};
+use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Written};
 
 use crate::core::world::{Tick, World};
@@ -28,7 +28,7 @@ enum Work {
 struct Inner {
     desk: Desk,
     waiting: VecDeque<Job>,
-    running: Vec<(Ino, bool)>,
+    running: Vec<(Number, bool)>,
     answers: Vec<(Member, Written)>,
     /// What is not used is to be looked after, and nobody is at it.
     looks: bool,
@@ -45,6 +45,8 @@ pub struct Relaying {
     world: Arc<dyn World>,
     inner: Mutex<Inner>,
     work: Condvar,
+    /// For who only does what others wait for here.
+    urgent: Condvar,
     /// Called when there are answers to be taken, without any lock.
     answered: Box<dyn Fn() + Send + Sync>,
 }
@@ -52,16 +54,16 @@ pub struct Relaying {
 impl Inner {
     /// The first that may be done now: nothing before it is about the same file, or all of that
     /// only reads, as it does.
-    fn next(&mut self) -> Option<Job> {
+    fn next(&mut self, only_urgent: bool) -> Option<Job> {
         let (mut busy, keeping) = (self.running.clone(), self.keeping);
         let free = |job: &Job| {
-            let with = |running: &(Ino, bool)| running.1 && job.is_shared();
-            let is_free = busy.iter().all(|running| running.0 != job.file() || with(running));
+            let with = |running: &(Number, bool)| running.1 && job.is_shared();
+            let is_free = busy.iter().all(|running| running.0 != job.number() || with(running));
             let is_free = is_free && !(keeping && job.act == Act::Open);
             if !is_free {
-                busy.push((job.file(), job.is_shared()));
+                busy.push((job.number(), job.is_shared()));
             }
-            is_free
+            is_free && (job.act.is_urgent() || !only_urgent)
         };
         let at = self.waiting.iter().position(free)?;
         self.waiting.remove(at)
@@ -81,7 +83,8 @@ impl Relaying {
         let looked = world.now();
         let inner = Inner { desk, waiting, running, answers, looks, looked, keeping, over };
         let (inner, answered) = (Mutex::new(inner), Box::new(answered));
-        Relaying { relay, world, inner, work: Condvar::new(), answered }
+        let (work, urgent) = Default::default();
+        Relaying { relay, world, inner, work, urgent, answered }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -104,8 +107,12 @@ impl Relaying {
             Heard::Nothing => return Ok(closed),
         }
         let answered = !inner.answers.is_empty();
+        let urgent = inner.waiting.iter().any(|job| job.act.is_urgent());
         drop(inner);
         self.work.notify_one();
+        if urgent {
+            self.urgent.notify_one();
+        }
         if answered {
             (self.answered)();
         }
@@ -136,6 +143,7 @@ impl Relaying {
     pub fn end(&self) {
         self.lock().over = true;
         self.work.notify_all();
+        self.urgent.notify_all();
     }
 
     /// What a thread does next; `None`: it ends.
@@ -158,8 +166,8 @@ impl Relaying {
                 (inner.looks, inner.looked) = (false, now);
                 return Some(Work::Keep(None, false));
             }
-            if let Some(job) = inner.next() {
-                inner.running.push((job.file(), job.is_shared()));
+            if let Some(job) = inner.next(false) {
+                inner.running.push((job.number(), job.is_shared()));
                 inner.looks = true;
                 return Some(Work::Do(job));
             }
@@ -199,11 +207,28 @@ impl Relaying {
         }
     }
 
+    /// What another thread does until then: only that for which others may wait who keep all other
+    /// threads of this kind waiting, here or on another machine.
+    pub fn run_urgent(&self) {
+        let mut inner = self.lock();
+        while !inner.over {
+            match inner.next(true) {
+                Some(job) => {
+                    inner.running.push((job.number(), job.is_shared()));
+                    drop(inner);
+                    self.carry_out(&job);
+                    inner = self.lock();
+                }
+                None => inner = self.urgent.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
     fn carry_out(&self, job: &Job) {
         let outcome = Desk::carry_out(&*self.relay, job);
         let now = self.world.now();
         let mut inner = self.lock();
-        let done = (job.file(), job.is_shared());
+        let done = (job.number(), job.is_shared());
         if let Some(at) = inner.running.iter().position(|running| *running == done) {
             inner.running.swap_remove(at);
         }
@@ -213,6 +238,7 @@ impl Relaying {
         drop(inner);
         if may_go_on {
             self.work.notify_all();
+            self.urgent.notify_all();
         }
         (self.answered)();
     }
@@ -251,6 +277,14 @@ mod tests {
 
         fn is_open(&self, _: Number) -> terral_format::Result<bool> {
             Ok(false)
+        }
+
+        fn give_back(&self, _: Number, _: (u64, u64), _: (u32, u32)) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
+
+        fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
+            Ok(())
         }
     }
 
@@ -333,6 +367,14 @@ mod tests {
 
         fn is_open(&self, _: Number) -> terral_format::Result<bool> {
             Ok(false)
+        }
+
+        fn give_back(&self, _: Number, _: (u64, u64), _: (u32, u32)) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
+
+        fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
+            Ok(())
         }
     }
 

@@ -200,7 +200,8 @@ impl Sim {
             let entry = self.entry(file, index).unrecalled();
             let backed = self.backed_bytes(file);
             let elsewhere = entry.is_absent() && index * CHUNK_BYTES < backed;
-            if (elsewhere || entry.place().is_some()) && length > 0 {
+            let away = !entry.is_here() && !entry.is_absent();
+            if (elsewhere || away) && length > 0 {
                 let (within, bytes) = ((at % CHUNK_BYTES) as u32, length as u32);
                 let asked = Request::Stage { file, first: index, count: 1, within, bytes };
                 match self.ask(client, asked)? {

@@ -26,7 +26,7 @@ use crate::needs::asking;
 use crate::needs::need::{Fetched, Need, Piece, Slice, Staging};
 use crate::storage::granting::GRANT_MAX;
 use crate::storage::spill::{jobs, returning};
-use crate::storage::{attaching, eviction};
+use crate::storage::{attaching, eviction, recalling};
 
 /// Chunks that are fetched from the backing for one request at a time: 16 MiB.
 const FETCHED_MAX: u32 = 8;
@@ -169,8 +169,12 @@ pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::NoSpace`] if memory is full; else as the store, or the spill, says.
 pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
-    if state.storage.memory().entry(file.slot, index).place().is_some() {
+    let entry = state.storage.memory().entry(file.slot, index);
+    if entry.place().is_some() {
         return returning::bring(state, file, index);
+    }
+    if entry.with().is_some() {
+        return recalling::bring(state, file, index);
     }
     let at = index * CHUNK_BYTES;
     let bytes = (state.storage.backed_bytes(file.slot) - at).min(CHUNK_BYTES) as usize;

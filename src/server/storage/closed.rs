@@ -29,6 +29,9 @@ pub fn settle_closed(state: &mut State, ino: Ino) -> Result<()> {
     let (Some(slot), 0, true) = (inode.slot, openers.writers, state.debts.may_move(ino)) else {
         return Ok(());
     };
+    if state.storage.has_away(slot) {
+        return Ok(());
+    }
     state.storage.mend_size(slot);
     let idle = openers.all == 0 && state.debts.get(ino).is_none();
     if idle && state.storage.size(slot) <= SMALL_BYTES && state.storage.entries(slot).len() < 2 {

@@ -41,8 +41,8 @@ impl Storage {
 
     /// Whether any page of a chunk is no hole.
     pub fn has_bytes(&self, entry: MapEntry) -> bool {
-        if entry.place().is_some() {
-            return true;
+        if !entry.is_here() {
+            return !entry.is_absent();
         }
         let mut pages = entry.page().0..entry.page().0 + entry.pages();
         pages.any(|page| pages::state(self.memory().lanes(), page) != PageState::Invalid)

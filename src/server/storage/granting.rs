@@ -72,12 +72,16 @@ pub fn grant_one(
     pages: u32,
 ) -> Result<()> {
     let mut entry = state.storage.memory().entry(file.slot, index).unrecalled();
+    if state.ahead && entry.with().is_some() {
+        // Who writes on this machine may never come there.
+        return Err(Error::new(ErrorKind::Busy, "another machine has it"));
+    }
     let is_elsewhere = entry.is_absent() && state.storage.is_backed(file, index);
-    if is_elsewhere || entry.place().is_some() {
+    if is_elsewhere || !(entry.is_here() || entry.is_absent()) {
         bringing::bring(state, file, index)?;
         entry = state.storage.memory().entry(file.slot, index).unrecalled();
     }
-    if entry.place().is_some() {
+    if !(entry.is_here() || entry.is_absent()) {
         return Err(Error::new(ErrorKind::NoSpace, "memory tier"));
     }
     if entry.is_absent() {

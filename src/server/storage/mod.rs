@@ -19,6 +19,7 @@ use crate::core::machine::Machine;
 use crate::core::world::{Tick, World};
 
 pub mod attaching;
+pub mod away;
 pub mod barring;
 pub mod bringing;
 pub mod cache;
@@ -34,6 +35,7 @@ mod mending;
 mod packed;
 pub mod packing;
 mod preparing;
+pub mod recalling;
 pub mod reclaim;
 mod records;
 pub mod spill;
@@ -60,6 +62,8 @@ pub struct Storage {
     spoiled: Vec<(Ino, &'static str)>,
     /// Bytes of other machines' files.
     cache: cache::Cache,
+    /// Chunks that other members have.
+    away: away::Away,
 }
 
 impl Storage {
@@ -67,8 +71,20 @@ impl Storage {
     pub fn new(ram: Ram, small: Small, world: Arc<dyn World>, machine: Arc<dyn Machine>) -> Self {
         ram.memory().locks().reclaim(true, |_| true);
         let (detached, packed, freed, grows_again, spoiled) = Default::default();
-        let cache = cache::Cache::default();
-        Storage { ram, small, world, machine, detached, packed, freed, grows_again, spoiled, cache }
+        let (cache, away) = (cache::Cache::default(), away::Away::default());
+        Storage {
+            ram,
+            small,
+            world,
+            machine,
+            detached,
+            packed,
+            freed,
+            grows_again,
+            spoiled,
+            cache,
+            away,
+        }
     }
 
     /// The shared memory below.

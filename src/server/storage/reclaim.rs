@@ -16,7 +16,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::sessions::clients::session_of;
-use crate::storage::{attaching, barring, bringing, eviction};
+use crate::storage::{attaching, barring, bringing, eviction, recalling};
 
 /// Takes the append ticket of a file from who has it. What he had appended may have been copied to
 /// where nothing of the file is: the new version gets all of it anew.
@@ -37,6 +37,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     state.log.reserve()?;
     let slot = attaching::attach(state, ino)?;
     let file = FileRef { ino, slot };
+    recalling::bring_all(state, file)?;
     state.storage.mend_size(slot);
     let memory = state.storage.memory().clone();
     let header = memory.header(slot);

@@ -47,6 +47,7 @@ impl Storage {
     /// [`terral_format::ErrorKind::Corrupt`] if the record is not this file's.
     pub fn adopt(&mut self, slot: FileSlot, ino: Ino, backed_bytes: u64) -> Result<()> {
         self.ram.adopt(slot, ino)?;
+        self.adopt_away(slot);
         self.memory().record(slot).backed_bytes().store(backed_bytes, Ordering::SeqCst);
         Ok(())
     }

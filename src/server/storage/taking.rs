@@ -32,6 +32,10 @@ impl Storage {
         order: u8,
         at_rest: bool,
     ) -> Result<()> {
+        if self.memory().entry(slot, index).is_borrowed() {
+            // What is asked back stays as it is.
+            return Ok(());
+        }
         let Some(entry) = self.recall_unmapped(slot, index) else { return Ok(()) };
         let quarantined = self.wait_unpinned(clients, slot, entry);
         let how = Move { order, quarantined, at_rest };
@@ -47,6 +51,7 @@ impl Storage {
     /// mapped, keeps it from everybody else.
     pub fn release_chunk(&mut self, clients: &Sessions, slot: FileSlot, index: u64) {
         self.ram.drop_spilled(slot, index);
+        self.lose_away(slot, index);
         if let Some(entry) = self.ram.recall(slot, index) {
             let quarantined = self.wait_unpinned(clients, slot, entry) || self.is_mapped(entry);
             self.ram.release(slot, index, entry, quarantined);

@@ -17,7 +17,7 @@ impl Ram {
     pub fn fill(&mut self, slot: FileSlot, index: u64, bytes: &Sparse) -> Result<()> {
         debug_assert!(bytes.bytes() as u64 <= CHUNK_BYTES);
         let entry = self.take_chunk(order_of(bytes.bytes()), None)?;
-        let filled = fill_pages(&self.memory, entry, bytes);
+        let filled = fill_pages(&self.memory, entry, bytes, false);
         let installed = filled.and_then(|()| self.install(slot, index, entry));
         if installed.is_err() {
             self.free(entry, false);
@@ -26,11 +26,17 @@ impl Ram {
     }
 }
 
-fn fill_pages(memory: &Memory, entry: MapEntry, bytes: &Sparse) -> Result<()> {
+/// Puts them into pages of a chunk that are all invalid, as [`Ram::fill`] says.
+pub(super) fn fill_pages(
+    memory: &Memory,
+    entry: MapEntry,
+    bytes: &Sparse,
+    dirty: bool,
+) -> Result<()> {
     let put = |at: usize, bytes: &[u8]| {
         let page = |at: usize| entry.page().0 + (at / PAGE_BYTES) as u32;
         memory.write(entry.page(), at as u64, bytes)?;
-        pages::fill(memory.lanes(), page(at), page(at + bytes.len()), false);
+        pages::fill(memory.lanes(), page(at), page(at + bytes.len()), dirty);
         Ok(())
     };
     let last = bytes.bytes().saturating_sub(1) / PAGE_BYTES * PAGE_BYTES;

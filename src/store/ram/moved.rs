@@ -50,7 +50,12 @@ impl Ram {
 }
 
 /// Copies the valid pages of one chunk to another, as far as they fit it.
-fn copy_pages(memory: &Memory, from: MapEntry, to: MapEntry, all_dirty: bool) -> Result<()> {
+pub(super) fn copy_pages(
+    memory: &Memory,
+    from: MapEntry,
+    to: MapEntry,
+    all_dirty: bool,
+) -> Result<()> {
     let mut buffer = [0; PAGE_BYTES];
     for page in 0..from.pages().min(to.pages()) {
         let state = pages::state(memory.lanes(), from.page().0 + page);

@@ -31,7 +31,7 @@ impl Open {
         self.file.slot == FileSlot::FAR
     }
 
-    fn handle(&self) -> Handle {
+    pub(super) fn handle(&self) -> Handle {
         Handle { description: self.description, nonce: self.nonce }
     }
 

@@ -40,6 +40,7 @@ mod fencing;
 mod further;
 mod holding;
 mod large;
+mod lending;
 mod locks;
 mod looks;
 mod relay;

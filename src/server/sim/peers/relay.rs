@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use terral_format::ids::{Ino, Member};
-use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
-use terral_format::wire::far_files::FarFile;
+use terral_format::wire::far_files::{FarFile, LentTo, Stored};
 use terral_format::wire::message::{OpenFile, Reply, Request, Target};
 use terral_format::{Result, frame};
+use terral_store::ram;
 use terral_transport::requests::Taken;
 
 use super::{Handled, Peers, handling};
@@ -33,6 +35,8 @@ pub(super) struct Home {
     jobs: VecDeque<Job>,
     /// What it waits for an answer to, before it goes on: what it opens.
     opens: Option<((Ino, bool), Taken)>,
+    /// And what it has brought.
+    brings: Option<Taken>,
     /// How much it has done.
     pub(super) done: u64,
 }
@@ -40,8 +44,20 @@ pub(super) struct Home {
 impl Home {
     pub(super) fn new(at: u64) -> Self {
         let life = at << 32 | 1;
-        let (client, open, kept, missing, jobs, opens) = Default::default();
-        Home { desk: Desk::new(life), life, client, open, kept, missing, jobs, opens, done: 0 }
+        let (client, open, kept, missing, jobs, opens, brings) = Default::default();
+        let desk = Desk::new(life);
+        Home { desk, life, client, open, kept, missing, jobs, opens, brings, done: 0 }
+    }
+}
+
+impl Home {
+    /// What is done next: what others may wait for first.
+    fn first_job(&mut self) -> Option<Job> {
+        let urgent = self.jobs.iter().position(|job| job.act.is_urgent());
+        if let Some(job) = urgent.and_then(|at| self.jobs.remove(at)) {
+            self.jobs.push_front(job);
+        }
+        self.jobs.front().cloned()
     }
 }
 
@@ -79,8 +95,16 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
         Act::TestLock(lock) => Some(FarFile::TestLockFor(job.file(), lock)),
         Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
         Act::IsOpen => Some(FarFile::IsOpen(job.number())),
+        Act::Return { by, first, count } => Some(FarFile::BringBack(job.file(), by, first, count)),
+        Act::GiveBack { index, stamp, .. } => Some(FarFile::GiveBack(job.number(), index, stamp)),
+        Act::Took { index, stamp } => Some(FarFile::Took(job.number(), index, stamp)),
         _ => None,
     }
+}
+
+/// Whether a file is to be open for writing for it.
+fn writes(act: &Act) -> bool {
+    act.changes() || matches!(act, Act::Borrow { .. })
 }
 
 impl Peers {
@@ -144,7 +168,7 @@ impl Peers {
         {
             return done;
         }
-        let Some(job) = self.homes[at].jobs.front().cloned() else { return false };
+        let Some(job) = self.homes[at].first_job() else { return false };
         let client = self.relay_client(at);
         let killed = self.sims[at].killed;
         let ours = matches!(job.act, Act::Close | Act::Recall { .. });
@@ -153,6 +177,8 @@ impl Peers {
             done.map(|reply| match reply {
                 Reply::Held(Some(held)) => (Done::Held(held), Vec::new()),
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
+                Reply::Stored { places, .. } => self.read_places(at, &job, &places),
+                Reply::Again => (Done::Unknown, Vec::new()),
                 _ => (Done::Done, Vec::new()),
             })
         } else if let Act::Lost { by, token } = job.act {
@@ -160,13 +186,17 @@ impl Peers {
             let gone = self.sims[at].ask(client, Request::Far(lost));
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))
-        } else if ours || self.homes[at].open.contains_key(&(job.file(), job.act.changes())) {
-            self.carry_out(at, client, &job)
+        } else if ours || self.homes[at].open.contains_key(&(job.file(), writes(&job.act))) {
+            match self.bring_for(at, client, &job) {
+                None => return false,
+                Some(Ok(())) => self.carry_out(at, client, &job),
+                Some(Err(error)) => Err(error),
+            }
         } else {
-            match self.open_number(at, client, (job.file(), job.act.changes())) {
+            match self.open_number(at, client, (job.file(), writes(&job.act))) {
                 None => return false,
                 Some(Ok(open)) => {
-                    self.homes[at].open.insert((job.file(), job.act.changes()), open);
+                    self.homes[at].open.insert((job.file(), writes(&job.act)), open);
                     return true;
                 }
                 Some(Err(error)) => Err(error),
@@ -258,13 +288,88 @@ impl Peers {
         })
     }
 
+    /// Has the chunks here that a job reads or writes. `None`: it waits.
+    fn bring_for(&mut self, at: usize, client: usize, job: &Job) -> Option<Result<()>> {
+        let open = self.homes[at].open.get(&(job.file(), writes(&job.act))).copied()?;
+        let slot = open.file.slot;
+        let size = self.sims[at].size_of(open);
+        let range = match job.act {
+            Act::Read { at, bytes, .. } => at..at + u64::from(bytes),
+            Act::Write { at, .. } => {
+                let at = at.unwrap_or(size);
+                at..at + job.bytes.len() as u64
+            }
+            Act::Truncate { .. } => 0..u64::MAX,
+            _ => return Some(Ok(())),
+        };
+        let away = |sim: &Sim| {
+            let entries = ram::entries(&sim.memory, slot).into_iter();
+            let mut its = entries.filter(|(_, entry)| entry.with().is_some());
+            its.find(|(index, _)| {
+                index * CHUNK_BYTES < range.end && (index + 1) * CHUNK_BYTES > range.start
+            })
+        };
+        while let Some((first, _)) = away(&self.sims[at]) {
+            let asked = self.homes[at].brings.take();
+            let (within, bytes) = (0, 0);
+            let request = Request::Stage { file: open.file, first, count: 1, within, bytes };
+            let taken =
+                asked.unwrap_or_else(|| self.sims[at].asking(client, request).expect("encodes"));
+            let session = self.sims[at].clients[client].session;
+            let handled =
+                self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
+            self.collect(at);
+            let Some(Handled::Answer(reply)) = handled else {
+                self.homes[at].brings = Some(taken);
+                return None;
+            };
+            if let Ok(Reply::Failed(error)) = frame::decode(&reply) {
+                return Some(Err(error));
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// The part of a chunk that a job is about.
+    fn read_places(&mut self, at: usize, job: &Job, places: &[Stored]) -> (Done, Vec<u8>) {
+        let Act::GiveBack { at: from, bytes, .. } = job.act else { return (Done::Done, vec![]) };
+        let mut all = Vec::new();
+        for place in places {
+            all.resize(place.within as usize, 0);
+            let mut read = vec![0; place.bytes as usize];
+            let within = u64::from(place.within);
+            self.sims[at].memory.read(place.page, within, &mut read).expect("there");
+            all.extend(read);
+        }
+        let (from, end) = (all.len().min(from as usize), all.len().min((from + bytes) as usize));
+        (Done::Read, all[from..end].to_vec())
+    }
+
     fn carry_out(&mut self, at: usize, client: usize, job: &Job) -> Outcome {
-        let open = self.homes[at].open.get(&(job.file(), job.act.changes())).copied();
+        let open = self.homes[at].open.get(&(job.file(), writes(&job.act))).copied();
         let (sim, nothing) = (&mut self.sims[at], Vec::new);
         let Some(open) = open.filter(|_| job.act != Act::Close) else {
             return Ok((Done::Done, nothing()));
         };
         match job.act {
+            Act::Borrow { by, first, count, .. } => {
+                let asked = FarFile::LendTo(job.file(), by, first, count);
+                Ok(match sim.ask(client, Request::Far(asked))? {
+                    Reply::LentTo(LentTo { count, size, stamp }) => {
+                        (Done::Lent { count, size, stamp }, nothing())
+                    }
+                    _ => (Done::Unknown, nothing()),
+                })
+            }
+            Act::Grow { by, to } => {
+                let entry = sim.memory.entry(open.file.slot, (to - 1) / CHUNK_BYTES);
+                if entry.with() != Some(by) {
+                    return Ok((Done::Unknown, nothing()));
+                }
+                let epoch = sim.memory.size_epoch(open.file.slot);
+                assert!(size::raise(sim.memory.header(open.file.slot).size(), to, epoch));
+                Ok((Done::Done, nothing()))
+            }
             Act::Read { at, bytes, kept } => {
                 if kept {
                     sim.ask(client, Request::Far(FarFile::Rests(job.file())))?;

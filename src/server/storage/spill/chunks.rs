@@ -58,6 +58,7 @@ impl Storage {
         entry.is_here()
             && !entry.is_recalled()
             && !entry.is_stored()
+            && !entry.is_borrowed()
             && begin < size
             && (end <= size || !appends())
             && self.has_bytes(entry)

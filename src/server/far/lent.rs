@@ -1,0 +1,321 @@
+//! Chunks of files that were born here, and that other members have for themselves: who gets which,
+//! and how they come back, with what was written to them.
+//!
+//! Invariant: a chunk is lent only if nothing of it is here or in the permanent store, and nobody
+//! was told since that it came back without having heard. What comes counts as far as the file is
+//! long: who has written beyond writes that once more. Not here: who waits for it (`storage/away`),
+//! and what the other member does (`borrowing`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use terral_format::ids::{Ino, Member, Number};
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::wire::far::{Act, BYTES_MAX, Done};
+use terral_format::wire::far_files::LentTo;
+use terral_format::wire::message::{FileRef, Reply};
+use terral_format::wire::peers::Failure;
+use terral_format::{ErrorKind, Result};
+use terral_partition::terms::Terms;
+use terral_store::sparse::Sparse;
+
+use super::asking;
+use super::role::Outcome;
+use crate::core::state::State;
+use crate::core::world::Tick;
+use crate::debts::owing;
+use crate::storage::away::Wanted;
+use crate::storage::eviction;
+
+/// Chunks that are on their way at a time.
+const AT_ONCE: usize = 8;
+/// Most chunks that are lent at once: 32 MiB.
+const LENT_MAX: u32 = 16;
+/// Each comes in so many parts.
+const PARTS: usize = (CHUNK_BYTES / BYTES_MAX as u64) as usize;
+/// What finds no memory, or fails, is asked for again after that.
+const PAUSE: Duration = Duration::from_millis(500);
+/// A file of which so many chunks were needed by others, and more than half of all that were lent,
+/// is one that several write to everywhere: none is lent any more, until none was needed for a
+/// while, or the file is empty.
+const NEEDED_MAX: u32 = 4;
+const CALM: Duration = Duration::from_secs(5);
+
+/// A chunk that is on its way.
+struct Coming {
+    with: Member,
+    parts: [Option<Vec<u8>>; PARTS],
+}
+
+/// How what is lent of a file is used.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    lent: u32,
+    needed: u32,
+    /// When one was, last.
+    last: Tick,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Lent {
+    stamp: u64,
+    coming: BTreeMap<(Ino, u64), Coming>,
+    uses: BTreeMap<Ino, Use>,
+    /// What came back, and who had it has not heard that yet.
+    untold: BTreeSet<(Ino, u64)>,
+}
+
+impl Lent {
+    fn next_stamp(&mut self, starts: u64) -> u64 {
+        self.stamp = (self.stamp + 1).max(starts << 40);
+        self.stamp
+    }
+
+    fn may_lend(&mut self, ino: Ino, is_empty: bool, now: Tick) -> bool {
+        let used = self.uses.entry(ino).or_default();
+        if is_empty || now.since(used.last) > CALM {
+            *used = Use { last: used.last, ..Use::default() };
+        }
+        used.needed < NEEDED_MAX || used.needed * 2 < used.lent
+    }
+}
+
+/// A member wants so many chunks, from one on, of what was born here.
+///
+/// # Errors
+/// If the log is full, or the map cannot have them.
+pub fn lend_to(
+    state: &mut State,
+    (ino, to): (Ino, Member),
+    (first, count): (u64, u32),
+) -> Result<Reply> {
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    let Some(slot) = slot.filter(|_| !state.finishing) else { return Ok(Reply::Again) };
+    let is_empty = state.storage.size(slot) == 0;
+    if !state.far.lent.may_lend(ino, is_empty, state.world.now()) {
+        return Ok(Reply::Again);
+    }
+    let (file, mut lent) = (FileRef { ino, slot }, 0);
+    for index in first..first.saturating_add(u64::from(count.min(LENT_MAX))) {
+        let told = !state.far.lent.untold.contains(&(ino, index));
+        let may = told && !state.storage.is_backed(file, index);
+        let is_free = may && state.storage.take_unused(&state.sessions, slot, index);
+        let is_its = state.storage.with(slot, index) == Some(to);
+        let is_its = is_its && !state.storage.is_wanted(ino, index);
+        if !(is_its || is_free) || (is_free && state.storage.lend(slot, index, to).is_err()) {
+            break;
+        }
+        lent += 1;
+    }
+    if lent == 0 {
+        return Ok(Reply::Again);
+    }
+    owing::owe(state, ino);
+    state.far.lent.uses.entry(ino).or_default().lent += lent;
+    let (stamp, size) = (state.far.lent.next_stamp(state.starts), state.storage.size(slot));
+    Ok(Reply::LentTo(LentTo { count: lent, size, stamp }))
+}
+
+/// A member wants chunks of its to be asked back.
+pub fn bring_back(
+    state: &mut State,
+    (ino, with): (Ino, Member),
+    (first, count): (u64, u32),
+) -> Result<()> {
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    for index in first..first.saturating_add(u64::from(count)) {
+        let has = slot.and_then(|slot| state.storage.with(slot, index));
+        let coming = state.far.lent.coming.get(&(ino, index));
+        if has == Some(with) {
+            want(state, ino, index, with);
+        } else if coming.is_none_or(|coming| coming.with != with) {
+            tell_taken(state, ino, index, with);
+        }
+    }
+    Ok(())
+}
+
+fn want(state: &mut State, ino: Ino, index: u64, with: Member) {
+    let (since, error) = (state.world.now(), None);
+    state.storage.want((ino, index), Wanted { with, since, needed: false, error });
+}
+
+/// Everything that others have is to come back.
+pub fn bring_all_back(state: &mut State) {
+    let files: Vec<_> = state.names.inodes().filter_map(|it| Some((it.ino, it.slot?))).collect();
+    for (ino, slot) in files {
+        for (index, with) in state.storage.away(slot) {
+            want(state, ino, index, with);
+        }
+    }
+}
+
+/// A member has a file open no more, and has nothing of it; what one had that was removed is lost,
+/// and stays so.
+pub fn has_nothing(state: &mut State, ino: Ino, member: Member) {
+    if state.far.removed_of(member).is_some() {
+        return;
+    }
+    if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+        state.storage.has_nothing(FileRef { ino, slot }, member);
+    }
+    state.far.lent.untold.retain(|(of, _)| *of != ino);
+}
+
+/// Asks for what is wanted back.
+pub(super) fn ask_back(state: &mut State) {
+    let (now, room) = (state.world.now(), AT_ONCE.saturating_sub(state.far.lent.coming.len()));
+    let State { storage, far, .. } = state;
+    let mut wanted: Vec<_> = storage.wanted().collect();
+    wanted.sort_by_key(|(_, wanted)| !wanted.needed);
+    let mut asked = Vec::new();
+    for (which, wanted) in wanted {
+        if far.lent.coming.contains_key(which) || wanted.since > now {
+            continue;
+        }
+        if let Some(removed) = far.removed_of(wanted.with) {
+            if wanted.error.is_none() {
+                wanted.error = Some(Failure::Removed(removed).error());
+                far.has_news();
+            }
+        } else if asked.len() < room {
+            asked.push((*which, wanted.with, wanted.needed));
+        }
+    }
+    for ((ino, index), with, needed) in asked {
+        let uses = state.far.lent.uses.entry(ino).or_default();
+        if needed {
+            (uses.needed, uses.last) = (uses.needed + 1, now);
+        }
+        let coming = Coming { with, parts: Default::default() };
+        let stamp = state.far.lent.next_stamp(state.starts);
+        if asking::live(state).is_err() {
+            return;
+        }
+        state.far.lent.coming.insert((ino, index), coming);
+        for part in 0..PARTS {
+            let (at, bytes) = ((part * BYTES_MAX) as u32, BYTES_MAX as u32);
+            let act = Act::GiveBack { index, at, bytes, stamp };
+            tell(state, with, ino, act);
+        }
+    }
+}
+
+fn tell(state: &mut State, to: Member, ino: Ino, act: Act) {
+    let Some(members) = &state.members else { return };
+    let Some(file) = members.number(ino) else { return };
+    let (by, now) = (members.me(), state.world.now());
+    state.far.asks_user((to, by), (file, act), now);
+}
+
+fn tell_taken(state: &mut State, ino: Ino, index: u64, with: Member) {
+    let stamp = state.far.lent.next_stamp(state.starts);
+    if state.far.removed_of(with).is_none() && asking::live(state).is_ok() {
+        state.far.lent.untold.insert((ino, index));
+        tell(state, with, ino, Act::Took { index, stamp });
+    }
+}
+
+/// Who had a chunk has heard that it is here.
+pub(super) fn is_told(state: &mut State, file: Number, index: u64) {
+    state.far.lent.untold.remove(&(Ino(file.counted()), index));
+}
+
+/// A part of a chunk has come, or does not.
+pub(super) fn came(
+    state: &mut State,
+    file: Number,
+    (index, at): (u64, u32),
+    outcome: Outcome,
+) -> Result<()> {
+    let ino = Ino(file.counted());
+    let Some(coming) = state.far.lent.coming.get_mut(&(ino, index)) else { return Ok(()) };
+    let bytes = match outcome {
+        Ok((Done::Read, bytes)) => bytes,
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            later(state, ino, index, error.kind == ErrorKind::NotFound);
+            return Ok(());
+        }
+    };
+    if let Some(part) = coming.parts.get_mut(at as usize / BYTES_MAX) {
+        *part = Some(bytes);
+    }
+    if coming.parts.iter().any(Option::is_none) {
+        return Ok(());
+    }
+    let Some(coming) = state.far.lent.coming.remove(&(ino, index)) else { return Ok(()) };
+    put(state, ino, index, coming)
+}
+
+/// All of a chunk has come.
+fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
+    let Coming { with, parts } = coming;
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    let slot = slot.filter(|slot| state.storage.with(*slot, index) == Some(with));
+    let Some(slot) = slot else {
+        state.storage.forget_wanted(ino, index);
+        return Ok(());
+    };
+    let mut bytes = Vec::new();
+    for (at, part) in (0..).step_by(BYTES_MAX).zip(parts.into_iter().flatten()) {
+        if !part.is_empty() {
+            bytes.resize(at, 0);
+            bytes.extend(part);
+        }
+    }
+    let size = state.storage.size(slot).saturating_sub(index * CHUNK_BYTES);
+    bytes.truncate(size.min(CHUNK_BYTES) as usize);
+    let (file, bytes) = (FileRef { ino, slot }, Sparse::from(bytes));
+    let put = eviction::with_room(state, |state| state.storage.came(file, index, &bytes));
+    state.far.has_news();
+    if put.is_err() {
+        // Who needs it waits for room, and asks for it then.
+        later(state, ino, index, false);
+        return Ok(());
+    }
+    owing::owe(state, ino);
+    tell_taken(state, ino, index, with);
+    state.commit()
+}
+
+/// It is asked for again by and by, if it still is wanted.
+fn later(state: &mut State, ino: Ino, index: u64, forget: bool) {
+    state.far.lent.coming.remove(&(ino, index));
+    let again = state.world.now() + PAUSE;
+    if forget {
+        state.storage.forget_wanted(ino, index);
+    }
+    let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
+    its.for_each(|(_, wanted)| wanted.since = again);
+}
+
+/// Who waits for what does not come is told why.
+pub(super) fn tick(state: &mut State) {
+    let now = state.world.now();
+    let State { storage, far, .. } = state;
+    for (_, wanted) in storage.wanted() {
+        let is_late = wanted.needed && now.since(wanted.since) >= Terms::USUAL.patience;
+        if is_late && wanted.error.is_none() {
+            wanted.error = Some(Failure::Silent(wanted.with).error());
+            far.has_news();
+        }
+    }
+}
+
+/// A member is none any more: what it has does not come.
+pub(super) fn removed(state: &mut State, member: Member) {
+    state.far.lent.coming.retain(|_, coming| coming.with != member);
+}
+
+/// What was born here is no more.
+pub fn forget(state: &mut State, ino: Ino) {
+    let Lent { coming, uses, untold, .. } = &mut state.far.lent;
+    coming.retain(|(of, _), _| *of != ino);
+    untold.retain(|(of, _)| *of != ino);
+    uses.remove(&ino);
+    let wanted = state.storage.wanted().map(|(which, _)| *which);
+    let wanted: Vec<_> = wanted.filter(|(of, _)| *of == ino).collect();
+    wanted.into_iter().for_each(|(ino, index)| state.storage.forget_wanted(ino, index));
+}

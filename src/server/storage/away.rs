@@ -1,0 +1,180 @@
+//! Chunks that other members have: which they are, and which are wanted back.
+//!
+//! Not here: who waits for them (`recalling`), who may have which, and what is said to them
+//! (`far/lent`).
+
+use std::collections::BTreeMap;
+
+use terral_format::ids::{FileSlot, Ino, Member};
+use terral_format::wire::message::FileRef;
+use terral_format::{Error, Result};
+use terral_store::sparse::Sparse;
+
+use super::Storage;
+use crate::core::world::Tick;
+use crate::sessions::clients::Sessions;
+
+/// A chunk that is wanted back.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Who has it.
+    pub with: Member,
+    /// Since when.
+    pub since: Tick,
+    /// Somebody needs it, and not only who has it wants to be rid of it.
+    pub needed: bool,
+    /// Why it does not come.
+    pub error: Option<Error>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Away {
+    /// How many chunks of a file are, if any.
+    counts: BTreeMap<FileSlot, u32>,
+    wanted: BTreeMap<(Ino, u64), Wanted>,
+}
+
+impl Storage {
+    /// Makes a chunk of which nothing is here another member's.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn lend(&mut self, slot: FileSlot, index: u64, to: Member) -> Result<()> {
+        self.ram.lend(slot, index, to)?;
+        *self.away.counts.entry(slot).or_default() += 1;
+        Ok(())
+    }
+
+    /// A chunk that was granted ahead, and to which nobody has written, is none any more. Whether
+    /// nothing of it is here then.
+    pub fn take_unused(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> bool {
+        let entry = self.memory().entry(slot, index).unrecalled();
+        if !entry.is_here() || self.has_bytes(entry) || entry.is_stored() {
+            return entry.is_absent();
+        }
+        let Some(entry) = self.recall_unmapped(slot, index) else { return false };
+        // Who is just beginning there goes on.
+        if !self.owners_in(clients, entry).is_empty() || self.has_bytes(entry) {
+            self.ram.unrecall(slot, index, entry);
+            return false;
+        }
+        self.ram.release(slot, index, entry, false);
+        true
+    }
+
+    /// Whether other members have chunks of a file.
+    pub fn has_away(&self, slot: FileSlot) -> bool {
+        self.away.counts.contains_key(&slot)
+    }
+
+    /// Who has a chunk, if another member does.
+    pub fn with(&self, slot: FileSlot, index: u64) -> Option<Member> {
+        self.memory().entry(slot, index).with()
+    }
+
+    /// Those of a file that other members have, in order.
+    pub fn away(&self, slot: FileSlot) -> Vec<(u64, Member)> {
+        if !self.has_away(slot) {
+            return Vec::new();
+        }
+        let entries = self.entries(slot).into_iter();
+        entries.filter_map(|(index, entry)| Some((index, entry.with()?))).collect()
+    }
+
+    /// What a member had of a chunk has come.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full; it is away as before then.
+    pub fn came(&mut self, file: FileRef, index: u64, bytes: &Sparse) -> Result<()> {
+        self.ram.came(file.slot, index, bytes)?;
+        self.count_down(file.slot);
+        self.away.wanted.remove(&(file.ino, index));
+        Ok(())
+    }
+
+    /// A chunk that another member has is none any more.
+    pub(super) fn lose_away(&mut self, slot: FileSlot, index: u64) {
+        if self.with(slot, index).is_some()
+            && self.ram.came(slot, index, &Sparse::default()).is_ok()
+        {
+            self.count_down(slot);
+        }
+    }
+
+    /// Chunks of a file that a member has, and says that it has nothing of, are holes; not those
+    /// that are just asked back.
+    pub fn has_nothing(&mut self, file: FileRef, member: Member) {
+        for (index, with) in self.away(file.slot) {
+            if with == member && !self.away.wanted.contains_key(&(file.ino, index)) {
+                self.lose_away(file.slot, index);
+            }
+        }
+    }
+
+    /// Nobody uses a chunk any more, and it stays as it is: it is marked as borrowed. Who is in it
+    /// is waited for; from who does not move it is moved away.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if there is no memory to move it to.
+    pub fn freeze(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> Result<()> {
+        let entry = self.memory().entry(slot, index).unrecalled();
+        if !entry.is_here() {
+            return Ok(());
+        }
+        self.ram.install(slot, index, entry.borrowed().recalled())?;
+        if !self.wait_unpinned(clients, slot, entry) {
+            return Ok(());
+        }
+        self.ram.leave_behind(slot, index, entry).inspect_err(|_| {
+            // Who asks for it asks again.
+            self.ram.unrecall(slot, index, entry);
+        })
+    }
+
+    fn count_down(&mut self, slot: FileSlot) {
+        if let Some(count) = self.away.counts.get_mut(&slot) {
+            *count -= 1;
+            if *count == 0 {
+                self.away.counts.remove(&slot);
+            }
+        }
+    }
+
+    /// After a restart.
+    pub(super) fn adopt_away(&mut self, slot: FileSlot) {
+        let entries = self.entries(slot);
+        let count = entries.iter().filter(|(_, entry)| entry.with().is_some()).count();
+        if count > 0 {
+            self.away.counts.insert(slot, count as u32);
+        }
+    }
+
+    /// A chunk is wanted back. Gives whether that is new.
+    pub fn want(&mut self, (ino, index): (Ino, u64), wanted: Wanted) -> bool {
+        let needed = wanted.needed;
+        let new = !self.away.wanted.contains_key(&(ino, index));
+        self.away.wanted.entry((ino, index)).or_insert(wanted).needed |= needed;
+        new
+    }
+
+    /// What is wanted back.
+    pub fn wanted(&mut self) -> impl Iterator<Item = (&(Ino, u64), &mut Wanted)> {
+        self.away.wanted.iter_mut()
+    }
+
+    /// Why a chunk that is does not come, if that is known.
+    pub fn why_not(&self, ino: Ino, index: u64) -> Option<Error> {
+        self.away.wanted.get(&(ino, index)).and_then(|wanted| wanted.error.clone())
+    }
+
+    /// Whether a chunk is.
+    pub fn is_wanted(&self, ino: Ino, index: u64) -> bool {
+        self.away.wanted.contains_key(&(ino, index))
+    }
+
+    /// It is not any more.
+    pub fn forget_wanted(&mut self, ino: Ino, index: u64) {
+        self.away.wanted.remove(&(ino, index));
+    }
+}
