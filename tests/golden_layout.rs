@@ -24,7 +24,7 @@ pub fn layout() -> String {
     let _ = writeln!(out, "magic {MAGIC:016x}");
     fields!(
         out, Superblock: magic server_pid starts instance geometry gate waiting closing
-        apart clock_offset deadline reserved segments
+        apart clock_offset deadline member reserved segments
     );
     fields!(out, FileRecord: ino backed_bytes inline root given evictions reserved);
     fields!(out, MapPage: 0);

@@ -16,7 +16,7 @@ use terral_format::wire::locks::{
 };
 use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Hello, Kind, Name, OpenFile, OpenHow, PROTOCOL, RenameHow,
-    Reply, Request, Safety, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
+    Reply, Request, Safety, Seen, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Seat, Standing};
@@ -299,6 +299,11 @@ fn losses() -> Losses {
     Losses { files: vec![file], count: 52, restored: vec![("/out".into(), Member::LEAST)] }
 }
 
+fn seen() -> Seen {
+    let born = Member::new(207).expect("14 bits");
+    Seen { number: Number::of(born, Ino(46)), attributes: attributes() }
+}
+
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -343,13 +348,13 @@ pub fn replies() -> Vec<Reply> {
         failure: Some("denied".to_owned()),
         parts: vec![(Member::LEAST, 227)],
     };
-    let name = Name { name: b"a".to_vec(), ino: Ino(46), kind: Kind::Directory };
+    let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };
     let known = vec![
         Reply::Done,
         Reply::Failed(error()),
         Reply::Handle(51),
-        Reply::Attributes(attributes()),
+        Reply::Attributes(seen()),
         Reply::Opened { description: DescriptionSlot(52), nonce: 53, file: FILE },
         Reply::Preallocated(vec![OpenFile {
             file: FILE,

@@ -40,13 +40,13 @@ fn type_bits(kind: Kind) -> u32 {
 ///
 /// # Safety
 /// `into` must be null or have room for them.
-pub unsafe fn give(from: &terral_client::Attributes, into: *mut Attributes) -> Result<()> {
+pub unsafe fn give(from: &terral_client::Seen, into: *mut Attributes) -> Result<()> {
     if into.is_null() {
         return Err(invalid("attributes is NULL"));
     }
     let kind = type_bits(from.kind);
     let attributes = Attributes {
-        ino: from.ino.0,
+        ino: from.number.word(),
         size_bytes: from.size,
         mode: kind | (from.mode & 0o7777),
         links: from.links,

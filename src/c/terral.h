@@ -54,7 +54,7 @@ typedef struct terral_file terral_file_t;
 
 /* What terral_stat and terral_fstat give; 64 bytes on every machine. */
 struct terral_attributes {
-    uint64_t ino;         /* inode number */
+    uint64_t ino;         /* inode number, the same on every machine */
     uint64_t size_bytes;  /* 0 for a directory */
     uint32_t mode;        /* as in struct stat: type and permission bits */
     uint32_t links;       /* names; for directories 2 + subdirectories */

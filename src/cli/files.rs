@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
-use terral_client::{Attributes, Client, Kind};
+use terral_client::{Client, Kind, Seen};
 
 use crate::copies::{Tree, copy_in, copy_out, make_directory, shown};
 use crate::instances::{Which, join, place};
@@ -140,7 +140,7 @@ pub struct Rm {
 // Listing.
 
 /// A name as it is listed, what it is, and more if that was asked for.
-type Entry = (Vec<u8>, Kind, Option<Attributes>);
+type Entry = (Vec<u8>, Kind, Option<Seen>);
 
 /// Lists.
 pub fn ls(arguments: &Ls) -> Result<u8> {
@@ -199,7 +199,7 @@ fn list(
     Ok(())
 }
 
-fn long(found: &Attributes, width: usize) -> String {
+fn long(found: &Seen, width: usize) -> String {
     let kind = match found.kind {
         Kind::File => '-',
         Kind::Directory => 'd',

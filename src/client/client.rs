@@ -9,8 +9,8 @@ use terral_format::wire::capability::Caveat;
 use terral_format::wire::far_files::{FarFile, LentTo};
 use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
-    Attributes, Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety,
-    Space, Status, Target, XattrHow,
+    Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety, Seen, Space,
+    Status, Target, XattrHow,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
@@ -102,7 +102,7 @@ impl Client {
     /// # Errors
     /// Of this and every other call with a path: [`ErrorKind::Link`] if a symbolic link is on the
     /// way, see [`Client::follow`].
-    pub fn stat(&self, path: &[u8]) -> Result<Attributes> {
+    pub fn stat(&self, path: &[u8]) -> Result<Seen> {
         self.0.memory.stat(path).unwrap_or_else(|| self.0.stat_there(path))
     }
 
@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Attributes of what a name leads to.
-    pub fn stat_through(&self, path: &[u8]) -> Result<Attributes> {
+    pub fn stat_through(&self, path: &[u8]) -> Result<Seen> {
         self.through(path, true, |path| {
             let found = self.stat(path)?;
             if found.kind == Kind::Symlink {
@@ -400,12 +400,17 @@ impl Client {
         self.0.make_node(path, (kind, mode), address)
     }
 
-    /// Attributes of a FIFO or socket by its number.
+    /// Attributes of a FIFO or socket by its place in the tables.
     ///
     /// # Errors
     /// [`ErrorKind::BadHandle`] if it has no name any more.
-    pub fn node(&self, ino: Ino) -> Result<Attributes> {
+    pub fn node(&self, ino: Ino) -> Result<Seen> {
         self.0.node(ino)
+    }
+
+    /// What `st_ino` says of an inode: the same on every machine.
+    pub fn number(&self, ino: Ino) -> Number {
+        self.0.memory.number_of(ino)
     }
 
     /// Changes these.

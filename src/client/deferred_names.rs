@@ -210,7 +210,7 @@ impl Connection {
             return false;
         }
         let gone = self.memory.look(|table| {
-            let names = table.children(directory.ino, LEFT_MAX)?;
+            let names = table.children(directory.ino, LEFT_MAX, self.memory.member())?;
             let gone =
                 |name: &[u8]| matches!(self.memory.child(table, directory, name), Known::Not(_));
             Some(names.len() < LEFT_MAX && names.iter().all(|child| gone(&child.name)))

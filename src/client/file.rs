@@ -13,7 +13,7 @@ use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{Counters, Description, access};
 use terral_format::wire::locks::{HeldLock, LockAsk, LockKind, LockRange, Locker};
 use terral_format::wire::message::{
-    Attributes, Change, FileRef, OpenHow, Reply, Request, Target, XattrHow, gives_rights,
+    Change, FileRef, OpenHow, Reply, Request, Seen, Target, XattrHow, gives_rights,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::maps::How as MapHow;
@@ -421,7 +421,7 @@ impl File {
     }
 
     /// Attributes now.
-    pub fn attributes(&self) -> Result<Attributes> {
+    pub fn attributes(&self) -> Result<Seen> {
         self.words()?;
         if self.is_far() {
             return self.attributes_far();
@@ -430,7 +430,7 @@ impl File {
             return Ok(attributes);
         }
         match self.connection.call(Request::Stat(self.target()?))? {
-            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(seen) => Ok(seen),
             _ => Err(unexpected()),
         }
     }

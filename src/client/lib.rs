@@ -49,12 +49,12 @@ pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
 pub use nodes::Opened;
-pub use terral_format::ids::{DescriptionSlot, Ino};
+pub use terral_format::ids::{DescriptionSlot, Ino, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{Caveat, Operations};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::wire::message::{
-    Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Space, Status, Totals,
+    Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Seen, Space, Status, Totals,
     XattrHow,
 };
 pub use terral_format::wire::person::Person;

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use terral_format::ids::{FileSlot, Ino, ROOT};
+use terral_format::ids::{FileSlot, Ino, Number, ROOT};
 use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
 use terral_format::local::geometry::NAME_MAX;
 use terral_format::local::lease::Until;
 use terral_format::local::names::{Inode, Lookup, Table, flag, hash, index_of};
-use terral_format::wire::message::{Attributes, Kind, Name, Reply, Request, Target};
+use terral_format::wire::message::{Attributes, Kind, Name, Reply, Request, Seen, Target};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::permission::acting;
@@ -139,12 +139,12 @@ impl Memory {
     }
 
     /// Attributes of an inode now: what writers change lies in its header.
-    fn attributes(&self, inode: &Inode) -> Option<Attributes> {
+    fn attributes(&self, inode: &Inode) -> Option<Seen> {
         let mut attributes = inode.attributes();
         if let Some(slot) = inode.slot {
             self.written(slot, &mut attributes)?;
         }
-        Some(attributes)
+        Some(Seen { number: inode.number(self.member()), attributes })
     }
 
     fn written(&self, slot: FileSlot, attributes: &mut Attributes) -> Option<()> {
@@ -157,8 +157,8 @@ impl Memory {
         (self.record(slot)?.ino.load(Ordering::Acquire) == attributes.ino.0).then_some(())
     }
 
-    /// Attributes of an inode by number, if the table has it.
-    pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Attributes> {
+    /// Attributes of an inode, if the table has it.
+    pub(crate) fn attributes_of(&self, ino: Ino) -> Option<Seen> {
         let find = || self.look(|table| table.find(ino));
         let (inode, deferred) = (find()?, self.deferred());
         let (until, _) = self.until_seen(&inode, find);
@@ -178,8 +178,15 @@ impl Memory {
         found.and_then(|inode| self.attributes(&inode)).filter(|_| !is_over(until))
     }
 
+    /// What `st_ino` says of an inode, of which the table need not know any more.
+    pub(crate) fn number_of(&self, ino: Ino) -> Number {
+        let here = self.member();
+        let found = self.look(|table| table.find(ino));
+        found.map_or(Number::of(here, ino), |inode| inode.number(here))
+    }
+
     /// Attributes of what was just made, and the table may not have yet.
-    fn attributes_to_come(&self, made: &Inode) -> Option<Attributes> {
+    fn attributes_to_come(&self, made: &Inode) -> Option<Seen> {
         let pending = match made.kind {
             Kind::Directory => self.is_touched(made.ino),
             _ => self.deferred().is_pending(Key::attributes(index_of(made.ino))),
@@ -204,7 +211,7 @@ impl Memory {
     }
 
     /// Attributes of a name; `None`: ask the server.
-    pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Attributes>> {
+    pub(crate) fn stat(&self, path: &[u8]) -> Option<Result<Seen>> {
         match self.walk(path) {
             Known::Here(made) if made.is(flag::PREALLOCATED) => {
                 self.attributes_to_come(&made).map(Ok)
@@ -227,7 +234,8 @@ impl Memory {
         if self.is_touched(directory.ino) {
             return None;
         }
-        let mut names = self.look(|table| table.children(directory.ino, usize::MAX))?;
+        let here = self.member();
+        let mut names = self.look(|table| table.children(directory.ino, usize::MAX, here))?;
         if is_over(until) {
             return None;
         }
@@ -261,9 +269,9 @@ pub enum Followed {
 
 impl Connection {
     /// Attributes of a name, from the server.
-    pub(crate) fn stat_there(&self, path: &[u8]) -> Result<Attributes> {
+    pub(crate) fn stat_there(&self, path: &[u8]) -> Result<Seen> {
         match self.call(Request::Stat(Target::Path(path)))? {
-            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(seen) => Ok(seen),
             _ => Err(unexpected()),
         }
     }

@@ -6,9 +6,7 @@
 use std::path::PathBuf;
 
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::wire::message::{
-    Attributes, Change, FileRef, Kind, OpenHow, Reply, Request, Target,
-};
+use terral_format::wire::message::{Change, FileRef, Kind, OpenHow, Reply, Request, Seen, Target};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::nodes;
 
@@ -61,12 +59,12 @@ impl Connection {
         }
     }
 
-    pub(crate) fn node(&self, ino: Ino) -> Result<Attributes> {
+    pub(crate) fn node(&self, ino: Ino) -> Result<Seen> {
         if let Some(attributes) = self.memory.attributes_of(ino) {
             return Ok(attributes);
         }
         match self.call(Request::Stat(by_number(ino)))? {
-            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(seen) => Ok(seen),
             _ => Err(unexpected()),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use terral_format::frame;
-use terral_format::ids::{FileSlot, Ino, InstanceId};
+use terral_format::ids::{FileSlot, Ino, InstanceId, Member};
 use terral_format::local::deferred::{self, DeferredTable};
 use terral_format::local::geometry::{Geometry, MESSAGE_BYTES, SLOT_WORDS};
 use terral_format::local::lock_table::{self, LockTable, Pool};
@@ -127,6 +127,11 @@ impl Memory {
 
     pub(crate) fn superblock(&self) -> &Superblock {
         self.tables.view(0)
+    }
+
+    /// Which member this machine is.
+    pub(crate) fn member(&self) -> Member {
+        Member::of_word(self.superblock().member.load(Ordering::Relaxed))
     }
 
     pub(crate) fn bell(&self) -> &Doorbell {

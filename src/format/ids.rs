@@ -132,6 +132,11 @@ impl Member {
     pub fn number(self) -> u16 {
         self.0
     }
+
+    /// The one that a word says, which may be any.
+    pub fn of_word(word: u64) -> Self {
+        Member((word % u64::from(Self::MAX)) as u16)
+    }
 }
 
 impl TryFrom<u16> for Member {
@@ -157,6 +162,22 @@ impl Number {
     /// The `counted`-th file of `born`; none if that is [`NUMBERS`] or more.
     pub fn new(born: Member, counted: u64) -> Option<Self> {
         (counted < NUMBERS).then(|| Number(u64::from(born.0) * NUMBERS + counted))
+    }
+
+    /// What a member has in this place of its tables and was born there.
+    pub fn of(born: Member, ino: Ino) -> Self {
+        Number(u64::from(born.0) * NUMBERS + ino.0 % NUMBERS)
+    }
+
+    /// The one of this word, which may be any.
+    pub fn of_word(word: u64) -> Self {
+        Number(word)
+    }
+
+    /// As a word: what `st_ino` says. Where the first member was born, and on a server that is
+    /// alone, it is the place.
+    pub fn word(self) -> u64 {
+        self.0
     }
 
     /// What the member where it was born has counted.

@@ -3,7 +3,7 @@
 //! Invariants: one made-up device number for everything under the prefix, so that no inode is
 //! mistaken for one elsewhere. Not here: the calls (`metadata`).
 
-use terral_client::{Attributes, Kind};
+use terral_client::{Attributes, Kind, Seen};
 
 use crate::connect;
 
@@ -42,11 +42,12 @@ pub fn device() -> libc::dev_t {
 }
 
 /// As `stat` shows them.
-pub fn stat(attributes: &Attributes) -> libc::stat {
+pub fn stat(seen: &Seen) -> libc::stat {
+    let attributes = &seen.attributes;
     // SAFETY: stat is plain data; all zero is a value of it.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_dev = device();
-    stat.st_ino = attributes.ino.0;
+    stat.st_ino = seen.number.word();
     stat.st_nlink = attributes.links.into();
     stat.st_mode = mode(attributes);
     stat.st_uid = attributes.uid;
@@ -72,7 +73,8 @@ fn time(ns: u64) -> libc::statx_timestamp {
 }
 
 /// As `statx` shows them: the basic ones.
-pub fn statx(attributes: &Attributes) -> libc::statx {
+pub fn statx(seen: &Seen) -> libc::statx {
+    let attributes = &seen.attributes;
     // SAFETY: statx is plain data; all zero is a value of it.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     statx.stx_mask = libc::STATX_BASIC_STATS;
@@ -81,7 +83,7 @@ pub fn statx(attributes: &Attributes) -> libc::statx {
     statx.stx_uid = attributes.uid;
     statx.stx_gid = attributes.gid;
     statx.stx_mode = mode(attributes) as u16;
-    statx.stx_ino = attributes.ino.0;
+    statx.stx_ino = seen.number.word();
     statx.stx_size = attributes.size;
     statx.stx_blocks = blocks(attributes);
     statx.stx_atime = time(attributes.accessed_ns);

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr;
 
 use libc::{DIR, dirent64, size_t, ssize_t};
-use terral_client::{Kind, Name as Listed};
+use terral_client::{Kind, Name as Listed, Number};
 
 use crate::hook::{Last, by_open_fd, by_path};
 use crate::path::Name;
@@ -61,8 +61,8 @@ fn list(held: &Managed) -> Served<Listing> {
         };
         let above = path.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap_or(b"");
         let listed = connect::with(|client| {
-            let above = client.stat(above)?.ino.0;
-            let dots = Some([held.file.ino().0, above]);
+            let above = client.stat(above)?.number;
+            let dots = Some([client.number(held.file.ino()), above].map(Number::word));
             Ok(Listing { dots, names: client.list(&path)? })
         });
         match listed {
@@ -132,7 +132,7 @@ impl Stream {
             Kind::Socket => libc::DT_SOCK,
         };
         // Names that only the backing knows so far have no number, and 0 would hide them.
-        let ino = if listed.ino.0 == 0 { u64::MAX - at as u64 } else { listed.ino.0 };
+        let ino = listed.number.map_or(u64::MAX - at as u64, Number::word);
         Some((&listed.name, ino, kind))
     }
 

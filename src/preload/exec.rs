@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use terral_client::{Attributes, Kind};
+use terral_client::{Kind, Seen};
 
 use crate::hook::{Last, by_path};
 use crate::path::{Name, link_of, standing_for};
@@ -216,7 +216,7 @@ unsafe fn run_name(
 }
 
 /// EACCES for what is no file, or not this thread's to run.
-fn may_run(found: Attributes) -> Served<()> {
+fn may_run(found: Seen) -> Served<()> {
     if found.kind != Kind::File {
         return Err(libc::EACCES);
     }

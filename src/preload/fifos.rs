@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terral_client::{Change, Ino, kept};
+use terral_client::{Change, Ino, Number, kept};
 
 use crate::path::link_of;
 use crate::real::{Served, answer, errno, kernel, set_errno};
@@ -67,6 +67,12 @@ fn behind(fd: c_int, mode: u32, dev: u64) -> Option<Ino> {
     connect::with(|client| Ok(client.whose_object(text))).ok()?
 }
 
+/// What `st_ino` says of a FIFO, which may have no name any more.
+fn number(ino: Ino) -> u64 {
+    let number = connect::with(|client| Ok(client.number(ino)));
+    number.map_or(ino.0, Number::word)
+}
+
 /// Fills in what `fstat` has to say of a FIFO, where it `told` of the kernel's object. One that has
 /// no name any more is told of by the object, on our device.
 pub fn shown(fd: c_int, to: *mut libc::stat, told: c_int) -> c_int {
@@ -77,7 +83,7 @@ pub fn shown(fd: c_int, to: *mut libc::stat, told: c_int) -> c_int {
     {
         match connect::with(|client| client.node(ino)) {
             Ok(found) => stat = attributes::stat(&found),
-            Err(_) => (stat.st_dev, stat.st_ino) = (attributes::device(), ino.0),
+            Err(_) => (stat.st_dev, stat.st_ino) = (attributes::device(), number(ino)),
         }
         set_errno(before);
         return answer(memory::put(stat, to).map(|()| 0));
@@ -98,7 +104,7 @@ pub fn shown_extended(fd: c_int, to: *mut libc::statx, told: c_int) -> c_int {
             Err(_) => {
                 let dev = attributes::device();
                 (statx.stx_dev_major, statx.stx_dev_minor) = (libc::major(dev), libc::minor(dev));
-                statx.stx_ino = ino.0;
+                statx.stx_ino = number(ino);
             }
         }
         set_errno(before);

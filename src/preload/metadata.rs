@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{gid_t, mode_t, uid_t};
-use terral_client::{Attributes, Change, Kind, acting, as_real};
+use terral_client::{Change, Kind, Seen, acting, as_real};
 
 use crate::hook::{Last, by_fd, by_open_fd, by_path, known};
 use crate::path::{Name, standing_for};
@@ -15,7 +15,7 @@ use crate::{attributes, connect, fifos, memory};
 
 /// Attributes of a name; ELOOP if it is a link to be followed, ENOTDIR if it asks for a directory
 /// and is none.
-pub fn of_name(name: &Name<'_>, last: Last) -> Served<Attributes> {
+pub fn of_name(name: &Name<'_>, last: Last) -> Served<Seen> {
     let found = connect::with(|client| client.stat(name.path))?;
     match found.kind {
         Kind::Symlink if last.follows(name) => Err(libc::ELOOP),
@@ -26,7 +26,7 @@ pub fn of_name(name: &Name<'_>, last: Last) -> Served<Attributes> {
 }
 
 /// Attributes of an open file.
-pub fn of_file(managed: &Managed) -> Served<Attributes> {
+pub fn of_file(managed: &Managed) -> Served<Seen> {
     connect::serve(|| managed.file.attributes())
 }
 
@@ -58,7 +58,7 @@ pub const PLACE: c_int = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
 /// Those of calls that look.
 const LOOK: c_int = PLACE | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_SYNC_TYPE;
 
-fn fill(found: Served<Attributes>, to: *mut libc::stat) -> Served<c_int> {
+fn fill(found: Served<Seen>, to: *mut libc::stat) -> Served<c_int> {
     memory::put(attributes::stat(&found?), to).map(|()| 0)
 }
 
@@ -118,7 +118,7 @@ unsafe extern "C" fn ftok(path: *const c_char, project: c_int) -> libc::key_t {
     (project & 0xff) << 24 | (device as c_int) << 16 | inode as c_int
 }
 
-fn fill_extended(found: Served<Attributes>, to: *mut libc::statx) -> Served<c_int> {
+fn fill_extended(found: Served<Seen>, to: *mut libc::statx) -> Served<c_int> {
     memory::put(attributes::statx(&found?), to).map(|()| 0)
 }
 
@@ -164,7 +164,7 @@ fn may_ask(wanted: c_int, flags: c_int) -> Served<()> {
 }
 
 /// Whether this thread may do `wanted`, by mode bits alone.
-pub fn may(found: &Attributes, wanted: c_int) -> Served<c_int> {
+pub fn may(found: &Seen, wanted: c_int) -> Served<c_int> {
     let person = &acting().person;
     let mode = attributes::mode(found);
     let runs = mode & 0o111 != 0 || mode & libc::S_IFMT == libc::S_IFDIR;

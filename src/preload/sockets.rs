@@ -12,7 +12,7 @@ use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 
 use libc::{mmsghdr, msghdr, size_t, sockaddr, sockaddr_un, socklen_t, ssize_t};
-use terral_client::{Attributes, Ino, Kind};
+use terral_client::{Ino, Kind, Seen};
 
 use crate::hook::{Last, by_path};
 use crate::links::check_new;
@@ -195,7 +195,7 @@ unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t
 // Reaching others.
 
 /// The address of a socket's object, if this thread may send to it.
-fn reachable(found: Served<Attributes>) -> Served<Address> {
+fn reachable(found: Served<Seen>) -> Served<Address> {
     let found = found?;
     may(&found, libc::W_OK)?;
     if found.kind == Kind::Socket { Address::of_object(found.ino) } else { Err(libc::ECONNREFUSED) }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Member};
 use terral_format::local::geometry::{GRANULE_BYTES, SLOT_WORDS};
 use terral_format::local::names::{Buckets, FIRST_LEVEL, Inode, Table, flag, hash, index_of};
 use terral_format::{Error, Result};
@@ -155,6 +155,11 @@ impl Inodes {
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// From now on clients take what was not born elsewhere for this member's.
+    pub fn belongs_to(&self, member: Member) {
+        self.memory.member().store(member.number().into(), Ordering::SeqCst);
     }
 
     /// From now on it is counted how much the names of each directory are; one with more than

@@ -240,6 +240,11 @@ impl Memory {
         &self.tables.words(offset_of!(Superblock, clock_offset), 1)[0]
     }
 
+    /// The number of the member that this server is.
+    pub fn member(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, member), 1)[0]
+    }
+
     /// The page states of the whole arena, indexed by page number; clients write them.
     pub fn lanes(&self) -> &[AtomicU64] {
         self.pages.words(0, self.geometry.pages_bytes() / 8)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use terral_format::Result;
 use terral_format::local::tables::{Description, access};
 use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece, Stored};
-use terral_format::wire::message::{Attributes, Reply, Request};
+use terral_format::wire::message::{Reply, Request, Seen};
 use terral_format::{Error, ErrorKind};
 use terral_transport::fault;
 
@@ -287,7 +287,7 @@ impl File {
         Ok(at + bytes.len() as u64)
     }
 
-    pub(super) fn attributes_far(&self) -> Result<Attributes> {
+    pub(super) fn attributes_far(&self) -> Result<Seen> {
         match self.connection.call(Request::Stat(self.target()?))? {
             Reply::Attributes(attributes) => Ok(self.with_own_times(attributes)),
             _ => Err(unexpected()),

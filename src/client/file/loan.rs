@@ -12,7 +12,7 @@ use terral_format::Result;
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far_files::FarFile;
-use terral_format::wire::message::{Attributes, FileRef, Reply, Request};
+use terral_format::wire::message::{FileRef, Reply, Request, Seen};
 
 use super::File;
 use crate::copy::Chunks;
@@ -191,14 +191,15 @@ impl File {
     }
 
     /// What was written here without asking counts for who has the file open.
-    pub(super) fn with_own_times(&self, mut attributes: Attributes) -> Attributes {
+    pub(super) fn with_own_times(&self, mut seen: Seen) -> Seen {
         let chunks = self.loan.as_ref().and_then(|loan| loan.chunks());
         let header = chunks.as_ref().and_then(|chunks| chunks.header(&self.connection).ok());
         let modified_ns = header.map_or(0, |header| header.modified_ns.load(Ordering::Relaxed));
-        if modified_ns > attributes.changed_ns {
-            (attributes.modified_ns, attributes.changed_ns) = (modified_ns, modified_ns);
+        let own = &mut seen.attributes;
+        if modified_ns > own.changed_ns {
+            (own.modified_ns, own.changed_ns) = (modified_ns, modified_ns);
         }
-        attributes
+        seen
     }
 }
 

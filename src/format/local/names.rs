@@ -10,7 +10,7 @@
 //! Not here: who may write, and what is free (the server's `store`).
 
 use crate::fingerprint::Fingerprint;
-use crate::ids::{FileSlot, Ino, ROOT};
+use crate::ids::{FileSlot, Ino, Member, Number, ROOT};
 use crate::local::geometry::{INDEX_BITS, NamesLayout, PATH_MAX, SLOT_WORDS};
 use crate::local::sync::{AtomicU64, Ordering, fence};
 use crate::wire::message::{Attributes, Kind, Name};
@@ -61,6 +61,8 @@ pub mod flag {
     /// Beside [`ELSEWHERE`]: it is as the table says, and other machines have copies. Who looks
     /// need not ask.
     pub const SHOWN: u16 = 8192;
+    /// It was born on another machine: see [`super::Inode::foreign`].
+    pub const FOREIGN: u16 = 16384;
 }
 
 /// The slot an inode number says.
@@ -125,6 +127,9 @@ pub struct Inode {
     pub published: Option<Fingerprint>,
     /// Bytes below this without a chunk lie in the backing.
     pub backed_bytes: u64,
+    /// Its number, if it was born on another machine. It has neither a record nor bytes of the
+    /// backing here, and the number is where these would be.
+    pub foreign: Option<Number>,
     /// See [`flag`].
     pub flags: u16,
 }
@@ -180,6 +185,7 @@ impl Inode {
             before: 0,
             published: None,
             backed_bytes: 0,
+            foreign: None,
             flags: 0,
         }
     }
@@ -188,9 +194,13 @@ impl Inode {
     pub fn encode(&self) -> [u64; SLOT_WORDS - 1] {
         let [object, published_bytes, published_ns] = self.published.unwrap_or_default().to_words();
         let flag = if self.published.is_some() { flag::PUBLISHED } else { 0 };
-        let flags = u64::from(self.flags & !flag::PUBLISHED | flag);
+        let foreign = if self.foreign.is_some() { flag::FOREIGN } else { 0 };
+        let flags = u64::from(self.flags & !(flag::PUBLISHED | flag::FOREIGN) | flag | foreign);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0) as u64;
-        let slot = self.slot.map_or(0, |slot| slot.0 + 1);
+        let (slot, backed_bytes) = match self.foreign.map(Number::word) {
+            Some(number) => (low(number), u64::from(high(number))),
+            None => (self.slot.map_or(0, |slot| slot.0 + 1), self.backed_bytes),
+        };
         [
             self.ino.0,
             pair(self.parent, self.name_at),
@@ -209,7 +219,7 @@ impl Inode {
             object,
             published_bytes,
             published_ns,
-            self.backed_bytes | flags << 48,
+            backed_bytes | flags << 48,
         ]
     }
 
@@ -217,6 +227,11 @@ impl Inode {
     pub fn decode(words: &[u64; SLOT_WORDS - 1]) -> Self {
         let flags = (words[14] >> 48) as u16;
         let published = Fingerprint::of_words([words[11], words[12], words[13]]);
+        let (slot, backed_bytes) = (low(words[9]), words[14] & ((1 << 48) - 1));
+        let (foreign, slot, backed_bytes) = match flags & flag::FOREIGN {
+            0 => (None, slot.checked_sub(1).map(FileSlot), backed_bytes),
+            _ => (Some(Number::of_word(pair(slot, low(backed_bytes)))), None, 0),
+        };
         Inode {
             ino: Ino(words[0]),
             parent: low(words[1]),
@@ -233,12 +248,13 @@ impl Inode {
             accessed_ns: words[6],
             modified_ns: words[7],
             changed_ns: words[8],
-            slot: low(words[9]).checked_sub(1).map(FileSlot),
+            slot,
             below: high(words[9]),
             after: low(words[10]),
             before: high(words[10]),
             published: (flags & flag::PUBLISHED != 0).then_some(published),
-            backed_bytes: words[14] & ((1 << 48) - 1),
+            backed_bytes,
+            foreign,
             flags,
         }
     }
@@ -251,6 +267,11 @@ impl Inode {
     /// Whether all of these [`flag`]s are set.
     pub fn is(&self, flags: u16) -> bool {
         self.flags & flags == flags
+    }
+
+    /// What `st_ino` says of it, where what has no other number was born on `here`.
+    pub fn number(&self, here: Member) -> Number {
+        self.foreign.unwrap_or_else(|| Number::of(here, self.ino))
     }
 
     /// Attributes as the slot has them.
@@ -551,9 +572,9 @@ impl<'a> Table<'a> {
         (inode.ino == ino && inode.kind.has_text()).then_some(target)
     }
 
-    /// The children of a directory that the table has, at most so many, in no order, unless the
-    /// server changes them meanwhile.
-    pub fn children(&self, directory: Ino, most: usize) -> Option<Vec<Name>> {
+    /// The children of a directory that the table of this member has, at most so many, in no order,
+    /// unless the server changes them meanwhile.
+    pub fn children(&self, directory: Ino, most: usize, here: Member) -> Option<Vec<Name>> {
         let parent = index_of(directory);
         let sequence = &self.slot(parent)[0];
         let before = sequence.load(Ordering::Acquire);
@@ -569,10 +590,13 @@ impl<'a> Table<'a> {
                 return None;
             }
             let file = self.file_of(&inode)?;
-            names.push(Name { name, ino: file.ino, kind: file.kind });
+            names.push(Name { name, number: Some(file.number(here)), kind: file.kind });
             at = inode.after;
         }
         fence(Ordering::Acquire);
         (before.is_multiple_of(2) && sequence.load(Ordering::Relaxed) == before).then_some(names)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -57,8 +57,11 @@ pub struct Superblock {
     /// Until when what is borrowed may be used without asking, nanoseconds since the machine was
     /// started; see [`crate::local::lease`].
     pub deadline: AtomicU64,
+    /// The number of the member that this server is, 0 as long as it is alone: where the files were
+    /// born that have no other number ([`crate::local::names::Inode::foreign`]).
+    pub member: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 46],
+    pub reserved: [AtomicU64; 45],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }

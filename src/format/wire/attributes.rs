@@ -1,8 +1,10 @@
 //! What is said of a name: what it stands for, and the attributes of that.
 
+use std::ops::Deref;
+
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Ino;
+use crate::ids::{Ino, Number};
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +36,7 @@ impl Kind {
 /// Attributes as `stat(2)` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Inode number.
+    /// Its place in the tables.
     pub ino: Ino,
     /// What it is.
     pub kind: Kind,
@@ -56,13 +58,31 @@ pub struct Attributes {
     pub changed_ns: u64,
 }
 
+/// What a program is told of something: its attributes, and the number that is the same on every
+/// machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// What `st_ino` says.
+    pub number: Number,
+    /// All else.
+    pub attributes: Attributes,
+}
+
+impl Deref for Seen {
+    type Target = Attributes;
+
+    fn deref(&self) -> &Attributes {
+        &self.attributes
+    }
+}
+
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// 1 to 255 bytes, no slash, no zero.
     pub name: Vec<u8>,
-    /// Inode number; 0 if only the backing knows it so far.
-    pub ino: Ino,
+    /// What `st_ino` says of it; none if only the backing knows it so far.
+    pub number: Option<Number>,
     /// What it stands for.
     pub kind: Kind,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Member, SessionSlot};
-pub use crate::wire::attributes::{Attributes, Kind, Name};
+pub use crate::wire::attributes::{Attributes, Kind, Name, Seen};
 use crate::wire::capability::{Capability, Operations};
 use crate::wire::far_files::{FarFile, LentTo, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
@@ -630,7 +630,7 @@ pub enum Reply {
     /// The capability is good; use this number.
     Handle(u32),
     /// Attributes.
-    Attributes(Attributes),
+    Attributes(Seen),
     /// It is open.
     Opened {
         /// The description.

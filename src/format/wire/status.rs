@@ -23,7 +23,7 @@ pub struct Space {
 /// Where a file's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Safety {
-    /// As `stat` says.
+    /// As `stat` says: `ino` is what `st_ino` does.
     pub attributes: Attributes,
     /// Bytes in this machine's memory.
     pub memory_bytes: u64,

@@ -36,6 +36,8 @@ pub enum Step {
     Freeze,
     /// What is known of names in directories that are here stays when a file has another one.
     KeepNames,
+    /// What was born elsewhere is shown by its number, and not by its place here.
+    ShowNumbers,
 }
 
 /// Whether a step is done.

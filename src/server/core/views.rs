@@ -1,9 +1,9 @@
 //! What several roles know together. Nothing here changes anything.
 
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::names::{Inode, flag};
 use terral_format::local::size::SizeWord;
-use terral_format::wire::message::{Attributes, FileRef, Kind};
+use terral_format::wire::message::{Attributes, FileRef, Kind, Seen};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
@@ -22,6 +22,17 @@ impl State {
             attributes.changed_ns = attributes.changed_ns.max(header.changed_ns().load(order));
         }
         Some(attributes)
+    }
+
+    /// What programs are told of an inode: its attributes as they are now, and its number.
+    pub fn seen(&self, ino: Ino) -> Option<Seen> {
+        Some(Seen { number: self.number(ino), attributes: self.attributes(ino)? })
+    }
+
+    /// What `st_ino` says of an inode.
+    pub fn number(&self, ino: Ino) -> Number {
+        let number = self.members.as_ref().and_then(|members| members.number(ino));
+        number.unwrap_or(Number::of(Member::LEAST, ino))
     }
 
     /// Whether nobody can reach an inode any more.

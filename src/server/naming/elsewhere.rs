@@ -387,8 +387,8 @@ pub fn names(state: &mut State, caller: &Caller, directory: Ino) -> Result<Optio
         };
         after = children.last().map(|child| child.name.clone()).unwrap_or_default();
         for child in children {
-            let ino = place(state, &child)?;
-            names.push(Name { name: child.name, ino, kind: child.kind });
+            let number = Some(child.number);
+            names.push(Name { name: child.name, number, kind: child.kind });
         }
         if last || after.is_empty() {
             return Ok(Some(names));

@@ -38,7 +38,8 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
         names.retain(|name| state.names.entry(directory, &name.name).is_none());
     }
     for (name, child) in state.names.children(&inode) {
-        names.push(Name { name, ino: child.ino, kind: child.kind });
+        let number = Some(state.number(child.ino));
+        names.push(Name { name, number, kind: child.kind });
     }
     names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(names)

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::geometry::PATH_MAX;
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::moving::Moving;
 
+use crate::core::left_out::{Step, does};
 use crate::core::limits::limits;
 use crate::members::role::Members;
 use crate::naming::names::Names;
@@ -21,7 +22,7 @@ impl Names {
     /// Applies what a member of a partition writes down.
     pub fn apply_member(&mut self, record: &Membership) {
         match record {
-            Membership::Born { ino, kind, text, .. } => self.born(*ino, *kind, text),
+            Membership::Born { ino, number, kind, text } => self.born(*ino, *number, *kind, text),
             Membership::Forgotten { ino } => {
                 self.update(*ino, |inode| inode.flags &= !(flag::ELSEWHERE | flag::FAR));
                 self.forget(*ino);
@@ -57,7 +58,11 @@ impl Names {
             Membership::Moved { from, to } => {
                 self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
             }
-            Membership::Joined { .. } => {
+            Membership::Joined { me, root, .. } => {
+                self.inodes.belongs_to(*me);
+                if root != me {
+                    self.update(ROOT, |inode| inode.foreign = Some(Number::of(*root, ROOT)));
+                }
                 self.inodes.weigh(limits().borrowed);
                 self.has_others = true;
             }
@@ -74,11 +79,14 @@ impl Names {
         }
     }
 
-    fn born(&mut self, ino: Ino, kind: Kind, text: &[u8]) {
+    fn born(&mut self, ino: Ino, number: Number, kind: Kind, text: &[u8]) {
         let far = if kind == Kind::File { flag::FAR } else { 0 };
         if self.inode(ino).is_some() {
             // A snapshot has it already.
-            self.update(ino, |inode| inode.flags |= far);
+            self.update(ino, |inode| {
+                inode.flags |= far;
+                inode.foreign = Some(number);
+            });
             return;
         }
         let links = if kind == Kind::Directory { 2 } else { 1 };
@@ -97,6 +105,7 @@ impl Names {
             changed_ns,
         });
         inode.flags |= flag::ELSEWHERE | far;
+        inode.foreign = does(Step::ShowNumbers).then_some(number);
         self.inodes.insert(inode, (ino, b""), text);
     }
 

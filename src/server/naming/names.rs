@@ -20,6 +20,7 @@ use terral_format::wire::moving::Moving;
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 
+use crate::core::invariant::holds;
 use crate::naming::hidden::Hidden;
 
 /// A name: where, and what it is called.
@@ -145,7 +146,13 @@ impl Names {
 
     /// Changes what is not logged of an inode.
     pub fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
-        self.inodes.update(ino, change);
+        self.inodes.update(ino, |inode| {
+            change(inode);
+            let nothing = || inode.slot.is_none() && inode.backed_bytes == 0;
+            holds("what was born elsewhere has its number", || {
+                inode.foreign.is_none() || nothing()
+            });
+        });
     }
 
     /// Who has a file open.

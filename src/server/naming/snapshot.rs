@@ -75,7 +75,9 @@ impl Names {
         }
         let (parent, name) = image.name.as_ref().map_or((ROOT, &[][..]), |(at, name)| (*at, name));
         if inode.ino == ROOT {
-            self.inodes.update(ROOT, |root| *root = Inode { below: root.below, ..inode });
+            self.inodes.update(ROOT, |root| {
+                *root = Inode { below: root.below, foreign: root.foreign, ..inode }
+            });
         } else {
             self.inodes.insert(inode, (parent, name), &image.target);
         }

@@ -51,7 +51,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
             let ino = lookup::target(state, who, &target)?;
             elsewhere::attributes(state, who, ino)?;
             let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
-            state.attributes(ino).map(Reply::Attributes).ok_or_else(missing)
+            state.seen(ino).map(Reply::Attributes).ok_or_else(missing)
         }
         Request::ReadLink(path) => links::read_link(state, who, path),
         Request::Xattr { target, name } => xattr_requests::xattr(state, who, &target, name),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::Member;
+use terral_format::ids::{Ino, Member};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::names::{Inode, flag};
-use terral_format::wire::message::{Kind, Safety, Space, Status};
+use terral_format::wire::message::{Attributes, Kind, Safety, Space, Status};
 use terral_format::wire::status::{Membership, Other};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -37,7 +37,8 @@ pub fn space(state: &State) -> Space {
 pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety> {
     let ino = lookup::resolve(state, caller, path)?;
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let attributes = state.attributes(ino).ok_or_else(missing)?;
+    let seen = state.seen(ino).ok_or_else(missing)?;
+    let attributes = Attributes { ino: Ino(seen.number.word()), ..seen.attributes };
     let inode = state.names.inode(ino).ok_or_else(missing)?;
     let memory_bytes = inode.slot.map_or(0, |slot| state.storage.resident(slot).0);
     let owed_bytes = inode.slot.map_or(0, |slot| state.storage.owed_bytes(slot));

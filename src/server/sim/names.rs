@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Member, ROOT};
 use terral_format::local::changes::{self, Deferred, Made};
 use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Pending};
 use terral_format::local::names::{Inode, Lookup, Table, flag, hash, index_of};
@@ -200,7 +200,7 @@ impl Sim {
             return false;
         }
         let gone = self.look(|table| {
-            let names = table.children(directory.ino, 256)?;
+            let names = table.children(directory.ino, 256, Member::LEAST)?;
             let gone = |name: &[u8]| matches!(self.child(table, directory, name), Known::Not(_));
             Some(names.iter().all(|child| gone(&child.name)))
         });
@@ -250,7 +250,7 @@ impl Sim {
         if !whole || self.is_touched(directory.ino) {
             return None;
         }
-        let names = self.look(|table| table.children(directory.ino, usize::MAX))?;
+        let names = self.look(|table| table.children(directory.ino, usize::MAX, Member::LEAST))?;
         let mut names: Vec<_> = names.into_iter().map(|name| name.name).collect();
         names.sort_unstable();
         Some(names)

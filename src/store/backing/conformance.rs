@@ -111,6 +111,6 @@ fn kind<T>(result: Result<T, terral_format::Error>) -> Option<ErrorKind> {
 
 fn names(backing: &dyn Source, path: &[u8]) -> Vec<Vec<u8>> {
     let names = backing.list(path).expect("list");
-    assert!(names.iter().all(|name| name.ino == Ino(0)));
+    assert!(names.iter().all(|name| name.number.is_none()));
     names.into_iter().map(|name| name.name).collect()
 }

@@ -175,7 +175,7 @@ impl Source for Dir {
                 continue;
             }
             if let Some(kind) = Dir::kind(&directory, &entry) {
-                names.push(Name { name: name.to_vec(), ino: Ino(0), kind });
+                names.push(Name { name: name.to_vec(), number: None, kind });
             }
         }
         names.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -214,7 +214,7 @@ impl Source for Scripted {
             let shown = store.names(directory)?.iter().filter(|(name, _)| !is_copy(name));
             let kind = |inode: &u64| store.node(*inode).kind();
             let names = shown.map(|(name, inode)| (name.clone(), kind(inode)));
-            Ok(names.map(|(name, kind)| Name { name, ino: Ino(0), kind }).collect())
+            Ok(names.map(|(name, kind)| Name { name, number: None, kind }).collect())
         })
     }
 

@@ -6,7 +6,7 @@ use crate::private::{Private, PrivateArena};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::geometry::Geometry;
 use terral_format::local::names::{Inode, Lookup, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
@@ -87,12 +87,14 @@ fn random_changes_leave_what_a_map_would() {
     let weight: usize = model.keys().map(|name| name.len() + 16).sum();
     assert_eq!(table.weight(index_of(ROOT)), weight as u64);
     assert_eq!(table.large().collect::<Vec<_>>(), [ROOT]);
-    let mut listed = memory.names().children(ROOT, usize::MAX).expect("quiet");
+    let mut listed = memory.names().children(ROOT, usize::MAX, Member::LEAST).expect("quiet");
     listed.sort_by(|a, b| a.name.cmp(&b.name));
-    let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.ino)).collect();
-    assert_eq!(listed, model.into_iter().collect::<Vec<_>>());
+    let listed: Vec<_> = listed.into_iter().map(|name| (name.name, name.number)).collect();
+    let number = |ino| Some(Number::of(Member::LEAST, ino));
+    let numbers = model.iter().map(|(name, ino)| (name.clone(), number(*ino)));
+    assert_eq!(listed, numbers.collect::<Vec<_>>());
     assert_eq!(table.count(), listed.len() as u64 + 1);
-    for (_, ino) in listed {
+    for ino in model.into_values() {
         table.unname(index_of(ino));
     }
     assert_eq!((table.weight(index_of(ROOT)), table.large().count()), (0, 0));

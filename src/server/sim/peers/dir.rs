@@ -75,7 +75,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         act(&mut peers, &mut tree, &mut draw);
-        looks += are_true(&mut peers, &tree);
+        looks += are_true(&mut peers, &mut tree);
     }
     for _ in 0..200 {
         if !owes(&mut peers) {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Member, ROOT};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::Kind;
 
@@ -12,11 +12,11 @@ use super::tree::Tree;
 use crate::core::state::State;
 
 /// Looks as clients do, at all they may. Gives at how many directories only as they are marked so.
-pub(super) fn are_true(peers: &mut Peers, tree: &Tree) -> usize {
-    let look = |sim: &mut crate::sim::Sim| {
+pub(super) fn are_true(peers: &mut Peers, tree: &mut Tree) -> usize {
+    let mut look = |sim: &mut crate::sim::Sim| {
         sim.with(|server| {
             let state = server.lock();
-            let mut look = Look { state: &state, tree, marked: 0 };
+            let mut look = Look { state: &state, tree: &mut *tree, marked: 0 };
             look.at(ROOT, &[]);
             look.marked
         })
@@ -26,7 +26,7 @@ pub(super) fn are_true(peers: &mut Peers, tree: &Tree) -> usize {
 
 struct Look<'s> {
     state: &'s State,
-    tree: &'s Tree,
+    tree: &'s mut Tree,
     marked: usize,
 }
 
@@ -39,6 +39,11 @@ impl Look<'_> {
         !inode.is(flag::ELSEWHERE) || lets_look
     }
 
+    /// The member that clients here see.
+    fn here(&self) -> Member {
+        Member::of_word(self.state.storage.memory().member().load(Ordering::SeqCst))
+    }
+
     fn at(&mut self, directory: Ino, path: &[u8]) {
         let inode = self.state.names.inode(directory).filter(|inode| self.may(inode));
         let Some(inode) = inode else { return };
@@ -46,8 +51,9 @@ impl Look<'_> {
         let says = || format!("{} of {path:?}", self.state.members.as_ref().expect("one").me());
         let is = self.tree.node(path).unwrap_or_else(|error| panic!("{}: {error:?}", says()));
         assert!(is.directory, "{}", says());
-        if directory != ROOT {
-            assert_eq!(u32::from(inode.mode), is.mode, "{}", says());
+        match directory {
+            ROOT => assert_eq!(inode.number(self.here()).word(), ROOT.0, "{}", says()),
+            _ => assert_eq!(u32::from(inode.mode), is.mode, "{}", says()),
         }
         let names: Vec<_> = self.state.names.children(&inode).collect();
         let all = self.tree.names(path).expect("a directory");
@@ -58,6 +64,7 @@ impl Look<'_> {
             let kind = all.get(&name).unwrap_or_else(|| panic!("{} has no {name:?}", says()));
             assert_eq!(*kind, child.kind == Kind::Directory, "{}: {name:?}", says());
             let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+            self.tree.has_number(&below, child.number(self.here()));
             if *kind {
                 self.at(child.ino, &below);
             } else if self.may(&child) {

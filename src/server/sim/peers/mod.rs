@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use terral_format::ids::{Epoch, Member, ServerId, SessionSlot};
 use terral_format::wire::far::{self, Said};
-use terral_format::wire::message::{Attributes, Kind, OpenHow, Reply, Request, Target};
+use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Target};
 use terral_format::wire::moving::Of;
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
@@ -404,18 +404,21 @@ impl Peers {
         }
     }
 
-    fn stat(&mut self, at: usize, path: &[u8]) -> Result<Attributes> {
+    fn stat(&mut self, at: usize, path: &[u8]) -> Result<Seen> {
         match self.ask(at, Request::Stat(Target::Path(path)))? {
-            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Attributes(seen) => Ok(seen),
             other => panic!("{other:?}"),
         }
     }
 
     fn list(&mut self, at: usize, path: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>> {
+        let names = self.listing(at, path)?;
+        Ok(names.into_iter().map(|name| (name.name, name.kind)).collect())
+    }
+
+    fn listing(&mut self, at: usize, path: &[u8]) -> Result<Vec<Name>> {
         match self.ask(at, Request::List { path, after: b"" })? {
-            Reply::Names { names, last: true } => {
-                Ok(names.into_iter().map(|name| (name.name, name.kind)).collect())
-            }
+            Reply::Names { names, last: true } => Ok(names),
             other => panic!("{other:?}"),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use terral_format::ErrorKind;
+use terral_format::ids::Number;
 
 pub(super) type Outcome = std::result::Result<(), ErrorKind>;
 
@@ -26,6 +27,8 @@ pub(super) struct Tree {
     names: BTreeMap<Vec<u8>, usize>,
     nodes: Vec<Node>,
     xattrs: BTreeMap<usize, Vec<u8>>,
+    numbers: BTreeMap<Number, usize>,
+    numbered: BTreeMap<usize, Number>,
 }
 
 fn parent_of(path: &[u8]) -> Vec<u8> {
@@ -164,6 +167,15 @@ impl Tree {
             None => self.xattrs.remove(&self.names[path]).map(Some),
         };
         set.map(drop).ok_or(ErrorKind::NoData)
+    }
+
+    /// Somebody sees this number of what has a name: everybody does, ever, and of nothing else.
+    pub(super) fn has_number(&mut self, path: &[u8], number: Number) {
+        let node = self.names[path];
+        let first = *self.numbers.entry(number).or_insert(node);
+        let before = *self.numbered.entry(node).or_insert(number);
+        let says = String::from_utf8_lossy(path);
+        assert_eq!((first, before), (node, number), "which is {says}, and what it was before");
     }
 
     /// By path, what has one.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use terral_format::wire::message::{
-    Attributes, Change, Kind, RenameHow, Reply, Request, Target, XattrHow,
+    Attributes, Change, Kind, Name, RenameHow, Reply, Request, Target, XattrHow,
 };
 
 use super::looks::are_true;
@@ -11,6 +11,7 @@ use super::tree::{Node, Tree};
 use super::{Peers, Result, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
+use crate::core::state::State;
 use crate::sim::world::Virtual;
 
 /// What somebody does, on which server.
@@ -37,14 +38,19 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
         }
         7 => {
             let seen = peers.stat(at, &path).map_err(|error| error.kind);
-            let seen = seen.map(looks_like);
-            assert_eq!(seen, tree.node(&path), "{at}: stat {says}");
+            assert_eq!(seen.map(|is| looks_like(*is)), tree.node(&path), "{at}: stat {says}");
+            seen.into_iter().for_each(|is| tree.has_number(&path, is.number));
         }
         8 => {
-            let seen = peers.list(at, &path).map_err(|error| error.kind);
-            let is_directory = |(name, kind)| (name, kind == Kind::Directory);
-            let seen = seen.map(|names| names.into_iter().map(is_directory).collect());
-            assert_eq!(seen, tree.names(&path), "{at}: ls {says}");
+            let listed = peers.listing(at, &path).map_err(|error| error.kind);
+            let is_directory = |name: &Name| (name.name.clone(), name.kind == Kind::Directory);
+            let seen = listed.as_ref().map(|names| names.iter().map(is_directory).collect());
+            assert_eq!(seen.map_err(|kind| *kind), tree.names(&path), "{at}: ls {says}");
+            for Name { name, number, .. } in listed.into_iter().flatten() {
+                // What only the store has has none yet.
+                let below = [&path[..], b"/", &name].concat();
+                number.into_iter().for_each(|number| tree.has_number(&below, number));
+            }
         }
         9 => {
             let to = some_path(draw);
@@ -99,6 +105,13 @@ fn of_xattrs(
     assert_eq!(set, tree.set_xattr(path, value), "{at}: setfattr {says} {value:?}");
 }
 
+/// The log becomes a snapshot, if it has all that was done.
+fn rewrite(state: &mut State) {
+    if state.is_logged() {
+        state.rewrite_log();
+    }
+}
+
 fn looks_like(is: Attributes) -> Node {
     let directory = is.kind == Kind::Directory;
     Node { directory, mode: is.mode, links: if directory { 0 } else { is.links } }
@@ -120,10 +133,13 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     for _ in 0..steps {
         if kills && draw(4) == 0 {
             let at = draw(3) as usize;
+            if draw(4) == 0 {
+                peers.sims[at].with(|server| rewrite(&mut server.lock()));
+            }
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         act(&mut peers, &mut tree, &mut draw);
-        looks += are_true(&mut peers, &tree);
+        looks += are_true(&mut peers, &mut tree);
     }
     looks
 }
@@ -151,6 +167,11 @@ fn servers_that_remove_one_of_several_names_as_if_it_were_the_last_are_caught() 
 #[test]
 fn servers_that_know_one_name_of_each_file_are_caught() {
     is_caught(Step::KeepNames);
+}
+
+#[test]
+fn servers_that_show_their_own_numbers_of_what_was_born_elsewhere_are_caught() {
+    is_caught(Step::ShowNumbers);
 }
 
 fn is_caught(step: Step) {
