@@ -8,6 +8,7 @@ use terral_format::wire::message::{Attributes, Kind, Name};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
+use terral_partition::effect::Access;
 
 use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
@@ -95,6 +96,20 @@ pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
     let directories = things.filter(|thing| matches!(thing, Thing::Directory(_))).collect();
     requiring::hold_all(state, &directories)?;
     inos.iter().for_each(|ino| was_changed(state, *ino));
+    Ok(())
+}
+
+/// A directory that is here is about to say something else than others have been shown: they are
+/// shown it no more.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn is_shown_no_more(state: &mut State, directory: Ino) -> Result<()> {
+    let Some(thing) = thing_of(state, directory) else { return Ok(()) };
+    let members = state.members.as_ref();
+    if members.is_some_and(|members| members.access(thing, state) == Access::Look) {
+        requiring::hold_all(state, &[thing].into())?;
+    }
     Ok(())
 }
 

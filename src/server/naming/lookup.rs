@@ -205,6 +205,7 @@ fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<I
     }
     match look_there(state, directory, name) {
         Ok(Some((found, target))) if lost::is_as_seen(state, ino, &found, &target) => {
+            elsewhere::is_shown_no_more(state, directory)?;
             state.names.reserve()?;
             state.record(Membership::Unnamed { parent: directory, name: name.into() });
             adopt_found(state, directory, name, (found, target))

@@ -361,6 +361,7 @@ impl Left {
                 assert!(says, "{at}: {} {seen:?}", String::from_utf8_lossy(path));
             }
         }
+        let mut numbers = BTreeMap::new();
         for path in &self.directories {
             let [one, other] = self.others.map(|at| kind_of(peers.lists(at, path)));
             assert_eq!(one, other, "{}", String::from_utf8_lossy(path));
@@ -368,9 +369,13 @@ impl Left {
             for (name, at) in one.iter().flatten().flat_map(|name| self.others.map(|at| (name, at)))
             {
                 let path = [path, &b"/"[..], name].concat();
-                let seen = kind_of(peers.stat(at, &path));
+                let seen = kind_of(peers.stat(at, &path)).map(|seen| seen.number);
                 let shown = String::from_utf8_lossy(&path);
                 assert_ne!(seen, Err(ErrorKind::NotFound), "{at}: {shown} is listed");
+                if let Ok(number) = seen {
+                    let other = *numbers.entry(path.clone()).or_insert(number);
+                    assert_eq!(number, other, "{at}: {shown} is another one");
+                }
             }
         }
         self.own = found;
