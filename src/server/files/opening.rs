@@ -77,6 +77,11 @@ pub fn open_ino(
     if let Some(number) = asking::number_of(state, ino) {
         return open_far(state, caller, (ino, number), how, access);
     }
+    if inode.is(flag::FAR) {
+        // Another member speaks of what was born here, and is no more.
+        state.members.iter_mut().for_each(|members| members.meets_gone());
+        return Err(missing());
+    }
     if writes || how.truncate {
         // Others may have been shown that nobody changes it.
         elsewhere::file_is_here(state, ino, path)?;
