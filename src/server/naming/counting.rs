@@ -129,6 +129,16 @@ pub fn leaves(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -
     Ok(())
 }
 
+/// A file is about to get a name in a directory that is here: one there that was to leave is gone.
+pub fn comes(state: &mut State, ino: Ino, (parent, name): (Ino, &[u8])) {
+    let Some(members) = &state.members else { return };
+    let left = members.number(parent).map(|directory| (ino, directory, name.to_vec()));
+    if let Some((ino, directory, name)) = left.filter(|left| members.leaving().any(|is| is == left))
+    {
+        state.record(Membership::Leaves { ino, directory, name, is: false });
+    }
+}
+
 /// It is known whether such a name has stayed: then it counts again. Its directory is here.
 ///
 /// # Errors

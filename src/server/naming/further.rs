@@ -99,6 +99,7 @@ fn link_in(
         counting::may_count(state, ino)?;
     }
     state.names.reserve()?;
+    counting::comes(state, ino, (parent, name));
     let (alias, name, time_ns) = (state.names.next_ino(), name.into(), state.storage.time_ns());
     state.record(Fact::Linked { ino, alias, parent, name, time_ns });
     if inode.links == 0 {

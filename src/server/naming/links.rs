@@ -10,6 +10,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::members::moving;
+use crate::naming::names::Place;
 use crate::naming::{counting, elsewhere, homes, listing, lookup, making, permitting};
 use crate::storage::bringing;
 
@@ -97,15 +98,23 @@ pub fn rename_here(
         counting::may_lose(state, caller, there, (to_parent, to_name))?;
         bringing::keep_for_openers(state, there)?;
     }
+    let back = there.filter(|_| how == RenameHow::Exchange).map(|there| (there, (parent, name)));
+    come(state, (ino, (to_parent, to_name)), back);
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
     state.record(match how {
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
-    let back = there.filter(|_| how == RenameHow::Exchange).map(|there| (there, parent));
-    std::iter::once((ino, to_parent)).chain(back).for_each(|come| elsewhere::has_come(state, come));
     moving::is_sure(state);
     Ok(())
+}
+
+/// Something is about to get a name by being moved, and what was there may get its own.
+fn come(state: &mut State, moved: (Ino, Place<'_>), back: Option<(Ino, Place<'_>)>) {
+    for (ino, place) in std::iter::once(moved).chain(back) {
+        counting::comes(state, ino, place);
+        elsewhere::has_come(state, (ino, place.0));
+    }
 }
 
 /// A directory gets another path: where there are several machines, one such move at a time.

@@ -224,3 +224,41 @@ fn a_file_that_gets_a_name_as_it_loses_its_only_one_has_one() {
         linked_while_it_is_removed(steps, dies);
     }
 }
+
+/// A name is removed, and before its home has looked the file gets it again: by a link of another
+/// machine, or as the home moves another of its names there.
+fn named_again(with_dir: bool, moves: bool) {
+    let mut peers = some(with_dir, 34);
+    peers.make_directory(0, b"d").expect("made");
+    makes(&mut peers, 1, b"d/a", b"one");
+    link(&mut peers, 1, b"d/a", b"b").expect("linked");
+    peers.pass(Duration::from_secs(3));
+    peers.create(0, b"own").expect("it has the directory");
+    peers.ask(0, Request::Unlink(b"b")).expect("removed");
+    let leaves = peers.sims[1].with(|server| {
+        let state = server.lock();
+        state.members.as_ref().is_some_and(|members| members.leaving().next().is_some())
+    });
+    assert!(with_dir || leaves == Some(true), "it is not looked at yet");
+    let (from, to, how) = (&b"d/a"[..], &b"b"[..], RenameHow::Replace);
+    match moves {
+        true => peers.ask(1, Request::Rename { from, to, how }).map(drop).expect("moved"),
+        false => link(&mut peers, 2, from, to).expect("linked"),
+    }
+    rest(&mut peers);
+    assert_eq!(links(&mut peers, b"b"), 2 - u32::from(moves));
+    if !moves {
+        peers.ask(0, Request::Unlink(b"b")).expect("removed");
+        link(&mut peers, 2, from, to).expect("linked");
+        peers.ask(0, Request::Unlink(b"b")).expect("removed");
+        rest(&mut peers);
+        assert_eq!(links(&mut peers, from), 1);
+    }
+}
+
+#[test]
+fn a_name_that_goes_and_comes_again_is_counted_once() {
+    for (with_dir, moves) in [(false, false), (false, true), (true, false), (true, true)] {
+        named_again(with_dir, moves);
+    }
+}
