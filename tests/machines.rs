@@ -223,6 +223,32 @@ fn servers_reach_each_other_at_the_port_that_was_said() {
 }
 
 #[test]
+fn servers_reach_each_other_over_the_interface_that_was_said() {
+    let Some(machines) = Machines::new(2) else { return };
+    let script = format!(
+        "on h1 'echo x > /terral/a'; cat a; {LISTENS}; $ON h1 \"{}\"",
+        LISTENS.replace('"', "\\\"").replace('$', "\\$")
+    );
+    let output = machines.run_with(&["--interface", "eth0", "--listen", "7000"], &script);
+    // 10.77.0.1 and 10.77.0.2.
+    let each = "01004D0A:1B58\n02004D0A:1B58\n";
+    assert_eq!(shown(&output), format!("x\n{each}"), "{}", said(&output));
+    let second = "ip link add ib0 type veth peer name far0 && ip addr add 10.78.0.1/24 dev ib0";
+    assert!(machines.shell_on(0, second).status.success());
+    for (options, whose, why) in [
+        (&["--interface", "ib0"][..], "h1: ", "interface ib0: this machine has none"),
+        (&["--interface", "ib1"], "", "lo (127.0.0.1), eth0 (10.77.0.1), ib0 (10.78.0.1)"),
+        (&["--interface", "ib0", "--listen", "10.77.0.1"], "", "give --listen PORT"),
+    ] {
+        let output = machines.run_with(options, "echo begun");
+        assert_eq!((output.status.code(), &*output.stdout), (Some(125), &b""[..]));
+        let said = said(&output);
+        let line = said.lines().find(|line| line.contains(why)).unwrap_or_default();
+        assert!(line.starts_with(&format!("terral: {whose}")), "{said}");
+    }
+}
+
+#[test]
 fn a_machine_that_is_cut_off_from_the_first_is_named() {
     let Some(machines) = Machines::new(3) else { return };
     // What stands for ssh gets there all the same.

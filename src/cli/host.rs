@@ -63,6 +63,9 @@ pub struct Arguments {
     /// Where others reach it
     #[arg(long)]
     port: u16,
+    /// Over which interface
+    #[arg(long)]
+    interface: Option<String>,
     /// Which build of terral this is
     #[arg(long)]
     build: String,
@@ -121,6 +124,7 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
         part: Some(Part::Invited {
             invitation: partition::keep_invitation(&instance, &invitation)?,
             port: arguments.port,
+            interface: arguments.interface.clone(),
         }),
         ends_with_us: true,
     };

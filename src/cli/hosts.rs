@@ -61,6 +61,8 @@ pub struct Wanted<'a> {
     pub encrypted: bool,
     /// Where the others reach this one; its port is that of all.
     pub listen: SocketAddr,
+    /// Over which interface of each they reach each other, if it matters.
+    pub interface: Option<&'a str>,
     /// What is owed is brought for so long at most, once COMMAND has ended.
     pub limit: Option<Duration>,
     /// Where programs see the files.
@@ -187,7 +189,11 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
         memory_bytes,
         spill: None,
         ready_bytes: wanted.ready,
-        part: Some(Part::First { listen: wanted.listen, encrypted: wanted.encrypted }),
+        part: Some(Part::First {
+            listen: wanted.listen,
+            interface: wanted.interface.map(str::to_owned),
+            encrypted: wanted.encrypted,
+        }),
         ends_with_us: true,
     }
 }
@@ -236,6 +242,7 @@ impl All<'_> {
             memory: self.wanted.memory,
             ready: self.wanted.ready,
             port: self.wanted.listen.port(),
+            interface: self.wanted.interface,
         };
         let mut hosts = Hosts::default();
         for host in others(self.wanted.hosts)? {

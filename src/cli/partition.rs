@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use terral_client::Client;
 
@@ -39,6 +39,10 @@ pub struct Partition {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0")]
     #[arg(value_parser = parse_address, conflicts_with = "spill")]
     pub listen: Option<SocketAddr>,
+    /// With --listen or --join: listen at the address that this network interface has, so that the
+    /// others come over it; --listen says the port
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// Be one of several: FILE has an invitation (`terral invite`); `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "spill")]
     pub join: Option<PathBuf>,
@@ -61,9 +65,28 @@ impl Partition {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.listen.unwrap_or(EVERYWHERE)
+    ///
+    /// # Errors
+    /// If the interface that is named has no address, or is not all that is named.
+    pub fn address(&self) -> Result<SocketAddr> {
+        let at = self.listen.unwrap_or(EVERYWHERE);
+        let Some(interface) = &self.interface else { return Ok(at) };
+        if self.listen.is_none() && self.join.is_none() {
+            bail!("--interface is for one of several servers: give --listen or --join");
+        }
+        is_port(at)?;
+        Ok(terral_server::of_interface(interface, at.port())?)
     }
+}
+
+/// Whether an interface may be named beside this.
+///
+/// # Errors
+/// If it names an address.
+pub fn is_port(listen: SocketAddr) -> Result<()> {
+    let what = "--interface and --listen ADDRESS are two addresses: give --listen PORT";
+    ensure!(listen.ip().is_unspecified(), what);
+    Ok(())
 }
 
 /// An address, a port, or both.

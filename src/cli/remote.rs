@@ -46,6 +46,8 @@ pub struct Service<'a> {
     pub ready: Option<u64>,
     /// Where others reach it; 0 is any that is free.
     pub port: u16,
+    /// Over which interface they come, if it matters.
+    pub interface: Option<&'a str>,
 }
 
 /// Another machine of the run.
@@ -126,6 +128,7 @@ impl Service<'_> {
             words.extend(bytes.iter().flat_map(|bytes| [option.into(), bytes.to_string().into()]));
         }
         words.extend(["--port".into(), self.port.to_string().into()]);
+        words.extend(self.interface.iter().map(|name| format!("--interface={name}").into()));
         let ahead = &supply.ahead;
         words.extend(["--build".into(), (&ahead.id).into()]);
         words.extend(["--ahead".into(), (&ahead.home).into()]);

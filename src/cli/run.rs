@@ -20,7 +20,7 @@ use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
 use crate::hosts;
 use crate::instances::{self, PREFIX};
-use crate::partition::parse_address;
+use crate::partition::{self, parse_address};
 use crate::past::Past;
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
@@ -67,6 +67,10 @@ pub struct Arguments {
     /// ADDRESS, or ADDRESS:PORT, is this machine's [default: all addresses, any port that is free]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     listen: Option<SocketAddr>,
+    /// Over several machines: they reach each other at the address that this network interface has
+    /// on each of them (ib0); --listen says the port
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
     /// Without --to: use this server, which runs already (`terral serve`, `terral run --keep`).
     /// With --to: the name of a new one, which may serve DIR beside another
     #[arg(long, value_name = "NAME", value_parser = instances::parser())]
@@ -198,6 +202,10 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         return Err(failure(code::NOT_STARTED, what));
     }
     let target = to.map(|to| target(to, &prefix, arguments)).transpose().map_err(not_started)?;
+    let listen = arguments.listen.unwrap_or(EVERYWHERE);
+    if arguments.interface.is_some() {
+        partition::is_port(listen).map_err(not_started)?;
+    }
     let wanted = hosts::Wanted {
         hosts,
         target,
@@ -205,7 +213,8 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         memory: arguments.memory,
         ready: arguments.ready,
         encrypted: !arguments.no_encryption,
-        listen: arguments.listen.unwrap_or(EVERYWHERE),
+        listen,
+        interface: arguments.interface.as_deref(),
         limit: arguments.wait_timeout,
         prefix: &prefix,
         command: &arguments.command,

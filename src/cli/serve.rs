@@ -3,6 +3,7 @@
 //! A signal is answered by a child process that asks the server as any client does (`terral ask`,
 //! hidden): the server leaves once it is alone, which it would never be with a client in itself.
 
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -132,7 +133,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 spill: arguments.spill,
                 ready_bytes: arguments.ready,
                 partition: arguments.partition.part().map_err(not_started)?,
-                listen: arguments.partition.address(),
+                listen: arguments.partition.address().map_err(not_started)?,
                 launcher: arguments.launcher,
             };
             (options, None)
@@ -160,13 +161,14 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let part = arguments.partition.part()?;
+    let listen = arguments.partition.address()?;
     if arguments.to.is_none() && (part.is_some() || partition::is_left(&wanted)) {
         let place = partition::place(&wanted, arguments.memory)?;
         if part.is_none() {
             note(format_args!("{name}: goes on as the member that it was"));
         }
         say_part(&name, part.as_ref());
-        return Ok(options(arguments, place, part, (None, None)));
+        return Ok(options(arguments, place, (part, listen), (None, None)));
     }
     let target = match &arguments.to {
         Some(to) => permanent_directory(to)?,
@@ -197,7 +199,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
         note(format_args!("{name}: serving {shown}"));
     }
     say_part(&name, part.as_ref());
-    Ok(options(arguments, place, part, (Some(target), spill)))
+    Ok(options(arguments, place, (part, listen), (Some(target), spill)))
 }
 
 /// What the server is to be of several machines, and how it is used.
@@ -218,7 +220,7 @@ fn say_part(name: &str, part: Option<&Part>) {
 fn options(
     arguments: &Arguments,
     place: Place,
-    partition: Option<Part>,
+    (partition, listen): (Option<Part>, SocketAddr),
     (backing, spill): (Option<PathBuf>, Option<PathBuf>),
 ) -> (Options, Claim) {
     let Place { instance, memory_bytes, claim } = place;
@@ -229,7 +231,7 @@ fn options(
         spill,
         ready_bytes: arguments.ready,
         partition,
-        listen: arguments.partition.address(),
+        listen,
         launcher: None,
     };
     (options, claim)

@@ -62,6 +62,8 @@ pub enum Part {
     First {
         /// Where it listens.
         listen: SocketAddr,
+        /// Over which interface they come, if it matters.
+        interface: Option<String>,
         /// Whether they encrypt.
         encrypted: bool,
     },
@@ -71,23 +73,26 @@ pub enum Part {
         invitation: PathBuf,
         /// Where it listens; 0 is any that is free.
         port: u16,
+        /// Over which interface they come, if it matters.
+        interface: Option<String>,
     },
 }
 
 impl Part {
     fn arguments(&self) -> Vec<OsString> {
-        match self {
-            Part::First { listen, encrypted } => {
+        let (mut arguments, interface): (Vec<OsString>, _) = match self {
+            Part::First { listen, interface, encrypted } => {
                 let mut arguments = vec![format!("--listen={listen}").into()];
-                if !encrypted {
-                    arguments.push("--no-encryption".into());
-                }
-                arguments
+                arguments.extend((!encrypted).then(|| "--no-encryption".into()));
+                (arguments, interface)
             }
-            Part::Invited { invitation, port } => {
-                vec!["--join".into(), invitation.into(), format!("--listen={port}").into()]
+            Part::Invited { invitation, port, interface } => {
+                let listen = format!("--listen={port}");
+                (vec!["--join".into(), invitation.into(), listen.into()], interface)
             }
-        }
+        };
+        arguments.extend(interface.iter().map(|name| format!("--interface={name}").into()));
+        arguments
     }
 }
 

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use terral_format::wire::roster::ADDRESSES_MAX;
+use terral_format::{Error, ErrorKind, Result};
 
 /// Whether nobody on another machine gets anywhere by it, or not without saying by which interface.
 fn is_own(address: &IpAddr) -> bool {
@@ -29,9 +30,42 @@ pub fn reachable(listens: SocketAddr) -> Vec<SocketAddr> {
     found.into_iter().map(at).take(ADDRESSES_MAX).collect()
 }
 
+/// An address of this machine, and the interface that has it.
+type Of = (String, IpAddr);
+
+/// Where to listen so that others come over this interface: at its first IPv4 address, or else
+/// its first IPv6 one; and at this port.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if there is none of that name with such an address; names those there
+/// are.
+pub fn of_interface(name: &str, port: u16) -> Result<SocketAddr> {
+    let all = if_addrs::get_if_addrs();
+    let all = all.map_err(|error| Error::system(&error, "the interfaces of this machine"))?;
+    let all: Vec<Of> = all.into_iter().map(|one| (one.name.clone(), one.ip())).collect();
+    chosen(&all, name).map(|ip| SocketAddr::new(ip, port))
+}
+
+/// The address of an interface by which others reach it.
+fn chosen(all: &[Of], name: &str) -> Result<IpAddr> {
+    let of_name = all.iter().filter(|(of, ip)| of == name && (!is_own(ip) || ip.is_loopback()));
+    let mut found: Vec<IpAddr> = of_name.map(|(_, ip)| *ip).collect();
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.first().copied().ok_or_else(|| {
+        let mut others: Vec<String> = all.iter().map(|(of, ip)| format!("{of} ({ip})")).collect();
+        others.dedup();
+        let context = format!(
+            "interface {name}: this machine has none of that name with an address by which others \
+             reach it; it has {}",
+            others.join(", ")
+        );
+        Error::new(ErrorKind::Invalid, context)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::reachable;
+    use super::{chosen, of_interface, reachable};
 
     #[test]
     fn who_listens_at_one_address_is_there_and_who_listens_everywhere_somewhere() {
@@ -42,5 +76,26 @@ mod tests {
             assert!(!found.is_empty() && found.iter().all(|at| at.port() == everywhere.port()));
             assert!(found.iter().all(|at| !at.ip().is_unspecified()), "{found:?}");
         }
+    }
+
+    #[test]
+    fn an_interface_is_its_address_and_one_that_is_not_there_is_told_with_those_that_are() {
+        let of = |name: &str, ip: &str| (name.to_owned(), ip.parse().expect("an address"));
+        let all = [
+            of("eth0", "fe80::1"),
+            of("eth0", "fd00::1"),
+            of("eth0", "10.0.0.1"),
+            of("ib0", "fd00::2"),
+            of("down0", "fe80::2"),
+        ];
+        let found = |name| chosen(&all, name).map(|ip| ip.to_string());
+        assert_eq!(found("eth0").expect("has one"), "10.0.0.1");
+        assert_eq!(found("ib0").expect("has one"), "fd00::2");
+        for none in ["eth", "down0"] {
+            let said = found(none).expect_err("none").to_string();
+            assert!(said.contains("ib0 (fd00::2)"), "{said}");
+        }
+        let lo = of_interface("lo", 7).expect("each machine has one");
+        assert!(lo.ip().is_loopback() && lo.port() == 7);
     }
 }
