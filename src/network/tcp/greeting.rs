@@ -6,6 +6,7 @@
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use terral_format::Result;
 use terral_format::ids::{Member, ServerId};
 
 /// What a greeting begins with: it names the protocol and its version.
@@ -20,6 +21,16 @@ pub(super) const GO_BYTES: usize = 8;
 /// What all members of a partition share, and nobody else has.
 #[derive(Clone)]
 pub struct Ticket(pub [u8; 32]);
+
+impl Ticket {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn new() -> Result<Ticket> {
+        super::random().map(Ticket)
+    }
+}
 
 /// Which partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +107,7 @@ impl Greeting {
     }
 
     /// What a greeting says; why it is none.
-    pub(super) fn read(said: &Said) -> Result<Greeting, &'static str> {
+    pub(super) fn read(said: &Said) -> std::result::Result<Greeting, &'static str> {
         if part(said, 0) != MAGIC {
             return Err("no greeting, or of another version");
         }

@@ -14,6 +14,8 @@ mod waker;
 
 mod encryption;
 
+mod private;
+
 mod backlog;
 
 mod stream;
@@ -62,6 +64,7 @@ use crate::turns::Turns;
 
 pub use connections::STRANGERS;
 pub use greeting::{Encryption, PartitionId, Ticket};
+pub use private::Private;
 pub use shake::Identity;
 pub use waker::Waker;
 
