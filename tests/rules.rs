@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("preload", &["client"]),
     ("fuse", &["client"]),
     ("python", &["client"]),
-    ("cli", &["client", "relay", "server", "fuse"]),
+    ("cli", &["client", "network", "relay", "server", "fuse"]),
 ];
 
 /// The rooms whose work cannot be done without `unsafe`.

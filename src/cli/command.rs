@@ -1,6 +1,6 @@
 //! The command of a run: what it is started with, and how it ended. Not here: its server.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -18,6 +18,9 @@ use crate::server;
 use crate::signals::Signals;
 use crate::waits::Waits;
 
+/// Names `terral` and the ticket to join, with a colon between.
+pub const SPREAD: &str = "TERRAL_SPREAD";
+
 /// What a command runs in.
 pub struct Surroundings {
     /// Of which processes system calls are caught.
@@ -34,6 +37,8 @@ pub struct Surroundings {
     pub strict: bool,
     /// It may start programs on other machines that have the same files.
     pub spreads: bool,
+    /// With what they begin a server where there is none: `terral`, and the ticket to join.
+    pub joins: Option<(PathBuf, PathBuf)>,
 }
 
 /// How a command ended.
@@ -82,6 +87,14 @@ pub fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -
         child.env("TERRAL_STRICT", "1");
     }
     child.env("TERRAL_CATCH", &around.catch);
+    match &around.joins {
+        Some((program, ticket)) => {
+            let both = [program.as_os_str(), ticket.as_os_str()].join(OsStr::new(":"));
+            child.env(SPREAD, both)
+        }
+        // Of a run around this one.
+        None => child.env_remove(SPREAD),
+    };
     if around.spreads {
         let given = child.get_envs().filter_map(|(name, value)| Some((name, value?)));
         let variable = launchers::open_mpi(given);

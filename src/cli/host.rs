@@ -206,7 +206,11 @@ impl Hosted {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     std::thread::sleep(LOOK);
-                    let used = self.client.status().is_ok_and(|status| status.sessions > 0);
+                    let status = self.client.status().ok();
+                    if status.as_ref().is_some_and(is_removed) {
+                        return self.end_removed();
+                    }
+                    let used = status.is_some_and(|status| status.sessions > 0);
                     unused = if used { None } else { unused.or(Some(Instant::now())) };
                 }
             }

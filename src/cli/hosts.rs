@@ -18,6 +18,7 @@ use terral_server::{Standing, Verdict};
 use crate::batch;
 use crate::claim::Purpose;
 use crate::command::{Ended, Surroundings, execute};
+use crate::door::{Door, House};
 use crate::gathering::{Gathered, Gathering};
 use crate::host::is_left;
 use crate::instances;
@@ -63,6 +64,8 @@ pub struct Wanted<'a> {
     pub listen: SocketAddr,
     /// Over which interface of each they reach each other, if it matters.
     pub interface: Option<&'a str>,
+    /// Machines that are not named come in when the first of their programs uses the files.
+    pub spreads: bool,
     /// What is owed is brought for so long at most, once COMMAND has ended.
     pub limit: Option<Duration>,
     /// Where programs see the files.
@@ -140,22 +143,32 @@ pub fn run(
     if all.held.is_some() {
         around.library = all.supply.ahead.library();
     }
+    let door = match all.open_door(&mut around) {
+        Ok(door) => door,
+        Err(error) => {
+            all.dismiss()?;
+            return Err(not_started(error));
+        }
+    };
     note(format_args!(
         "{} in {} ms: {}",
         plural(1 + all.others.len() as u64, "machine", "machines"),
         begin.elapsed().as_millis(),
-        what_it_is(&around.prefix, wanted.target.as_deref())
+        what_it_is(&around.prefix, wanted)
     ));
-    match execute(&around, wanted.command, &all.signals) {
+    let ended = execute(&around, wanted.command, &all.signals);
+    all.others.extend(door.map(Door::close).into_iter().flatten());
+    match ended {
         Ok(ended) if wanted.target.is_some() => all.gather(&ended, tell),
         ended => all.end(ended),
     }
 }
 
-fn what_it_is(prefix: &Path, target: Option<&Path>) -> String {
+fn what_it_is(prefix: &Path, wanted: &Wanted<'_>) -> String {
     let prefix = prefix.display();
-    match target {
-        Some(target) => format!("their memory is one {prefix}, for {}", target.display()),
+    let join = if wanted.spreads { ", and others join by their first program" } else { "" };
+    match &wanted.target {
+        Some(target) => format!("their memory is one {prefix}, for {}{join}", target.display()),
         None => format!("their memory is one {prefix}, and goes with this run"),
     }
 }
@@ -232,10 +245,10 @@ impl All<'_> {
         self.be_ahead()
     }
 
-    fn invite(&mut self) -> Result<()> {
-        let name = instances::name_of(&self.instance);
-        let service = Service {
-            name: &name,
+    /// What another machine is to serve.
+    fn service<'s>(&'s self, name: &'s str) -> Service<'s> {
+        Service {
+            name,
             named: self.wanted.instance.is_some(),
             target: self.wanted.target.as_deref(),
             prefix: self.wanted.prefix,
@@ -243,15 +256,46 @@ impl All<'_> {
             ready: self.wanted.ready,
             port: self.wanted.listen.port(),
             interface: self.wanted.interface,
-        };
+        }
+    }
+
+    fn invite(&mut self) -> Result<()> {
+        let name = instances::name_of(&self.instance);
         let mut hosts = Hosts::default();
+        let mut invited = Vec::new();
         for host in others(self.wanted.hosts)? {
             let invitation = self.invitation()?;
             hosts.invited(&invitation, host);
-            self.others.push(Machine::start(host, &service, &self.supply, invitation)?);
+            let service = self.service(&name);
+            invited.push(Machine::start(host, &service, &self.supply, invitation)?);
         }
+        self.others = invited;
         hosts.keep(&self.instance);
         Ok(())
+    }
+
+    /// Lets others in from now on, if they are to come by themselves.
+    fn open_door(&self, around: &mut Surroundings) -> Result<Option<Door>> {
+        let Some(directory) = self.wanted.target.as_deref().filter(|_| self.wanted.spreads) else {
+            return Ok(None);
+        };
+        let listen = self.wanted.listen;
+        // That port itself is the server's.
+        let port = if listen.port() == 0 { Some(0) } else { listen.port().checked_add(1) };
+        let port = port.context("--listen: the port after it is needed, too, with --spread")?;
+        let at = match self.wanted.interface {
+            Some(interface) => terral_server::of_interface(interface, port)?,
+            None => SocketAddr::new(listen.ip(), port),
+        };
+        let program = match &self.held {
+            Some(_) => self.supply.ahead.program(),
+            None => self.supply.build.program.clone(),
+        };
+        let words = self.service(&instances::name_of(&self.instance)).words(&self.supply);
+        let house = House { instance: self.instance.clone(), words, supply: self.supply.clone() };
+        let door = Door::open(at, house, directory, Hosts::of(&self.instance))?;
+        around.joins = Some((program, door.ticket.clone()));
+        Ok(Some(door))
     }
 
     /// The server listens a moment after it can be asked.

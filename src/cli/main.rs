@@ -69,9 +69,15 @@ mod voice;
 
 mod remote;
 
+mod ticket;
+
+mod door;
+
 mod gathering;
 
 mod hosts;
+
+mod join;
 
 mod run;
 
@@ -191,6 +197,8 @@ enum Verb {
     #[command(hide = true)]
     Host(host::Arguments),
     #[command(hide = true)]
+    Join(join::Arguments),
+    #[command(hide = true)]
     Same(same::Arguments),
     #[command(hide = true)]
     Arrived(ahead::Arguments),
@@ -226,6 +234,7 @@ fn main() -> std::process::ExitCode {
         Verb::BenchWorker(arguments) => bench_worker::main(&arguments),
         Verb::BenchPeer(arguments) => bench_peer::main(&arguments),
         Verb::Host(arguments) => host::main(&arguments),
+        Verb::Join(arguments) => join::main(&arguments),
         Verb::Same(arguments) => same::main(&arguments),
         Verb::Arrived(arguments) => ahead::main(&arguments),
         Verb::Ask(arguments) => serve::ask(&arguments),

@@ -2,7 +2,9 @@
 //! say to each other. Not here: what it does there (`host`).
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -73,11 +75,31 @@ pub struct Machine {
     pub invited: Invitation,
     /// Until it is reached.
     invitation: Option<String>,
-    child: Child,
+    /// What has reached it; none where it has come by itself.
+    child: Option<Child>,
     voice: Option<Voice>,
     /// It was told to end.
     over: Arc<AtomicBool>,
     said: mpsc::Receiver<Report>,
+}
+
+/// The way to a machine that has come by itself: it is over for both when nothing more is said.
+struct Way(UnixStream);
+
+impl Write for Way {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
 }
 
 /// How far a machine has come.
@@ -118,7 +140,7 @@ pub fn command(host: &str, line: OsString) -> Result<Command> {
 
 impl Service<'_> {
     /// The words that have `terral` serve it.
-    fn words(&self, supply: &Supply) -> Vec<OsString> {
+    pub fn words(&self, supply: &Supply) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["host".into()];
         words.extend(is_quiet().then(|| "--quiet".into()));
         words.extend(["--name".into(), self.name.into(), "--prefix".into(), self.prefix.into()]);
@@ -183,13 +205,31 @@ impl Machine {
         let shell = command.get_program().to_owned();
         let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let voice = child.stdin.take().map(Voice::new);
-        let (says, said) = mpsc::channel();
-        let over = Arc::new(AtomicBool::new(false));
+        let mut machine = Machine::new(host, supply, invitation)?;
         if let Some(stdout) = child.stdout.take() {
-            let listener =
-                Listener { host: host.into(), instance: service.name.into(), over: over.clone() };
-            std::thread::spawn(move || listener.listen(&mut BufReader::new(stdout), &says));
+            machine.listen(service.name, BufReader::new(stdout));
         }
+        Ok(Machine { child: Some(child), voice, ..machine })
+    }
+
+    /// One that has come by itself, by this way: it is reached.
+    ///
+    /// # Errors
+    /// If the invitation is none.
+    pub fn come(
+        host: &str,
+        instance: &str,
+        (from, to): (BufReader<UnixStream>, UnixStream),
+        supply: &Arc<Supply>,
+        invitation: String,
+    ) -> Result<Self> {
+        let mut machine = Machine::new(host, supply, invitation)?;
+        machine.listen(instance, from);
+        let voice = Some(Voice::new(Way(to)));
+        Ok(Machine { stage: Stage::Reached, voice, ..machine })
+    }
+
+    fn new(host: &str, supply: &Arc<Supply>, invitation: String) -> Result<Self> {
         Ok(Machine {
             host: host.into(),
             status: None,
@@ -202,11 +242,20 @@ impl Machine {
             supply: supply.clone(),
             invited: Invitation::of(&invitation)?,
             invitation: Some(invitation),
-            child,
-            voice,
-            over,
-            said,
+            child: None,
+            voice: None,
+            over: Arc::new(AtomicBool::new(false)),
+            said: mpsc::channel().1,
         })
+    }
+
+    /// Hears what it says.
+    fn listen(&mut self, instance: &str, mut from: impl BufRead + Send + 'static) {
+        let (says, said) = mpsc::channel();
+        let (host, over) = (self.host.clone(), self.over.clone());
+        let listener = Listener { host, instance: instance.into(), over };
+        std::thread::spawn(move || listener.listen(&mut from, &says));
+        self.said = said;
     }
 
     /// Takes in what it has said. False: it is gone, and has said all.
@@ -217,7 +266,7 @@ impl Machine {
                 Ok(report) => self.take(report),
                 Err(mpsc::TryRecvError::Empty) if gone => std::thread::sleep(POLL),
                 Err(mpsc::TryRecvError::Empty) => return true,
-                Err(mpsc::TryRecvError::Disconnected) => return !gone,
+                Err(mpsc::TryRecvError::Disconnected) => return !gone && self.child.is_some(),
             }
         }
     }
@@ -264,7 +313,8 @@ impl Machine {
     }
 
     fn has_ended(&mut self) -> bool {
-        self.child.try_wait().map_or(true, |status| status.is_some())
+        let ended = |child: &mut Child| child.try_wait().map_or(true, |status| status.is_some());
+        self.child.as_mut().is_some_and(ended)
     }
 
     /// Tells it something, if it was reached; else it hears that there is nothing more. One that is
@@ -292,8 +342,10 @@ impl Machine {
         while self.hear() {
             if Instant::now() > until {
                 say(format_args!("{}: does not end: look there for `terral host`", self.host));
-                let _ = self.child.kill();
-                let _ = self.child.wait();
+                if let Some(child) = &mut self.child {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
                 return;
             }
             std::thread::sleep(POLL);

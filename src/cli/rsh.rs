@@ -18,7 +18,7 @@ const SHELL: &str = "ssh";
 /// What MPICH has started.
 const PROXY: &[u8] = b"hydra_pmi_proxy";
 /// What that needs to be served.
-const VARIABLES: [&str; 3] = ["LD_PRELOAD", "TERRAL_INSTANCE", "TERRAL_PREFIX"];
+const VARIABLES: [&str; 4] = ["LD_PRELOAD", "TERRAL_INSTANCE", "TERRAL_PREFIX", "TERRAL_SPREAD"];
 
 /// Whether it was called so.
 pub fn is_meant() -> bool {

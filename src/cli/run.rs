@@ -46,6 +46,7 @@ Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
   terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in
   terral run --hosts a,b,c --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation
+  terral run --spread --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation
   terral run --to /data/out --cwd -- srun ./simulation    # in a job of Slurm: all its machines")]
 pub struct Arguments {
     /// The permanent directory; made if it is not there
@@ -59,6 +60,12 @@ pub struct Arguments {
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = batch::parse_host)]
     #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
     hosts: Vec<String>,
+    /// A machine on which a program of COMMAND uses the files, and that is not named, comes in by
+    /// itself: for launchers that pass the environment on (MPICH, Open MPI). This terral must be at
+    /// the same path there; --hosts needs nothing there, and starts all before COMMAND
+    #[arg(long, requires = "to")]
+    #[arg(conflicts_with_all = ["instance", "fresh", "spill", "keep", "no_wait"])]
+    spread: bool,
     /// Over several machines: do not encrypt what they say to each other, also bytes of files. Only
     /// where nobody else is on the network
     #[arg(long)]
@@ -156,6 +163,9 @@ pub fn main(arguments: Arguments) -> Result<u8> {
             )),
         }
     }
+    if arguments.spread {
+        return over_hosts(&arguments, &[]);
+    }
     if let (Some(name), None) = (&arguments.instance, &arguments.to) {
         let new = [arguments.memory, arguments.ready].into_iter().flatten().next().is_some();
         if new || arguments.spill.is_some() || arguments.keep {
@@ -215,6 +225,7 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         encrypted: !arguments.no_encryption,
         listen,
         interface: arguments.interface.as_deref(),
+        spreads: arguments.spread,
         limit: arguments.wait_timeout,
         prefix: &prefix,
         command: &arguments.command,
@@ -236,6 +247,7 @@ fn surroundings(arguments: &Arguments, instance: PathBuf) -> Result<Surroundings
         cwd: arguments.cwd,
         strict: arguments.strict,
         spreads: false,
+        joins: None,
     })
 }
 
@@ -318,6 +330,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
             cwd: arguments.cwd,
             strict: arguments.strict,
             spreads: false,
+            joins: None,
         },
         place,
         earlier,

@@ -137,6 +137,7 @@ impl Start {
         }
         // Ourselves under `terral run`, its library would put back what is only removed.
         command.env_remove("LD_PRELOAD").env("TERRAL_INSTANCE", "").env_remove("TERRAL_PREFIX");
+        command.env_remove("TERRAL_SPREAD");
         command.current_dir("/").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
         Ok((command.spawn().context("starting the server")?, said))

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::report::{code, say};
 
@@ -27,11 +27,15 @@ pub fn code(directory: Option<&Path>, instance: &Path, command: u8) -> u8 {
     }
 }
 
+/// Where the staging directory of a permanent directory may be.
+pub fn homes(directory: &Path) -> [PathBuf; 2] {
+    let user = rustix::process::geteuid().as_raw();
+    [directory.join(".terral"), directory.join(format!(".terral-{user}"))]
+}
+
 fn staged(directory: &Path) -> Option<String> {
     let user = rustix::process::geteuid().as_raw();
-    let names = [".terral".to_owned(), format!(".terral-{user}")];
-    names.iter().find_map(|name| {
-        let path = directory.join(name);
+    homes(directory).into_iter().find_map(|path| {
         let found = fs::symlink_metadata(&path).ok()?;
         if found.uid() != user {
             return None;

@@ -3,7 +3,6 @@
 //! Invariant: what was said arrives in that order, or not at all. Not here: what it means.
 
 use std::io::Write;
-use std::process::ChildStdin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -31,8 +30,8 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Into this pipe.
-    pub fn new(mut pipe: ChildStdin) -> Voice {
+    /// Into this pipe, which is closed once nothing more is said.
+    pub fn new(mut pipe: impl Write + Send + 'static) -> Voice {
         let (says, said) = mpsc::channel();
         let spoken = Arc::new(Spoken::default());
         let of_thread = spoken.clone();
@@ -71,7 +70,7 @@ impl Drop for Voice {
 }
 
 impl Spoken {
-    fn say(&self, pipe: &mut ChildStdin, said: &Said) -> std::io::Result<()> {
+    fn say(&self, pipe: &mut impl Write, said: &Said) -> std::io::Result<()> {
         match said {
             Said::Line(line) => pipe.write_all(line),
             Said::File(sealed) => sealed.bytes.chunks(PIECE_BYTES).try_for_each(|piece| {

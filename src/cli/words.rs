@@ -58,6 +58,25 @@ pub enum Part {
     Library,
 }
 
+/// What who comes to a run that spreads says first (`join`).
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Knock {
+    /// The name of its machine.
+    pub host: String,
+    /// Which build it is.
+    pub build: String,
+}
+
+/// What the launcher answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Admission {
+    /// Run `terral` with these words, and carry what both say from now on.
+    Serve(Vec<Vec<u8>>),
+    /// It is not let in.
+    Refused(String),
+}
+
 /// How it has ended.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct End {

@@ -73,6 +73,11 @@ impl Client {
         self.0.instance()
     }
 
+    /// What tells the instance from all others.
+    pub fn instance_id(&self) -> u128 {
+        self.0.id().0
+    }
+
     /// Makes sure of all that this process needs of the server's user: to be called before it
     /// becomes another, for whom the instance is closed.
     pub fn prepare(&self) -> Result<()> {

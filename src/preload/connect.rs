@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use terral_client::{Client, Error, ErrorKind};
 
+use crate::joining::{self, Joined};
 use crate::real::{Served, kernel};
 use crate::settings;
 use crate::signals::{self, Quiet};
@@ -64,7 +65,7 @@ fn client() -> Result<&'static Client, Error> {
     }
     terral_client::while_waiting(signals::hurry);
     signals::watch_faults();
-    let fresh = Box::into_raw(Box::new(Client::beside(settings::instance())?));
+    let fresh = Box::into_raw(Box::new(beside()?));
     match CLIENT.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just published, and is never freed.
         Ok(_) => Ok(unsafe { &*fresh }),
@@ -78,6 +79,21 @@ fn client() -> Result<&'static Client, Error> {
     }
 }
 
+/// A client of this machine's server, which is started if there is none and there may be one.
+fn beside() -> Result<Client, Error> {
+    // One that is coming may be up, and not be in yet.
+    if !joining::is_underway() {
+        match Client::beside(settings::instance()) {
+            Err(error) if error.kind == ErrorKind::Unreachable && settings::spread().is_some() => {}
+            found => return found,
+        }
+    }
+    if joining::join() == Joined::Said {
+        COMPLAINED.store(true, Ordering::Relaxed);
+    }
+    Client::beside(settings::instance())
+}
+
 #[cold]
 fn errno_of(error: &Error) -> c_int {
     if error.kind != ErrorKind::Unreachable {
@@ -86,7 +102,8 @@ fn errno_of(error: &Error) -> c_int {
     if !COMPLAINED.swap(true, Ordering::Relaxed) {
         let line = format!(
             "terral: {error}; files under {} are out of reach. Start the program with `terral \
-             run`, or start the server again with `terral serve`.\n",
+             run`, on another machine than that with --hosts or --spread, or start the server \
+             again with `terral serve`.\n",
             String::from_utf8_lossy(settings::prefix()),
         );
         let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());

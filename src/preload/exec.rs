@@ -21,7 +21,7 @@ use crate::{
 
 type Strings = *const *const c_char;
 
-const TEXT_BYTES: usize = 20 << 10;
+const TEXT_BYTES: usize = 28 << 10;
 const ARGUMENTS_MAX: usize = 1 << 20;
 
 /// A child's environment, in memory of its own; unmapped when dropped.
@@ -57,7 +57,9 @@ fn write<'a>(room: &'a mut [u8], parts: &[&[u8]]) -> Option<(*const c_char, &'a 
     Some((text.as_ptr().cast(), rest))
 }
 
-const OURS: [&[u8]; 4] = [b"LD_PRELOAD=", b"TERRAL_INSTANCE=", b"TERRAL_PREFIX=", b"TERRAL_CWD="];
+/// The last only where the run spreads.
+const OURS: [&[u8]; 5] =
+    [b"LD_PRELOAD=", b"TERRAL_INSTANCE=", b"TERRAL_PREFIX=", b"TERRAL_CWD=", b"TERRAL_SPREAD="];
 
 impl Environment {
     /// The environment a child of this process gets if its parent says `given`.
@@ -87,13 +89,13 @@ impl Environment {
         unsafe {
             let text = list.cast::<u8>().add(list_bytes);
             let text = std::slice::from_raw_parts_mut(text, TEXT_BYTES);
-            let Some(ours) = our_entries(given, text) else { return untouched };
+            let Some((ours, kept)) = our_entries(given, text) else { return untouched };
             let mut at = 0;
             let others = (0..entries).map(|from| *given.add(from)).filter(|entry| {
                 let entry = CStr::from_ptr(*entry).to_bytes();
-                !OURS.iter().any(|name| entry.starts_with(name))
+                !OURS[..kept].iter().any(|name| entry.starts_with(name))
             });
-            for entry in others.chain(ours) {
+            for entry in others.chain(ours.into_iter().take(kept)) {
                 *list.add(at) = entry;
                 at += 1;
             }
@@ -116,8 +118,8 @@ unsafe fn is_of_another(given: Strings) -> bool {
     said.is_some_and(|said| said.to_bytes() != settings::instance().as_os_str().as_encoded_bytes())
 }
 
-/// The entries of [`OURS`], in that order.
-unsafe fn our_entries(given: Strings, text: &mut [u8]) -> Option<[*const c_char; 4]> {
+/// The entries of [`OURS`], in that order, and how many of them there are.
+unsafe fn our_entries(given: Strings, text: &mut [u8]) -> Option<([*const c_char; 5], usize)> {
     // SAFETY: the caller promises an environment array.
     let preloaded = unsafe { settings::find(given, b"LD_PRELOAD") };
     let preloaded = preloaded.map(CStr::to_bytes).unwrap_or(b"");
@@ -132,8 +134,12 @@ unsafe fn our_entries(given: Strings, text: &mut [u8]) -> Option<[*const c_char;
     let (instance, text) = write(text, &[OURS[1], instance])?;
     let (prefix, text) = write(text, &[OURS[2], settings::prefix()])?;
     cwd::refresh();
-    let (directory, _) = write(text, &[OURS[3], cwd::text()])?;
-    Some([preload, instance, prefix, directory])
+    let (directory, text) = write(text, &[OURS[3], cwd::text()])?;
+    let Some((program, ticket)) = settings::spread() else {
+        return Some(([preload, instance, prefix, directory, ptr::null()], OURS.len() - 1));
+    };
+    let (spread, _) = write(text, &[OURS[4], program, b":", ticket])?;
+    Some(([preload, instance, prefix, directory, spread], OURS.len()))
 }
 
 /// Whether the kernel would give this program other rights than this process has.

@@ -23,6 +23,8 @@ mod masks;
 
 mod heap;
 
+mod joining;
+
 mod connect;
 
 mod standing;

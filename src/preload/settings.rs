@@ -53,6 +53,7 @@ impl<const N: usize> Text<N> {
 static PREFIX: Text<1024> = Text::new();
 static INSTANCE: Text<3072> = Text::new();
 static LIBRARY: Text<4096> = Text::new();
+static SPREAD: Text<8192> = Text::new();
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -120,8 +121,9 @@ pub fn read(list: *const *const c_char) -> bool {
 
 fn take(list: *const *const c_char) -> bool {
     // SAFETY: the environment is a null-terminated array of strings.
-    let (instance, prefix, preloaded) = unsafe {
-        (find(list, b"TERRAL_INSTANCE"), find(list, b"TERRAL_PREFIX"), find(list, b"LD_PRELOAD"))
+    let (instance, prefix, preloaded, spread) = unsafe {
+        let [instance, prefix] = [&b"TERRAL_INSTANCE"[..], b"TERRAL_PREFIX"].map(|n| find(list, n));
+        (instance, prefix, find(list, b"LD_PRELOAD"), find(list, b"TERRAL_SPREAD"))
     };
     let (Some(instance), Some(prefix)) = (instance, prefix) else { return false };
     let mut prefix = prefix.to_bytes();
@@ -131,6 +133,8 @@ fn take(list: *const *const c_char) -> bool {
     let plain = prefix.len() > 1
         && prefix.starts_with(b"/")
         && prefix[1..].split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."));
+    // What is too long is as none.
+    let _ = SPREAD.set(spread.map_or(b"", CStr::to_bytes));
     plain
         && instance.to_bytes().starts_with(b"/")
         && PREFIX.set(prefix)
@@ -188,6 +192,14 @@ pub fn gone(ino: u64) -> Vec<u8> {
 /// The instance directory. Only if [`active`].
 pub fn instance() -> &'static Path {
     Path::new(OsStr::from_bytes(INSTANCE.get()))
+}
+
+/// How a server is started where there is none: path of `terral`, and that of the ticket to join.
+/// Nothing where that is not to be. Only if [`active`].
+pub fn spread() -> Option<(&'static [u8], &'static [u8])> {
+    let both = SPREAD.get();
+    let colon = both.iter().position(|byte| *byte == b':')?;
+    Some((&both[..colon], &both[colon + 1..]))
 }
 
 /// Path of this library. Only if [`active`].

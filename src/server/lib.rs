@@ -47,7 +47,7 @@ mod shell;
 mod sim;
 
 pub use far::desk::Relay;
-pub use shell::addresses::of_interface;
+pub use shell::addresses::{of_interface, reachable};
 pub use shell::available;
 pub use shell::instance::{is_dying, is_served, server_pid};
 pub use shell::leftover::{
