@@ -388,11 +388,49 @@ fn servers_and_the_door_listen_where_it_was_said() {
     }
 }
 
+/// A script that says what the doctor says of the run.
+fn doctor(machines: &Machines) -> String {
+    let script = machines.home().join("doctor.sh");
+    let text = format!("{} doctor | grep -A1 ' run  '\n", built("terral").display());
+    fs::write(&script, text).expect("writes");
+    format!("sh {}", script.display())
+}
+
 /// A run on the first machine alone.
 fn plain(spread: &Spread, script: &str) -> Output {
     let mut command = spread.machines.terral(0);
     command.args(["run", "--memory", "128M", "--to"]).arg(&spread.to).args(["--", "sh", "-c"]);
     descendants::ended(command.arg(format!("{SHELL}{script}")).spawn().expect("starts"))
+}
+
+#[test]
+fn the_doctor_says_on_a_machine_of_a_run_whether_it_is_served_and_why_not() {
+    let Some(spread) = Spread::new(3) else { return };
+    let doctor = doctor(&spread.machines);
+    let asks = |output: &Output, wanted: &[&str]| {
+        let found = text(output);
+        let lines: Vec<&str> = found.lines().collect();
+        assert_eq!(lines.len(), wanted.len(), "{found}\n{}", said(output));
+        for (line, wanted) in lines.iter().zip(wanted) {
+            assert!(line.contains(wanted), "{line}: {wanted}\n{}", said(output));
+        }
+    };
+    let output = spread.run(&format!("on h1 '{doctor}'; on h1 'ls /terral'; on h1 '{doctor}'"));
+    asks(&output, &["starts one (--spread)", "which is served here"]);
+    let script = format!("on h1 '{doctor}'; $ON h1 'export SLURM_STEP_ID=0; {doctor}'");
+    let output = plain(&spread, &script);
+    let lost = ["a task of Slurm, without the environment", "without --export=NONE"];
+    asks(&output, &["no server of the run", "terral run --hosts h1", lost[0], lost[1]]);
+    if !on_path("mpiexec.openmpi") {
+        return;
+    }
+    // Its daemons are started without the environment.
+    let output = plain(&spread, &by_open_mpi(&spread.machines, Path::new("/tmp"), &doctor));
+    let found = text(&output);
+    let times = |what: &str| found.matches(what).count();
+    assert_eq!(times("which is served here"), 1, "{found}{}", said(&output));
+    assert_eq!(times("a rank of Open MPI, without the environment"), 2, "{found}");
+    assert_eq!(times("mpiexec -x LD_PRELOAD -x TERRAL_INSTANCE"), 2, "{found}");
 }
 
 #[test]

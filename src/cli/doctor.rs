@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 
 use crate::checks::{self, Check, Verdict};
+use crate::checks_run;
 use crate::coverage::{self, Coverage};
 use crate::doctor_program;
 use crate::report::{self, code, failure};
@@ -17,7 +18,8 @@ use crate::server::preload_library;
 /// Says what this machine offers and what is missing, or what of a program can be served
 #[derive(Args)]
 #[command(after_help = "\
-Ends with 1 if something must be mended first.
+Ends with 1 if something must be mended first. Started as a program of a run, like
+`mpiexec … terral doctor`, it says whether files are served there, and if not, why.
 
 With PROGRAM: reads which functions of the C library it and its libraries ask for, without starting
 it, and says which of those that reach files are served, and which fall through to the kernel; and
@@ -27,6 +29,7 @@ to 127 as `terral run`, if that would not start it.
 
 Examples:
   terral doctor
+  terral run --to /data/results -- srun terral doctor
   terral doctor --to /data/results    (writes and removes 64 MiB there)
   terral doctor -- lmp -in melt.in")]
 pub struct Arguments {
@@ -50,6 +53,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         return program(&coverage::look(name, &library)?, arguments.json);
     }
     let mut all = checks::machine();
+    all.extend(checks_run::run());
     if let Some(directory) = &arguments.to {
         all.extend(checks::permanent(directory));
     }

@@ -88,6 +88,8 @@ mod wait;
 
 mod checks;
 
+mod checks_run;
+
 mod doctor_program;
 
 mod doctor;
