@@ -304,6 +304,18 @@ fn seen() -> Seen {
     Seen { number: Number::of(born, Ino(46)), attributes: attributes() }
 }
 
+fn safety() -> Safety {
+    Safety {
+        attributes: attributes(),
+        memory_bytes: 44,
+        owed_bytes: 45,
+        in_backing: false,
+        open_for_writing: true,
+        failure: Some("denied".to_owned()),
+        parts: vec![(Member::LEAST, 227)],
+    }
+}
+
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -339,15 +351,6 @@ pub fn replies() -> Vec<Reply> {
             losses: losses(),
         }),
     };
-    let safety = Safety {
-        attributes: attributes(),
-        memory_bytes: 44,
-        owed_bytes: 45,
-        in_backing: false,
-        open_for_writing: true,
-        failure: Some("denied".to_owned()),
-        parts: vec![(Member::LEAST, 227)],
-    };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };
     let known = vec![
@@ -367,7 +370,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::XattrNames { names: vec![b"user.b".to_vec()], last: false },
         Reply::Space(space),
         Reply::Status(Box::new(status)),
-        Reply::Safety(Box::new(safety)),
+        Reply::Safety(Box::new(safety())),
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Invitation("word".into()),

@@ -41,8 +41,8 @@ fn run(machines: &Machines, options: &[&str], script: &str) -> std::process::Out
     let words = format!(
         "home={}; parts=\"python3 $home/parts.py\"
         until_there() {{ until [ -e $1 ]; do sleep 0.02; done; }}
-        sent() {{ $ON $1 \"$TERRAL status --json --instance machines\" | python3 -c \
-            'import json,sys; print(json.load(sys.stdin)[0][\"status\"][\"partition\"][\"sent\"][\"bytes\"])'; }}\n",
+        sent() {{ $ON $1 \"$TERRAL status --json --instance machines\" | python3 -c 'import json,sys
+print(json.load(sys.stdin)[0][\"status\"][\"partition\"][\"sent\"][\"bytes\"])'; }}\n",
         home.display()
     );
     machines.run_with(options, &format!("{words}{script}"))
@@ -71,7 +71,8 @@ fn parts_that_a_machine_alone_writes_do_not_travel_until_somebody_looks() {
         on h2 \"$parts check /terral/f 0 72\"; stat -c %s f",
     );
     let text = told(&output);
-    let expected = "nothing travelled\nwith member 1\nwith member 2\nall\nall\nTrue\nTrue\nTrue\nall\n75497472\n";
+    let expected = "nothing travelled\nwith member 1\nwith member 2\nall\nall\n\
+        True\nTrue\nTrue\nall\n75497472\n";
     assert_eq!(text, expected, "{}", said(&output));
 }
 

@@ -20,7 +20,8 @@ use crate::session::unexpected;
 
 /// Most chunks that are asked for at once: 32 MiB.
 const COUNT_MAX: u32 = 16;
-/// Who writes less, and not one after the other, does not need a chunk for itself.
+/// Who writes less, and not one after the other, does not need a chunk for itself; who begins
+/// beyond the first chunk may go straight on.
 const LEAST_BYTES: usize = 64 << 10;
 /// After as many refusals as that, one after the other, it is hardly asked any more.
 const STREAK_MAX: u32 = 10;
@@ -62,8 +63,9 @@ impl Loan {
 
     /// How many chunks to ask for, if any, before so many bytes are written there.
     fn wanted(&self, at: u64, bytes: usize) -> Option<u32> {
-        let follows = self.next.load(Ordering::Relaxed) == at && at > 0;
-        if !follows && bytes < LEAST_BYTES {
+        let next = self.next.load(Ordering::Relaxed);
+        let (follows, begins) = (next == at && at > 0, next == 0 && at >= CHUNK_BYTES);
+        if !follows && !begins && bytes < LEAST_BYTES {
             return None;
         }
         if self.pause.load(Ordering::Relaxed) > 0 {
@@ -223,6 +225,9 @@ mod tests {
         let loan = Loan::default();
         assert_eq!(loan.wanted(100, 100), None);
         assert_eq!(loan.wanted(100, LEAST_BYTES), Some(1));
+        assert_eq!(loan.wanted(CHUNK_BYTES, 100), Some(1), "the first beyond the first chunk");
+        loan.next.store(1, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(loan.wanted(CHUNK_BYTES, 100), None);
         loan.next.store(CHUNK_BYTES, std::sync::atomic::Ordering::Relaxed);
         let counts: Vec<_> = (0..6).map(|_| loan.wanted(CHUNK_BYTES, 100)).collect();
         assert_eq!(counts.last(), Some(&Some(COUNT_MAX)));
