@@ -61,7 +61,7 @@ pub struct Arguments {
     #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
     hosts: Vec<String>,
     /// A machine on which a program of COMMAND uses the files, and that is not named, comes in by
-    /// itself: for launchers that pass the environment on (MPICH, Open MPI). This terral must be at
+    /// itself, where the environment comes through (MPICH, Open MPI). This terral must be at
     /// the same path there; --hosts needs nothing there, and starts all before COMMAND
     #[arg(long, requires = "to")]
     #[arg(conflicts_with_all = ["instance", "fresh", "spill", "keep", "no_wait"])]

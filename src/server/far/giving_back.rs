@@ -31,7 +31,7 @@ pub fn loan_of(state: &State, file: Number) -> Option<FileRef> {
 /// A file is so long at least, in a chunk that is this machine's alone.
 ///
 /// # Errors
-/// As those of [`borrow`].
+/// As those of [`calls::write`].
 pub fn grow(state: &mut State, of: Handle, to: u64, epoch: u16) -> Result<Reply> {
     let file = calls::opened(state, of, access::WRITE)?;
     let by = state.members.as_ref().map(|members| members.me());
