@@ -1,9 +1,9 @@
 //! The end of a run over several machines: all bring what they owe, and only then all go, as one
 //! may need what another has.
 //!
-//! Invariant: all owe nothing only if all say so after a moment at which no program was on any of
-//! them: until then any may be made to owe something by any other's programs. Not here: what one
-//! machine does (`host`).
+//! Invariant: all owe nothing only if all say so twice in a row, and that no program uses them: until
+//! then any may be made to owe something by any other's programs, and what one gives back to another
+//! that has said so already is owed there. Not here: what one machine does (`host`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Gathering<'_> {
     pub fn pay_off(mut self) -> Result<Gathered> {
         let patience = Patience::new(self.signals, self.limit);
         let mut wait = Wait { patience, told: None, progress: Progress::new() };
-        let (mut lost, mut unused) = (Vec::new(), false);
+        let (mut lost, mut rested) = (Vec::new(), false);
         let mut pause = LOOK;
         loop {
             let (told, progress) = (&mut wait.told, &mut wait.progress);
@@ -74,13 +74,13 @@ impl Gathering<'_> {
             let others =
                 self.others.iter().filter_map(|one| Some((&*one.host, one.status.as_deref()?)));
             let status = Box::new(whole(here, others));
-            let is_unused = status.sessions == 0;
-            let paid = status.drain.settled && is_unused && unused;
+            let rests = status.drain.settled && status.sessions == 0;
+            let paid = rests && rested;
             if paid || !answered {
                 wait.progress.clear();
                 return Ok(Gathered { status, paid, lost });
             }
-            unused = is_unused;
+            rested = rests;
             wait.progress.update(&status, status.sessions);
             std::thread::sleep(pause);
             pause = (pause * 2).min(POLL);

@@ -218,6 +218,13 @@ pub(super) fn say(state: &mut State, file: Number, act: Act) {
     state.far.asks((id, None), (file, act), Behind::Nothing, now);
 }
 
+/// The same, unless just that was said and is not heard yet: a new session says it once more.
+pub(super) fn say_once(state: &mut State, file: Number, act: Act) {
+    if !state.far.says(file, act) {
+        say(state, file, act);
+    }
+}
+
 /// A file has lost its last name here. Its place tells this time from those at which it had, and
 /// lost, another one.
 ///
@@ -228,9 +235,6 @@ pub fn gone(state: &mut State, file: Number) -> Result<()> {
     let members = state.members.as_ref();
     let of = members.and_then(|members| Some((members.me(), members.place(file)?)));
     let Some((by, place)) = of else { return Ok(()) };
-    let lost = Act::Lost { by, token: place.0 };
-    if !state.far.says(file, lost) {
-        say(state, file, lost);
-    }
+    say_once(state, file, Act::Lost { by, token: place.0 });
     Ok(())
 }

@@ -136,11 +136,12 @@ fn say_return(
     let memory = state.storage.memory();
     let modified_ns = slot.map(|slot| memory.header(slot).modified_ns().load(Ordering::SeqCst));
     if let Some(at_ns) = modified_ns.filter(|at_ns| *at_ns > 0) {
-        asking::say(state, file, Act::Wrote { at_ns });
+        asking::say_once(state, file, Act::Wrote { at_ns });
     }
     let indices: Vec<u64> = entries.iter().map(|(index, _)| *index).collect();
     for run in indices.chunk_by(|one, next| one + 1 == *next) {
-        asking::say(state, file, Act::Return { by, first: run[0], count: run.len() as u32 });
+        let act = Act::Return { by, first: run[0], count: run.len() as u32 };
+        asking::say_once(state, file, act);
     }
     if let Some(known) = state.far.loans.get_mut(file) {
         known.said = true;
