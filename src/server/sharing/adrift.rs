@@ -3,6 +3,7 @@
 //!
 //! Not here: how one is let go (`naming/homes`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
@@ -13,7 +14,7 @@ use terral_format::wire::things::Child;
 
 use crate::core::state::State;
 use crate::naming::{counting, elsewhere};
-use crate::sharing::own::{Own, as_own};
+use crate::sharing::own::{Own, are_wanted, as_own};
 
 /// Other members come back sooner, if they do.
 const LONG: Duration = Duration::from_secs(30);
@@ -29,7 +30,8 @@ pub fn settle(state: &mut State) {
         named.for_each(|named| state.record(named));
         return;
     }
-    let adrift: Vec<Ino> = state.members.iter().flat_map(|members| members.adrift()).collect();
+    let adrift: BTreeSet<Ino> = state.members.iter().flat_map(|members| members.adrift()).collect();
+    are_wanted(state, Own::Adrift, &adrift);
     adrift.into_iter().for_each(|ino| settle_name(state, ino));
 }
 
@@ -48,11 +50,14 @@ fn settle_names(state: &mut State) {
     let Some(members) = &state.members else { return };
     let leaving: Vec<_> = members.leaving().cloned().collect();
     let lost: Vec<_> = members.uncounted().collect();
+    are_wanted(state, Own::Lost, &lost.iter().map(|(ino, ..)| *ino).collect());
     let abandoned = !leaving.is_empty() && is_abandoned(state);
+    let mut parents = BTreeSet::new();
     for (ino, directory, name) in leaving {
         let text = Vec::new();
         let child = Child { name: Vec::new(), number: directory, kind: Kind::Directory, text };
         let Ok(parent) = elsewhere::place(state, &child) else { continue };
+        parents.insert(parent);
         as_own(state, (Own::Names, parent), |state| {
             if !abandoned {
                 elsewhere::take_all(state, &[parent])?;
@@ -60,6 +65,7 @@ fn settle_names(state: &mut State) {
             counting::has_stayed(state, ino, (directory, &name))
         });
     }
+    are_wanted(state, Own::Names, &parents);
     for (ino, by, token) in lost {
         as_own(state, (Own::Lost, ino), |state| counting::count_lost(state, ino, (by, token)));
     }

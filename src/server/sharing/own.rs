@@ -1,4 +1,9 @@
 //! What this server does by and by for itself, as a request of its own, which may wait for others.
+//!
+//! Invariant: what such a request has taken stays only as long as it is to be done: nobody else would
+//! ever have it.
+
+use std::collections::BTreeSet;
 
 use terral_format::Result;
 use terral_format::ids::{Asker, Ino};
@@ -8,11 +13,11 @@ use crate::members::requiring;
 use crate::members::role::NOBODY;
 
 /// What such requests are for: told apart by that, and by the inode. What others have had done here
-/// has the number 0.
-#[derive(Clone, Copy, Debug)]
+/// has the number 0, who is at the door has 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     /// A name that another file was about to take.
-    Adrift = 1,
+    Adrift = 2,
     /// One of several names of a file, likewise.
     Names,
     /// A name that another member says is lost.
@@ -21,13 +26,27 @@ pub(super) enum Own {
     Unnamed,
 }
 
+fn asker_of(what: Own, ino: Ino) -> Asker {
+    Asker { session: NOBODY, index: what as u8, sequence: ino.0 }
+}
+
+/// Of those of this kind only these are to be done still.
+pub(super) fn are_wanted(state: &mut State, what: Own, wanted: &BTreeSet<Ino>) {
+    let is_old = |asker: Asker| {
+        let ino = Ino(asker.sequence);
+        asker == asker_of(what, ino) && !wanted.contains(&ino)
+    };
+    let old = state.members.as_ref().map(|members| members.askers(is_old));
+    old.into_iter().flatten().for_each(|asker| requiring::has_run(state, asker));
+}
+
 /// Does something as such a request. If it waits it is to be done again, as long as it is wanted.
 pub(super) fn as_own(
     state: &mut State,
     (what, ino): (Own, Ino),
     act: impl FnOnce(&mut State) -> Result<()>,
 ) {
-    let asker = Asker { session: NOBODY, index: what as u8, sequence: ino.0 };
+    let asker = asker_of(what, ino);
     let may = state.fetches.let_wait(true);
     let waits = state.fetches.must_wait();
     state.members.iter_mut().for_each(|members| members.asks(Some(asker)));

@@ -33,10 +33,15 @@ impl Members {
     /// operation that is: those whose operations are over.
     pub fn unwanted(&self, by: impl Fn(Asker) -> Option<Operation>) -> BTreeSet<Asker> {
         let Part::Runs(machine) = &self.part else { return BTreeSet::new() };
-        let askers: BTreeSet<Asker> = self.wishes.values().map(|wished| wished.asker).collect();
         let is_kept = |of: Operation| self.kept.iter().any(|kept| kept.operation == of);
         let is_over = |of: Operation| !machine.is_wanted(of) && !is_kept(of);
-        askers.into_iter().filter(|asker| by(*asker).is_some_and(is_over)).collect()
+        self.askers(|asker| by(asker).is_some_and(is_over))
+    }
+
+    /// Those of this kind for whom something is needed.
+    pub fn askers(&self, are: impl Fn(Asker) -> bool) -> BTreeSet<Asker> {
+        let askers = self.wishes.values().map(|wished| wished.asker);
+        askers.filter(|asker| are(*asker)).collect()
     }
 
     /// What a request has taken by this, or will have, if nothing is done elsewhere.
