@@ -68,6 +68,10 @@ impl Loan {
         if !follows && !begins && bytes < LEAST_BYTES {
             return None;
         }
+        // What was refused has been written by asking: the rest of that chunk is at home, too.
+        if follows && at % CHUNK_BYTES != 0 && self.streak.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
         if self.pause.load(Ordering::Relaxed) > 0 {
             self.pause.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -234,5 +238,20 @@ mod tests {
         (0..3).for_each(|_| loan.was_refused());
         let asks = (0..8).filter(|_| loan.wanted(CHUNK_BYTES, 100).is_some()).count();
         assert_eq!(asks, 5, "three are left out");
+    }
+
+    /// Two writes for each chunk, of which the first of all is refused.
+    #[test]
+    fn who_is_refused_one_chunk_asks_for_one_that_is_not_begun() {
+        let (loan, half) = (Loan::default(), CHUNK_BYTES / 2);
+        let mut asked = Vec::new();
+        for at in (0..8).map(|n| 4 * CHUNK_BYTES + n * half) {
+            if loan.wanted(at, half as usize).is_some() {
+                asked.push(at / half - 8);
+                loan.was_refused();
+            }
+            loan.next.store(at + half, std::sync::atomic::Ordering::Relaxed);
+        }
+        assert_eq!(asked, [0, 2, 6]);
     }
 }
