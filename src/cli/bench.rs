@@ -52,7 +52,7 @@ const EXTRAS: [Extra; 18] = [
 #[command(after_help = "\
 Examples:
   terral bench --quick
-  terral bench --to /scratch --markdown docs/benchmarks.md
+  terral bench --to /scratch --markdown benchmarks.md
   terral bench --cases new-64k,strided,drain --json
   terral bench --cases names    (files a second, tar, git, make, memory per file)
   terral bench --hosts a,b,c --to ~/shared    (machines together, and the network between them)

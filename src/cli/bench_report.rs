@@ -347,7 +347,7 @@ impl Report {
         text
     }
 
-    /// The page `docs/benchmarks.md`.
+    /// All of it as a page.
     pub fn page(&self) -> String {
         let (rows, facts) = self.cells();
         let machine = &self.machine;
