@@ -7,7 +7,7 @@ LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test gra
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test model bench soak lint calls fmt man install uninstall clean deps packages release
+.PHONY: help demo test model bench peers soak lint calls fmt man install uninstall clean deps packages release
 
 help: ## list what one can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,13 @@ test: deps packages release ## prove it: all tests, then the model of the grant 
 model: ## explore the grant protocol alone
 	$(LOOM)
 
-bench: release ## measure beside tmpfs and memcpy, into docs/benchmarks.md
-	target/release/terral bench --markdown docs/benchmarks.md
+bench: release ## measure beside tmpfs and memcpy, into target/benchmarks.md
+	target/release/terral bench --markdown target/benchmarks.md
+
+peers: NEEDED = $(NEEDED_PEERS)
+peers: NEEDED_FILES = $(NEEDED_FILES_PEERS)
+peers: deps release ## measure beside sshfs, GlusterFS and NFS, into docs/benchmarks.md (root)
+	demo/peers.py --json target/peers.json --markdown docs/benchmarks.md
 
 soak: release ## the tests again and again, in full, with ten times the kills (SECONDS_LONG=600)
 	@end=$$(( $$(date +%s) + $${SECONDS_LONG:-600} )); rounds=0; \
@@ -96,6 +101,11 @@ clean: ## remove what was built
 
 # Program, and the package of Debian that has it.
 NEEDED_DEMO = gcc:gcc ld:libc6-dev pkg-config:pkg-config mpiexec.mpich:mpich lmp:lammps
+NEEDED_PEERS = gcc:gcc ld:libc6-dev ip:iproute2 unshare:util-linux nsenter:util-linux ps:procps \
+	python3:python3 ssh:openssh-client sshfs:sshfs glusterfs:glusterfs-client
+NEEDED_FILES_PEERS = /usr/sbin/sshd:openssh-server /usr/sbin/glusterd:glusterfs-server \
+	/usr/bin/ganesha.nfsd:nfs-ganesha /sbin/rpcbind:rpcbind /usr/include/nfsc/libnfs.h:libnfs-dev \
+	/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so:nfs-ganesha-vfs
 NEEDED = $(NEEDED_DEMO) ip:iproute2 unshare:util-linux nsenter:util-linux strace:strace \
 	rsync:rsync less:less vim:vim git:git perl:perl gfortran:gfortran g++:g++ bc:bc cpio:cpio \
 	patch:patch look:bsdextrautils gmx:gromacs sqlite3:sqlite3 getfattr:attr dash:dash bash:bash \
@@ -126,6 +136,12 @@ deps: ## see that what the tests run is there: compilers, MPI, LAMMPS, everyday 
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "deps: installing$$missing"; \
+		: no service of theirs is started; \
+		policy=/usr/sbin/policy-rc.d; \
+		trap 'rm -f $$policy; test ! -e $$policy.kept || mv $$policy.kept $$policy' EXIT; \
+		trap 'exit 1' INT TERM HUP; \
+		test ! -e $$policy || mv $$policy $$policy.kept; \
+		printf '#!/bin/sh\nexit 101\n' > $$policy && chmod 755 $$policy; \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
 			apt-get -qq install --no-install-recommends -y $$missing && exit 0; \
 		echo "deps: apt-get could not install$$missing" >&2; \

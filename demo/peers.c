@@ -1,9 +1,9 @@
-/* What demo/peers.py has done on its machines, and times: one thing a process. It says "ready", waits
- * for a line, does it, and says when it began and ended (CLOCK_MONOTONIC, nanoseconds) and "ok". All
- * bytes are compared, after the time.
+/* What demo/peers.py has done on its machines, and times: one thing a process. It says "ready",
+ * waits for a line, does it, and says "ok" and when it began, was halfway and ended
+ * (CLOCK_MONOTONIC, nanoseconds). All bytes are compared, after the time.
  *
- * It knows files by POSIX; compiled with -DNFS by libnfs, which stands for the kernel's NFS client.
- * Then eight calls of 1 MiB are under way at a time, as that client reads ahead and writes behind. */
+ * It uses files by POSIX; compiled with -DNFS by libnfs, which stands for the kernel's NFS client:
+ * eight calls of 1 MiB are under way at a time, as that client reads ahead and writes behind. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -170,7 +170,7 @@ static void removed(const char *place, const char *name)
         fail("remove %s: %s", name, strerror(errno));
 }
 
-/* How many names there are. */
+/* The names that there are. */
 static size_t names(const char *place, size_t most, char (*into)[256])
 {
     DIR *list = opendir(place);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Terral beside what users have today: sshfs, GlusterFS and NFS-Ganesha, on four machines made of
-namespaces, all with what they store in memory. Each case is done by each product in turn, round after
+namespaces, all with what they store in memory. Each product in turn does all cases, round after
 round, forwards and backwards; a first round is not counted. All bytes are compared."""
 
 import sys
@@ -19,17 +19,18 @@ import subprocess  # noqa: E402
 import time  # noqa: E402
 
 import peers_products  # noqa: E402
-from peers_machines import LONG, Fail, Machines, last_line  # noqa: E402
+from peers_machines import LONG, Fail, Machines, ended, last_line  # noqa: E402
 
 EXAMPLES = """examples:
   demo/peers.py                                  # all of them, five rounds; the table
   demo/peers.py --only terral,nfs --rounds 3     # some of them
   demo/peers.py --json target/peers.json         # the figures, for programs
-  demo/peers.py --markdown docs/benchmarks.md    # the table, between the page's <!-- peers --> marks
+  demo/peers.py --markdown docs/benchmarks.md    # the table, between its <!-- peers --> marks
   demo/peers.py --from target/peers.json         # the table of earlier figures; nothing is measured
 
-It needs root, four packages (make peers installs them, and starts no service), and some minutes. All
-that it starts is in namespaces of its own and ends with it."""
+It needs root, some packages, and some minutes. All that it starts is in namespaces of its own and
+ends with it. make peers installs the packages and starts none of their services; at the next boot
+they start unless they are disabled (ssh, rpcbind, glusterd, nfs-ganesha)."""
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MACHINES = 4
@@ -38,10 +39,10 @@ MARK = "<!-- peers -->"
 
 # Figure, what it is, its unit.
 CASES = [
-    ("both", "h1 writes, then h2 reads it: both together", "GB/s"),
-    ("write", "h1 writes a new file, calls of 1 MiB, until close has returned", "GB/s"),
-    ("read", "h2 reads what h1 wrote, for the first time", "GB/s"),
-    ("home", "a file of h0: h1 writes it, h2 reads it, at once", "GB/s"),
+    ("both", "h1 writes a file, then h2 reads it: both together", "GB/s"),
+    ("write", "h1 writes it, in calls of 1 MiB, until close has returned", "GB/s"),
+    ("read", "h2 reads it, for the first time there", "GB/s"),
+    ("home", "a file of h0: h1 overwrites it, h2 reads it meanwhile; bytes of both", "GB/s"),
     ("creates", "creates in one directory by all four, together", "a second"),
     ("slowest", "the slowest of the four", "a second"),
     ("first", "h2 asks for the sizes of {stats} files that h1 made 1.5 s before", "a second"),
@@ -68,8 +69,9 @@ class Bench:
 
     def command(self, product, words):
         env = product.env() or {}
-        wanted = [f"{k}={v}" for k, v in env.items() if k == "LD_PRELOAD" or k.startswith("TERRAL_")]
-        return ["env", *wanted, self.programs[product.nfs], *map(str, words)]
+        passed = [key for key in env if key == "LD_PRELOAD" or key.startswith("TERRAL_")]
+        given = [f"{key}={env[key]}" for key in passed]
+        return ["env", *given, self.programs[product.nfs], *map(str, words)]
 
     def does(self, product, at, *words):
         """A program on a machine does something that is not timed."""
@@ -166,12 +168,13 @@ def compiled(home):
         out = f"{home}/{name}"
         source = os.path.join(HERE, "peers.c")
         command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", out, source, *options]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        programs.append(out)
-        if done.returncode and not options:
-            raise Fail(f"demo/peers.c: {last_line(done.stderr)}")
-        if done.returncode:
-            programs[1] = None
+        try:
+            ended(command, "demo/peers.c")
+            programs.append(out)
+        except Fail:
+            if not options:
+                raise
+            programs.append(None)
     return programs
 
 
@@ -216,13 +219,22 @@ def begins(product, machines, programs, up, failed, say):
         missing = lacking(product)
         if product.nfs and not programs[1]:
             missing.append("libnfs-dev")
+        if product.nfs:
+            say(f"{product.name}: its client is libnfs ({kernel()})")
         if missing:
-            raise Fail(f"{product.name}: not here: apt-get install {' '.join(missing)}")
+            raise Fail(f"{product.name}: it is not here: apt-get install {' '.join(missing)}")
         up.append(product)
         product.up(machines)
     except Fail as fault:
         failed[product.name] = str(fault)
         say(str(fault))
+
+
+def kernel():
+    """Whether the kernel has an NFS client."""
+    with open("/proc/filesystems", encoding="ascii") as there:
+        has = any(line.split()[-1] in ("nfs", "nfs4") for line in there)
+    return "the kernel's, which is there, is left alone" if has else "the kernel has none"
 
 
 def machine(load):
@@ -257,7 +269,7 @@ def cell(values):
 
 
 def against(figures, name, others, case):
-    """How many times the best of the others a product reaches, in the same rounds, and who that is."""
+    """How many times the best of the others a product reaches, in the same rounds; who that is."""
     ours = figures.get(name, {}).get(case)
     theirs = {one: figures[one][case] for one in others if figures.get(one, {}).get(case)}
     if not ours or not theirs:
@@ -284,7 +296,7 @@ def table(found):
     for case, what, unit in CASES:
         ratios = [against(figures, name, others, case) for name in ours] if best else []
         cells = [cell(figures.get(name, {}).get(case)) for name in names]
-        cells += [f"**{ratio}** {who}".strip() for ratio, who in ratios]
+        cells += [f"**{ratio}** {who}" if who else ratio for ratio, who in ratios]
         text += row([f"{what.format(**found)}, {unit}", *cells])
     text += "".join(f"\nNot measured: {why}\n" for why in failed.values())
     return text + "\n" + promises(kinds)
@@ -292,16 +304,17 @@ def table(found):
 
 def caption(found):
     """Where it was measured, and how."""
-    at, load = found["machine"], " to ".join(map(str, found["machine"]["load"]))
-    words = (
+    at, load = found["machine"], found["machine"]["load"]
+    return (
         f"Written by `make peers` (`demo/peers.py --markdown`). Four machines of namespaces on "
         f"{at['cores']} cores, a bridge between them: {at['processor']}, Linux {at['kernel']}; "
-        f"{at['time']}; load from {load}, of which this is most at the end. {found['rounds']} rounds, "
-        f"median (least–greatest); files of {found['size']} MiB, {found['creates']} creates a machine. "
-        "More is better. Ratios are to the best of the others, of the same rounds; below 1 Terral is "
-        "behind.\n"
+        f"{at['time']}; load {load[0]} before, {load[1]} at the end. {found['rounds']} rounds, "
+        f"median (least–greatest); files of {found['size']} MiB, {found['creates']} creates a "
+        "machine. All that is stored is in memory, no disk is in it. More is better. *÷*: beside "
+        "the best of the others, in the same rounds; below 1 Terral is behind. All machines share "
+        "these cores: what takes processor time, as encryption does, weighs more here than on "
+        "machines of their own.\n"
     )
-    return words
 
 
 def promises(kinds):
@@ -330,7 +343,7 @@ def chosen(words):
     for word in words.split(","):
         some = [kind for kind in peers_products.ALL if word.strip().lower() in kind.name.lower()]
         if not word.strip() or not some:
-            names = ", ".join(kind.name for kind in peers_products.ALL)
+            names = "; ".join(kind.name for kind in peers_products.ALL)
             raise Fail(f"--only {word}: there are {names}")
         found += some
     return [kind for kind in peers_products.ALL if kind in found]
@@ -422,6 +435,9 @@ def main():
         return run(arguments())
     except Fail as fault:
         print(f"peers: {fault}", file=sys.stderr)
+        return 1
+    except OSError as fault:
+        print(f"peers: {fault.filename or 'a program'}: {fault.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("peers: interrupted; nothing is left", file=sys.stderr)

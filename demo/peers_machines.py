@@ -1,6 +1,6 @@
-"""Machines of namespaces: each has a network, mounts, processes and a name of its own; all are on one
-switch. Whatever runs on one, and is mounted there, ends with its first process, and that ends when
-this program does, however it ends."""
+"""Machines of namespaces: each has a network, mounts, processes and a name of its own; all are on
+one switch. Whatever runs on one, and is mounted there, ends with its first process, and that ends
+when this program does, however it ends."""
 
 import os
 import shutil
@@ -31,6 +31,31 @@ def until(what, holds, seconds=LONG):
         time.sleep(0.1)
 
 
+def ended(command, name=None, env=None):
+    """Runs a program, and has what it said."""
+    name = name or " ".join(command)[:80]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=LONG,
+            start_new_session=True,
+            env=env,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Fail(f"{name}: not done in {LONG} s") from None
+    except OSError as fault:
+        raise Fail(f"{name}: {fault.strerror}") from None
+    if done.returncode:
+        raise Fail(f"{name}: {last_line(done.stderr or done.stdout)}")
+    return done.stdout
+
+
 class Holder:
     """The first process of some namespaces."""
 
@@ -49,9 +74,7 @@ class Holder:
         if self.process.stdout.readline() != "ready\n":
             said = last_line(self.process.stderr.read())
             raise Fail(f"a machine of namespaces cannot be made: {said}")
-        outer = self.process.pid
-        with open(f"/proc/{outer}/task/{outer}/children", encoding="ascii") as children:
-            self.pid = children.read().split()[0]
+        self.pid = ended(["ps", "-o", "pid=", "--ppid", str(self.process.pid)]).split()[0]
 
     def within(self, command):
         """That command, in these namespaces."""
@@ -60,21 +83,7 @@ class Holder:
 
     def run(self, command, env=None):
         """Runs it there, and has what it said."""
-        done = subprocess.run(
-            self.within(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=LONG,
-            start_new_session=True,
-            env=env,
-            check=False,
-        )
-        if done.returncode:
-            raise Fail(f"{' '.join(command)[:80]}: {last_line(done.stderr or done.stdout)}")
-        return done.stdout
+        return ended(self.within(command), " ".join(command)[:80], env)
 
     def shell(self, script):
         """The same of a line of a shell."""
@@ -103,9 +112,16 @@ class Holder:
             self.process.wait()
 
 
-# What programs that serve expect to be there, to write to; `/mnt` is where all is mounted.
-MOUNTS = ["/dev/shm", "/run", "/mnt", "/var/log", "/var/lib/glusterd", "/var/lib/nfs"]
-MADE = "/run/sshd /run/rpcbind /var/log/glusterfs /var/log/ganesha /var/lib/nfs/ganesha"
+# Directories that a machine has for itself, as far as there are any, and what servers expect in
+# them; `/mnt` is where all is mounted.
+OWN = {
+    "/dev/shm": [],
+    "/mnt": [],
+    "/run": ["sshd", "rpcbind"],
+    "/var/lib/glusterd": [],
+    "/var/lib/nfs": ["ganesha"],
+    "/var/log": ["glusterfs", "ganesha"],
+}
 
 
 class Machines:
@@ -114,9 +130,9 @@ class Machines:
     def __init__(self, count):
         if os.geteuid():
             raise Fail("machines of namespaces need root: sudo make peers")
-        for program in ["ip", "unshare", "nsenter"]:
+        for program in ["ip", "unshare", "nsenter", "ps"]:
             if not shutil.which(program):
-                raise Fail(f"{program} is not there: apt-get install iproute2 util-linux")
+                raise Fail(f"{program} is not there: apt-get install iproute2 util-linux procps")
         self.home = tempfile.mkdtemp(prefix="terral-peers.")
         self.all = []
         self.switch = None
@@ -132,19 +148,20 @@ class Machines:
         bridge = "ip link set lo up && ip link add br0 type bridge && ip link set br0 up"
         self.switch = Holder(["--net"], bridge)
         for at in range(count):
-            mounts = [f"mount -t tmpfs -o mode=1777 tmpfs {place}" for place in MOUNTS]
-            begin = f"hostname h{at} && mkdir -p {' '.join(MOUNTS)} && {' && '.join(mounts)} && "
-            begin += f"mkdir -p {MADE} && mount --bind {self.home}/hosts /etc/hosts && "
-            self.all.append(Holder(["--net", "--uts", "--ipc"], f"{begin}ip link set lo up"))
+            steps = [f"hostname h{at}", f"mount --bind {self.home}/hosts /etc/hosts"]
+            for place, inner in OWN.items():
+                if os.path.isdir(place):
+                    steps.append(f"mount -t tmpfs -o mode=1777 tmpfs {place}")
+                    steps += [f"mkdir {place}/{one}" for one in inner]
+            begin = " && ".join([*steps, "ip link set lo up"])
+            self.all.append(Holder(["--net", "--uts", "--ipc"], begin))
             self.plug(at)
 
     def plug(self, at):
         """A cable from a machine to the switch."""
         host, link = self.all[at], f"v{at}"
         pair = ["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0"]
-        subprocess.run(
-            ["nsenter", "-t", self.switch.pid, "-n", "--", *pair, "netns", host.pid], check=True
-        )
+        ended(["nsenter", "-t", self.switch.pid, "-n", "--", *pair, "netns", host.pid])
         self.switch.shell(f"ip link set {link} master br0 && ip link set {link} up")
         host.shell(f"ip addr add {address(at)}/24 dev eth0 && ip link set eth0 up")
 
@@ -157,11 +174,15 @@ class Machines:
         return path
 
     def end(self):
-        """Nothing of them is left."""
+        """Nothing of them is left, be it that somebody is impatient."""
+        kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        before = [(one, signal.signal(one, signal.SIG_IGN)) for one in kinds]
         for holder in [*self.all, self.switch]:
             if holder:
                 holder.end()
         shutil.rmtree(self.home, ignore_errors=True)
+        for one, was in before:
+            signal.signal(one, was)
 
     def __enter__(self):
         return self

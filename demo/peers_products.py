@@ -1,17 +1,17 @@
-"""What is measured: Terral, and what users have today, each as its documentation sets it up, with all
-that it stores in memory (tmpfs). Each is told how to be put on the machines and how a program there
-gets to its files; what it promises stands beside it, with where that is written."""
+"""What is measured: Terral, and what users have today, each as its documentation sets it up, with
+all that it stores in memory (tmpfs): how it is put on the machines, how a program there gets to its
+files, and what it promises, with where that is written."""
 
 import os
 import subprocess
 
-from peers_machines import Fail, address, last_line, until
+from peers_machines import Fail, address, ended, last_line, until
 
 MEMORY_MIB = 6  # times what a file has, for a server of Terral
 
 
 class Product:
-    """One of them. `place` is where its files are, `nfs` whether programs ask the server themselves."""
+    """One of them. `place` is where its files are, `nfs`: its programs ask the server by libnfs."""
 
     name = ""
     place = ""
@@ -43,8 +43,7 @@ def let_in(machines):
     home = machines.home
     if not os.path.exists(f"{home}/key"):
         for name in ["key", "host_key"]:
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{home}/{name}"]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            ended(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{home}/{name}"])
         with open(f"{home}/key.pub", encoding="ascii") as key:
             machines.write("authorized", key.read())
         server = f"HostKey {home}/host_key\nAuthorizedKeysFile {home}/authorized\nUsePAM no\n"
@@ -52,7 +51,8 @@ def let_in(machines):
         server += "PidFile /run/sshd.pid\nSubsystem sftp internal-sftp\n"
         machines.write("sshd_config", server)
         for at, host in enumerate(machines.all):
-            host.run(["/usr/sbin/sshd", "-f", f"{home}/sshd_config", "-o", f"ListenAddress={address(at)}"])
+            listen = f"ListenAddress={address(at)}"
+            host.run(["/usr/sbin/sshd", "-f", f"{home}/sshd_config", "-o", listen])
     client = f"IdentityFile {home}/key\nIdentitiesOnly yes\nBatchMode yes\nLogLevel ERROR\n"
     client += f"StrictHostKeyChecking accept-new\nUserKnownHostsFile {home}/known\n"
     return machines.write("ssh_config", f"{client}Ciphers aes128-gcm@openssh.com\n")
@@ -63,11 +63,11 @@ class Terral(Product):
 
     place = "/terral"
     needs = {"/usr/sbin/sshd": "openssh-server"}
-    after_close = "in the memory of the machine that wrote, visible to all at once: at each write"
+    after_close = "in the memory of the machine that wrote it; all see each write that has returned"
     client_dies = "what was written stays"
     server_dies = (
-        "it is started again on its memory, nothing is lost; a lost machine: its files are EIO, by "
-        "name, the rest goes on"
+        "it is started again on its memory, nothing is lost; of a lost machine the files are EIO, "
+        "by name, and the rest goes on"
     )
     source = "[semantics.md](semantics.md)"
     options = []
@@ -120,14 +120,14 @@ class Sshfs(Product):
     name = "sshfs"
     place = "/mnt/sshfs"
     needs = {"/usr/sbin/sshd": "openssh-server", "sshfs": "sshfs"}
-    how = "sshd on h0, `sshfs h0:/mnt/ssh` on all, as it comes; `aes128-gcm`, the fastest cipher here"
-    after_close = "with h0's kernel; others may be shown older names and attributes for 20 s (cache)"
+    how = "sshd on h0, `sshfs h0:/mnt/ssh` on all, as it comes; `aes128-gcm`, a fast cipher"
+    after_close = "with h0's kernel; others may see older names and attributes, from a cache"
     client_dies = "what was not sent is lost: writes do not wait unless `-o sshfs_sync`"
     server_dies = (
-        "I/O errors; with `-o reconnect` it connects again, files that were open give errors and must "
-        "be opened again"
+        "calls wait until the connection has ended, and fail; what was on its way is lost; with "
+        "`-o reconnect` it comes back, files that were open must be opened again"
     )
-    source = "sshfs(1): `reconnect`, `sshfs_sync`, `dcache_timeout`"
+    source = "sshfs(1): `sshfs_sync`, `dcache_timeout`, `reconnect`, CAVEATS"
 
     def up(self, machines):
         config = let_in(machines)
@@ -139,17 +139,20 @@ class Sshfs(Product):
 class Gluster(Product):
     name = "GlusterFS"
     place = "/mnt/gluster"
-    needs = {"glusterd": "glusterfs-server", "gluster": "glusterfs-cli", "glusterfs": "glusterfs-client"}
-    how = "glusterd and a brick on each, a distributed volume, `mount -t glusterfs` on all, as it comes"
+    needs = {"glusterd": "glusterfs-server", "glusterfs": "glusterfs-client"}
+    how = "a brick on each, a distributed volume, `mount -t glusterfs` on all, as it comes"
     after_close = (
-        "sent to the brick or still on its way: with `flush-behind` (as it comes) close does not wait "
-        "for it; others' attributes may be 1 s old"
+        "with the brick's kernel, or on its way there: close does not wait (`flush-behind`); "
+        "others may see attributes of 1 s before"
     )
-    client_dies = "what write-behind still had is lost"
-    server_dies = "the files on its brick are gone until it is back; replicated volumes go on"
+    client_dies = "what write-behind still had, at most 1 MiB a file, is lost"
+    server_dies = (
+        "calls wait 42 s, then fail for what is on its brick, until it is back; replicated "
+        "volumes, slower ones, go on"
+    )
     source = (
-        "`gluster volume set help`: `performance.flush-behind`, `performance.write-behind`, "
-        "`performance.md-cache-timeout`; docs.gluster.org, Setting Up Volumes: Distributed"
+        "`gluster volume set help`: `performance.flush-behind`, `.write-behind-window-size`, "
+        "`.md-cache-timeout`, `network.ping-timeout`; docs.gluster.org, Setting Up Volumes"
     )
 
     def up(self, machines):
@@ -162,9 +165,8 @@ class Gluster(Product):
             first.run(["gluster", "peer", "probe", f"h{at}"])
         for host in machines.all:
             host.shell("mkdir /mnt/brick && mount -t tmpfs tmpfs /mnt/brick")
-        others = len(machines.all) - 1
-        until("gluster's machines know each other", lambda: first.shell(
-            "gluster peer status").count("Peer in Cluster (Connected)") == others)
+        for host in machines.all:
+            until("gluster's machines know each other", lambda h=host: knows_all(h, machines))
         first.run(["gluster", "--mode=script", "volume", "create", "peers", *bricks, "force"])
         first.run(["gluster", "--mode=script", "volume", "start", "peers"])
         for at, host in enumerate(machines.all):
@@ -189,13 +191,16 @@ class Ganesha(Product):
     nfs = True
     needs = {"ganesha.nfsd": "nfs-ganesha nfs-ganesha-vfs", "rpcbind": "rpcbind"}
     how = (
-        "NFSv3 of `/mnt/nfs` on h0 (FSAL VFS); libnfs is the client, with 8 calls under way, for "
-        "kernels without one of their own"
+        "NFSv3 of `/mnt/nfs` on h0 (FSAL VFS); for the kernel's client, which not all kernels have, "
+        "stands libnfs: 8 calls under way, no cache of attributes"
     )
-    after_close = "in h0's stable storage (COMMIT at close; here memory): who opens it then sees it"
-    client_dies = "what was not sent is lost; what was sent and not committed may be"
-    server_dies = "who waits goes on waiting, and goes on when it is back; uncommitted writes are sent anew"
-    source = "RFC 1813, 3.3.21 (COMMIT) and 4.8; nfs(5): close-to-open, `hard`; ganesha-core-config(8)"
+    after_close = "in h0's stable storage (COMMIT; memory here); who opens it after that sees it"
+    client_dies = "what was not sent is lost, what was not committed may be"
+    server_dies = (
+        "calls wait until it is back (`hard`), and what was not committed is sent again; a lost "
+        "machine holds up all"
+    )
+    source = "RFC 1813, 3.3.21, 4.8; nfs(5): Close-to-open, `hard` (of the kernel's client)"
 
     def up(self, machines):
         first = machines.all[0]
@@ -221,3 +226,12 @@ def answers(host, script):
     except Fail:
         return False
     return True
+
+
+def knows_all(host, machines):
+    """Whether gluster's server there is connected to all others."""
+    try:
+        states = [line.split()[-1] for line in host.shell("gluster pool list").splitlines()[1:]]
+    except Fail:
+        return False
+    return states == ["Connected"] * len(machines.all)
