@@ -23,6 +23,7 @@ pub mod high;
 mod idleness;
 pub mod kept;
 pub mod limit;
+pub mod long_buffers;
 pub mod region;
 
 pub mod own_files;

@@ -22,7 +22,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
 use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker};
 use terral_partition::effect::Input;
-use terral_transport::boottime;
+use terral_transport::{boottime, long_buffers};
 
 use crate::core::state::State;
 use crate::core::world::World;
@@ -90,6 +90,7 @@ impl<'s> Links<'s> {
     /// # Errors
     /// As those of [`Tcp::listen`]; [`ErrorKind::Invalid`] if this server is alone.
     pub fn open(shared: &'s Shared, at: SocketAddr, relay: Option<Arc<dyn Relay>>) -> Result<Self> {
+        long_buffers::keep();
         let state = shared.lock();
         let alone = || Error::new(ErrorKind::Invalid, "a server that is alone");
         let members = state.members.as_ref().ok_or_else(alone)?;
