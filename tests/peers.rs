@@ -73,6 +73,8 @@ fn its_table_stands_between_the_marks_of_a_page_whose_rest_stays() {
                    7,500 (6,000–9,000) | 4,050 (100–8,000) | – | 11,000 (10,000–12,000) | \
                    **0.7** NFS-Ganesha |\n";
         assert!(text.contains(row), "{text}");
+        let behind = "*creates in one directory by all four* (0.7 of NFS-Ganesha).";
+        assert!(text.contains(&format!("\n**Terral** is behind in: {behind}\n")), "{text}");
         assert!(text.contains("\nNot measured: GlusterFS: it is not here\n"), "{text}");
         assert!(before.is_empty() || before == text, "the second time is as the first");
         before = text;
