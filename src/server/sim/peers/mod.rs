@@ -36,6 +36,7 @@ mod bytes;
 mod creating;
 mod crowd;
 mod dir;
+mod exchanging;
 mod fencing;
 mod further;
 mod holding;

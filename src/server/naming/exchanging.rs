@@ -1,0 +1,233 @@
+//! Names that change places, of things of several machines: where there is a permanent store, the
+//! one that lets them does it there, too, as one operation on whatever has the two names by then.
+//! Others rest meanwhile (`members/moving`). Before they say so, their tables have the names as
+//! they will be, and what they owe of them, or below, is owed there: nothing is brought by it
+//! before.
+//!
+//! Invariant: a file of another machine changes places only under a name of which its home knows.
+//! Not here: what may change places with what (`links`), and how it is done in the store
+//! (`drain/owed_names`).
+
+use terral_format::disk::facts::Fact;
+use terral_format::disk::membership::Membership;
+use terral_format::fingerprint::Fingerprint;
+use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
+use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::Kind;
+use terral_format::wire::moving::{Moving, Renamed};
+use terral_format::wire::peers::Work;
+use terral_format::wire::things::{By, Change, Child};
+use terral_format::{ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::far::asking;
+use crate::members::requiring::{self, Have};
+use crate::naming::names::{Names, Place, is_known};
+use crate::naming::{counting, elsewhere, homes};
+
+/// A file of another machine is about to change places with something: its home knows of the name.
+///
+/// # Errors
+/// If it must wait for that; as [`elsewhere::look`]'s.
+pub(super) fn may_swap(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    (parent, name): Place<'_>,
+) -> Result<()> {
+    let Some(number) = asking::number_of(state, ino).filter(|_| homes::decide(state)) else {
+        return Ok(());
+    };
+    let directory = state.members.as_ref().and_then(|members| members.number(parent));
+    let directory = directory.ok_or_else(|| refuse(ErrorKind::NotFound, name))?;
+    let by = By { person: (*caller.person).clone(), what: Change::Swap(directory, name.into()) };
+    let work = Work::Change(by.body()?);
+    let Have::Done(answer) = requiring::need(state, Thing::File(number), &work)? else {
+        return Err(refuse(ErrorKind::Malformed, name));
+    };
+    match elsewhere::outcome(answer) {
+        // It has lost it since that was looked up, or does not know yet whether it has it.
+        Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// Another member is about to let this name of a file that was born here change places with
+/// something. It has all directories that it needs for that, and nobody else changes the name.
+///
+/// # Errors
+/// [`ErrorKind::BadHandle`] if it has no such name, or that is not known yet.
+pub fn is_swappable(state: &State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let has = place.is_some_and(|parent| state.names.child_here(parent, name) == Some(ino));
+    match has && !state.members.as_ref().is_some_and(|members| members.is_created(ino)) {
+        true => Ok(()),
+        false => Err(refuse(ErrorKind::BadHandle, name)),
+    }
+}
+
+/// Where the last of these names is: the directories that lead there have a place, and a name.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn above(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<Option<(Ino, Vec<u8>)>> {
+    let Some((last, above)) = way.split_last() else { return Ok(None) };
+    let mut parent = ROOT;
+    for (number, name) in above {
+        let (name, number) = (name.clone(), *number);
+        let child = Child { name: name.clone(), number, kind: Kind::Directory, text: Vec::new() };
+        let at = elsewhere::place(state, &child)?;
+        if !state.names.inode(at).is_some_and(|inode| inode.is(flag::NAMED)) {
+            is_named(state, at, (parent, name));
+        }
+        parent = at;
+    }
+    Ok(Some((parent, last.1.clone())))
+}
+
+/// What has this number, if anything is known of it here.
+pub fn known(state: &State, number: Number) -> Option<Ino> {
+    let place = state.members.as_ref().and_then(|members| members.place(number));
+    place.filter(|ino| state.names.inode(*ino).is_some())
+}
+
+/// Something has this name now. Where the directory of a name is here, what is said of it is older
+/// than what that has.
+pub fn is_named(state: &mut State, ino: Ino, (parent, name): (Ino, Vec<u8>)) {
+    let there = Some((parent, name.clone()));
+    let named_here = state.names.above(ino).is_some_and(|above| elsewhere::is_here(state, above));
+    if state.names.name_of(ino) == there || named_here || elsewhere::is_here(state, parent) {
+        return;
+    }
+    if state.names.child_here(parent, &name).is_some() {
+        state.record(Membership::Unnamed { parent, name: name.clone() });
+    }
+    state.record(Membership::Named { ino, parent, name });
+}
+
+/// Two names that another member lets change places do so in the tables, if they have not: or, if
+/// they have, are as they were.
+///
+/// # Errors
+/// If the tables have no room.
+pub fn swap(state: &mut State, by: Member, is: bool) -> Result<()> {
+    let Some(theirs) = state.names.resting().get(&by).cloned() else { return Ok(()) };
+    let Some(back) = theirs.back.filter(|back| back.is_known != is) else { return Ok(()) };
+    let (one, other) = (above(state, &back.way)?, above(state, &theirs.way)?);
+    let (Some(one), Some(other)) = (one, other) else { return Ok(()) };
+    let numbers = [&theirs.way, &back.way].map(|way| way.last().map(|(number, _)| *number));
+    let [moved, came] = numbers;
+    let before = if is { [moved, came] } else { [came, moved] };
+    for (place, number) in [&one, &other].into_iter().zip(before) {
+        has_only(state, place, number);
+    }
+    state.record(Membership::Swapped { by, one: one.clone(), other: other.clone() });
+    let now = if is { [came, moved] } else { [moved, came] };
+    for (place, number) in [one, other].into_iter().zip(now) {
+        let Some(ino) = number.and_then(|number| known(state, number)) else { continue };
+        if state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
+            is_named(state, ino, place);
+        } else if is {
+            counting::comes(state, ino, (place.0, &place.1));
+        }
+    }
+    Ok(())
+}
+
+/// What else the tables have under a name is older.
+fn has_only(state: &mut State, (parent, name): &(Ino, Vec<u8>), number: Option<Number>) {
+    let there = state.names.child_here(*parent, name);
+    let is = there.and_then(|ino| state.members.as_ref()?.number(ino));
+    if there.is_some() && is != number {
+        state.record(Membership::Unnamed { parent: *parent, name: name.clone() });
+    }
+}
+
+/// The tables have names as they will be, of all that other members let change places: nothing is
+/// brought now. Whether all is written down.
+pub fn are_known(state: &mut State) -> Result<()> {
+    let new = |moving: &Moving| moving.back.as_ref().is_some_and(|back| !back.is_known);
+    let resting = state.names.resting().iter();
+    let news: Vec<Member> = resting.filter(|(_, moving)| new(moving)).map(|(by, _)| *by).collect();
+    if news.is_empty() {
+        return Ok(());
+    }
+    news.into_iter().try_for_each(|by| swap(state, by, true))?;
+    state.commit()
+}
+
+/// Whether what is owed here is by names as they will be only once another member is through.
+pub fn is_ahead(names: &Names) -> bool {
+    let known = |moving: &Moving| moving.back.as_ref().is_some_and(|back| back.is_known);
+    names.resting().values().any(known)
+}
+
+/// What another member has let come in the place of something is this server's file, and looks so
+/// in the permanent store now.
+pub fn has_come(state: &mut State, theirs: &Moving) {
+    let back = theirs.back.as_ref().and_then(|back| Some((back.way.last()?.0, back.seen?)));
+    let Some((number, seen)) = back else { return };
+    let own = own_file(state, number);
+    own.into_iter().for_each(|ino| is_seen_renamed(state, ino, seen));
+}
+
+fn own_file(state: &State, number: Number) -> Option<Ino> {
+    let ino = known(state, number)?;
+    asking::number_of(state, ino).is_none().then_some(ino)
+}
+
+/// Our own change of a file's look is not somebody else's.
+pub fn is_seen_renamed(state: &mut State, ino: Ino, seen: Renamed) {
+    let Some(inode) = state.names.inode(ino) else { return };
+    // Done twice, the first time by a server that died, it shows how it looked in between. A change
+    // of its bytes would show, too: their time would be after what we know.
+    let again = |known: Fingerprint| {
+        seen.again && known.is_as_long(seen.before) && known.has_seen(seen.modified_ns)
+    };
+    let ours = |known| known == seen.before || again(known);
+    if inode.published.is_some_and(ours) && !inode.is_directory() {
+        state.record(Fact::Touched { ino, fingerprint: seen.after });
+    }
+}
+
+/// Whether two names have changed places in the permanent store, by what is known of this server's
+/// own files there; who was at it is gone, and cannot say.
+pub fn is_swapped_there(state: &mut State, by: Member, theirs: &Moving) -> Option<bool> {
+    let backing = state.backing.clone()?;
+    let is_known_here = theirs.back.as_ref().is_some_and(|back| back.is_known);
+    let own = |inode: &Inode| inode.kind == Kind::File && is_known(inode) && !inode.is(flag::FAR);
+    let files: Vec<Inode> = state.names.inodes().filter(own).collect();
+    for inode in files {
+        let Some(path) = state.names.path(inode.ino) else { continue };
+        let Some(other) = swapped_path(&path, theirs) else { continue };
+        let (before, after) = if is_known_here { (other, path) } else { (path, other) };
+        let is_it = |path: &[u8]| {
+            backing.stat(path).ok().filter(|found| {
+                inode.published.is_some_and(|known| known.is_same_object(found.fingerprint))
+            })
+        };
+        if let Some(found) = is_it(&after) {
+            let (before, modified_ns) = (found.fingerprint, found.attributes.modified_ns);
+            let seen = Renamed { before, after: before, modified_ns, again: true };
+            is_seen_renamed(state, inode.ino, seen);
+            swap(state, by, true).ok()?;
+            return Some(true);
+        }
+        if is_it(&before).is_some() {
+            return Some(false);
+        }
+    }
+    Some(false)
+}
+
+/// Where a path leads once two names have changed places, if it leads through one of them.
+fn swapped_path(path: &[u8], theirs: &Moving) -> Option<Vec<u8>> {
+    let below = |above: &[u8]| {
+        let rest = path.strip_prefix(above)?;
+        rest.first().is_none_or(|byte| *byte == b'/').then_some(rest)
+    };
+    let to = below(&theirs.from).map(|rest| [&theirs.to, rest].concat());
+    to.or_else(|| below(&theirs.to).map(|rest| [&theirs.from, rest].concat()))
+}
