@@ -69,6 +69,7 @@ pub const DOORS: List = &[
     ("Members::settles", &["sharing"]),
     ("Members::take_asks", &["shell"]),
     ("Members::take_frames", &["shell"]),
+    ("Members::take_frames_within", &["shell"]),
     ("Members::take_kept", &["sharing"]),
     ("Members::take_memories", &["shell"]),
     ("Members::take_news", &["shell"]),

@@ -23,8 +23,13 @@ use crate::terms::Terms;
 pub(crate) struct Session {
     /// How many of our messages were put into it, or taken before.
     pub(crate) sent: u64,
-    /// A frame is owed: what it has sent was taken, or it has asked for the lease.
+    /// A frame is owed: it has asked for the lease, or what it has sent was taken and it is to know
+    /// that now.
     pub(crate) owes: bool,
+    /// What it has sent was taken, and is said with whatever is said next: most answer it, or ask
+    /// more. By itself it is said when more has come, so that nobody waits for that who has sent
+    /// what he may, or when time has passed.
+    pub(crate) late: bool,
     /// We ask for the lease.
     pub(crate) renew: bool,
     /// The latest table by which it has spoken.
@@ -196,6 +201,7 @@ impl Machine {
         let cx = context!(self, now, local);
         self.durable.decider.tick(&cx, out);
         self.durable.borrower.give_up_waiting(&cx, out);
+        self.sessions.values_mut().for_each(|session| session.owes |= session.late);
         for lender in self.durable.borrower.lenders().collect::<Vec<_>>() {
             if lease::until(&self.leases, lender) <= now + self.terms.lease / 2 {
                 let session = self.sessions.entry(lender).or_default();
@@ -223,7 +229,9 @@ impl Machine {
             session.epoch = frame.epoch;
             session.sent = channel.acknowledged();
         }
-        session.owes |= frame.renew || !frame.messages.is_empty();
+        let says = !frame.messages.is_empty();
+        session.owes |= frame.renew || says && session.late;
+        session.late |= says;
         // All that was said before it and with it is taken with this step, or has been.
         let has_gap = frame.before > channel.taken();
         let is_in_order = !has_gap || !keeps(Rule::RenewInOrder);
@@ -345,7 +353,7 @@ impl Machine {
                     break;
                 }
             }
-            session.owes = false;
+            (session.owes, session.late) = (false, false);
             channel.sent();
         }
     }

@@ -1,8 +1,8 @@
 //! Memory of long messages, in a server: what was freed is used again for the next one.
 //!
 //! glibc maps memory of its own for what is long, or gives what was freed at the end of a heap back
-//! at once: each message is a fault for each of its pages then, and the kernel clears them. A server
-//! that has parts of files come home, or shows large directories, does so for each of them.
+//! at once: each message is a fault for each of its pages then, and the kernel clears them. A
+//! server that has parts of files come home, or shows large directories, does so for each of them.
 //!
 //! Invariant: not in a program, whose memory is its own affair. What is kept is bounded: for each
 //! of the allocator's heaps, of which there is one a thread at most, what is free at its end.

@@ -250,6 +250,11 @@ impl Frame {
     /// Bytes that a frame takes beside its messages, at most.
     const FIXED_MAX: usize = 96;
 
+    /// Whether all that it says takes no more bytes than this.
+    pub fn is_within(&self, bytes: usize) -> bool {
+        self.messages.iter().map(Message::bytes_at_most).sum::<usize>() <= bytes
+    }
+
     /// Appends its bytes to `out`. Its messages are as many as are [`fitting`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use terral_format::moment::Moment;
 
 use super::encryption::Keys;
 use super::greeting::Said;
-use super::ready::{Ready, Token};
+use super::ready::{Ready, Token, Watch};
 use super::shake::Shake;
 use super::stream::{Came, Stream};
 use super::waker::Waker;
@@ -69,6 +69,15 @@ impl Connections {
         ready.add(waker.descriptor(), WAKER, false)?;
         let (list, unread, next) = (BTreeMap::new(), BTreeSet::new(), LISTENER + 1);
         Ok(Connections { ready, waker, listener, keys, is_paused: false, list, next, unread })
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        self.ready.watch()
+    }
+
+    /// Whether something has come that no socket says any more.
+    pub(super) fn is_unread(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     pub(super) fn waker(&self) -> &Waker {

@@ -65,6 +65,7 @@ use crate::turns::Turns;
 pub use connections::STRANGERS;
 pub use greeting::{Encryption, PartitionId, Ticket};
 pub use private::Private;
+pub use ready::Watch;
 pub use shake::Identity;
 pub use waker::Waker;
 
@@ -183,6 +184,17 @@ impl Tcp {
     /// What breaks off a wait in [`Endpoint::next`].
     pub fn waker(&self) -> Waker {
         self.connections.waker().clone()
+    }
+
+    /// By which one waits until [`Endpoint::next`] has something, while others may use it.
+    pub fn watch(&self) -> Watch {
+        self.connections.watch()
+    }
+
+    /// Until when one may wait so: it has something to do then though nothing comes.
+    pub fn due(&self) -> Moment {
+        let now = self.woken || !self.turns.is_empty() || self.connections.is_unread();
+        if now { Moment(0) } else { self.due }
     }
 
     /// How many connections were turned away before they were a session, by what was wrong.

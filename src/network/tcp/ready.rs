@@ -2,10 +2,11 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// A socket of the set.
@@ -18,7 +19,26 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The set.
 pub(super) struct Ready {
-    set: OwnedFd,
+    set: Arc<OwnedFd>,
+}
+
+/// Waits for what comes to an endpoint, without having it: others may say something meanwhile.
+#[derive(Clone)]
+pub struct Watch(Arc<OwnedFd>);
+
+impl Watch {
+    /// Until something has come, there is room for what waits, or somebody has woken it; not for
+    /// longer than this, and maybe not so long.
+    pub fn wait(&self, time: Duration) {
+        let mut set = [PollFd::new(&*self.0, PollFlags::IN)];
+        // Whatever it says, the endpoint is asked.
+        let _ = poll(&mut set, Some(&spec(time)));
+    }
+}
+
+fn spec(time: Duration) -> Timespec {
+    let time = time.min(LONGEST);
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 fn interest(writes: bool) -> EventFlags {
@@ -27,7 +47,11 @@ fn interest(writes: bool) -> EventFlags {
 
 impl Ready {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Ready { set: epoll::create(CreateFlags::CLOEXEC)? })
+        Ok(Ready { set: Arc::new(epoll::create(CreateFlags::CLOEXEC)?) })
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        Watch(self.set.clone())
     }
 
     pub(super) fn add(&self, of: impl AsFd, token: Token, writes: bool) -> std::io::Result<()> {
@@ -47,10 +71,7 @@ impl Ready {
     /// Waits until one is ready, or for so long.
     pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
         let mut found = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
-        let time = time.min(LONGEST);
-        let time =
-            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        match epoll::wait(&self.set, &mut found, Some(&time)) {
+        match epoll::wait(&self.set, &mut found, Some(&spec(time))) {
             Ok((found, _)) => found.iter().map(|event| event.data.u64()).collect(),
             Err(Errno::INTR) => Vec::new(),
             Err(error) => panic!("an epoll set of our own: {error}"),

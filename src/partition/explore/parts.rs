@@ -132,8 +132,15 @@ fn who_may_send_no_more_still_says_what_it_has_taken() {
     machine.handle(NOW, &Idle, Input::Connected(member(0)));
     machine.handle(NOW, &Idle, Input::Frame(frame(member(0), 0, Vec::new())));
     let (thing, loan) = things().next().expect("one at least");
-    let recall = frame(member(0), 0, vec![Message::Recall { thing, loan }]);
-    let said = frames(machine.handle(NOW, &Idle, Input::Frame(recall)));
-    let said: Vec<_> = said.iter().map(|frame| (frame.taken, frame.messages.len())).collect();
-    assert_eq!(said, [(1, 0)]);
+    let recall =
+        |before| Input::Frame(frame(member(0), before, vec![Message::Recall { thing, loan }]));
+    let mut says = |input| {
+        let said = frames(machine.handle(NOW, &Idle, input)).into_iter();
+        said.map(|frame| (frame.taken, frame.messages.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(says(recall(0)), [], "it may have more to say soon");
+    assert_eq!((says(Input::Tick), says(Input::Tick)), (vec![(1, 0)], vec![]));
+    assert_eq!(says(recall(1)), []);
+    assert_eq!(says(recall(2)), [(3, 0)], "nobody waits for that who sends on");
+    assert_eq!(says(Input::Tick), []);
 }

@@ -12,7 +12,7 @@ use terral_format::ids::{
 use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
-use terral_format::wire::peers::{Answer, Frame, Work};
+use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::roster::{Partition, Roster};
 use terral_format::wire::things::{By, Change, Outcome};
 use terral_partition::durable::Durable;
@@ -29,12 +29,14 @@ use crate::core::world::Tick;
 mod counting;
 mod creations;
 mod losses;
+mod outbox;
 mod settling;
 mod wishing;
 
 use counting::Counting;
 use losses::Losses;
 pub use losses::Restoring;
+use outbox::Outbox;
 pub use settling::Until;
 
 /// A directory that was changed so little ago is in use.
@@ -190,7 +192,7 @@ pub struct Members {
     /// What is to be done, in order.
     effects: VecDeque<Effect>,
     /// What is to be sent once the log has what it says.
-    frames: Vec<(Member, Frame)>,
+    outbox: Outbox,
     /// What was changed here lately, and when.
     changed: BTreeMap<Thing, Tick>,
     /// What was kept may go on.
@@ -250,7 +252,7 @@ impl Members {
             gone: false,
             left: BTreeSet::new(),
             effects: VecDeque::new(),
-            frames: Vec::new(),
+            outbox: Outbox::default(),
             changed: BTreeMap::new(),
             woken: false,
             asker: None,
@@ -444,7 +446,7 @@ impl Members {
     /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
         let says = !self.said.is_empty() || self.losses.says();
-        !self.frames.is_empty() || says || self.asks_control || self.news
+        !self.outbox.is_empty() || says || self.asks_control || self.news
     }
 
     /// Other members that are in and have come; none once this server is alone.
@@ -629,25 +631,9 @@ impl Members {
         std::mem::take(&mut self.kept)
     }
 
-    /// This frame goes once the log has what it says.
-    pub fn sends(&mut self, to: Member, frame: Frame) {
-        // One that says only what has come says nothing beside the next.
-        let says_less = |(last_to, last): &mut (Member, Frame)| {
-            let renews = last.renew || (last.renewed.is_some() && frame.renewed.is_none());
-            *last_to == to && last.messages.is_empty() && !renews
-        };
-        self.frames.pop_if(says_less);
-        self.frames.push((to, frame));
-    }
-
     /// How much it has sent, which who sends counts.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
-    }
-
-    /// What is to be sent now.
-    pub fn take_frames(&mut self) -> Vec<(Member, Frame)> {
-        std::mem::take(&mut self.frames)
     }
 
     /// What another member has shown, as long as nobody changes it.

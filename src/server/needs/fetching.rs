@@ -210,6 +210,11 @@ impl Fetches {
         Err(late)
     }
 
+    /// Whether something is to be fetched that nobody has begun to fetch.
+    pub fn is_new(&self) -> bool {
+        self.all.iter().any(|fetch| fetch.new)
+    }
+
     /// What nobody has begun to fetch, with the number under which it is [`Fetches::done`]: from
     /// the spill, or from the permanent store.
     pub fn begin(&mut self, spilled: bool) -> Vec<(u64, Need)> {

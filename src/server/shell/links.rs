@@ -20,9 +20,9 @@ use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{Control, Roster, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
-use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker};
+use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker, Watch};
 use terral_partition::effect::Input;
-use terral_transport::{boottime, long_buffers};
+use terral_transport::{boottime, long_buffers, process};
 
 use crate::core::state::State;
 use crate::core::world::World;
@@ -35,6 +35,7 @@ use crate::shared::Shared;
 use crate::sharing::{carrying, moving, restoring};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
+use crate::shell::parking::Parking;
 use crate::shell::relaying::{Relaying, THREADS};
 use crate::shell::times;
 
@@ -42,10 +43,14 @@ mod saying;
 
 /// How often time is said to pass: several times in a term of the protocol.
 const TICK: Duration = Duration::from_millis(250);
+/// So much is heard before anything is said of it.
+const AT_ONCE: usize = 16;
 
 /// This member's way to the others.
 pub struct Links<'s> {
     shared: &'s Shared,
+    /// Requests that may wait for what is heard.
+    parking: &'s Parking<'s>,
     tcp: Tcp,
     /// Where this member can be reached.
     here: Vec<SocketAddr>,
@@ -89,7 +94,11 @@ impl<'s> Links<'s> {
     ///
     /// # Errors
     /// As those of [`Tcp::listen`]; [`ErrorKind::Invalid`] if this server is alone.
-    pub fn open(shared: &'s Shared, at: SocketAddr, relay: Option<Arc<dyn Relay>>) -> Result<Self> {
+    pub fn open(
+        (shared, parking): (&'s Shared, &'s Parking<'s>),
+        at: SocketAddr,
+        relay: Option<Arc<dyn Relay>>,
+    ) -> Result<Self> {
         long_buffers::keep();
         let state = shared.lock();
         let alone = || Error::new(ErrorKind::Invalid, "a server that is alone");
@@ -113,6 +122,7 @@ impl<'s> Links<'s> {
         let relaying = relay.map(|relay| begin_relaying(relay, tcp.waker())).transpose()?;
         Ok(Links {
             shared,
+            parking,
             tcp,
             here,
             sessions: BTreeMap::new(),
@@ -131,40 +141,60 @@ impl<'s> Links<'s> {
         })
     }
 
-    /// Carries frames until the server leaves.
-    pub fn run(mut self) {
-        self.begin();
-        loop {
-            self.say_all();
-            // One that an invitation has let in may have sessions at once.
-            self.admit();
-            let until = self.ticked + TICK;
-            let event = self.tcp.next(until);
-            if self.shared.lock_for_links().leaving {
-                self.relaying.iter().for_each(|relaying| relaying.end());
-                return;
+    /// By which its thread waits for what comes.
+    pub fn watch(&self) -> Watch {
+        self.tcp.watch()
+    }
+
+    /// Hears what has come, and says what is to be said. For how long there is nothing else to do
+    /// then, unless something comes; `None`: the server leaves.
+    pub fn turn(&mut self) -> Option<Duration> {
+        if self.shared.lock_for_links().leaving {
+            self.relaying.iter().for_each(|relaying| relaying.end());
+            return None;
+        }
+        // One that an invitation has let in may have sessions at once.
+        self.admit();
+        // What is said of several goes together.
+        for _ in 0..AT_ONCE {
+            self.hear_next();
+            if self.tcp.due() > Moment(0) {
+                break;
             }
-            match event {
-                Some(Event::Connected(session)) => self.connected(session),
-                Some(Event::Frame(session, frame)) => self.came(session, frame),
-                Some(Event::Room(session)) => self.send_waiting(session.with),
-                Some(Event::Lost(session, _)) => self.lost(session),
-                None => self.resume(),
-            }
-            if self.tcp.now() >= self.ticked + TICK {
-                self.ticked = self.tcp.now();
-                self.hear(Input::Tick);
-                self.ask_time();
-                linking::tick(&mut self.shared.lock_for_links());
-                if self.shared.lock_for_links().orphaned {
-                    // It ends once the others have been silent for long.
-                    self.shared.nudge();
-                }
-            }
+        }
+        if self.tcp.now() >= self.ticked + TICK {
+            self.tick();
+        }
+        self.say_all();
+        let (now, until) = (self.tcp.now(), self.tcp.due().min(self.ticked + TICK));
+        Some(Duration::from_nanos(until.0.saturating_sub(now.0)))
+    }
+
+    fn hear_next(&mut self) {
+        match self.tcp.next(Moment(0)) {
+            Some(Event::Connected(session)) => self.connected(session),
+            Some(Event::Frame(session, frame)) => self.came(session, frame),
+            Some(Event::Room(session)) => self.send_waiting(session.with),
+            Some(Event::Lost(session, _)) => self.lost(session),
+            None => self.resume(),
         }
     }
 
-    fn begin(&mut self) {
+    /// Time has passed.
+    fn tick(&mut self) {
+        self.ticked = self.tcp.now();
+        self.hear(Input::Tick);
+        self.ask_time();
+        linking::tick(&mut self.shared.lock_for_links());
+        if self.shared.lock_for_links().orphaned {
+            // It ends once the others have been silent for long.
+            self.shared.nudge();
+        }
+    }
+
+    /// What is done first.
+    pub fn begin(&mut self) {
+        process::be_prompt();
         let mut state = self.shared.lock_for_links();
         let me = state.members.as_ref().map(|members| members.me());
         if let Some(me) = me {

@@ -15,22 +15,20 @@ use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
 use crate::core::state::State;
-use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
 use crate::far::desk::Relay;
-use crate::requests::handling::Outcome as Handled;
-use crate::requests::{handling, status, tending};
+use crate::requests::{status, tending};
 use crate::shared::Shared;
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
-use crate::shell::links::Links;
 use crate::shell::options::Options;
+use crate::shell::parking::{self, Parked, Parking, Why};
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
+use crate::shell::way::Way;
 use crate::shell::{draining, part, removal, spillers, workers};
-use crate::storage::spill::jobs;
 
 /// How it ended.
 #[derive(Clone, Debug)]
@@ -67,7 +65,8 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     })?;
     let (backing, is_member) = (state.backing.clone(), state.members.is_some());
     let shared = Shared::new(state, headers);
-    let links = is_member.then(|| Links::open(&shared, options.listen, relay)).transpose()?;
+    let parking = Parking::new(ready);
+    let way = Way::open_if(is_member, (&shared, &parking), options.listen, relay)?;
     let superblock: &Superblock = tables.view(0);
     // Before anybody can come.
     superblock.server_pid.store(u64::from(std::process::id()), Ordering::SeqCst);
@@ -92,8 +91,8 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
             let shared = &shared;
             threads.spawn(move || draining::drain(shared, backing.as_ref()));
         }
-        if let Some(links) = links {
-            threads.spawn(move || links.run());
+        if let Some(way) = &way {
+            threads.spawn(move || way.run());
         }
         let (shared_too, halt) = (&shared, stopped.as_fd());
         threads.spawn(move || ready::keep(shared_too, ready, preparer, halt));
@@ -107,7 +106,7 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
         }
         let of_store = Fetchers::new(threads, shared, backing.clone().map(|backing| backing as _));
         let fetchers = [of_store, Fetchers::new(threads, shared, None)];
-        answer_requests(shared, ready, &fetchers);
+        answer_requests(shared, (&parking, way.as_ref()), &fetchers);
         drop(fetchers);
         {
             // Under the lock: who has just looked, and is about to wait, must not miss the wake-up.
@@ -150,34 +149,12 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
 
 // Requests.
 
-/// Requests that wait.
-#[derive(Default)]
-struct Parked(Vec<(SessionSlot, Taken, Why)>);
-
-/// What for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// Memory that the spill, or the drain, frees.
-    Room,
-    /// Something that is being fetched.
-    Fetch,
-}
-
-impl Parked {
-    fn count(&self, why: Why) -> usize {
-        self.0.iter().filter(|(.., is)| *is == why).count()
-    }
-
-    /// Whether a session's request waits already.
-    fn has(&self, session: SessionSlot, index: u8, sequence: u64) -> bool {
-        let is = |taken: &Taken| (taken.index, taken.sequence) == (index, sequence);
-        self.0.iter().any(|(of, taken, _)| *of == session && is(taken))
-    }
-}
-
-fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>; 2]) {
+fn answer_requests(
+    shared: &Shared,
+    (parking, way): (&Parking<'_>, Option<&Way<'_>>),
+    fetchers: &[Fetchers<'_, '_>; 2],
+) {
     process::be_prompt();
-    let mut parked = Parked::default();
     {
         // What a server that died left in the slots.
         let mut state = shared.lock();
@@ -189,23 +166,25 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
         let left: Vec<(SessionSlot, Taken)> = left.collect();
         // Clients go on since the gate is open: who asks has deferred before what he says.
         applying::apply_rung(&mut state);
+        let mut parked = parking.parked();
         for (session, request) in left {
-            answer_one(&mut state, session, request, &mut parked);
+            parked.answer(&mut state, session, request);
         }
         wait_for(&mut state, &parked, fetchers);
     }
     let bell = shared.bell();
     let mut waiter = requests::Waiter::default();
-    let mut busy = true;
+    let (mut busy, mut waits) = (true, false);
     loop {
         waiter.wait(bell, busy);
         busy = false;
         // Requests first, and then what was deferred: who asks has deferred before what he says.
         let rung = requests::rung(bell);
-        if parked.count(Why::Fetch) > 0 {
+        if waits {
             shared.give_way_to_links();
         }
         let mut state = shared.lock_for_requests();
+        let mut parked = parking.parked();
         let taken = take(&state, rung, &parked);
         if requests::rung_deferred(bell) {
             busy = true;
@@ -214,65 +193,34 @@ fn answer_requests(shared: &Shared, ready: &Ready, fetchers: &[Fetchers<'_, '_>;
             }
         }
         tending::try_what_was_fetched(&mut state);
-        for (session, taken, why) in std::mem::take(&mut parked.0) {
-            let client = state.sessions.client(session);
-            if !client.is_some_and(|client| client.session.waits_for(&taken)) {
-                continue;
-            }
-            let outcome = match why {
-                Why::Room => handling::handle_again(&mut state, session, &taken),
-                Why::Fetch => handling::handle(&mut state, session, &taken),
-            };
-            answer(&mut state, session, taken, outcome, &mut parked);
-        }
+        parked.go_on(&mut state, true);
         for (session, request) in taken {
             busy = true;
-            answer_one(&mut state, session, request, &mut parked);
+            parked.answer(&mut state, session, request);
         }
         wait_for(&mut state, &parked, fetchers);
         let finished = is_finished(&state);
-        let speaks = state.members.as_ref().is_some_and(|members| members.has_frames());
-        let speaks = speaks || state.far.has_questions() || state.locks.has_left();
-        let oversleep = oversleep(&state, ready);
+        waits = parked.count(Why::Fetch) > 0;
+        drop(parked);
+        let says = state.members.as_ref().is_some_and(|members| members.has_frames());
+        let speaks = state.far.has_questions() || state.locks.has_left();
+        let oversleep = parking.oversleep(&state);
         drop(state);
         if speaks {
             shared.wake_links();
+        } else if says {
+            way.into_iter().for_each(Way::say);
         }
         if finished {
             return;
         }
-        let wake = Trade::ALL.into_iter().zip(oversleep).filter(|(_, oversleep)| *oversleep);
-        wake.for_each(|(trade, _)| shared.rouse(trade));
+        parking::rouse(shared, oversleep);
     }
-}
-
-/// Whether somebody must be woken, at each trade.
-fn oversleep(state: &State, ready: &Ready) -> [bool; Trade::ALL.len()] {
-    let now = || Some(state.world.now());
-    Trade::ALL.map(|trade| {
-        state.sleepers.sleeps(trade)
-            && match trade {
-                Trade::Draining => owing::must_wake_drain(state),
-                Trade::Preparing => state.sleepers.oversleeps(trade, now()) && ready.is_due(state),
-                Trade::Spilling => jobs::must_wake_spillers(state),
-            }
-    })
 }
 
 /// Sees to it that what is parked need not wait for ever.
 fn wait_for(state: &mut State, parked: &Parked, fetchers: &[Fetchers<'_, '_>; 2]) {
-    let room = parked.count(Why::Room);
-    state.debts.press(room > 0);
-    let waiting = state.storage.memory().waiting();
-    // Clients read what lies beside it.
-    if waiting.load(Ordering::Relaxed) != room as u64 {
-        waiting.store(room as u64, Ordering::Relaxed);
-    }
-    state.fetches.are_awaited(parked.count(Why::Fetch) > 0 || state.waits_between());
-    if parked.count(Why::Fetch) == 0 {
-        let others = state.waiting.count() > 0 || state.waits_between();
-        state.fetches.forget(others);
-    }
+    parked.is_known(state);
     let [of_store, of_spill] = fetchers;
     let (from_store, from_spill) = (state.fetches.begin(false), state.fetches.begin(true));
     of_store.fetch(state, from_store);
@@ -301,31 +249,4 @@ fn is_finished(state: &State) -> bool {
     let wanted = wanted && state.orphaned;
     let alone = status::programs(state) == 0 && !state.attended && !wanted;
     state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
-}
-
-fn answer_one(state: &mut State, session: SessionSlot, taken: Taken, parked: &mut Parked) {
-    let outcome = handling::handle(state, session, &taken);
-    answer(state, session, taken, outcome, parked);
-}
-
-fn answer(
-    state: &mut State,
-    session: SessionSlot,
-    taken: Taken,
-    outcome: Handled,
-    parked: &mut Parked,
-) {
-    match outcome {
-        Handled::Park => parked.0.push((session, taken, Why::Room)),
-        Handled::Fetch => parked.0.push((session, taken, Why::Fetch)),
-        Handled::Answer(reply) => {
-            if let Some(client) = state.sessions.client(session)
-                && let Err(error) = client.session.answer(&taken, &reply)
-            {
-                let reply = terral_format::wire::message::Reply::Failed(error);
-                let reply = terral_format::frame::encode(&reply).unwrap_or_default();
-                let _ = client.session.answer(&taken, &reply);
-            }
-        }
-    }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use terral_format::ids::Member;
 use terral_format::wire::far::Written;
+use terral_format::wire::peers::Frame;
 use terral_format::wire::roster::{Control, Tag};
 use terral_network::endpoint::{Endpoint, Refused};
 
@@ -15,6 +16,8 @@ use crate::far::linking;
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
+/// What whoever has it says himself, be it that others wait for him.
+const SHORT: usize = 16 << 10;
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
 /// What is longer goes in parts, so that others have their turn between them.
@@ -37,13 +40,7 @@ impl Links<'_> {
             let roster = tells.then(|| members.roster().clone());
             (frames, said, members.take_asks(), roster, members.control(), members.take_news())
         };
-        for (to, frame) in frames {
-            let mut bytes = vec![Tag::Protocol as u8];
-            if frame.write(&mut bytes).is_ok() {
-                self.count(to, !frame.messages.is_empty());
-                self.send_in_parts(to, bytes);
-            }
-        }
+        self.say_frames(frames);
         for (to, said) in said {
             self.count(to, true);
             self.say(to, &Control::Moving(said));
@@ -61,8 +58,38 @@ impl Links<'_> {
             }
         }
         if news {
-            self.shared.nudge();
+            self.parking.go_on(self.shared);
+            if !self.say_what_is_short() {
+                // All of it is said, and heard of, in the next turn.
+                self.shared.wake_links();
+            }
         }
+    }
+
+    fn say_frames(&mut self, frames: Vec<(Member, Frame)>) {
+        for (to, frame) in frames {
+            let mut bytes = vec![Tag::Protocol as u8];
+            if frame.write(&mut bytes).is_ok() {
+                self.count(to, !frame.messages.is_empty());
+                self.send_in_parts(to, bytes);
+            }
+        }
+    }
+
+    /// What the protocol says, if it is short and the log has it. False: something is left, which
+    /// the thread that has the way is to say.
+    pub fn say_what_is_short(&mut self) -> bool {
+        let due = self.tcp.due();
+        let (frames, left) = {
+            let mut state = self.shared.lock_for_links();
+            let is_logged = state.is_logged();
+            let Some(members) = &mut state.members else { return true };
+            let frames = if is_logged { members.take_frames_within(SHORT) } else { Vec::new() };
+            (frames, members.has_frames())
+        };
+        self.say_frames(frames);
+        // Who waits for the network has looked when he is to do something else.
+        !left && self.tcp.due() >= due
     }
 
     /// What is asked and known of directories that dead members had.
