@@ -22,7 +22,7 @@ use crate::deferred::waiting::Waiting;
 use crate::files::closing;
 
 use crate::naming::making::New;
-use crate::naming::{attributes, elsewhere, making, permitting};
+use crate::naming::{attributes, elsewhere, making, permitting, whole};
 use crate::needs::need::Fetched;
 use crate::storage::{bringing, granting};
 
@@ -227,6 +227,7 @@ fn make_directory_deferred(
 ) {
     if is_missing(state, new.place) && state.hands.has_ino(caller.session, ino) {
         making::make_as(state, caller, ino, new, time_ns);
+        whole::is_made(state, ino);
     }
 }
 

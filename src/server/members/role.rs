@@ -31,6 +31,7 @@ mod creations;
 mod losses;
 mod outbox;
 mod settling;
+mod whole;
 mod wishing;
 
 use counting::Counting;
@@ -38,6 +39,7 @@ use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
 pub use settling::Until;
+use whole::Whole;
 
 /// A directory that was changed so little ago is in use.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -230,6 +232,8 @@ pub struct Members {
     cut_off: Option<Tick>,
     /// How much it has sent.
     traffic: Arc<Traffic>,
+    /// Directories of which the tables have all names.
+    whole: Whole,
     /// What went with members that are dead.
     losses: Losses,
 }
@@ -272,6 +276,7 @@ impl Members {
             heard: None,
             cut_off: None,
             traffic: Arc::default(),
+            whole: Whole::default(),
             losses: Losses::default(),
         }
     }

@@ -1,14 +1,13 @@
 //! The names of a directory: ours, and those that only the permanent store has.
 
 use terral_format::ids::Ino;
-use terral_format::local::names::flag;
 use terral_format::wire::message::{Kind, Name, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
 use crate::core::state::State;
-use crate::naming::{elsewhere, lookup};
+use crate::naming::{elsewhere, lookup, whole};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -29,7 +28,7 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
         return Ok(names);
     }
     let mut names = Vec::new();
-    if state.backing.is_some() && inode.is(flag::OVERLAY) {
+    if whole::may_have_more(state, &inode) {
         let path = state.names.path(directory).unwrap_or_default();
         let path = state.names.backing_path(&path);
         if let Fetched::List(listed) = asking::fetch(state, Need::List(path))? {

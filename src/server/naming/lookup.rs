@@ -5,7 +5,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::local::changes::{Deferred, Made, name_of};
 use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
-use terral_format::local::names::{flag, hash, index_of};
+use terral_format::local::names::{hash, index_of};
 use terral_format::wire::message::{Kind, Target};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_store::backing::Found;
@@ -16,7 +16,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::{moving, requiring};
 use crate::naming::names::Entry;
-use crate::naming::{elsewhere, lost, permitting};
+use crate::naming::{elsewhere, lost, permitting, whole};
 use crate::needs::asking::fetch;
 use crate::needs::need::{Fetched, Need};
 
@@ -147,9 +147,9 @@ pub fn child(
     if !inode.is_directory() {
         return Err(refuse(ErrorKind::NotDirectory, name));
     }
-    match (&state.backing, inode.is(flag::OVERLAY)) {
-        (Some(_), true) => adopt(state, directory, name),
-        _ => Ok(None),
+    match whole::may_have_more(state, &inode) {
+        true => adopt(state, directory, name),
+        false => Ok(None),
     }
 }
 
@@ -184,7 +184,12 @@ pub fn child_or_new(
     directory: Ino,
     name: &[u8],
 ) -> Result<Option<Ino>> {
-    match child(state, caller, directory, name) {
+    or_new(child(state, caller, directory, name))
+}
+
+/// The same, once that was looked for.
+pub fn or_new(found: Result<Option<Ino>>) -> Result<Option<Ino>> {
+    match found {
         Err(error) if error.kind == ErrorKind::Backing => Ok(None),
         found => found,
     }

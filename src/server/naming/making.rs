@@ -9,7 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::{counting, elsewhere, listing, lookup, permitting};
+use crate::naming::{counting, elsewhere, listing, lookup, permitting, whole};
 use crate::storage::bringing;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
@@ -93,11 +93,17 @@ fn made_elsewhere(
 /// As those of [`make_at`].
 pub fn make_in(state: &mut State, caller: &Caller, new: &New<'_>, path: &[u8]) -> Result<Ino> {
     let (parent, name) = new.place;
-    if lookup::child_or_new(state, caller, parent, name)?.is_some() {
+    let there = lookup::child(state, caller, parent, name);
+    let is_sure = there.is_ok();
+    if lookup::or_new(there)?.is_some() {
         return Err(Error::new(ErrorKind::Exists, shown(path)));
     }
     permitting::permit_change_in(state, caller, parent, path)?;
-    Ok(make(state, caller, new))
+    let ino = make(state, caller, new);
+    if is_sure && new.kind == Kind::Directory {
+        whole::is_made(state, ino);
+    }
+    Ok(ino)
 }
 
 /// Makes a directory.

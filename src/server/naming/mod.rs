@@ -28,6 +28,7 @@ mod replacing;
 mod snapshot;
 pub mod starting;
 pub mod unsettled;
+pub mod whole;
 pub mod xattr_requests;
 pub mod xattrs;
 pub mod xattrs_elsewhere;

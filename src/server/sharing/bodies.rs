@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Thing};
-use terral_format::local::names::{Inode, flag};
+use terral_format::local::names::Inode;
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::things::{Child, Directory, Node};
@@ -19,7 +19,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{places, shown};
 use crate::members::copies::Copy;
-use crate::naming::{elsewhere, homes};
+use crate::naming::{elsewhere, homes, whole};
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -66,7 +66,7 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
     let attributes = state.attributes(inode.ino).ok_or_else(|| gone(thing))?;
     match thing {
         Thing::Directory(_) => {
-            let whole = state.backing.is_none() || !inode.is(flag::OVERLAY);
+            let whole = !whole::may_have_more(state, &inode);
             Directory { attributes, names: children(state, &inode), whole }.body()
         }
         _ => Node { attributes }.body(),
@@ -111,6 +111,9 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
             let is_own = directory.names.iter().all(is_own);
             let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
             has_names(state, ino, names.collect())?;
+            if directory.whole {
+                whole::is_whole(state, thing);
+            }
             if homes::decide(state) && !(directory.whole && is_own) {
                 // What is not among them may be in the permanent store, or another one is to be
                 // asked before names of its files are changed.

@@ -12,7 +12,7 @@ use crate::core::state::State;
 use crate::deferred::applying;
 use crate::members::role::Until;
 use crate::members::stepping::tell;
-use crate::naming::{elsewhere, homes};
+use crate::naming::{elsewhere, homes, whole};
 use crate::sharing::{bodies, large};
 
 /// Clients are to leave these: those that none uses any more are given back.
@@ -49,6 +49,7 @@ fn leave_one(state: &mut State, thing: Thing) -> Result<()> {
 /// A directory goes to another member, which was told what it is: from now on the permanent store
 /// may have more of it than the tables.
 pub fn has_left(state: &mut State, thing: Thing) {
+    whole::has_left(state, thing);
     let inode = bodies::inode_of(state, thing).ok().filter(|inode| inode.is_directory());
     if let Some(inode) = inode.filter(|_| homes::decide(state)) {
         elsewhere::overlay(state, inode.ino);

@@ -48,6 +48,7 @@ mod relay;
 mod replacing;
 mod tree;
 mod walks;
+mod whole;
 
 const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypted: false };
 
