@@ -16,6 +16,7 @@ use terral_format::{Result, frame};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
+use crate::core::world::Tick;
 use crate::debts::owing;
 use crate::deferred::lending;
 use crate::deferred::waiting::Waiting;
@@ -70,9 +71,9 @@ fn apply_collected(state: &mut State, limit: u64, revoke: bool) -> Result<bool> 
 }
 
 /// Something was fetched: what waits for it is tried again.
-pub fn was_fetched(state: &mut State, number: u64, fetched: Fetched) {
+pub fn was_fetched(state: &mut State, number: u64, fetched: Fetched, times: (Tick, Tick)) {
     let now = state.world.now();
-    state.fetches.done(number, fetched, now);
+    state.fetches.done(number, fetched, times);
     if state.waiting.count() > 0 {
         state.waiting.hasten(now);
     }

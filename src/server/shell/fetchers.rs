@@ -63,6 +63,7 @@ impl Queue {
         begin: impl Fn() -> io::Result<()>,
     ) -> Option<(io::Error, VecDeque<Job>)> {
         let mut inner = self.lock();
+        let wakes = jobs.len().min(inner.idle);
         inner.jobs.extend(jobs);
         let wanted = inner.jobs.len().saturating_sub(inner.idle);
         let mut refused = None;
@@ -73,7 +74,8 @@ impl Queue {
             }
             inner.threads += 1;
         }
-        self.wake.notify_all();
+        // One for each: the others would find nothing.
+        (0..wakes).for_each(|_| self.wake.notify_one());
         let alone = inner.threads == 0;
         refused.filter(|_| alone).map(|error| (error, std::mem::take(&mut inner.jobs)))
     }
@@ -139,10 +141,13 @@ impl Drop for Fetchers<'_, '_> {
 
 fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
     while let Some((number, need)) = queue.next() {
+        let begun = shared.world.now();
         let fetched = need.fetch(source);
+        // Not how long others kept it from the lock, which says nothing of the store.
+        let times = (begun, shared.world.now());
         let waits = {
             let mut state = shared.lock();
-            applying::was_fetched(&mut state, number, fetched);
+            applying::was_fetched(&mut state, number, fetched, times);
             state.waits_between()
         };
         if waits {

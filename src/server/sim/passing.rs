@@ -18,6 +18,7 @@ const SPILL_STEPS: u64 = 40;
 impl Sim {
     /// Fetches what is needed of the permanent store; meanwhile the drain may go on.
     pub(super) fn fetch_needed(&mut self, meanwhile: Duration) {
+        let begun = self.world.now();
         let fetched = self.with(|server| {
             let (jobs, backing) = {
                 let mut state = server.lock();
@@ -38,7 +39,8 @@ impl Sim {
         self.with(|server| {
             let mut state = server.lock();
             for (number, fetched) in fetched {
-                applying::was_fetched(&mut state, number, fetched);
+                let times = (begun, state.world.now());
+                applying::was_fetched(&mut state, number, fetched, times);
             }
             tending::try_what_was_fetched(&mut state);
         });

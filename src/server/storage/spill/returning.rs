@@ -44,7 +44,7 @@ pub fn read(
 ) -> Result<Block> {
     let memory = state.storage.memory().clone();
     let chunk = SpilledChunk { memory, ino: file.ino, index, entry, place };
-    let read = state.fetches.spilled(chunk, state.world.now(), state.leaving)?;
+    let read = state.fetches.spilled(chunk, state.leaving)?;
     read.map_err(|error| {
         let path = shown(&state.names.path(file.ino).unwrap_or_default());
         let error = Error { context: format!("{path}: {}", error.context), ..error };
