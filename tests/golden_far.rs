@@ -41,12 +41,13 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Return { by, first: 530, count: 531 },
         Act::GiveBack { index: 532, at: 533, bytes: 534, stamp: 535 },
         Act::Took { index: 536, stamp: 537 },
+        Act::Merge { strips: true },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
     let question = |what| Question { id: id(), life: 517, number: 518, past: 519, what };
     let bytes = |question: &Question| match question.what {
-        What::File(_, Act::Write { .. }) => &b"bytes"[..],
+        What::File(_, Act::Write { .. } | Act::Merge { .. }) => &b"bytes"[..],
         _ => b"",
     };
     let all = begins.into_iter().chain(acts).map(question);

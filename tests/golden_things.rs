@@ -1,6 +1,7 @@
 //! A value of everything that says what things are, for the golden files: to other servers, and in
 //! a member's own log.
 
+use crate::golden_values;
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
@@ -110,6 +111,7 @@ pub fn records() -> Vec<Membership> {
                 standing: partition::Standing::In(ServerId(427)),
                 addresses: vec![([127, 0, 0, 1], 428).into()],
             }],
+            policies: Vec::new(),
         }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },
@@ -144,6 +146,9 @@ pub fn records() -> Vec<Membership> {
             one: (parent, b"A".into()),
             other: (ino, b"B".into()),
         },
+        Membership::Batch { ino, file: number(436), id: 437, strips: true },
+        Membership::Merged { ino },
+        Membership::Policies(vec![golden_values::policy()]),
     ]
 }
 

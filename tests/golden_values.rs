@@ -19,7 +19,7 @@ use terral_format::wire::message::{
     Reply, Request, Safety, Seen, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
 };
 use terral_format::wire::person::Person;
-use terral_format::wire::roster::{Seat, Standing};
+use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, Membership, Other, Sent};
 use terral_format::{Error, ErrorKind};
 
@@ -182,6 +182,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Finish,
         Request::Invite,
         Request::Fence { member: Member::LEAST, dead: true },
+        Request::Policy("out/*", Some(Consistency::Strict)),
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
@@ -227,7 +228,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 22] {
+fn far_requests() -> [FarFile<'static>; 24] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -250,6 +251,8 @@ fn far_requests() -> [FarFile<'static>; 22] {
         FarFile::IsOpen(number),
         FarFile::Borrow { of, first: 209, count: 210 },
         FarFile::Grow { of, to: 211, epoch: 212 },
+        FarFile::Batch { of, full: Ino(228) },
+        FarFile::Commit(of),
         FarFile::LendTo(Ino(213), far_lock().owner.by, 214, 215),
         FarFile::BringBack(Ino(216), far_lock().owner.by, 217, 218),
         FarFile::HasNothing(Ino(219), far_lock().owner.by),
@@ -313,7 +316,14 @@ fn safety() -> Safety {
         open_for_writing: true,
         failure: Some("denied".to_owned()),
         parts: vec![(Member::LEAST, 227)],
+        consistency: Consistency::Commit,
+        uncommitted_bytes: 229,
     }
+}
+
+/// What was said of files.
+pub fn policy() -> Policy {
+    Policy { pattern: "out/*".to_owned(), consistency: Consistency::Commit }
 }
 
 /// Every reply.
@@ -345,10 +355,12 @@ pub fn replies() -> Vec<Reply> {
                     addresses: vec![([127, 0, 0, 1], 49).into()],
                 },
                 connected: true,
+                current: true,
             }],
             encrypted: true,
             sent: Sent { frames: 211, operations: 212, bytes: 213 },
             losses: losses(),
+            policies: vec![policy()],
         }),
     };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };

@@ -86,10 +86,12 @@ unsafe extern "C" fn terral_close(file: *mut Open) -> c_int {
     // SAFETY: terral_open made it, and the caller gives it back once.
     let open = unsafe { Box::from_raw(file) };
     let stale = open.file.access() == 0;
-    if open.opener == std::process::id() {
-        open.file.close();
+    if open.opener != std::process::id() {
+        return done(if stale { Err(closed()) } else { Ok(()) });
     }
-    done(if stale { Err(closed()) } else { Ok(()) })
+    let committed = if stale { Err(closed()) } else { open.file.commit() };
+    open.file.close();
+    done(committed)
 }
 
 fn closed() -> Error {

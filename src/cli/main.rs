@@ -55,6 +55,7 @@ mod serve;
 mod status;
 
 mod fence;
+mod policy;
 mod rsh;
 
 mod launchers;
@@ -176,6 +177,7 @@ enum Verb {
     Serve(serve::Arguments),
     Invite(partition::Arguments),
     Fence(fence::Arguments),
+    Policy(policy::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -219,6 +221,7 @@ fn main() -> std::process::ExitCode {
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Fence(arguments) => fence::main(&arguments),
+        Verb::Policy(arguments) => policy::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use terral_client::{Kind, Safety, Status};
+use terral_client::{Consistency, Kind, Safety, Status};
 
 use crate::debt::{owed, time_left};
 use crate::instances::{Which, place};
@@ -91,6 +91,13 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
         let part = |(with, most): &(_, u64)| format!("{} at most with {with}", bytes(*most));
         let parts: Vec<String> = safety.parts.iter().map(part).collect();
         rows.push(("parts", format!("{}: lost with it until they are here", parts.join(", "))));
+    }
+    if safety.consistency == Consistency::Commit {
+        let owed = bytes(safety.uncommitted_bytes);
+        rows.push((
+            "writes",
+            format!("by commit: others see them once committed; {owed} here are not"),
+        ));
     }
     if safety.open_for_writing {
         rows.push(("open", "for writing".into()));

@@ -12,6 +12,7 @@ use terral_format::wire::message::{
     Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety, Seen, Space,
     Status, Target, XattrHow,
 };
+use terral_format::wire::roster::Consistency;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
 use terral_transport::{kept, nodes};
@@ -566,6 +567,16 @@ impl Client {
     /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Exists`] if it was removed before.
     pub fn fence(&self, member: Member, dead: bool) -> Result<()> {
         self.done(Request::Fence { member, dead })
+    }
+
+    /// Files whose paths match a pattern are written so by who opens them from now on; `None`:
+    /// nothing is said of them any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server does not say that, or it is no pattern;
+    /// [`ErrorKind::NotFound`] if nothing was said of it.
+    pub fn set_policy(&self, pattern: &str, consistency: Option<Consistency>) -> Result<()> {
+        self.done(Request::Policy(pattern, consistency))
     }
 
     /// Where a file's bytes are.

@@ -359,26 +359,65 @@ impl Chunks {
 
     /// Appends all of `bytes` in one piece. Gives the offset they begin at.
     pub(crate) fn append(&self, connection: &Connection, bytes: &[u8]) -> Result<u64> {
+        self.append_parts(connection, &[bytes], None)?.ok_or_else(|| stale(self.ino))
+    }
+
+    /// Appends these in one piece, unless it is sealed, or has more than `most` bytes then: false.
+    pub(crate) fn add_record(
+        &self,
+        connection: &Connection,
+        parts: [&[u8]; 2],
+        most: u64,
+    ) -> Result<bool> {
+        self.append_parts(connection, &parts, Some(most)).map(|at| at.is_some())
+    }
+
+    /// `most`: it may be sealed, and has no more bytes than that.
+    fn append_parts(
+        &self,
+        connection: &Connection,
+        parts: &[&[u8]],
+        most: Option<u64>,
+    ) -> Result<Option<u64>> {
         let slot = appending_slot();
         let own = connection.own()?;
         let owner = Owner(own.index * HAZARDS as u16 + slot as u16 + 1).appending();
-        let appended = self.append_as(connection, bytes, owner);
+        let appended = self.append_as(connection, parts, owner, most);
         APPENDING.fetch_and(!(1 << slot), Ordering::AcqRel);
         appended
     }
 
-    fn append_as(&self, connection: &Connection, bytes: &[u8], owner: Owner) -> Result<u64> {
+    fn append_as(
+        &self,
+        connection: &Connection,
+        parts: &[&[u8]],
+        owner: Owner,
+        most: Option<u64>,
+    ) -> Result<Option<u64>> {
         let header = self.header(connection)?;
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let max = most.unwrap_or(terral_format::local::geometry::FILE_BYTES_MAX);
         loop {
-            self.take_ticket(connection, header, owner)?;
+            if !self.take_ticket(connection, header, owner, most.is_some())? {
+                return Ok(None);
+            }
+            if most.is_some()
+                && let Err(error) = self.record(connection)
+            {
+                // It was sent, and is another file by now.
+                size::drop_ticket(&header.ticket, owner);
+                return Err(error);
+            }
             let until = connection.memory.until_of_open(self.ino);
             let seen = SizeWord::load(&header.size);
-            let end = seen.size().checked_add(bytes.len() as u64);
-            let end = end.filter(|end| *end <= terral_format::local::geometry::FILE_BYTES_MAX);
+            let end = seen.size().checked_add(bytes as u64);
+            let end = end.filter(|end| *end <= max);
+            if end.is_none() && most.is_some() {
+                size::drop_ticket(&header.ticket, owner);
+                return Ok(None);
+            }
             let written = match end {
-                Some(_) => {
-                    self.write_as(connection, bytes, seen.size(), Growth::Later(owner, seen))
-                }
+                Some(_) => self.write_parts(connection, parts, owner, seen),
                 None => Err(Error::new(ErrorKind::TooLarge, "append")),
             };
             // Every piece is in place and unpinned; only the size makes them visible.
@@ -393,9 +432,27 @@ impl Chunks {
             }
             size::drop_ticket(&header.ticket, owner);
             if done? && (!late || connection.counts(self.file(connection)?, None)?) {
-                return Ok(seen.size());
+                return Ok(Some(seen.size()));
             }
         }
+    }
+
+    /// Writes parts one behind the other, from where the file ends. False: the ticket was lost.
+    fn write_parts(
+        &self,
+        connection: &Connection,
+        parts: &[&[u8]],
+        owner: Owner,
+        seen: SizeWord,
+    ) -> Result<bool> {
+        let mut at = seen.size();
+        for part in parts {
+            if !self.write_as(connection, part, at, Growth::Later(owner, seen))? {
+                return Ok(false);
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
     }
 
     fn take_ticket(
@@ -403,10 +460,14 @@ impl Chunks {
         connection: &Connection,
         header: &FileHeader,
         owner: Owner,
-    ) -> Result<()> {
+        may_be_sealed: bool,
+    ) -> Result<bool> {
         let mut since: Option<(Instant, Owner)> = None;
         loop {
-            let Err(holder) = size::take_ticket(&header.ticket, owner) else { return Ok(()) };
+            let Err(holder) = size::take_ticket(&header.ticket, owner) else { return Ok(true) };
+            if may_be_sealed && size::is_sealed(&header.ticket) {
+                return Ok(false);
+            }
             match since {
                 Some((begin, who)) if who == holder => {
                     if begin.elapsed() > PATIENCE {

@@ -28,6 +28,7 @@ use crate::timing::Timed;
 
 mod far;
 mod loan;
+mod log;
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
 /// description opened with [`access::KERNEL`] ends with its last kernel descriptor, any other by
@@ -42,6 +43,8 @@ pub struct File {
     opened: Option<Recallable>,
     /// Chunks of another machine's file that are here.
     loan: Option<Arc<loan::Loan>>,
+    /// What is written to such a file, and not committed.
+    log: Option<Arc<log::Log>>,
 }
 
 /// Most paths of directories are no longer.
@@ -77,8 +80,10 @@ impl File {
         file: FileRef,
         opened: Option<Recallable>,
     ) -> Self {
-        let loan = (file.slot == FileSlot::FAR).then(Arc::default);
-        File { connection, description, nonce, chunks: Arc::new(Chunks::new(file)), opened, loan }
+        let is_far = file.slot == FileSlot::FAR;
+        let (loan, log) = (is_far.then(Arc::default), is_far.then(Arc::default));
+        let chunks = Arc::new(Chunks::new(file));
+        File { connection, description, nonce, chunks, opened, loan, log }
     }
 
     /// Index of the description.

@@ -58,6 +58,7 @@ pub use terral_format::wire::message::{
     XattrHow,
 };
 pub use terral_format::wire::person::Person;
+pub use terral_format::wire::roster::{Consistency, Policy};
 pub use terral_format::wire::status::{Losses, LostFile, Membership, Other};
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;

@@ -19,6 +19,12 @@ pub fn tell(file: &File) {
     });
 }
 
+/// What was written to another machine's file, and is to be seen there once it is closed, is there.
+/// Gives an error's number, 0 if there was none: it is closed all the same.
+fn commit(file: &File) -> c_int {
+    connect::serve(|| file.commit()).err().unwrap_or(0)
+}
+
 /// `close`, for every hook that closes. Where it succeeds errno stays, as with the kernel's:
 /// programs close before they tell what failed.
 pub fn close_fd(fd: c_int) -> c_int {
@@ -30,14 +36,19 @@ pub fn close_fd(fd: c_int) -> c_int {
     // An unknown number may be ours, inherited and never used; whoever closes it must tell.
     drop(state::managed(fd));
     let held = state::take(fd);
+    let mut failed = 0;
     if let Some(held) = &held {
+        failed = commit(&held.file);
         locks::release(&held.file);
         held.standing.leave();
     }
-    let closed: c_int = kernel!(SYS_close, fd);
-    let after = if closed < 0 { errno() } else { before };
+    let mut closed: c_int = kernel!(SYS_close, fd);
+    let mut after = if closed < 0 { errno() } else { before };
     if let Some(held) = held {
         tell(&held.file);
+    }
+    if closed == 0 && failed != 0 {
+        (closed, after) = (-1, failed);
     }
     set_errno(after);
     closed
@@ -120,6 +131,8 @@ fn copy_onto(from: c_int, to: c_int, flags: c_int) -> c_int {
     if let Some(target) = &target
         && is_open(from)
     {
+        // Whether that fails nobody is told, as by the kernel.
+        let _: c_int = commit(&target.file);
         locks::release(&target.file);
     }
     target.iter().for_each(|target| target.standing.leave());

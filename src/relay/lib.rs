@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use terral_client::{Client, File, access};
 use terral_format::ids::{Ino, Member, Number};
+use terral_format::local::batch;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::LentTo;
 use terral_format::{Error, ErrorKind, Result};
@@ -139,6 +140,18 @@ impl AtHome {
         })
     }
 
+    fn merge(&self, ino: Ino, strips: bool, records: &[u8]) -> Result<()> {
+        self.with(ino, true, |file| {
+            if strips {
+                file.strip_set_id()?;
+            }
+            batch::writes(records).try_for_each(|write| {
+                let (at, bytes) = write?;
+                file.write_at(bytes, at).map(drop)
+            })
+        })
+    }
+
     fn truncate(&self, ino: Ino, size: u64, strips: bool) -> Result<()> {
         self.with(ino, true, |file| {
             if strips {
@@ -217,6 +230,7 @@ impl Relay for AtHome {
             Act::Borrow { .. } | Act::Grow { .. } | Act::Wrote { .. } | Act::Return { .. } => {
                 self.lend(file, act).map(|done| (done, Vec::new()))
             }
+            Act::Merge { strips } => self.merge(file, strips, bytes).map(done),
             Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
             Act::Lock(lock) => self.client()?.lock_for(file, lock).map(done),
             Act::TestLock(lock) => {

@@ -52,6 +52,19 @@ impl Memory {
         size
     }
 
+    /// See [`size::seal`].
+    ///
+    /// # Errors
+    /// Who appends just now.
+    pub fn seal(&self, slot: FileSlot) -> std::result::Result<(), Owner> {
+        size::seal(self.header(slot).ticket())
+    }
+
+    /// See [`size::is_sealed`].
+    pub fn is_sealed(&self, slot: FileSlot) -> bool {
+        size::is_sealed(self.header(slot).ticket())
+    }
+
     /// See [`size::raise`]; nothing if the epoch is another one.
     pub fn raise_size(&self, slot: FileSlot, size: u64, epoch: u16) {
         if size::raise(self.header(slot).size(), size, epoch) {

@@ -119,7 +119,7 @@ impl Chunks {
     fn raise_as(&self, connection: &Connection, end: u64, owner: Owner) -> Result<()> {
         let header = self.header(connection)?;
         loop {
-            self.take_ticket(connection, header, owner)?;
+            self.take_ticket(connection, header, owner, false)?;
             let raised = size::raise(&header.size, end, SizeWord::load(&header.size).epoch());
             size::drop_ticket(&header.ticket, owner);
             if raised {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terral_format::Result;
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::tables::access;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{FileRef, Reply, Request, Seen};
 
@@ -107,6 +108,13 @@ fn by_chunk(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 impl File {
     /// Writes at `at`: what it can to chunks that are this machine's alone, the rest by asking.
     pub(super) fn put(&self, bytes: &[u8], at: u64) -> Result<()> {
+        if self.access() & access::COMMIT != 0 {
+            let put = self.put_to_log(bytes, at)?;
+            return match put == bytes.len() {
+                true => Ok(()),
+                false => self.ship(&bytes[put..], Some(at + put as u64)).map(drop),
+            };
+        }
         let Some(loan) = &self.loan else { return self.ship(bytes, Some(at)).map(drop) };
         let mut last = None;
         let mut rest: Option<(u64, usize)> = None;

@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
-use crate::wire::roster::{Partition, Roster};
+use crate::wire::roster::{Partition, Policy, Roster};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,6 +180,24 @@ pub enum Membership {
         /// The other.
         other: (Ino, Vec<u8>),
     },
+    /// A file without a name is a batch of what is written here to one that was born elsewhere.
+    Batch {
+        /// Which is.
+        ino: Ino,
+        /// What is written.
+        file: Number,
+        /// Random bits: no other batch has them.
+        id: u64,
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
+    /// What it has is where it is to be, or lost.
+    Merged {
+        /// Which was one.
+        ino: Ino,
+    },
+    /// What holds for files by their paths, as the control says.
+    Policies(Vec<Policy>),
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

@@ -21,6 +21,8 @@ pub mod entry;
 pub mod hazard;
 pub mod pages;
 pub mod size;
+
+pub mod batch;
 pub mod spill;
 
 #[cfg(not(loom))]

@@ -110,6 +110,23 @@ pub fn drop_ticket(ticket: &AtomicU64, owner: Owner) {
     let _ = ticket.compare_exchange(held, 0, Ordering::SeqCst, Ordering::SeqCst);
 }
 
+/// In place of an owner: nobody gets the ticket any more, as what there is of the file is all that
+/// there will be.
+const SEALED: u64 = 1 << 32;
+
+/// Ends all appending. `Err`: somebody is at it. (Server only.)
+pub fn seal(ticket: &AtomicU64) -> Result<(), Owner> {
+    match ticket.compare_exchange(0, SEALED, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) | Err(SEALED) => Ok(()),
+        Err(holder) => Err(Owner(holder as u16)),
+    }
+}
+
+/// Whether that was done.
+pub fn is_sealed(ticket: &AtomicU64) -> bool {
+    ticket.load(Ordering::SeqCst) == SEALED
+}
+
 /// Whether `owner` still has the ticket.
 pub fn holds_ticket(ticket: &AtomicU64, owner: Owner) -> bool {
     ticket.load(Ordering::SeqCst) == u64::from(owner.0)
@@ -127,7 +144,9 @@ pub fn revoke_ticket(word: &AtomicU64, ticket: &AtomicU64, owner: Owner) -> u64 
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{SizeWord, append, drop_ticket, raise, reset, revoke_ticket, take_ticket};
+    use super::{
+        SizeWord, append, drop_ticket, is_sealed, raise, reset, revoke_ticket, seal, take_ticket,
+    };
     use crate::ids::Owner;
     use std::sync::atomic::AtomicU64;
 
@@ -154,5 +173,18 @@ mod tests {
         assert!(!append(&word, seen, 8));
         drop_ticket(&ticket, Owner(5));
         assert_eq!(take_ticket(&ticket, Owner(7)), Err(Owner(6)));
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_appended_to_and_who_is_at_it_is_not_sealed() {
+        let (word, ticket) = (AtomicU64::new(0), AtomicU64::new(0));
+        take_ticket(&ticket, Owner(5)).expect("free");
+        assert_eq!(seal(&ticket), Err(Owner(5)));
+        assert!(append(&word, SizeWord::load(&word), 8) && !is_sealed(&ticket));
+        drop_ticket(&ticket, Owner(5));
+        assert_eq!((seal(&ticket), seal(&ticket)), (Ok(()), Ok(())));
+        assert!(take_ticket(&ticket, Owner(5)).is_err() && is_sealed(&ticket));
+        revoke_ticket(&word, &ticket, Owner(0));
+        assert!(is_sealed(&ticket), "it stays");
     }
 }

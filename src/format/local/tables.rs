@@ -172,6 +172,9 @@ pub mod access {
     pub const LINK: u64 = 16;
     /// Opened with `O_DIRECT`, which changes nothing here, and is told to who asks.
     pub const DIRECT: u64 = 32;
+    /// Of a file of another machine: what is written stays in a [batch](crate::local::batch) of
+    /// this one until it is committed.
+    pub const COMMIT: u64 = 64;
 }
 
 /// Beside the nonce of a description: its kernel descriptors are locked, so that none that holds

@@ -178,6 +178,12 @@ pub enum Act {
         /// As that of [`Act::GiveBack`].
         stamp: u64,
     },
+    /// The bytes behind the words are records of a [batch](crate::local::batch), which are
+    /// written, in order → done.
+    Merge {
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
 }
 
 impl Act {
@@ -194,7 +200,10 @@ impl Act {
 
     /// Whether doing it twice, or later, differs from doing it once.
     pub fn changes(&self) -> bool {
-        matches!(self, Act::Write { .. } | Act::Truncate { .. } | Act::Grow { .. })
+        matches!(
+            self,
+            Act::Write { .. } | Act::Merge { .. } | Act::Truncate { .. } | Act::Grow { .. }
+        )
     }
 }
 
@@ -316,7 +325,7 @@ fn read_frame<'f, T: Deserialize<'f>>(version: u16, bytes: &'f [u8]) -> Result<(
 }
 
 impl Question {
-    /// Its frame; `bytes` are for [`Act::Write`], at most [`BYTES_MAX`].
+    /// Its frame; `bytes` are for [`Act::Write`] and [`Act::Merge`], at most [`BYTES_MAX`].
     ///
     /// # Errors
     /// None, of what this program has made.
@@ -338,7 +347,7 @@ impl Question {
             }
             _ => true,
         };
-        let writes = matches!(question.what, What::File(_, Act::Write { .. }));
+        let writes = matches!(question.what, What::File(_, Act::Write { .. } | Act::Merge { .. }));
         match fits && (writes || bytes.is_empty()) {
             true => Ok((question, bytes)),
             false => Err(malformed("a question of more than there may be")),

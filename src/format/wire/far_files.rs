@@ -112,6 +112,18 @@ pub enum FarFile<'a> {
         /// Of the size that it was seen to have there.
         epoch: u16,
     },
+    /// Have a batch for what is written here until it is committed →
+    /// [`super::message::Reply::Lent`], and which file that is;
+    /// [`super::message::Reply::Again`] if there is none to be had: it is written by asking.
+    Batch {
+        /// Which.
+        of: Handle,
+        /// A batch that is full, or had been sealed; 0 if none was known.
+        full: Ino,
+    },
+    /// What was written here goes to the file's home → done once it is there. It fails if something
+    /// that was written before could not be taken there: that is said once.
+    Commit(Handle),
     /// Have a file of this machine for what is to be shipped: open, and without a name →
     /// [`super::message::Reply::Preallocated`], with one.
     Bounce,
@@ -189,7 +201,13 @@ pub struct LentTo {
 impl FarFile<'_> {
     /// See [`super::message::Request::is_seen`].
     pub fn is_seen(&self) -> bool {
-        matches!(self, FarFile::Write { .. } | FarFile::Ship { .. } | FarFile::Grow { .. })
+        matches!(
+            self,
+            FarFile::Write { .. }
+                | FarFile::Ship { .. }
+                | FarFile::Grow { .. }
+                | FarFile::Commit(_)
+        )
     }
 
     /// See [`super::message::Request::is_apart`].
@@ -203,6 +221,8 @@ impl FarFile<'_> {
                 | FarFile::TestLock(_)
                 | FarFile::Borrow { .. }
                 | FarFile::Grow { .. }
+                | FarFile::Batch { .. }
+                | FarFile::Commit(_)
                 | FarFile::GiveBack(..)
                 | FarFile::Took(..)
         )
@@ -225,6 +245,8 @@ impl FarFile<'_> {
             | FarFile::Ship { .. }
             | FarFile::Bounce
             | FarFile::Borrow { .. }
+            | FarFile::Batch { .. }
+            | FarFile::Commit(_)
             | FarFile::Grow { .. } => Operations::WRITE,
             FarFile::LendTo(..)
             | FarFile::BringBack(..)

@@ -13,7 +13,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 12;
+pub const PROTOCOL: u32 = 13;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -446,6 +446,8 @@ pub enum Request<'a> {
         /// Whether it is known to be dead.
         dead: bool,
     },
+    /// Who opens files that match it from now on writes so: [`super::roster::Policy`]. (`admin`)
+    Policy(&'a str, Option<super::roster::Consistency>),
 }
 
 /// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
@@ -502,9 +504,8 @@ impl Request<'_> {
             Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
-            Request::Finish | Request::Invite | Request::Fence { .. } | Request::Leave => {
-                Operations::ADMIN
-            }
+            Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
+            Request::Fence { .. } | Request::Policy(..) => Operations::ADMIN,
             Request::Far(far) => far.needs(),
         }
     }
@@ -523,6 +524,7 @@ impl Request<'_> {
                 | Request::Finish
                 | Request::Invite
                 | Request::Fence { .. }
+                | Request::Policy(..)
                 | Request::Leave
         )
     }

@@ -15,6 +15,10 @@ use crate::{Error, ErrorKind, Result};
 
 /// Most addresses of one member.
 pub const ADDRESSES_MAX: usize = 32;
+/// Most policies.
+pub const POLICIES_MAX: usize = 64;
+/// Longest pattern of one, bytes.
+pub const PATTERN_MAX: usize = 1024;
 /// Version of an invitation.
 const INVITATION: u16 = 2;
 /// What the text of an invitation begins with.
@@ -78,7 +82,27 @@ pub struct Seat {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// All members there ever were.
+/// When others see what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Consistency {
+    /// At once.
+    #[default]
+    Strict,
+    /// Once it is committed: the file is closed or synced, or a lock of it taken or given back.
+    Commit,
+}
+
+/// What was said of the files whose paths a pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Of paths relative to the root: `*` is anything but `/`, `**` any directories.
+    pub pattern: String,
+    /// When others see what is written to them.
+    pub consistency: Consistency,
+}
+
+/// All members there ever were, and what holds for all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
     /// Grows with each change.
@@ -87,6 +111,10 @@ pub struct Roster {
     pub epoch: Epoch,
     /// By member, in order.
     pub seats: Vec<Seat>,
+    /// At most [`POLICIES_MAX`]. The last one that matches a path counts. They are said and written
+    /// down beside it.
+    #[serde(skip)]
+    pub policies: Vec<Policy>,
 }
 
 impl Roster {
@@ -146,8 +174,8 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now.
-    Roster(Roster),
+    /// By the control: this is so now, with these policies.
+    Roster(Roster, Vec<Policy>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.
@@ -163,6 +191,8 @@ pub enum Control {
         /// What files are stamped with.
         time_ns: u64,
     },
+    /// To the control: this version of the roster counts here.
+    Knows(u64),
 }
 
 /// A frame between two servers.
@@ -224,7 +254,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
     let said = frame::decode(bytes)?;
     let addresses: &[Vec<SocketAddr>] = match &said {
         Control::Here(addresses) => std::slice::from_ref(addresses),
-        Control::Roster(_) | Control::Ask | Control::Moving(_) => &[],
+        Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
     };
     let sound = match &said {

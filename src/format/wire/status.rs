@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Member};
 use crate::wire::attributes::Attributes;
-use crate::wire::roster::Seat;
+use crate::wire::roster::{Consistency, Policy, Seat};
 
 /// Bytes and names, used and free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,10 @@ pub struct Safety {
     pub failure: Option<String>,
     /// Which other machines have chunks of it for themselves, and how many bytes these are at most.
     pub parts: Vec<(Member, u64)>,
+    /// When others see what is written to it by who opens it now.
+    pub consistency: Consistency,
+    /// Bytes that were written on this machine and are not committed yet.
+    pub uncommitted_bytes: u64,
 }
 
 /// Sums of what the sessions counted.
@@ -98,6 +102,8 @@ pub struct Other {
     pub seat: Seat,
     /// Whether the two can talk now; this server with itself always can.
     pub connected: bool,
+    /// Of the control: whether it goes by what the control says now, as far as that is known.
+    pub current: bool,
 }
 
 /// What a server has sent to other members since it started last.
@@ -153,6 +159,8 @@ pub struct Membership {
     pub sent: Sent,
     /// What went with those that were removed.
     pub losses: Losses,
+    /// What holds for files by their paths.
+    pub policies: Vec<Policy>,
 }
 
 /// How a server is.

@@ -34,6 +34,10 @@ pub enum Step {
     Fence,
     /// Nobody uses a chunk that is asked back.
     Freeze,
+    /// Nothing is added to a batch that goes.
+    Seal,
+    /// Who ends keeps his locks until what he has written is where it is to be.
+    KeepLocks,
     /// What is known of names in directories that are here stays when a file has another one.
     KeepNames,
     /// What was born elsewhere is shown by its number, and not by its place here.

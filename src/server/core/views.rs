@@ -44,7 +44,8 @@ impl State {
             let members = self.members.as_ref();
             members.is_some_and(|members| members.opens(inode.ino) || members.is_leaving(inode.ino))
         };
-        let opens = || opens() || self.far.loans.has(inode.ino);
+        let of_others = || self.far.loans.has(inode.ino) || self.far.batches.has(inode.ino);
+        let opens = || opens() || of_others();
         !has_name && self.names.openers(inode.ino).all == 0 && !opens()
     }
 
@@ -76,6 +77,12 @@ impl State {
         let inode = self.names.inode(file.ino);
         let inode = inode.filter(|inode| inode.slot == Some(file.slot));
         inode.ok_or_else(|| Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)))
+    }
+
+    /// Whether programs here may have chunks to write to a file: who has it open, or adds to what
+    /// is to be written to another one.
+    pub fn takes_writes(&self, ino: Ino) -> bool {
+        self.names.is_written(ino) || self.far.batches.has(ino)
     }
 
     /// Whether somebody may write to a file without asking: who has it open, or mapped, or chunks

@@ -15,7 +15,7 @@ use crate::debts::failures::Work;
 pub fn owes(state: &State) -> bool {
     let paid = state.debts.is_empty() && state.names.owed().is_empty();
     let unnamed = || state.members.as_ref().is_some_and(|members| members.has_created());
-    let of_others = || !state.far.loans.is_empty();
+    let of_others = || !state.far.loans.is_empty() || !state.far.batches.is_empty();
     let late = || unnamed() || of_others();
     !paid || !state.names.publishing().is_empty() || state.backing.is_some() && late()
 }
@@ -122,6 +122,12 @@ pub fn drain_status(state: &mut State) -> Drain {
     for (ino, _) in state.debts.iter() {
         if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
             drain.owed_bytes += state.storage.owed_bytes(slot);
+        }
+    }
+    // What was written here to files of other members, and they do not have yet.
+    for ino in state.far.batches.inos() {
+        if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
+            drain.owed_bytes += state.storage.size(slot);
         }
     }
     drain.peak_bytes = state.debts.progress().owes(drain.owed_bytes);

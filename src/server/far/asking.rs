@@ -12,6 +12,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::places;
 use super::role::{Behind, Outcome};
+use crate::core::left_out::{self, does};
 use crate::core::state::State;
 
 /// The questions that one request may ask, told apart.
@@ -142,6 +143,7 @@ pub fn truncate(state: &mut State, file: Number, size: u64, strips: bool) -> Res
 
 /// A request has its answer.
 pub fn has_run(state: &mut State, asker: Asker) {
+    state.far.batches.has_run(asker);
     if state.far.is_unused() {
         return;
     }
@@ -151,6 +153,7 @@ pub fn has_run(state: &mut State, asker: Asker) {
 
 /// A session is over.
 pub fn has_ended(state: &mut State, session: SessionSlot) {
+    state.far.batches.has_ended(session);
     if state.far.is_unused() {
         return;
     }
@@ -181,10 +184,15 @@ pub fn has_open(state: &mut State, file: Number) {
 fn settle(state: &mut State, file: Number) {
     let place = state.members.as_ref().and_then(|members| members.place(file));
     let open = state.descriptions.iter().any(|(_, open)| Some(open.ino) == place);
-    if open || state.far.is_opening(file) || state.far.loans.must_return(file) {
+    if open || state.far.is_opening(file) {
+        return;
+    }
+    let (returns, goes) = (state.far.loans.must_return(file), state.far.batches.must_go(file));
+    if returns || goes {
         return;
     }
     state.far.loans.closed(file);
+    state.far.batches.closed(file);
     if state.far.closes(file) {
         // Before that: who has the same number and opens it next has locks of his own.
         say_unlocked(state);
@@ -196,15 +204,22 @@ fn settle(state: &mut State, file: Number) {
 /// Homes are told of those who have ended here.
 pub(super) fn say_unlocked(state: &mut State) {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return };
-    if !state.locks.has_left() || live(state).is_err() {
+    let mut over = state.far.batches.take_unlocked();
+    if (over.is_empty() && !state.locks.has_left()) || live(state).is_err() {
         return;
     }
     for (ino, owner) in state.locks.take_left() {
-        let of = number_of(state, ino).zip(FarOwner::of(me, owner));
-        let (range, kind, waits) = (LockRange::ALL, LockKind::Unlock, false);
-        if let Some((file, owner)) = of {
-            say(state, file, Act::Lock(FarLock { owner, range, kind, waits }));
+        let Some((file, owner)) = number_of(state, ino).zip(FarOwner::of(me, owner)) else {
+            continue;
+        };
+        // What he has written is there before anybody else has his locks.
+        if !(does(left_out::Step::KeepLocks) && state.far.batches.locked(file, owner)) {
+            over.push((file, owner));
         }
+    }
+    for (file, owner) in over {
+        let (range, kind, waits) = (LockRange::ALL, LockKind::Unlock, false);
+        say(state, file, Act::Lock(FarLock { owner, range, kind, waits }));
     }
 }
 

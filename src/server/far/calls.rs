@@ -10,7 +10,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{Step, ask, is_asked, number_of};
 use super::role::Behind;
-use super::shown;
+use super::{committing, shown};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 
@@ -89,6 +89,9 @@ pub fn write(
         let added = state.far.pieces.add(call, within, bytes)?;
         return Ok(if added { Reply::Done } else { Reply::Again });
     }
+    if !is_asked(state, file, Step::Write) {
+        committing::settle(state, file)?;
+    }
     if !is_asked(state, file, Step::Write) && !state.far.pieces.has(call, within) {
         return recalled(state, file);
     }
@@ -122,11 +125,14 @@ pub fn ship(
     let open = open.filter(|open| u64::from(open.access) & access::READ != 0);
     let ino = open.map(|open| open.ino).ok_or_else(malformed)?;
     let slot = state.names.inode(ino).and_then(|inode| inode.slot).ok_or_else(malformed)?;
-    if !is_asked(state, file, Step::Write) && !state.storage.has_first(slot, bytes) {
+    if !is_asked(state, file, Step::Write) {
+        committing::settle(state, file)?;
+    }
+    if !is_asked(state, file, Step::Write) && !state.storage.has_from(slot, 0, bytes) {
         return recalled(state, file);
     }
     let act = Act::Write { at, strips: !caller.person.is_root() };
-    match ask(state, (file, act), Step::Write, |_| Behind::Stored { slot, bytes })?.0 {
+    match ask(state, (file, act), Step::Write, |_| Behind::Stored { slot, at: 0, bytes })?.0 {
         Done::Unknown => Ok(Reply::Again),
         done => written(done),
     }

@@ -90,6 +90,11 @@ pub fn may_be_open(state: &mut State, ino: Ino) -> bool {
     true
 }
 
+/// A file never had a name, and nobody was told of it: nobody is asked.
+pub(super) fn is_nobodys(state: &mut State, ino: Ino) {
+    state.far.holders.left.insert(ino, BTreeMap::new());
+}
+
 /// A file that was born here has lost its last name, and is open: others may have been shown it
 /// with one.
 pub fn has_lost_its_name(state: &mut State, ino: Ino) {

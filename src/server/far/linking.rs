@@ -6,7 +6,7 @@ use terral_format::ids::Member;
 use terral_format::wire::far::{Answer, Written};
 
 use super::role::Heard;
-use super::{asking, giving_back, holders, lent, locking, places, shown};
+use super::{asking, committing, giving_back, holders, lent, locking, places, shown};
 use crate::core::state::State;
 
 /// What is to be said now, and to whom: once in each session. `spare` gives memory for what is
@@ -16,11 +16,13 @@ pub fn take_questions(
     mut spare: impl FnMut() -> Vec<u8>,
 ) -> Vec<(Member, Written)> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Vec::new() };
+    // What it needs random bits for is tried again.
+    let _ = committing::go_on(state);
     asking::say_unlocked(state);
     lent::ask_back(state);
     giving_back::go_on(state);
     let State { far, storage, .. } = state;
-    far.take_questions(me, |slot, bytes| storage.read_first(slot, bytes, spare()))
+    far.take_questions(me, |slot, at, bytes| storage.take_from(slot, (at, bytes), spare()))
 }
 
 /// A member has answered. Requests that wait are to be tried again then.
@@ -46,6 +48,7 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
         Some(Heard::GaveBack(file, part, outcome)) => {
             return lent::came(state, file, part, outcome);
         }
+        Some(Heard::Merged(batch, outcome)) => return committing::came(state, batch, outcome),
         Some(Heard::Told(file, index)) => {
             lent::is_told(state, file, index);
             return Ok(());
@@ -78,6 +81,7 @@ pub fn connected(state: &mut State, with: Member) -> Result<()> {
 pub fn removed(state: &mut State, member: Member) {
     state.far.removed(member);
     lent::removed(state, member);
+    committing::removed(state, member);
     holders::removed(state, member);
 }
 
@@ -93,6 +97,7 @@ pub fn tick(state: &mut State) {
     let failed = state.far.tick(now);
     failed.iter().for_each(|ahead| shown::came(state, ahead, None));
     lent::tick(state);
+    committing::tick(state);
 }
 
 /// What was open, and what was gone, when this process began.
@@ -107,6 +112,7 @@ fn resume(state: &mut State) -> Result<()> {
     let open: Vec<_> = open.collect();
     open.into_iter().for_each(|file| state.far.opens(file));
     giving_back::resume(state)?;
+    committing::resume(state)?;
     let foreign = state.members.iter().flat_map(|members| members.foreign());
     let gone = foreign.filter(|(ino, _)| state.names.is_gone_elsewhere(*ino));
     let gone: Vec<_> = gone.map(|(_, number)| number).collect();

@@ -9,7 +9,9 @@
 //! frames travel (`network`).
 
 pub mod asking;
+pub mod batches;
 pub mod calls;
+pub mod committing;
 pub mod desk;
 pub mod giving_back;
 pub mod holders;

@@ -11,6 +11,7 @@ use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
 
+use super::batches::Batches;
 use super::holders::Holders;
 use super::lent::Lent;
 use super::loans::Loans;
@@ -27,11 +28,13 @@ pub enum Behind {
     Nothing,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// What a file of this machine begins with, that only who asks has open: so it stays what it is
-    /// as long as that one waits for the answer.
+    /// What a file of this machine has there, that nobody changes as long as the answer is waited
+    /// for: only who asks has it open, or nobody, as it is sealed.
     Stored {
         /// Its record.
         slot: FileSlot,
+        /// They begin there.
+        at: u64,
         /// So many bytes.
         bytes: u32,
     },
@@ -89,6 +92,8 @@ pub struct Far {
     pub(super) lent: Lent,
     /// Chunks of other members' files that are here.
     pub loans: Loans,
+    /// What was written here to other members' files, and not committed yet.
+    pub batches: Batches,
 }
 
 /// What an answer is to something that nobody waits for.
@@ -105,6 +110,8 @@ pub(super) enum Heard {
     GaveBack(Number, (u64, u32), Outcome),
     /// Who had a chunk of such a file has heard that it is here.
     Told(Number, u64),
+    /// A part of the batch with this id was written at its file's home, or not.
+    Merged(u64, Result<()>),
 }
 
 /// What was read to be kept, or why it was not.
@@ -129,6 +136,7 @@ fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         | Act::Lock(_)
         | Act::Wrote { .. }
         | Act::Return { .. }
+        | Act::Merge { .. }
         | Act::Took { .. } => done == Done::Done,
         Act::Borrow { count: most, .. } => match done {
             Done::Lent { count, .. } => (1..=*most).contains(&count),
@@ -154,11 +162,12 @@ impl Far {
     /// Applies a record, new or replayed.
     pub fn apply(&mut self, member: &Membership) {
         self.loans.apply(member);
+        self.batches.apply(member);
     }
 
     /// The records that lead here from nothing.
     pub fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
-        self.loans.snapshot()
+        self.loans.snapshot().chain(self.batches.snapshot())
     }
 
     /// Whether nothing was asked, and nothing is kept for a call.
@@ -180,7 +189,7 @@ impl Far {
     }
 
     /// Who is none any more, if a member cannot be asked for that.
-    pub(super) fn removed_of(&self, member: Member) -> Option<Member> {
+    pub fn removed_of(&self, member: Member) -> Option<Member> {
         self.put_out.or_else(|| self.removed.contains(&member).then_some(member))
     }
 
@@ -276,6 +285,12 @@ impl Far {
         self.questions.retain(|_, asked| asked.end() != Some((file, owner)));
     }
 
+    /// All of a batch is at its file's home, or lost.
+    pub(super) fn forget_merges(&mut self, batch: u64) {
+        let is = |asked: &Asked| matches!(asked.act, Act::Merge { .. });
+        self.questions.retain(|_, asked| !(is(asked) && asked.id.started_ticks == batch));
+    }
+
     /// Requests that this is true of have run, or never will. Gives the files that they wanted to
     /// open.
     pub(super) fn are_over(&mut self, of: impl Fn(Asker) -> bool) -> Vec<Number> {
@@ -368,9 +383,9 @@ impl Far {
     }
 
     /// Whether something may be to be said.
-    pub fn has_questions(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         let unsaid = |asked: &Asked| !asked.sent && asked.outcome.is_none();
-        self.questions.values().any(unsaid)
+        self.questions.values().any(unsaid) || self.batches.has_work()
     }
 
     /// What is to be said now, to whom; `read` gives the bytes of [`Behind::Stored`]. If they are
@@ -378,7 +393,7 @@ impl Far {
     pub(super) fn take_questions(
         &mut self,
         by: Member,
-        mut read: impl FnMut(FileSlot, u32) -> Option<Vec<u8>>,
+        mut read: impl FnMut(FileSlot, u64, u32) -> Option<Vec<u8>>,
     ) -> Vec<(Member, Written)> {
         let mut frames = Vec::new();
         let waits = |home: &Home| home.connected && home.begin.is_none();
@@ -401,9 +416,9 @@ impl Far {
             let bytes = match &asked.behind {
                 Behind::Nothing => Vec::new(),
                 Behind::Bytes(bytes) => bytes.clone(),
-                Behind::Stored { slot, bytes } => match read(*slot, *bytes) {
+                Behind::Stored { slot, at, bytes } => match read(*slot, *at, *bytes) {
                     Some(bytes) => bytes,
-                    None if asked.of.is_none() => {
+                    None if asked.of.is_none() && asked.asker.is_some() => {
                         asked.ends(Ok((Done::Unknown, Vec::new())));
                         self.news = true;
                         continue;
@@ -477,6 +492,11 @@ impl Far {
             self.questions.remove(&number);
             return Some(Heard::GaveBack(file, (index, at), outcome));
         }
+        if let Act::Merge { .. } = act {
+            // It stays until all of the batch is there: its home remembers it as long.
+            asked.ends(outcome.clone());
+            return Some(Heard::Merged(answer.id.started_ticks, outcome.map(drop)));
+        }
         let heard = match &outcome {
             Ok(_) => true,
             Err(error) => error.kind == ErrorKind::NotFound && act != Act::IsOpen,
@@ -507,7 +527,9 @@ impl Far {
         for asked in self.questions.values_mut() {
             let home = asked.to;
             match (asked.asker, &asked.outcome) {
-                (None, Some(_)) => (asked.outcome, asked.sent) = (None, false),
+                (None, Some(_)) if !matches!(asked.act, Act::Merge { .. }) => {
+                    (asked.outcome, asked.sent) = (None, false);
+                }
                 (Some(_), None) if late(asked) => {
                     asked.ends(Err(Failure::Silent(home).error()));
                 }
@@ -573,7 +595,7 @@ mod tests {
         let [me, silent, home] = [0, 1, 2].map(|number| Member::new(number).expect("few"));
         let file = |of| Number::new(of, 1).expect("few");
         let said = |far: &mut Far| -> Question {
-            let mut frames = far.take_questions(me, |_, _| None).into_iter();
+            let mut frames = far.take_questions(me, |_, _, _| None).into_iter();
             let frame = frames.next().map(|(_, frame): (_, Written)| frame.whole());
             Question::read(&frame.expect("one")).expect("a question").0
         };

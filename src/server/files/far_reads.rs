@@ -12,7 +12,7 @@ use terral_format::wire::things::Look;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::far::{calls, shown};
+use crate::far::{calls, committing, shown};
 use crate::naming::elsewhere;
 
 /// Reads a piece of a call.
@@ -27,6 +27,9 @@ pub fn read(
     piece: Piece,
 ) -> Result<Reply> {
     let file = calls::opened(state, of, access::READ)?;
+    if piece.within == 0 {
+        committing::settle(state, file)?;
+    }
     if piece.within == 0 && shown::may_be(state, file) {
         have_shown(state, caller, file)?;
     }

@@ -7,6 +7,7 @@ use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
+use terral_format::wire::roster::Consistency;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -14,7 +15,8 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking::{self, Step};
-use crate::far::holders;
+use crate::far::{committing, holders};
+use crate::members::policies;
 use crate::naming::creating::{self, Created};
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
@@ -52,7 +54,7 @@ pub fn open_ino(
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
     let inode = state.names.inode(ino).ok_or_else(missing)?;
     let link = inode.kind == Kind::Symlink;
-    let mut access = how.access;
+    let mut access = how.access & !(access::COMMIT as u8);
     if !link {
         access &= !(access::LINK as u8);
     } else if u64::from(access) & access::LINK == 0 {
@@ -75,6 +77,7 @@ pub fn open_ino(
         executing::permit_writing(state, ino)?;
     }
     if let Some(number) = asking::number_of(state, ino) {
+        access = by_policy(state, (ino, path), access);
         return open_far(state, caller, (ino, number), how, access);
     }
     if inode.is(flag::FAR) {
@@ -111,6 +114,15 @@ pub fn open_ino(
     Ok(Reply::Opened { description, nonce, file })
 }
 
+/// Access to a file whose bytes are on another machine, with what a policy adds.
+fn by_policy(state: &State, (ino, path): (Ino, &[u8]), access: u8) -> u8 {
+    let writes = u64::from(access) & access::WRITE != 0;
+    match policies::of(state, ino, path) {
+        Consistency::Commit if writes => access | access::COMMIT as u8,
+        _ => access,
+    }
+}
+
 /// Opens a file whose bytes are on another machine.
 fn open_far(
     state: &mut State,
@@ -135,6 +147,7 @@ fn open_far(
     }
     opened?;
     if how.truncate {
+        committing::settle(state, number)?;
         asking::truncate(state, number, 0, !caller.person.is_root())?;
     }
     describe_far(state, caller, ino, access)

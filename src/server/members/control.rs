@@ -34,7 +34,7 @@ pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
     join(state, (Member::LEAST, server), Member::LEAST, partition);
     let standing = Standing::In(server);
     let seats = vec![Seat { member: Member::LEAST, standing, addresses: Vec::new() }];
-    seat(state, Roster { version: 1, epoch: Epoch(1), seats });
+    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies: Vec::new() });
     Ok(())
 }
 
@@ -44,14 +44,18 @@ pub fn accept(state: &mut State, invitation: &Invitation) {
     join(state, (*me, *server), control.member, *partition);
     let own = Seat { member: *me, standing: Standing::In(*server), addresses: Vec::new() };
     // Less than any that the control says: of the others nothing is known yet.
-    seat(state, Roster { version: 0, epoch: Epoch(0), seats: vec![control.clone(), own] });
+    let (seats, policies) = (vec![control.clone(), own], Vec::new());
+    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies });
 }
 
 /// These are in from now on.
-fn seat(state: &mut State, roster: Roster) {
+pub(super) fn seat(state: &mut State, roster: Roster) {
     let (epoch, seats) = (roster.epoch, roster.seats.iter());
     let members = seats.map(|seat| (seat.member, seat.standing)).collect();
+    let known = state.members.as_ref().map(|members| &members.roster().policies);
+    let policies = (known != Some(&roster.policies)).then(|| roster.policies.clone());
     state.record(Membership::Roster(roster));
+    policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     tell(state, Input::Table(Table { epoch, members }));
 }
 
@@ -64,7 +68,7 @@ pub fn heard(state: &mut State, roster: Roster) {
 }
 
 /// The roster, which only the control may change.
-fn own_roster(state: &State) -> Result<Roster> {
+pub(super) fn own_roster(state: &State) -> Result<Roster> {
     let members = state.members.as_ref();
     let alone = || Error::new(ErrorKind::Invalid, "this server is alone: serve with --listen");
     let members = members.ok_or_else(alone)?;

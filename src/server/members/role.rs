@@ -28,6 +28,7 @@ use crate::core::world::Tick;
 
 mod counting;
 mod creations;
+mod knowing;
 mod losses;
 mod outbox;
 mod settling;
@@ -176,6 +177,8 @@ pub struct Members {
     root: Member,
     partition: Partition,
     roster: Roster,
+    /// Which version of the roster counts at each, as they have said to the control.
+    knows: BTreeMap<Member, u64>,
     /// Members with whom there is a session.
     connected: BTreeSet<Member>,
     /// The control is to say again who is in.
@@ -247,6 +250,7 @@ impl Members {
             root,
             partition,
             roster: Roster::default(),
+            knows: BTreeMap::new(),
             connected: BTreeSet::new(),
             asks_control: false,
             news: false,
@@ -316,8 +320,10 @@ impl Members {
                     durable.apply(record.clone());
                 }
             }
+            Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Roster(roster) => {
-                self.roster = roster.clone();
+                let policies = std::mem::take(&mut self.roster.policies);
+                self.roster = Roster { policies, ..roster.clone() };
                 self.losses.begins_anew();
             }
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
@@ -348,7 +354,8 @@ impl Members {
         let (me, server, root) = (durable.me(), durable.server(), self.root);
         let partition = self.partition;
         let joined = std::iter::once(Membership::Joined { me, server, root, partition });
-        let joined = joined.chain(std::iter::once(Membership::Roster(self.roster.clone())));
+        let policies = Membership::Policies(self.roster.policies.clone());
+        let joined = joined.chain([Membership::Roster(self.roster.clone()), policies]);
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
@@ -431,16 +438,6 @@ impl Members {
             return Some(begin);
         }
         self.connected.is_empty().then(|| self.cut_off.unwrap_or(begin))
-    }
-
-    /// Others go by a later roster than this one.
-    pub fn needs_roster(&mut self) {
-        self.asks_control = true;
-    }
-
-    /// Whether they do. Said once.
-    pub fn take_asks(&mut self) -> bool {
-        std::mem::take(&mut self.asks_control)
     }
 
     /// Whether something that a request waits for may be there. Said once.

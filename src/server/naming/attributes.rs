@@ -11,7 +11,7 @@ use terral_format::wire::things;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::far::asking;
+use crate::far::{asking, committing};
 use crate::naming::xattr_requests;
 use crate::naming::{elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
@@ -24,6 +24,7 @@ pub fn change(
     change: Change,
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
+    committing::settle_ino(state, ino)?;
     if elsewhere::change(state, caller, ino, things::Change::Attributes(change))?.is_some() {
         return Ok(());
     }
@@ -125,6 +126,7 @@ fn truncate_far(
         }
         executing::permit_writing(state, ino)?;
     }
+    committing::settle(state, file)?;
     asking::truncate(state, file, size, !caller.person.is_root())
 }
 

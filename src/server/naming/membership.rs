@@ -80,6 +80,9 @@ impl Names {
             | Membership::Leaves { .. }
             | Membership::Lost { .. }
             | Membership::Borrows { .. }
+            | Membership::Batch { .. }
+            | Membership::Merged { .. }
+            | Membership::Policies(_)
             | Membership::Returned { .. } => {}
         }
     }

@@ -44,7 +44,8 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
     let Some(client) = state.sessions.client(session) else { return Ok(()) };
     let counted = crate::sessions::clients::counted(&client.session.page().counters);
     state.storage.forget_client(session, client);
-    let open: BTreeSet<Ino> = state.descriptions.iter().map(|(_, open)| open.ino).collect();
+    let mut open: BTreeSet<Ino> = state.descriptions.iter().map(|(_, open)| open.ino).collect();
+    open.extend(state.far.batches.inos());
     for ino in open {
         let slot = state.names.inode(ino).and_then(|inode| inode.slot);
         let holder = slot.and_then(|slot| state.storage.ticket_of(session, slot));

@@ -11,7 +11,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
-use crate::far::{asking, locking};
+use crate::far::{asking, committing, locking};
 use crate::requests::locking::{asked, is_blocked};
 
 /// Where the number of a member begins in that of who waits for a lock.
@@ -24,6 +24,8 @@ const WAITER_SHIFT: u32 = 24;
 pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, waits: bool) -> Result<()> {
     let lock = asked(state, session, ask)?;
     let (file, wanted) = wanted(state, &lock, waits)?;
+    // What was written before is seen by who has the next lock.
+    committing::commit(state, file)?;
     let mark = locking::mark(&lock);
     if lock.kind != LockKind::Unlock && does(Step::MarkLocks) {
         state.locks.set(&mark)?;

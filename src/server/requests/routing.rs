@@ -1,6 +1,7 @@
 //! Which role a request goes to. What only looks comes first, then names, bytes, and the server.
 
 use terral_format::ids::Owner;
+use terral_format::local::tables::access;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{Reply, Request, Target};
 use terral_format::wire::roster::Verdict;
@@ -10,14 +11,14 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, giving_back, holders, lent};
+use crate::far::{asking, calls, committing, giving_back, holders, lent};
 use crate::files::{closing, far_reads, opening};
-use crate::members::{control, requiring};
+use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::{borrowing, leaving};
+use crate::sharing::{batching, borrowing, leaving};
 use crate::storage::{bringing, granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -49,6 +50,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
     match request {
         Request::Stat(target) => {
             let ino = lookup::target(state, who, &target)?;
+            committing::settle_ino(state, ino)?;
             elsewhere::attributes(state, who, ino)?;
             let missing = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
             state.seen(ino).map(Reply::Attributes).ok_or_else(missing)
@@ -98,6 +100,11 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Bounce => preallocating::bounce(state, who.session),
         FarFile::Borrow { of, first, count } => borrowing::borrow(state, who, of, (first, count)),
         FarFile::Grow { of, to, epoch } => giving_back::grow(state, of, to, epoch),
+        FarFile::Batch { of, full } => batching::batch(state, who, of, full),
+        FarFile::Commit(of) => {
+            let file = calls::opened(state, of, access::COMMIT)?;
+            committing::commit(state, file).map(|()| Reply::Done)
+        }
         FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
         FarFile::Lock { ask, waits } => {
             far_locks::lock(state, who.session, &ask, waits).map(|()| Reply::Done)
@@ -172,7 +179,13 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
             reclaim::unblock(state, file, index, Owner(owner))
         }
         // Memory outlives this process, which is all that `memory` durability promises.
-        Request::Sync(file) => lookup::target(state, who, &Target::File(file)).map(drop),
+        Request::Sync(file) => {
+            let ino = lookup::target(state, who, &Target::File(file))?;
+            match asking::number_of(state, ino) {
+                Some(file) => committing::commit(state, file),
+                None => Ok(()),
+            }
+        }
         Request::LockBlocked { ask, waiter } => locking::lock_blocked(state, session, &ask, waiter),
         Request::StopWaiting(thread) => {
             state.locks.stop_waiting(session, thread);
@@ -188,17 +201,22 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
     match request {
         Request::Flush => {
             lent::bring_all_back(state);
+            committing::all_go(state);
             owing::hurry(state);
         }
         Request::Finish => {
             state.finishing = true;
             lent::bring_all_back(state);
+            committing::all_go(state);
             owing::hurry(state);
         }
         Request::Leave => state.leaving = true,
         Request::Fence { member, dead } => {
             let verdict = if dead { Verdict::Dead } else { Verdict::Fenced };
             control::remove(state, member, verdict)?;
+        }
+        Request::Policy(pattern, consistency) => {
+            policies::set(state, pattern, consistency)?;
         }
         _ => return Err(Error::new(ErrorKind::Malformed, "not asked in this way")),
     }

@@ -13,6 +13,8 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::far::{asking, committing};
+use crate::members::policies;
 use crate::members::role::Members;
 use crate::naming::names::is_known;
 use crate::naming::{lookup, lost};
@@ -56,6 +58,8 @@ pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety>
         open_for_writing: state.is_written(ino),
         failure: debt.and_then(|debt| debt.failure()).map(str::to_owned),
         parts: parts(state, &inode),
+        consistency: policies::of(state, ino, path),
+        uncommitted_bytes: committing::bytes(state, asking::number_of(state, ino)),
     })
 }
 
@@ -113,11 +117,16 @@ fn membership(state: &State, members: &Members) -> Membership {
         control: members.control(),
         epoch: members.roster().epoch,
         members: seats
-            .map(|seat| Other { seat: seat.clone(), connected: connected(seat.member) })
+            .map(|seat| Other {
+                seat: seat.clone(),
+                connected: connected(seat.member),
+                current: members.is_current(seat.member),
+            })
             .collect(),
         encrypted: members.partition().encrypted,
         sent: members.traffic().so_far(),
         losses: lost::losses(state),
+        policies: members.roster().policies.clone(),
     }
 }
 

@@ -44,6 +44,9 @@ pub fn borrow(
     (first, count): (u64, u32),
 ) -> Result<Reply> {
     let file = calls::opened(state, of, access::WRITE)?;
+    if state.far.batches.has_some(file) {
+        return Ok(Reply::Again);
+    }
     let entry = |state: &State, index| match loan_of(state, file) {
         Some(loan) => state.storage.memory().entry(loan.slot, index),
         None => MapEntry::ABSENT,

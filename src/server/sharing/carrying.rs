@@ -198,6 +198,10 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
 
 /// How clients may look at something by themselves: at attributes, and a directory's names.
 fn looks(state: &mut State, thing: Thing, (ino, access): (Ino, Access)) -> u16 {
+    // What is written here is to be seen here, and only the server knows of all of it.
+    if matches!(thing, Thing::File(file) if state.far.batches.has_some(file)) {
+        return 0;
+    }
     let copy = state.members.as_ref().and_then(|members| members.copy(thing)).cloned();
     match (access, copy) {
         (Access::Look, None) => flag::SHOWN,

@@ -404,8 +404,16 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster) if members.control() == with => {
+            Control::Roster(roster, policies) if members.control() == with => {
+                let version = roster.version;
+                let roster = Roster { policies, ..roster };
                 self.roster(&mut state, roster);
+                drop(state);
+                self.say(with, &Control::Knows(version));
+                state = self.shared.lock_for_links();
+            }
+            Control::Knows(version) if is_control => {
+                state.members.iter_mut().for_each(|members| members.knows(with, version));
             }
             Control::Here(addresses) if is_control => {
                 control::is_at(&mut state, with, addresses)?;

@@ -203,7 +203,7 @@ fn answer_requests(
         waits = parked.count(Why::Fetch) > 0;
         drop(parked);
         let says = state.members.as_ref().is_some_and(|members| members.has_frames());
-        let speaks = state.far.has_questions() || state.locks.has_left();
+        let speaks = state.far.has_work() || state.locks.has_left();
         let oversleep = parking.oversleep(&state);
         drop(state);
         if speaks {

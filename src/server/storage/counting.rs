@@ -66,35 +66,50 @@ impl Storage {
         some
     }
 
-    /// Whether the first `bytes` of a file were all written, and are in memory: a page that was not
-    /// has what others had there.
-    pub fn has_first(&self, slot: FileSlot, bytes: u32) -> bool {
+    /// Whether so many bytes of a file were all written, and are in memory: a page that was not has
+    /// what others had there.
+    pub fn has_from(&self, slot: FileSlot, at: u64, bytes: u32) -> bool {
         let is_valid = |page| {
             let state = pages::state(self.memory().lanes(), page);
             matches!(state, PageState::Valid { .. })
         };
+        let end = at + u64::from(bytes);
         let is_here = |index: u64| {
-            let (entry, within) = (self.memory().entry(slot, index), index * CHUNK_BYTES);
-            let length = CHUNK_BYTES.min(u64::from(bytes) - within);
-            let pages = length.div_ceil(PAGE_BYTES as u64) as u32;
+            let (entry, begin) = (self.memory().entry(slot, index), index * CHUNK_BYTES);
+            let from = (at.saturating_sub(begin) / PAGE_BYTES as u64) as u32;
+            let until = (CHUNK_BYTES.min(end - begin)).div_ceil(PAGE_BYTES as u64) as u32;
             let (first, held) = (entry.page().0, entry.pages());
-            entry.is_here() && pages <= held && (first..first + pages).all(is_valid)
+            entry.is_here() && until <= held && (first + from..first + until).all(is_valid)
         };
-        let chunks = u64::from(bytes).div_ceil(CHUNK_BYTES);
-        u64::from(bytes) <= self.size(slot) && (0..chunks).all(is_here)
+        end <= self.size(slot) && (at / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)).all(is_here)
     }
 
-    /// They, put into `into` in place of what is there; `None` if not all of them are in memory.
-    pub fn read_first(&self, slot: FileSlot, bytes: u32, mut into: Vec<u8>) -> Option<Vec<u8>> {
-        if !self.has_first(slot, bytes) {
+    /// They, put into `into`; `None` if not all of them are in memory.
+    pub fn read_from(&self, slot: FileSlot, at: u64, into: &mut [u8]) -> Option<()> {
+        if !self.has_from(slot, at, into.len() as u32) {
             return None;
         }
-        into.resize(bytes as usize, 0);
-        for (index, part) in (0..).zip(into.chunks_mut(CHUNK_BYTES as usize)) {
+        let (mut at, mut rest) = (at, into);
+        while !rest.is_empty() {
+            let (index, within) = (at / CHUNK_BYTES, at % CHUNK_BYTES);
+            let count = rest.len().min((CHUNK_BYTES - within) as usize);
+            let (part, after) = rest.split_at_mut(count);
             let entry = self.memory().entry(slot, index);
-            self.memory().read(entry.page(), 0, part).ok()?;
+            self.memory().read(entry.page(), within, part).ok()?;
+            (at, rest) = (at + count as u64, after);
         }
-        Some(into)
+        Some(())
+    }
+
+    /// The same, in place of what is in `into`.
+    pub fn take_from(
+        &self,
+        slot: FileSlot,
+        (at, bytes): (u64, u32),
+        mut into: Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        into.resize(bytes as usize, 0);
+        self.read_from(slot, at, &mut into).map(|()| into)
     }
 
     /// Whether the backing has bytes of chunk `index`, as far as it has no entry.

@@ -34,7 +34,8 @@ pub fn grant(
     (first, count): (u64, u32),
     pages: u32,
 ) -> Result<()> {
-    if !state.names.is_written(state.open_file(file)?.ino) {
+    let ino = state.open_file(file)?.ino;
+    if !state.takes_writes(ino) {
         // Asked ahead by a writer that has closed since.
         return Err(Error::new(ErrorKind::BadHandle, format!("file {}", file.ino)));
     }

@@ -92,7 +92,10 @@ fn shorten_backed(state: &mut State, file: FileRef, size: u64) {
 /// if that is dead, or sleeps.
 pub fn unblock(state: &mut State, file: FileRef, index: u64, in_the_way: Owner) -> Result<()> {
     state.open_file(file)?;
-    state.storage.mend_ticket(file.slot);
+    // Of what is sealed nobody has the ticket.
+    if !(state.far.batches.has(file.ino) && state.storage.memory().is_sealed(file.slot)) {
+        state.storage.mend_ticket(file.slot);
+    }
     state.storage.mend_pages(&state.sessions, file.slot, index);
     let alive = session_of(in_the_way)
         .and_then(|(session, _)| state.sessions.client(session))

@@ -54,7 +54,8 @@ impl Links<'_> {
             let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
             for with in behind {
                 self.told.insert(with, roster.version);
-                self.say(with, &Control::Roster(roster.clone()));
+                let said = Control::Roster(roster.clone(), roster.policies.clone());
+                self.say(with, &said);
             }
         }
         if news {

@@ -29,7 +29,8 @@ fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdict>) -> Ros
         let standing = removed.unwrap_or(Standing::In(ServerId(at as u64)));
         Seat { member: member(at), standing, addresses: vec![([127, 0, 0, 1], 1).into()] }
     };
-    Roster { version, epoch: Epoch(version), seats: (0..count).map(seat).collect() }
+    let (seats, policies) = ((0..count).map(seat).collect(), Vec::new());
+    Roster { version, epoch: Epoch(version), seats, policies }
 }
 
 impl Peers {

@@ -33,6 +33,7 @@ use crate::requests::handling::{self, Outcome as Handled};
 use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
+mod committing;
 mod creating;
 mod crowd;
 mod dir;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use terral_format::ids::{Ino, Member};
+use terral_format::local::batch;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
@@ -376,6 +377,13 @@ impl Peers {
                 }
                 let read = sim.read_all(client, open, at, bytes as usize)?;
                 Ok((Done::Read, read))
+            }
+            Act::Merge { .. } => {
+                for write in batch::writes(&job.bytes) {
+                    let (at, bytes) = write?;
+                    sim.write(client, open.file, at, bytes)?;
+                }
+                Ok((Done::Done, nothing()))
             }
             Act::Write { at, .. } => {
                 let at = at.unwrap_or_else(|| sim.size_of(open));

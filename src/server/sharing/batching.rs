@@ -1,0 +1,58 @@
+//! How batches of what is written to other members' files begin, where they are not to be seen by
+//! others before they are committed. Not here: how they go (`far/committing`).
+
+use terral_format::Result;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::Ino;
+use terral_format::local::geometry::PAGE_BYTES;
+use terral_format::local::tables::access;
+use terral_format::wire::far_files::Handle;
+use terral_format::wire::message::{FileRef, Reply};
+use terral_format::wire::peers::Failure;
+
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::deferred::preallocating;
+use crate::far::giving_back::loan_of;
+use crate::far::{calls, committing};
+
+/// The part of the memory that may be in use where one begins.
+const PART: u64 = 2;
+/// So many of a file may be on their way while another one is filled.
+const AHEAD: usize = 1;
+
+/// Has a batch for who writes; not `full`, which was one.
+///
+/// # Errors
+/// As those of [`calls::write`], and of [`committing::settle`].
+pub fn batch(state: &mut State, caller: &Caller, of: Handle, full: Ino) -> Result<Reply> {
+    let file = calls::opened(state, of, access::WRITE)?;
+    let commits = calls::opened(state, of, access::COMMIT).is_ok();
+    if !commits || loan_of(state, file).is_some() {
+        return Ok(Reply::Again);
+    }
+    if let Some(removed) = state.far.removed_of(file.born()) {
+        return Err(Failure::Removed(removed).error());
+    }
+    let strips = !caller.person.is_root();
+    if let Some(batch) = state.far.batches.open(file) {
+        let slot = state.names.inode(batch.ino).and_then(|inode| inode.slot);
+        if let Some(slot) = slot.filter(|_| batch.ino != full && batch.strips >= strips) {
+            return Ok(Reply::Lent(FileRef { ino: batch.ino, slot }));
+        }
+    }
+    state.far.batches.must_go(file);
+    committing::await_all_but(state, file, AHEAD)?;
+    let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
+    if state.storage.used_bytes() >= arena / PART {
+        return Ok(Reply::Again);
+    }
+    let id = state.world.random()? as u64;
+    let log = preallocating::nameless(state)?;
+    state.record(Membership::Batch { ino: log.ino, file, id, strips });
+    // Who looks at it here asks, and sees what is written here.
+    if let Some(ino) = state.members.as_ref().and_then(|members| members.place(file)) {
+        state.names.may_look(ino, 0);
+    }
+    Ok(Reply::Lent(log))
+}
