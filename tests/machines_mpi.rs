@@ -77,11 +77,15 @@ impl By {
 /// Servers are killed, first that of the machine on which the files are.
 const KILLS: &str = "(for at in h1 h2 h1; do sleep 0.7; kill -9 $(pid_of $at); done) &";
 
+/// What ranks write stays on their machines until they close the file, sync it, or use locks.
+const COMMIT: &str = "$TERRAL policy set '**' consistency=commit --instance machines || exit";
+
 /// A program of ranks, machines for them, and what is done to those meanwhile.
 struct Job {
     by: By,
     machines: Machines,
     program: PathBuf,
+    first: &'static str,
     meanwhile: &'static str,
 }
 
@@ -93,7 +97,7 @@ impl Job {
             return None;
         }
         let program = made_by(by.compiler(), name, machines.home(), options);
-        Some(Job { by, machines, program, meanwhile: "" })
+        Some(Job { by, machines, program, first: "", meanwhile: "" })
     }
 
     fn command(&self, directory: &Path, arguments: &str) -> String {
@@ -105,7 +109,7 @@ impl Job {
         let prefix = Path::new("/terral");
         assert!(!prefix.exists(), "nothing but Terral has files there");
         let ranks = self.by.everywhere(&self.machines, prefix, &self.command(prefix, arguments));
-        let script = format!("{}\n{ranks} || exit\nwait\n{CALLS}", self.meanwhile);
+        let script = format!("{}\n{}\n{ranks} || exit\nwait\n{CALLS}", self.first, self.meanwhile);
         let mut command = self.machines.begin(&["--to", &to.display().to_string()], &script);
         let run = command.env("PATH", self.machines.path_with_ssh()).spawn().expect("starts");
         let output = descendants::ended_within(run, LONG);
@@ -192,20 +196,47 @@ fn nor_do_those_that_share_it_by_the_romio_of_open_mpi() {
 }
 
 #[test]
+fn nor_do_those_that_commit_what_they_write_by_romio() {
+    if let Some(mut job) = Job::new(By::Mpich, "mpi_shared", &[]) {
+        job.first = COMMIT;
+        job.is_as_in_one_directory(&format!("{WAYS} atomic ior"), &["shared", "atomic"]);
+    }
+}
+
+#[test]
+fn nor_do_those_that_commit_it_by_ompio() {
+    if let Some(mut job) = Job::new(By::OpenMpi("ompio"), "mpi_shared", &[]) {
+        job.first = COMMIT;
+        job.is_as_in_one_directory(WAYS, &["shared"]);
+    }
+}
+
+#[test]
 fn what_iors_shared_patterns_write_on_three_machines_the_next_machine_reads_byte_for_byte() {
     if let Some(job) = Job::new(By::Mpich, "mpi_shared", &[]) {
         job.is_as_in_one_directory("ior", &[]);
     }
 }
 
-#[test]
-fn a_file_of_parallel_hdf5_that_three_machines_write_is_that_of_one() {
+/// Two dimensions, chunks, collectively and not.
+fn parallel_hdf5(first: &'static str) {
     let options = ["-I/usr/include/hdf5/mpich", "-L/usr/lib/x86_64-linux-gnu/hdf5/mpich", "-lhdf5"];
     if !Path::new("/usr/include/hdf5/mpich/hdf5.h").exists() {
         println!("skipped: parallel HDF5 for MPICH is not installed");
-    } else if let Some(job) = Job::new(By::Mpich, "hdf5_parallel", &options) {
+    } else if let Some(mut job) = Job::new(By::Mpich, "hdf5_parallel", &options) {
+        job.first = first;
         job.is_as_in_one_directory("", &[]);
     }
+}
+
+#[test]
+fn a_file_of_parallel_hdf5_that_three_machines_write_is_that_of_one() {
+    parallel_hdf5("");
+}
+
+#[test]
+fn so_is_one_that_they_commit() {
+    parallel_hdf5(COMMIT);
 }
 
 #[test]
