@@ -83,10 +83,11 @@ impl Links<'_> {
         let due = self.tcp.due();
         let (frames, left) = {
             let mut state = self.shared.lock_for_links();
+            let of_files = state.far.has_work() || state.locks.has_left();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return true };
             let frames = if is_logged { members.take_frames_within(SHORT) } else { Vec::new() };
-            (frames, members.has_frames())
+            (frames, of_files || members.has_frames())
         };
         self.say_frames(frames);
         // Who waits for the network has looked when he is to do something else.

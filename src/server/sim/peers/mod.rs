@@ -47,6 +47,7 @@ mod locks;
 mod looks;
 mod relay;
 mod replacing;
+mod scaling;
 mod tree;
 mod walks;
 mod whole;
@@ -288,7 +289,7 @@ impl Peers {
 
     /// All that is on its way arrives, and what that leads to.
     fn settle(&mut self) {
-        for _ in 0..10_000 {
+        for _ in 0..5_000 * self.sims.len() {
             if !self.carry() {
                 return;
             }
