@@ -70,7 +70,7 @@ impl Loan {
             return None;
         }
         // What was refused has been written by asking: the rest of that chunk is at home, too.
-        if follows && at % CHUNK_BYTES != 0 && self.streak.load(Ordering::Relaxed) > 0 {
+        if follows && !at.is_multiple_of(CHUNK_BYTES) && self.streak.load(Ordering::Relaxed) > 0 {
             return None;
         }
         if self.pause.load(Ordering::Relaxed) > 0 {

@@ -28,7 +28,7 @@ pub struct Moving {
     /// What comes in its place, if two names change places. It is said and written down beside
     /// this: see [`Of::Exchanges`].
     #[serde(skip)]
-    pub back: Option<Back>,
+    pub back: Option<Box<Back>>,
 }
 
 /// What had the name that something else gets, and gets that one's.
@@ -90,5 +90,5 @@ pub enum Of {
     /// To it: what is there by now is known here, and more is brought.
     Goes(u64),
     /// As [`Of::Moves`]: two names change places.
-    Exchanges(Moving, Back),
+    Exchanges(Moving, Box<Back>),
 }

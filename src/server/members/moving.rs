@@ -91,7 +91,7 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     let error = state.fetches.wait();
     if state.fetches.is_waiting() {
         let Ways { from, to, way, back } = ways;
-        let back = back.map(|way| Back { way, seen: None, is_known: false });
+        let back = back.map(|way| Box::new(Back { way, seen: None, is_known: false }));
         let moving = Moving { id: now.0, from, to, way, brings, done: false, back };
         members.mover = Some(Mover::of(moving, (asker, now), None));
         tell_all(state);
@@ -148,7 +148,7 @@ pub fn is_sure(state: &mut State) {
         let (moving, by) = (mover.moving.clone(), members.me());
         let back = moving.back.clone();
         state.record(Membership::Moves(Some((moving, lsn))));
-        let exchanges = back.map(|back| Membership::Exchanges { by, back });
+        let exchanges = back.map(|back| Membership::Exchanges { by, back: *back });
         exchanges.into_iter().for_each(|exchanges| state.record(exchanges));
         state.debts.hasten_names();
         return;

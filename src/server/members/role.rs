@@ -339,7 +339,7 @@ impl Members {
             },
             Membership::Exchanges { by, back } if *by == self.me() => {
                 let mover = self.mover.iter_mut();
-                mover.for_each(|mover| mover.moving.back = Some(back.clone()));
+                mover.for_each(|mover| mover.moving.back = Some(Box::new(back.clone())));
             }
             record => self.counting.apply(record),
         }
@@ -360,7 +360,7 @@ impl Members {
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
         let exchanges = move |moving: &Moving| {
-            let back = moving.back.clone()?;
+            let back = *moving.back.clone()?;
             Some(Membership::Exchanges { by: me, back })
         };
         let moves = moves.flat_map(move |moves| {

@@ -57,7 +57,7 @@ impl Names {
             Membership::Rests { by, moving: None } => drop(self.resting.remove(by)),
             Membership::Exchanges { by, back } => {
                 let theirs = self.resting.get_mut(by).into_iter();
-                theirs.for_each(|moving| moving.back = Some(back.clone()));
+                theirs.for_each(|moving| moving.back = Some(Box::new(back.clone())));
             }
             Membership::Swapped { by, one, other } => self.swapped(*by, one, other),
             Membership::Moved { from, to } => {
@@ -229,7 +229,7 @@ impl Names {
         let rests = |(by, moving): (&Member, &Moving)| {
             let (by, back) = (*by, moving.back.clone());
             let rests = Membership::Rests { by, moving: Some(moving.clone()) };
-            let exchanges = back.map(|back| Membership::Exchanges { by, back });
+            let exchanges = back.map(|back| Membership::Exchanges { by, back: *back });
             std::iter::once(rests).chain(exchanges)
         };
         let resting = self.resting.iter().flat_map(rests);

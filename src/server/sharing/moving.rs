@@ -75,7 +75,7 @@ fn begins(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
     }
     state.record(Membership::Rests { by, moving: Some(moving.clone()) });
     if let Some(back) = moving.back.clone() {
-        state.record(Membership::Exchanges { by, back });
+        state.record(Membership::Exchanges { by, back: *back });
         // Else it is known here once nothing is brought.
         if !moving.brings {
             exchanging::swap(state, by, true)?;

@@ -139,11 +139,14 @@ fn one_of_several_names_changes_places_and_links_too() {
     }
 }
 
+/// Two names, and what is said of them.
+type Wrong<'n> = (&'n [u8], &'n [u8], ErrorKind);
+
 #[test]
 fn what_is_wrong_is_said_as_on_one_machine() {
     for with_dir in [false, true] {
         let mut peers = begin(with_dir, 44);
-        let cases: [(&[u8], &[u8], ErrorKind); 6] = [
+        let cases: [Wrong<'_>; 6] = [
             (b"d/a", b"e/none", ErrorKind::NotFound),
             (b"d/none", b"e/b", ErrorKind::NotFound),
             (b"d", b"d/sub", ErrorKind::Invalid),
