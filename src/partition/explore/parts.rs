@@ -132,8 +132,10 @@ fn who_may_send_no_more_still_says_what_it_has_taken() {
     machine.handle(NOW, &Idle, Input::Connected(member(0)));
     machine.handle(NOW, &Idle, Input::Frame(frame(member(0), 0, Vec::new())));
     let (thing, loan) = things().next().expect("one at least");
-    let recall =
-        |before| Input::Frame(frame(member(0), before, vec![Message::Recall { thing, loan }]));
+    let recall = |before| {
+        let said = frame(member(0), 0, vec![Message::Recall { thing, loan }]);
+        Input::Frame(Frame { before, ..said })
+    };
     let mut says = |input| {
         let said = frames(machine.handle(NOW, &Idle, input)).into_iter();
         said.map(|frame| (frame.taken, frame.messages.len())).collect::<Vec<_>>()
