@@ -33,17 +33,26 @@ enum Flaw {
     AnswersAnyway,
     /// Who adds takes no ticket.
     TakesNoTicket,
+    /// Who adds does not look, when he may write to the chunk, whether the ticket is his yet.
+    TrustsTicket,
+    /// The server takes the ticket from who adds, and does not recall the chunk first.
+    RevokesUnderPin,
 }
 
 /// Cells of a record.
 const CELLS: u64 = 2;
 const BATCHES: usize = 2;
+/// So often a chunk may be moved.
+const EPOCHS: usize = 8;
 
 /// A batch.
 struct Batch {
     size: AtomicU64,
     ticket: AtomicU64,
-    cells: Vec<AtomicU64>,
+    /// Whether its chunk is recalled: who wants to write there asks the server, which is busy.
+    recalled: AtomicU64,
+    /// By epoch: who is overtaken writes to where the chunk was.
+    cells: Vec<Vec<AtomicU64>>,
 }
 
 struct Machine {
@@ -59,7 +68,8 @@ impl Machine {
         let batch = || Batch {
             size: word(SizeWord::new(0, 0).0),
             ticket: word(0),
-            cells: (0..2 * CELLS).map(|_| word(0)).collect(),
+            recalled: word(0),
+            cells: (0..EPOCHS).map(|_| (0..2 * CELLS).map(|_| word(0)).collect()).collect(),
         };
         let batches = (0..BATCHES).map(|_| batch()).collect();
         Machine { flaw, batches, sent: Mutex::new(Vec::new()) }
@@ -80,13 +90,20 @@ impl Machine {
                 continue;
             }
             let seen = SizeWord::load(&batch.size);
+            while batch.recalled.load(SeqCst) > 0 {
+                yield_now();
+            }
+            let trusts = matches!(self.flaw, Flaw::TakesNoTicket | Flaw::TrustsTicket);
+            if !trusts && !size::holds_ticket(&batch.ticket, owner) {
+                continue;
+            }
             let end = seen.size() + CELLS;
             let mut counts = true;
             if self.flaw == Flaw::PublishesFirst {
                 counts = size::append(&batch.size, seen, end);
             }
             for cell in seen.size()..end {
-                batch.cells[cell as usize].store(value, Relaxed);
+                batch.cells[usize::from(seen.epoch())][cell as usize].store(value, Relaxed);
             }
             if self.flaw != Flaw::PublishesFirst {
                 counts = size::append(&batch.size, seen, end);
@@ -108,12 +125,21 @@ impl Machine {
             } else if self.flaw == Flaw::OvertakesInSilence {
                 size::drop_ticket(&batch.ticket, owner);
             } else {
-                size::revoke_ticket(&batch.size, &batch.ticket, owner);
+                let recalls = u64::from(self.flaw != Flaw::RevokesUnderPin);
+                batch.recalled.store(recalls, SeqCst);
+                let kept = size::revoke_ticket(&batch.size, &batch.ticket, owner);
+                let epoch = usize::from(SizeWord::load(&batch.size).epoch());
+                let moved = batch.cells[epoch - 1].iter().zip(&batch.cells[epoch]);
+                for (from, to) in moved.take(kept as usize) {
+                    to.store(from.load(Relaxed), Relaxed);
+                }
+                batch.recalled.store(0, SeqCst);
             }
         }
-        let size = SizeWord::load(&batch.size).size();
+        let seen = SizeWord::load(&batch.size);
+        let cells = &batch.cells[usize::from(seen.epoch())];
         let mut sent = self.sent.lock().expect("none panics");
-        for record in batch.cells[..size as usize].chunks(CELLS as usize) {
+        for record in cells[..seen.size() as usize].chunks(CELLS as usize) {
             let cells: Vec<u64> = record.iter().map(|cell| cell.load(Relaxed)).collect();
             assert!(cells.iter().all(|cell| *cell == cells[0] && *cell > 0), "promise: whole");
             sent.push(cells[0]);
@@ -136,7 +162,8 @@ fn two(flaw: Flaw) {
 /// One or two add a record, and the server sends the batch; then what is in the next one.
 fn adding_and_sending(flaw: Flaw, writers: u16, overtakes: bool) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(if writers > 1 { 3 } else { 5 });
+    model.preemption_bound = Some(if writers > 1 { 2 } else { 5 });
+    model.max_branches = 50_000;
     model.check(move || {
         let machine = Arc::new(Machine::new(flaw));
         let server = {
@@ -157,18 +184,19 @@ fn adding_and_sending(flaw: Flaw, writers: u16, overtakes: bool) {
         sent.sort_unstable();
         let all: Vec<u64> = (1..=count).collect();
         assert_eq!(sent, all, "promise: what is answered is sent, once");
-        let _ = machine.batches[0].size.load(SeqCst);
     });
 }
 
 promise!(what_is_answered_is_sent_once, super::one, broken by [
     nothing_is_added_to_what_was_sent: SendsUnsealed,
-    the_bytes_are_there_before_the_record_counts: PublishesFirst,
     who_adds_is_waited_for: TakesNoTicket,
 ]);
 
 promise!(who_is_overtaken_adds_anew, super::one_who_is_overtaken, broken by [
     he_hears_of_it: OvertakesInSilence,
+    he_looks_whether_the_ticket_is_his: TrustsTicket,
+    he_does_not_write_meanwhile: RevokesUnderPin,
+    the_bytes_are_there_before_the_record_counts: PublishesFirst,
     he_looks_whether_it_counted: AnswersAnyway,
 ]);
 
