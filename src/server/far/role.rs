@@ -382,6 +382,11 @@ impl Far {
         std::mem::take(&mut self.news)
     }
 
+    /// Files without a name that nobody has open: for what is borrowed, and to be committed.
+    pub fn nameless(&self) -> u64 {
+        (self.loans.files().len() + self.batches.inos().len()) as u64
+    }
+
     /// Whether something may be to be said.
     pub fn has_work(&self) -> bool {
         let unsaid = |asked: &Asked| !asked.sent && asked.outcome.is_none();

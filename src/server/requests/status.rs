@@ -96,7 +96,8 @@ pub fn status(state: &mut State) -> Status {
         backing: state.backing.as_ref().map(|backing| backing.describe()),
         sessions: programs(state),
         files: state.names.count() - state.names.count_preallocated(),
-        open: state.descriptions.count() - state.names.count_preallocated(),
+        open: (state.descriptions.count() + state.far.nameless())
+            .saturating_sub(state.names.count_preallocated()),
         memory_bound_bytes: u64::from(state.began.geometry.arena_pages()) * page,
         memory_used_bytes: state.storage.used_bytes(),
         memory_warm_bytes: state.storage.warm_bytes(),
