@@ -139,6 +139,20 @@ fn what_a_killed_program_has_written_arrives_and_what_it_was_asked_to_sync_at_on
 }
 
 #[test]
+fn what_a_program_has_written_that_ends_without_closing_is_there_then() {
+    let Some(machines) = Machines::new(2) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "touch f g; on h1 'seq 5 > /terral/f'; cat f
+        echo \"import os, sys; os.write(os.open('/terral/g', os.O_WRONLY), b'g')\" > $home/g.py
+        echo \"sys.stdout.write('h')\" >> $home/g.py; touch h
+        on h1 \"python3 $home/g.py > /terral/h\"; cat g h; echo",
+    );
+    assert_eq!(told(&output), "1\n2\n3\n4\n5\ngh\n", "{}", said(&output));
+}
+
+#[test]
 fn nothing_is_lost_or_done_twice_though_every_server_is_killed() {
     let Some(machines) = Machines::new(3) else { return };
     let output = run(

@@ -25,6 +25,29 @@ fn commit(file: &File) -> c_int {
     connect::serve(|| file.commit()).err().unwrap_or(0)
 }
 
+unsafe extern "C" {
+    #[link_name = "stdout"]
+    static OUT: *mut libc::FILE;
+}
+
+/// Called by libc as the process ends in order: what is open yet is committed as if it were closed.
+/// What streams have in hand libc writes only then, so that of standard output comes first.
+extern "C" fn at_end() {
+    for fd in state::managed_between(0, c_uint::MAX) {
+        let Some(held) = state::managed(fd).filter(|held| held.file.commits()) else { continue };
+        if fd == libc::STDOUT_FILENO {
+            // SAFETY: libc's own stream, which it set up before.
+            unsafe { libc::fflush(OUT) };
+        }
+        let _: c_int = commit(&held.file);
+    }
+}
+
+// SAFETY: the section of functions that are called at the end, which take nothing.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
 /// `close`, for every hook that closes. Where it succeeds errno stays, as with the kernel's:
 /// programs close before they tell what failed.
 pub fn close_fd(fd: c_int) -> c_int {

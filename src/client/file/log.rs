@@ -45,6 +45,11 @@ impl Log {
 }
 
 impl File {
+    /// Whether what is written to it is to be committed.
+    pub fn commits(&self) -> bool {
+        self.is_far() && self.access() & access::COMMIT != 0
+    }
+
     /// Before a descriptor is closed: what was written here to a file of another machine that is
     /// under `consistency=commit` is there then. Nothing for any other.
     ///
@@ -52,8 +57,11 @@ impl File {
     /// `EIO` if its home does not answer, or has not taken what was written before: then it is to
     /// be closed all the same.
     pub fn commit(&self) -> Result<()> {
-        let commits = self.is_far() && self.access() & access::COMMIT != 0;
-        if commits { self.done(Request::Far(FarFile::Commit(self.handle()))) } else { Ok(()) }
+        if self.commits() {
+            self.done(Request::Far(FarFile::Commit(self.handle())))
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes at `at` to a batch, as much as there is one for. Gives how much that is.
