@@ -232,14 +232,25 @@ struct Layout {
     name: &'static str,
     /// It is as long as it will be before anybody writes to it.
     sized: bool,
+    /// Others see it once it is committed.
+    commits: bool,
     /// The first block of the second machine, and how far its next one is, if there are so many.
     of: fn(u64, u64) -> (u64, u64),
 }
 
-const LAYOUTS: [Layout; 3] = [
-    Layout { name: "segmented", sized: false, of: |machine, blocks| (machine * blocks, 1) },
-    Layout { name: "segmented, sized", sized: true, of: |machine, blocks| (machine * blocks, 1) },
-    Layout { name: "strided", sized: false, of: |machine, _| (machine, 2) },
+const SEGMENTED: Layout = Layout {
+    name: "segmented",
+    sized: false,
+    commits: false,
+    of: |machine, blocks| (machine * blocks, 1),
+};
+const STRIDED: Layout = Layout { name: "strided", of: |machine, _| (machine, 2), ..SEGMENTED };
+
+const LAYOUTS: [Layout; 4] = [
+    SEGMENTED,
+    Layout { name: "segmented, sized", sized: true, ..SEGMENTED },
+    STRIDED,
+    Layout { name: "strided, commit", commits: true, ..STRIDED },
 ];
 
 /// A round of [`shared`].
@@ -247,6 +258,9 @@ struct Shared {
     /// Of the machine that has not created it.
     far: f64,
     all: f64,
+    /// Its write calls alone, and those to a file of its own.
+    calls: f64,
+    own_calls: f64,
     own: f64,
     copy: f64,
 }
@@ -264,6 +278,9 @@ fn shared_of(
         let (first, step) = (layout.of)(machine, cluster.much.blocks);
         Duty::Write(Blocks { first, step, ..file.clone() })
     };
+    if layout.commits {
+        run.on(0).does(Duty::Commit(file.path.clone(), true))?;
+    }
     run.on(0).does(match layout.sized {
         true => Duty::Size(file.path.clone(), 2 * bytes),
         false => Duty::Touch(file.path.clone()),
@@ -273,6 +290,9 @@ fn shared_of(
     if round == cluster.much.rounds as u64 {
         run.firsts().try_for_each(|peer| peer.does(whole.clone()).map(drop))?;
     }
+    if layout.commits {
+        run.on(0).does(Duty::Commit(file.path.clone(), false))?;
+    }
     run.on(0).does(Duty::Remove(file.path))?;
     let own = |at: u64| cluster.whole(&format!("beside-{at}-{round}"), round << 8 | at);
     let wrote = together([(run.on(0), Duty::New(own(0))), (run.on(1), Duty::New(own(1)))])?;
@@ -281,6 +301,8 @@ fn shared_of(
     Ok(Shared {
         far: rate(bytes, did[1].ns),
         all: rate(2 * bytes, longest(&did)),
+        calls: rate(bytes, did[1].calls_ns),
+        own_calls: rate(bytes, wrote[1].calls_ns),
         own: rate(2 * bytes, longest(&wrote)),
         copy: rate(bytes, link.copy(bytes, sealed)?.0),
     })
@@ -299,6 +321,14 @@ pub fn shared(cluster: &Cluster<'_>, runs: [&Run; 2], plain: &[Peer]) -> Result<
             let its = |value: fn(&Shared) -> f64| of(&rounds, value);
             let named = |what: &str| format!("one file, {}, {what}, {how}", layout.name);
             let (far, all) = (its(|shared| shared.far), its(|shared| shared.all));
+            if layout.commits {
+                let calls = its(|shared| shared.calls);
+                figures.push(
+                    Figure::of(CASE, named("the other machine's write calls"), "GB/s", &calls)
+                        .beside("own file", &calls, &its(|shared| shared.own_calls))
+                        .asked(Asked::Ratio(Bound::AtLeast(0.8))),
+                );
+            }
             figures.push(
                 Figure::of(CASE, named("the other machine's"), "GB/s", &far)
                     .beside(alone, &far, &its(|shared| shared.copy))

@@ -16,11 +16,12 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
-use terral_client::{Client, Status};
+use terral_client::{Client, Consistency, Membership, Status};
 
 use crate::bench_link;
 use crate::bench_sealed::{self, Stream};
 use crate::bench_worker::{now_ns, ran_ns};
+use crate::instances::PREFIX;
 use crate::words::{hear, speak};
 
 /// Bytes of a block, and of a call.
@@ -89,6 +90,8 @@ pub enum Duty {
     Touch(String),
     /// Makes a file of so many bytes, of which none is written.
     Size(String, u64),
+    /// Has others see what is written to files of this name once it is committed, or at once.
+    Commit(String, bool),
     /// Creates a file and writes it.
     New(Blocks),
     /// Writes a file that is there.
@@ -150,6 +153,8 @@ pub struct Did {
     pub cpu_ns: u64,
     /// The longest of many calls.
     pub longest_ns: u64,
+    /// How long all that write took, without what was waited for then.
+    pub calls_ns: u64,
     /// Where it listens.
     pub port: u16,
     /// How its server is.
@@ -247,12 +252,14 @@ impl Peer {
     }
 
     fn write(&mut self, file: &File, blocks: &Blocks) -> Result<()> {
+        let begin_ns = now_ns();
         for at in 0..blocks.count {
             let block = blocks.first + at * blocks.step;
             stamp(&mut self.buffer, blocks.seed, block);
             let written = file.write_all_at(&self.buffer, block * BLOCK as u64);
             written.with_context(|| format!("{}: block {block}", blocks.path))?;
         }
+        self.did.calls_ns = now_ns() - begin_ns;
         Ok(file.sync_all()?)
     }
 
@@ -351,6 +358,7 @@ impl Peer {
             Duty::Size(path, bytes) => {
                 created(path)?.set_len(*bytes).with_context(|| path.clone())?;
             }
+            Duty::Commit(path, is) => commit(path, *is)?,
             Duty::New(blocks) => self.write(&created(&blocks.path)?, blocks)?,
             Duty::Write(blocks) => self.write(&writing(&blocks.path)?, blocks)?,
             Duty::Read(blocks) => self.read(blocks)?,
@@ -426,11 +434,27 @@ fn write_and_read(path: &str, count: u64) -> Result<()> {
     Ok(())
 }
 
+fn server() -> Result<Client> {
+    let instance = std::env::var_os("TERRAL_INSTANCE").context("TERRAL_INSTANCE is not set")?;
+    Ok(Client::observe(instance.as_ref())?)
+}
+
+/// Sets a policy of the run, and waits until all machines go by it, or takes it back.
+fn commit(path: &str, is: bool) -> Result<()> {
+    let (server, path) = (server()?, path.trim_start_matches(PREFIX).trim_start_matches('/'));
+    server.set_policy(path, is.then_some(Consistency::Commit))?;
+    let begin = Instant::now();
+    let is_known = |partition: &Membership| partition.members.iter().all(|one| one.current);
+    while is && !server.status()?.partition.as_ref().is_some_and(is_known) {
+        ensure!(begin.elapsed() < PATIENCE, "a machine does not hear of a policy");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 /// How this machine's server of the run is.
 fn look() -> Result<Seen> {
-    let instance = std::env::var_os("TERRAL_INSTANCE").context("TERRAL_INSTANCE is not set")?;
-    let Status { pid, partition, memory_used_bytes: used_bytes, .. } =
-        Client::observe(instance.as_ref())?.status()?;
+    let Status { pid, partition, memory_used_bytes: used_bytes, .. } = server()?.status()?;
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let ran = threads.map(|at| ran_ns(&format!("{}/schedstat", at.path().display()))).sum();
     let alone = Seen { ran_ns: ran, used_bytes, ..Seen::default() };
