@@ -286,15 +286,24 @@ fn fails(state: &mut State, file: Number, error: Error) {
 /// A member is none any more: what was written to its files, and is not there, is lost.
 pub(super) fn removed(state: &mut State, member: Member) {
     for file in state.far.batches.files() {
-        if file.born() != member {
-            continue;
+        if file.born() == member {
+            lose(state, file, &Failure::Removed(member).error());
         }
-        let lost = Failure::Removed(member).error();
-        while let Some(batch) = state.far.batches.first_mut(file) {
-            let ino = batch.ino;
-            batch.failure = Some(lost.clone());
-            ends(state, ino);
-        }
+    }
+}
+
+/// So it is of all that are there no more.
+pub(super) fn abandoned(state: &mut State) {
+    for file in state.far.batches.files() {
+        lose(state, file, &Failure::Silent(file.born()).error());
+    }
+}
+
+fn lose(state: &mut State, file: Number, why: &Error) {
+    while let Some(batch) = state.far.batches.first_mut(file) {
+        let ino = batch.ino;
+        batch.failure = Some(why.clone());
+        ends(state, ino);
     }
 }
 

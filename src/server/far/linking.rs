@@ -90,6 +90,11 @@ pub fn put_out(state: &mut State, me: Member) {
     state.far.put_out(me);
 }
 
+/// All others are gone for good: what waits for them here is lost.
+pub fn abandoned(state: &mut State) {
+    committing::abandoned(state);
+}
+
 /// Time has passed. Requests that wait are to be tried again then.
 pub fn tick(state: &mut State) {
     locking::drop_superseded(state);

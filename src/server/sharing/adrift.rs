@@ -44,6 +44,12 @@ pub fn is_abandoned(state: &State) -> bool {
     state.finishing && since.is_some_and(|since| state.world.now().since(since) > LONG)
 }
 
+/// Whether this process has not met any of the others.
+pub fn has_met_nobody(state: &State) -> bool {
+    let since = state.members.as_ref().and_then(|members| members.cut_off_since(state.since));
+    since == Some(state.since)
+}
+
 /// The same for names of files that have others, and for those that other members say are lost:
 /// then they are counted.
 fn settle_names(state: &mut State) {

@@ -14,7 +14,7 @@ use terral_partition::effect::{Access, Effect, Giving, Input};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
-use crate::far::{holders, places};
+use crate::far::{holders, linking, places};
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
@@ -99,6 +99,9 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         if adrift::is_abandoned(state) {
             moving::settle_alone(state)?;
             creating::settle_alone(state);
+            if adrift::has_met_nobody(state) {
+                linking::abandoned(state);
+            }
         }
         creating::tick(state);
         removal::settle_moves(state)?;

@@ -390,3 +390,24 @@ fn what_cannot_be_committed_now_is_an_error_and_arrives_later() -> Result<()> {
     let asked = FarFile::Commit(shared.open[1].handle());
     shared.peers.ask(1, Request::Far(asked)).map(drop)
 }
+
+/// As `terral recover` does on a machine that has lost all others.
+#[test]
+fn a_server_that_ends_and_has_met_nobody_says_what_is_lost_and_owes_nothing() {
+    let mut shared = Shared::new(4);
+    shared.write(1, OTHERS, b"never");
+    shared.peers.stopped = Some((0, Duration::from_secs(300)));
+    let left = |shared: &mut Shared| {
+        let state = |server: &crate::shared::Shared| {
+            let state = server.lock();
+            (state.far.batches.is_empty(), state.warnings.concat())
+        };
+        shared.peers.sims[1].with(state).expect("it lives")
+    };
+    shared.peers.pass(Duration::from_secs(40));
+    assert!(!left(&mut shared).0, "it goes on: they may come");
+    shared.peers.sims[1].with(|server| server.lock().finishing = true);
+    shared.peers.pass(Duration::from_secs(1));
+    let (is_empty, warnings) = left(&mut shared);
+    assert!(is_empty && warnings.contains("a: what was written here"), "{warnings}");
+}
