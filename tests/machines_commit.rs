@@ -123,10 +123,11 @@ fn what_a_killed_program_has_written_arrives_and_what_it_was_asked_to_sync_at_on
         "touch f g
         on h1 \"echo \\$\\$ > $home/pid; exec $commit write /terral/f 0 1 333 1000 $home/over\" &
         until_there $home/over.0; [ $(kept h1 f) -ge 333000 ] && echo kept
-        on h1 \"$commit write /terral/g 0 1 333 100 $home/no\" & until_there $home/no.0
+        on h1 \"echo \\$\\$ > $home/g; exec $commit write /terral/g 0 1 333 100 $home/no\" &
+        until_there $home/no.0
         kill -9 $(cat $home/pid); until [ $(stat -c %s f) = 333000 ]; do sleep 0.1; done
         $commit check f 333000; on h1 'sync /terral/g'; $commit check g 33300
-        on h1 'pkill -9 -f [/]terral/g'",
+        kill -9 $(cat $home/g); wait",
     );
     let text = told(&output);
     assert_eq!(text, "kept\nall\nall\n", "{}", said(&output));
