@@ -1,9 +1,9 @@
 //! The end of a run over several machines: all bring what they owe, and only then all go, as one
 //! may need what another has.
 //!
-//! Invariant: all owe nothing only if all say so twice in a row, and that no program uses them: until
-//! then any may be made to owe something by any other's programs, and what one gives back to another
-//! that has said so already is owed there. Not here: what one machine does (`host`).
+//! Invariant: all owe nothing only if all say so twice in a row, and that no program uses them:
+//! until then any may be made to owe something by any other's programs, and what one gives back to
+//! another that has said so already is owed there. Not here: what one machine does (`host`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
