@@ -1,7 +1,7 @@
 //! What this server does by and by for itself, as a request of its own, which may wait for others.
 //!
-//! Invariant: what such a request has taken stays only as long as it is to be done: nobody else would
-//! ever have it.
+//! Invariant: what such a request has taken stays only as long as it is to be done: nobody else
+//! would ever have it.
 
 use std::collections::BTreeSet;
 
