@@ -141,6 +141,10 @@ impl Names {
             let owed = self.owed.iter_mut();
             owed.for_each(|(_, operation)| operation.exchanged(&theirs.from, &theirs.to));
         }
+        if ![one, other].into_iter().all(|(parent, _)| self.is_elsewhere(*parent)) {
+            // What has come back with a directory is newer.
+            return;
+        }
         let found = [one, other].map(|(parent, name)| self.inodes.lookup(*parent, name));
         match found.map(|found| found.map(|found| index_of(found.ino))) {
             [Some(a), Some(b)] => self.inodes.exchange(a, b),

@@ -70,7 +70,7 @@ pub fn serve(state: &mut State, served: Served) {
         }
         return;
     }
-    requiring::has_run(state, asker);
+    requiring::is_answered(state, asker);
     let answer = outcome.unwrap_or_else(Outcome::Failed).body().unwrap_or_default();
     tell(state, Input::Served { operation: *operation, thing: *thing, answer });
 }
@@ -99,7 +99,7 @@ pub fn serve_again(state: &mut State) {
 pub fn forget_unwanted(state: &mut State) {
     let Some(members) = &state.members else { return };
     let unwanted = members.unwanted(operation_of);
-    unwanted.into_iter().for_each(|asker| requiring::has_run(state, asker));
+    unwanted.into_iter().for_each(|asker| requiring::is_answered(state, asker));
 }
 
 /// What somebody sees who looks at what is here, or was shown, as bytes; nothing if that does not

@@ -41,7 +41,7 @@ struct Crowd {
     moves: u64,
     /// Whether names are also moved to such as others use, and files opened that may be there.
     replaces: bool,
-    /// Whether names also change places, as they do where there is a store.
+    /// Whether names also change places.
     exchanges: bool,
     /// Who has died, if one has, and who does not know yet that it is none any more.
     dead: Option<usize>,
@@ -50,7 +50,7 @@ struct Crowd {
 
 impl Crowd {
     fn new(mut peers: Peers, seed: u64) -> Self {
-        let (replaces, exchanges) = (seed % 2 == 1, seed % 4 == 2 && peers.dir.is_some());
+        let (replaces, exchanges) = (seed % 2 == 1, seed % 4 == 2);
         for (at, path) in DIRECTORIES {
             peers.make_directory(at, path.as_bytes()).expect("made");
         }
