@@ -337,10 +337,6 @@ impl Members {
                 Some(mover) => (mover.asker, mover.owed) = (None, Some(*owed)),
                 None => self.mover = Some(Mover::of(moving.clone(), (None, Tick(0)), Some(*owed))),
             },
-            Membership::Exchanges { by, back } if *by == self.me() => {
-                let mover = self.mover.iter_mut();
-                mover.for_each(|mover| mover.moving.back = Some(Box::new(back.clone())));
-            }
             record => self.counting.apply(record),
         }
     }
@@ -359,14 +355,7 @@ impl Members {
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
-        let exchanges = move |moving: &Moving| {
-            let back = *moving.back.clone()?;
-            Some(Membership::Exchanges { by: me, back })
-        };
-        let moves = moves.flat_map(move |moves| {
-            let exchanges = exchanges(&moves.0);
-            std::iter::once(Membership::Moves(Some(moves))).chain(exchanges)
-        });
+        let moves = moves.map(|moves| Membership::Moves(Some(moves)));
         let restored = self.losses.restored();
         let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
         let files = self.creations().chain(self.counting());

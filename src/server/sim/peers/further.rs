@@ -12,18 +12,18 @@ use terral_transport::requests::Taken;
 use super::{Handled, Peers, dir};
 use crate::sim::client::{CREATE, READ};
 
-pub(super) fn some(with_dir: bool, seed: u64) -> Peers {
+fn some(with_dir: bool, seed: u64) -> Peers {
     if with_dir { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) }
 }
 
 /// Makes a file that says something, born on a server.
-pub(super) fn makes(peers: &mut Peers, at: usize, path: &[u8], says: &[u8]) {
+fn makes(peers: &mut Peers, at: usize, path: &[u8], says: &[u8]) {
     let open = peers.open(at, path, CREATE).expect("made");
     peers.write(open, Some(0), says).expect("written");
     peers.close(open).expect("closed");
 }
 
-pub(super) fn link(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Result<()> {
+fn link(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Result<()> {
     peers.ask(at, Request::Link { target: Target::Path(from), path: to }).map(drop)
 }
 
@@ -34,7 +34,7 @@ fn links(peers: &mut Peers, path: &[u8]) -> u32 {
     all[0]
 }
 
-pub(super) fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
+fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
     let open = peers.open(at, path, READ).expect("it is there");
     let read = peers.read(open, 0, 100).expect("read");
     peers.close(open).expect("closed");
@@ -42,23 +42,14 @@ pub(super) fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
 }
 
 /// A program of a server asks something; it is not carried out yet.
-pub(super) fn asks(
-    peers: &mut Peers,
-    at: usize,
-    request: Request<'_>,
-) -> (usize, SessionSlot, Taken) {
+fn asks(peers: &mut Peers, at: usize, request: Request<'_>) -> (usize, SessionSlot, Taken) {
     let client = peers.sims[at].connect();
     let taken = peers.sims[at].asking(client, request).expect("encodes");
     (client, peers.sims[at].clients[client].session, taken)
 }
 
 /// It is carried out so far. Whether it is through.
-pub(super) fn goes_on(
-    peers: &mut Peers,
-    at: usize,
-    of: &(usize, SessionSlot, Taken),
-    steps: u64,
-) -> bool {
+fn goes_on(peers: &mut Peers, at: usize, of: &(usize, SessionSlot, Taken), steps: u64) -> bool {
     for _ in 0..steps {
         if matches!(peers.handle(at, of.1, &of.2), Some(Handled::Answer(_))) {
             return true;
@@ -80,7 +71,7 @@ fn nameless(peers: &mut Peers, at: usize) -> usize {
     count.unwrap_or_default()
 }
 
-pub(super) fn rest(peers: &mut Peers) {
+fn rest(peers: &mut Peers) {
     (0..60).for_each(|_| peers.pass(Duration::from_secs(1)));
 }
 

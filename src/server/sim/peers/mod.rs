@@ -37,7 +37,6 @@ mod committing;
 mod creating;
 mod crowd;
 mod dir;
-mod exchanging;
 mod fencing;
 mod further;
 mod holding;
