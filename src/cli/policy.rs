@@ -26,7 +26,7 @@ Of a run over several machines. consistency=strict, which holds for all other fi
 is seen by all machines at once. consistency=commit: what a machine writes to a file that was made
 on another one stays in its own memory, and all others see it once that machine has closed the file,
 synced it (fsync), or taken or given back a lock of it. Programs that write disjoint parts of one
-file and close it before others read it, as checkpoints do, write at memory speed with it. It holds
+file and close it before others read it, as checkpoints do, need not wait at each write. It holds
 for files that are opened from then on.
 
 A pattern is a path as programs see it, or relative to that place; `*` and `?` are anything but
