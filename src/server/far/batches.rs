@@ -70,6 +70,8 @@ pub struct Batches {
     began: u64,
     /// Which of a file's a request waits for, that and those before it, and since when.
     waits: BTreeMap<(Asker, Number), (u64, Tick)>,
+    /// When a home last took something of a file of which there are some.
+    moved: BTreeMap<Number, Tick>,
     /// What a home did not take of a file: who commits is told, once.
     failures: BTreeMap<Number, Error>,
     /// Whose locks of a file are over once these batches of it are where they are to be.
@@ -87,7 +89,11 @@ impl Batches {
                     Batch { ino, file, id, strips, goes, sealed, busy, next, under_way, failure };
                 self.all.insert(self.began, batch);
             }
-            Membership::Merged { ino } => self.all.retain(|_, batch| batch.ino != *ino),
+            Membership::Merged { ino } => {
+                self.all.retain(|_, batch| batch.ino != *ino);
+                let all = &self.all;
+                self.moved.retain(|file, _| all.values().any(|batch| batch.file == *file));
+            }
             _ => {}
         }
     }
@@ -173,8 +179,8 @@ impl Batches {
         self.all.range(..=until).any(|(_, batch)| batch.file == file)
     }
 
-    /// Since when a request waits until all of a file that had begun when it first asked, or, if
-    /// `all_but` is not 0, all but so many, are over; `None`: they are.
+    /// Since when a request waits, and nothing moves, until all of a file that had begun when it
+    /// first asked, or, if `all_but` is not 0, all but so many, are over; `None`: they are.
     pub(super) fn waits(
         &mut self,
         asker: Asker,
@@ -191,7 +197,8 @@ impl Batches {
                 (until, now)
             }
         };
-        self.has_until(file, until).then_some(since)
+        let moved = self.moved.get(&file).copied().unwrap_or(since);
+        self.has_until(file, until).then_some(since.max(moved))
     }
 
     /// A request has its answer.
@@ -204,9 +211,17 @@ impl Batches {
         self.waits.retain(|(of, _), _| of.session != session);
     }
 
-    /// Whether somebody has waited so long.
+    /// A home has taken a part of what was written to a file.
+    pub(super) fn moves(&mut self, file: Number, now: Tick) {
+        self.moved.insert(file, now);
+    }
+
+    /// Whether somebody has waited so long for what does not move.
     pub(super) fn is_late(&self, is: impl Fn(Tick) -> bool) -> bool {
-        self.waits.values().any(|(_, since)| is(*since))
+        let moved = |file| self.moved.get(file).copied();
+        self.waits
+            .iter()
+            .any(|((_, file), (_, since))| is(moved(file).map_or(*since, |at| at.max(*since))))
     }
 
     /// A home did not take what was written to a file.
@@ -277,6 +292,9 @@ mod tests {
         assert_eq!(batches.waits(asker, file(7), 0, Tick(4)), None);
         batches.has_run(asker);
         assert_eq!(batches.waits(asker, file(7), 0, Tick(5)), Some(Tick(5)));
+        batches.moves(file(7), Tick(9));
+        assert_eq!(batches.waits(asker, file(7), 0, Tick(10)), Some(Tick(9)), "it moves");
+        assert!(batches.is_late(|since| since == Tick(9)));
         assert_eq!(batches.snapshot().count(), 2);
     }
 

@@ -251,8 +251,13 @@ fn part(state: &State, slot: FileSlot, (at, most): (u64, u64)) -> Result<u32> {
 pub(super) fn came(state: &mut State, id: u64, outcome: Result<()>) -> Result<()> {
     let Some(batch) = state.far.batches.by_id(id) else { return Ok(()) };
     batch.under_way = batch.under_way.saturating_sub(1);
-    if let Err(error) = outcome {
-        batch.failure.get_or_insert(error);
+    let file = batch.file;
+    match outcome {
+        Ok(()) => {
+            let now = state.world.now();
+            state.far.batches.moves(file, now);
+        }
+        Err(error) => drop(batch.failure.get_or_insert(error)),
     }
     go_on(state)?;
     state.commit()

@@ -4,6 +4,7 @@
 use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Ino;
+use terral_format::local::batch::BATCH_BYTES;
 use terral_format::local::geometry::PAGE_BYTES;
 use terral_format::local::tables::access;
 use terral_format::wire::far_files::Handle;
@@ -18,8 +19,16 @@ use crate::far::{calls, committing};
 
 /// The part of the memory that may be in use where one begins.
 const PART: u64 = 2;
-/// So many of a file may be on their way while another one is filled.
-const AHEAD: usize = 1;
+/// The part of the memory that those of a file may have, two at least.
+const PART_OF_FILE: u64 = 4;
+/// So many of a file may be on their way while another one is filled, at most: a `close` waits for
+/// all of them.
+const AHEAD_MAX: u64 = 15;
+
+/// So many may be, of so much memory.
+fn ahead(arena: u64) -> usize {
+    (arena / PART_OF_FILE / BATCH_BYTES).saturating_sub(1).clamp(1, AHEAD_MAX) as usize
+}
 
 /// Has a batch for who writes; not `full`, which was one.
 ///
@@ -42,9 +51,12 @@ pub fn batch(state: &mut State, caller: &Caller, of: Handle, full: Ino) -> Resul
         }
     }
     state.far.batches.must_go(file);
-    committing::await_all_but(state, file, AHEAD)?;
     let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
-    if state.storage.used_bytes() >= arena / PART {
+    let is_short = |state: &State| state.storage.used_bytes() >= arena / PART;
+    // What is on its way gives its memory back.
+    let left = if is_short(state) { 0 } else { ahead(arena) };
+    committing::await_all_but(state, file, left)?;
+    if is_short(state) {
         return Ok(Reply::Again);
     }
     let id = state.world.random()? as u64;
@@ -55,4 +67,15 @@ pub fn batch(state: &mut State, caller: &Caller, of: Handle, full: Ino) -> Resul
         state.names.may_look(ino, 0);
     }
     Ok(Reply::Lent(log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ahead;
+
+    #[test]
+    fn batches_of_a_file_have_a_quarter_of_the_memory_two_at_least_and_sixteen_at_most() {
+        let of = |gib: f64| 1 + ahead((gib * f64::from(1 << 30)) as u64);
+        assert_eq!([0.125, 0.5, 1.0, 2.0, 4.0, 64.0].map(of), [2, 2, 4, 8, 16, 16]);
+    }
 }
