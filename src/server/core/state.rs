@@ -34,6 +34,7 @@ use crate::locks::{Locks, releasing};
 use crate::members::role::Members;
 use crate::naming::names::Names;
 use crate::naming::starting::Starting;
+use crate::naming::stat_ahead::StatAhead;
 use crate::naming::xattrs::Xattrs;
 use crate::naming::{orphans, xattr_requests};
 use crate::needs::fetching::Fetches;
@@ -112,6 +113,8 @@ pub struct State {
     pub fetches: Fetches,
     /// Programs that are about to be executed.
     pub starting: Starting,
+    /// Whose attributes are asked for ahead.
+    pub stat_ahead: StatAhead,
     /// What goes to the spill.
     pub spilling: Spilling,
     /// This server as a member of a partition, if it is one.
@@ -196,6 +199,7 @@ impl State {
             keeping: None,
             fetches: Fetches::new(far),
             starting: Starting::default(),
+            stat_ahead: StatAhead::default(),
             spilling: Spilling::default(),
             members: None,
             far: Far::default(),

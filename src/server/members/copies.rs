@@ -88,8 +88,24 @@ impl Copy {
 
     /// What a name in it stands for, as far as it says that.
     pub fn child(&self, name: &[u8]) -> Option<&Child> {
+        self.names()?.get(name)
+    }
+
+    /// What comes after a name in it, in order.
+    pub fn after(&self, name: &[u8]) -> impl Iterator<Item = &Child> {
+        let after = (Bound::Excluded(name), Bound::Unbounded);
+        self.names().into_iter().flat_map(move |names| names.range::<[u8], _>(after)).map(|it| it.1)
+    }
+
+    /// What comes before it.
+    pub fn before(&self, name: &[u8]) -> Option<&Child> {
+        let before = (Bound::Unbounded, Bound::Excluded(name));
+        self.names()?.range::<[u8], _>(before).next_back().map(|it| it.1)
+    }
+
+    fn names(&self) -> Option<&BTreeMap<Vec<u8>, Child>> {
         match self {
-            Copy::Directory { names, .. } => names.get(name),
+            Copy::Directory { names, .. } => Some(names),
             Copy::Gone | Copy::Node(_) => None,
         }
     }

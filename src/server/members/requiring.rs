@@ -10,27 +10,19 @@
 //! two wait for each other.
 
 use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
-use std::ops::RangeInclusive;
 
-use rustc_hash::FxHasher;
 use terral_format::ids::{Asker, SessionSlot, Thing, Wish};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::things::{By, Change};
-use terral_format::{Error, ErrorKind, Result, frame};
+use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::{Access, Input};
 
 use super::moving;
+use super::role::wishing::{AHEAD, wish_of, wishes_of};
 use super::role::{Members, NOBODY, Stage, Wished, looks};
 use super::stepping::tell;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
-
-/// Bits of a wish that say for which session, and for which of its request slots, it is.
-const SESSION_BITS: u32 = 16;
-const SLOT_BITS: u32 = 8;
-/// The others tell the wishes of one request apart.
-const REST_BITS: u32 = 64 - SESSION_BITS - SLOT_BITS;
 
 /// So often a request is carried out anew, as what its path stands for is gone.
 const ASTRAY_MAX: u16 = 1000;
@@ -45,23 +37,6 @@ pub enum Have {
     Missed,
     /// It was carried out elsewhere.
     Done(Answer),
-}
-
-/// The wish of a request: the same whenever it is carried out.
-fn wish_of(asker: Asker, thing: Thing, work: &Work) -> Result<Wish> {
-    let mut hasher = FxHasher::default();
-    asker.sequence.hash(&mut hasher);
-    frame::encode(&(thing, work))?.hash(&mut hasher);
-    let slot = u64::from(asker.session.0) << SLOT_BITS | u64::from(asker.index);
-    Ok(Wish(slot << REST_BITS | hasher.finish() >> (64 - REST_BITS)))
-}
-
-/// All wishes of a session's requests, or of those in one of its slots: of each there is one.
-fn wishes_of(session: SessionSlot, index: Option<u8>) -> RangeInclusive<Wish> {
-    let slots = index.map_or((0, u8::MAX), |index| (index, index));
-    let slot = |index| u64::from(session.0) << SLOT_BITS | u64::from(index);
-    let (first, last) = (slot(slots.0), slot(slots.1));
-    Wish(first << REST_BITS)..=Wish(last << REST_BITS | ((1 << REST_BITS) - 1))
 }
 
 /// Has a thing here for what is to be done with it, or has that done elsewhere.
@@ -116,6 +91,18 @@ pub fn need(state: &mut State, thing: Thing, work: &Work) -> Result<Have> {
         release(state);
     }
     want(state, (asker, wish), thing, work)
+}
+
+/// Has a thing shown that no request waits for.
+///
+/// # Errors
+/// If the log cannot take it.
+pub fn ask_ahead(state: &mut State, thing: Thing, work: Work) -> Result<()> {
+    let wish = wish_of(AHEAD, thing, &work)?;
+    if state.members.as_ref().is_some_and(|members| members.work_of(wish).is_none()) {
+        tell(state, Input::Wish { wish, thing, work });
+    }
+    Ok(())
 }
 
 /// Whether a thing is to go back, and who asks waits for that before he changes it: it never would

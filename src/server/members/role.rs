@@ -33,7 +33,7 @@ mod losses;
 mod outbox;
 mod settling;
 mod whole;
-mod wishing;
+pub(in crate::members) mod wishing;
 
 use counting::Counting;
 use losses::Losses;
@@ -292,7 +292,8 @@ impl Members {
             durable.take_changes();
             let here = Here { state, numbers: &self.numbers, changed: &self.changed };
             let durable = (**durable).clone();
-            self.left = durable.wishes(Wish(0)..=Wish(u64::MAX)).collect();
+            let left = durable.wishes(Wish(0)..=Wish(u64::MAX));
+            self.left = left.filter(|wish| !wishing::is_ahead(*wish)).collect();
             let (machine, effects) = Machine::start(durable, Terms::USUAL, here.now(), &here);
             self.losses.began_put_out = effects.contains(&Effect::Expelled);
             self.part = Part::Runs(Box::new(machine));

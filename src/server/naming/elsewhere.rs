@@ -17,6 +17,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::requiring::{self, Have};
+use crate::naming::stat_ahead;
 
 /// The thing that has what an inode looks like, and a directory's names.
 pub fn thing_of(state: &State, ino: Ino) -> Option<Thing> {
@@ -287,7 +288,7 @@ fn is_copied(state: &State, (parent, name): (Ino, &[u8]), is: Option<Ino>) -> bo
 
 /// Has the tables say what the copy of something does, of a directory's names as far as they say
 /// anything. Whether they do: then clients may look at it by themselves.
-pub fn is_as_copied(state: &mut State, ino: Ino, copy: &Copy) -> bool {
+fn is_as_copied(state: &mut State, ino: Ino, copy: &Copy) -> bool {
     let (Ok(seen), Some(inode)) = (copy.attributes(), state.names.inode(ino)) else {
         return false;
     };
@@ -360,10 +361,42 @@ pub fn step(
 /// # Errors
 /// As [`look`]'s.
 pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
-    if let Some(Outcome::Attributes(seen)) = looks_like(state, caller, ino, Look::Attributes)? {
+    let seen = looks_like(state, caller, ino, Look::Attributes);
+    if seen.is_err() && state.fetches.is_waiting() {
+        stat_ahead::go_on(state, caller, ino)?;
+    }
+    if let Some(Outcome::Attributes(seen)) = seen? {
         is_seen(state, ino, seen);
+        may_look_by_itself(state, ino);
     }
     Ok(())
+}
+
+/// What was shown before it had a place here has no mark yet.
+fn may_look_by_itself(state: &mut State, ino: Ino) {
+    let Some(thing @ Thing::File(_)) = thing_of(state, ino) else { return };
+    let members = state.members.as_ref();
+    let access = members.map(|members| members.access(thing, state));
+    if let Some(access @ Access::Leased) = access
+        && !state.names.is_borrowed(ino)
+    {
+        let how = looks(state, thing, (ino, access));
+        state.names.may_look(ino, how);
+    }
+}
+
+/// How clients may look at something by themselves: at attributes, and a directory's names.
+pub fn looks(state: &mut State, thing: Thing, (ino, access): (Ino, Access)) -> u16 {
+    // What is written here is to be seen here, and only the server knows of all of it.
+    if matches!(thing, Thing::File(file) if state.far.batches.has_some(file)) {
+        return 0;
+    }
+    let copy = state.members.as_ref().and_then(|members| members.copy(thing)).cloned();
+    match (access, copy) {
+        (Access::Look, None) => flag::SHOWN,
+        (Access::Leased, Some(copy)) if is_as_copied(state, ino, &copy) => flag::BORROWED,
+        _ => 0,
+    }
 }
 
 /// A look at what may be gone where it was born.

@@ -26,6 +26,7 @@ mod records;
 mod replacing;
 mod snapshot;
 pub mod starting;
+pub mod stat_ahead;
 pub mod unsettled;
 pub mod whole;
 pub mod xattr_requests;

@@ -4,8 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Thing, Wish};
-use terral_format::local::names::flag;
+use terral_format::ids::{Thing, Wish};
 use terral_format::wire::peers::Answer;
 use terral_format::wire::things::Outcome;
 use terral_format::{ErrorKind, Result};
@@ -199,22 +198,6 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
     Ok(())
 }
 
-/// How clients may look at something by themselves: at attributes, and a directory's names.
-fn looks(state: &mut State, thing: Thing, (ino, access): (Ino, Access)) -> u16 {
-    // What is written here is to be seen here, and only the server knows of all of it.
-    if matches!(thing, Thing::File(file) if state.far.batches.has_some(file)) {
-        return 0;
-    }
-    let copy = state.members.as_ref().and_then(|members| members.copy(thing)).cloned();
-    match (access, copy) {
-        (Access::Look, None) => flag::SHOWN,
-        (Access::Leased, Some(copy)) if elsewhere::is_as_copied(state, ino, &copy) => {
-            flag::BORROWED
-        }
-        _ => 0,
-    }
-}
-
 /// Who has shown a directory has found a name that it did not have: so has the copy from now on. If
 /// that was changed since, it is no copy any more, as its member says both in order.
 fn learn(state: &mut State, wish: Wish, answer: &Answer) {
@@ -241,7 +224,7 @@ fn publish(state: &mut State, thing: Thing, access: Access) {
     if state.names.is_elsewhere(inode.ino) != is {
         state.record(Membership::Elsewhere { ino: inode.ino, is });
     }
-    let looks = looks(state, thing, (inode.ino, access));
+    let looks = elsewhere::looks(state, thing, (inode.ino, access));
     if looks != 0 || does(Step::EndLooks) {
         state.names.may_look(inode.ino, looks);
     }

@@ -1,14 +1,51 @@
 //! What requests need, and how far that is.
 
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 
-use terral_format::ids::{Asker, Operation, Thing, Wish};
+use rustc_hash::FxHasher;
+use terral_format::ids::{Asker, Operation, SessionSlot, Thing, Wish};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::{Answer, Work};
+use terral_format::{Result, frame};
 use terral_partition::effect::Effect;
 
-use super::{Members, Part, Stage, Wished};
+use super::{Members, NOBODY, Part, Stage, Wished};
+
+/// Bits of a wish that say for which session, and for which of its request slots, it is.
+const SESSION_BITS: u32 = 16;
+const SLOT_BITS: u32 = 8;
+/// The others tell the wishes of one request apart.
+const REST_BITS: u32 = 64 - SESSION_BITS - SLOT_BITS;
+
+/// For whom something is looked at that nobody has asked for yet.
+pub(in crate::members) const AHEAD: Asker = Asker { session: NOBODY, index: u8::MAX, sequence: 0 };
+
+/// The wish of a request: the same whenever it is carried out.
+pub(in crate::members) fn wish_of(asker: Asker, thing: Thing, work: &Work) -> Result<Wish> {
+    let mut hasher = FxHasher::default();
+    asker.sequence.hash(&mut hasher);
+    frame::encode(&(thing, work))?.hash(&mut hasher);
+    let slot = u64::from(asker.session.0) << SLOT_BITS | u64::from(asker.index);
+    Ok(Wish(slot << REST_BITS | hasher.finish() >> (64 - REST_BITS)))
+}
+
+/// All wishes of a session's requests, or of those in one of its slots: of each there is one.
+pub(in crate::members) fn wishes_of(
+    session: SessionSlot,
+    index: Option<u8>,
+) -> RangeInclusive<Wish> {
+    let slots = index.map_or((0, u8::MAX), |index| (index, index));
+    let slot = |index| u64::from(session.0) << SLOT_BITS | u64::from(index);
+    let (first, last) = (slot(slots.0), slot(slots.1));
+    Wish(first << REST_BITS)..=Wish(last << REST_BITS | ((1 << REST_BITS) - 1))
+}
+
+/// Whether no request waits for this, nor will.
+pub(super) fn is_ahead(wish: Wish) -> bool {
+    wishes_of(AHEAD.session, Some(AHEAD.index)).contains(&wish)
+}
 
 impl Members {
     /// The wishes among these of which the protocol knows, or a request waits for them.
