@@ -9,7 +9,7 @@ use terral_format::moment::Moment;
 
 use super::encryption::Keys;
 use super::greeting::Said;
-use super::ready::{Ready, Token, Watch};
+use super::ready::{Found, Ready, Token, Watch};
 use super::shake::Shake;
 use super::stream::{Came, Stream};
 use super::waker::Waker;
@@ -58,6 +58,8 @@ pub(super) struct Connections {
     next: Token,
     /// Of which something has come that nobody has taken, so that their sockets may have nothing.
     unread: BTreeSet<Token>,
+    /// What somebody has found ready who waited for it.
+    found: Found,
 }
 
 impl Connections {
@@ -68,7 +70,8 @@ impl Connections {
         let waker = Waker::new()?;
         ready.add(waker.descriptor(), WAKER, false)?;
         let (list, unread, next) = (BTreeMap::new(), BTreeSet::new(), LISTENER + 1);
-        Ok(Connections { ready, waker, listener, keys, is_paused: false, list, next, unread })
+        let (is_paused, found) = (false, Found::default());
+        Ok(Connections { ready, waker, listener, keys, is_paused, list, next, unread, found })
     }
 
     pub(super) fn watch(&self) -> Watch {
@@ -88,10 +91,16 @@ impl Connections {
         self.listener.local_addr()
     }
 
+    /// These are ready: the next wait is over.
+    pub(super) fn has_found(&mut self, found: Found) {
+        self.found = found;
+    }
+
     /// Waits until one has something to say or room, or for so long.
-    pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<Token> {
+        let Found(found) = std::mem::take(&mut self.found);
         if self.unread.is_empty() {
-            return self.ready.wait(time);
+            return if found.is_empty() { self.ready.wait(time) } else { found };
         }
         let ready = self.ready.wait(Duration::ZERO);
         ready.into_iter().filter(|at| !self.unread.contains(at)).chain(self.unread()).collect()

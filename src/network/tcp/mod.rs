@@ -65,7 +65,7 @@ use crate::turns::Turns;
 pub use connections::STRANGERS;
 pub use greeting::{Encryption, PartitionId, Ticket};
 pub use private::Private;
-pub use ready::Watch;
+pub use ready::{Found, Watch};
 pub use shake::Identity;
 pub use waker::Waker;
 
@@ -189,6 +189,12 @@ impl Tcp {
     /// By which one waits until [`Endpoint::next`] has something, while others may use it.
     pub fn watch(&self) -> Watch {
         self.connections.watch()
+    }
+
+    /// What such a wait has found: nobody asks the system for it once more. To be said before the
+    /// next [`Endpoint::next`].
+    pub fn has_found(&mut self, found: Found) {
+        self.connections.has_found(found);
     }
 
     /// Until when one may wait so: it has something to do then though nothing comes.

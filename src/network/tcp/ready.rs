@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// A socket of the set.
@@ -26,19 +26,30 @@ pub(super) struct Ready {
 #[derive(Clone)]
 pub struct Watch(Arc<OwnedFd>);
 
+/// What a [`Watch`] has found: which sockets the endpoint need not look for any more.
+#[derive(Default)]
+pub struct Found(pub(super) Vec<Token>);
+
 impl Watch {
     /// Until something has come, there is room for what waits, or somebody has woken it; not for
     /// longer than this, and maybe not so long.
-    pub fn wait(&self, time: Duration) {
-        let mut set = [PollFd::new(&*self.0, PollFlags::IN)];
-        // Whatever it says, the endpoint is asked.
-        let _ = poll(&mut set, Some(&spec(time)));
+    pub fn wait(&self, time: Duration) -> Found {
+        Found(wait(&self.0, time))
     }
 }
 
 fn spec(time: Duration) -> Timespec {
     let time = time.min(LONGEST);
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+fn wait(set: &OwnedFd, time: Duration) -> Vec<Token> {
+    let mut found = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
+    match epoll::wait(set, &mut found, Some(&spec(time))) {
+        Ok((found, _)) => found.iter().map(|event| event.data.u64()).collect(),
+        Err(Errno::INTR) => Vec::new(),
+        Err(error) => panic!("an epoll set of our own: {error}"),
+    }
 }
 
 fn interest(writes: bool) -> EventFlags {
@@ -70,11 +81,6 @@ impl Ready {
 
     /// Waits until one is ready, or for so long.
     pub(super) fn wait(&self, time: Duration) -> Vec<Token> {
-        let mut found = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
-        match epoll::wait(&self.set, &mut found, Some(&spec(time))) {
-            Ok((found, _)) => found.iter().map(|event| event.data.u64()).collect(),
-            Err(Errno::INTR) => Vec::new(),
-            Err(error) => panic!("an epoll set of our own: {error}"),
-        }
+        wait(&self.set, time)
     }
 }

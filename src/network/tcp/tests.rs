@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 
-use super::{Clock, Encryption, Identity, PartitionId, Settings, Tcp, Ticket};
+use super::{Clock, Encryption, Found, Identity, PartitionId, Settings, Tcp, Ticket, WAKER};
 use crate::conformance::Stage;
-use crate::endpoint::{Endpoint, Peer, Timing};
+use crate::endpoint::{Endpoint, Event, Peer, Timing};
 
 /// Long enough that a loaded machine is not taken for a silent one, as who has not looked for a
 /// quarter of it gives the others time.
@@ -111,6 +111,46 @@ fn a_wait_is_broken_off_once_for_who_wakes_it() {
     let soon = tcp.now() + Duration::from_millis(20);
     assert_eq!(tcp.next(soon), None);
     assert!(tcp.now() >= soon, "nobody has woken it since");
+}
+
+fn who_waits_beside_it_hands_on_what_he_has_found(encryption: Encryption) {
+    let [mut stage] = stage(encryption);
+    let all = [1, 2].map(|number| Member::new(number).expect("14 bits"));
+    let server = |member: Member| ServerId(member.number().into());
+    let mut ends = all.map(|member| stage.start(member, server(member)));
+    let (begin, mut sessions) = (Instant::now(), [None, None]);
+    ends[0].admit(stage.peer(all[1], server(all[1])));
+    ends[1].admit(stage.peer(all[0], server(all[0])));
+    ends[0].reach(all[1]);
+    while sessions.contains(&None) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "there is no session");
+        for (end, session) in ends.iter_mut().zip(&mut sessions) {
+            match end.next(end.now() + Duration::from_millis(10)) {
+                Some(Event::Connected(now)) => *session = Some(now),
+                other => assert_eq!(other, None),
+            }
+        }
+    }
+    let ([hears, says], [_, Some(session)]) = (&mut ends, sessions) else { panic!("no session") };
+    for number in 0..3 {
+        assert_eq!(says.send(session, &[number]), Ok(()));
+        loop {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{number} is not heard");
+            let found = hears.watch().wait(Duration::from_secs(5));
+            hears.has_found(found);
+            match hears.next(Moment(0)) {
+                Some(Event::Frame(_, frame)) => break assert_eq!(frame[..], [number]),
+                other => assert_eq!(other, None),
+            }
+        }
+        // What was there is not any more, and never was.
+        hears.has_found(Found((0..9).chain([WAKER]).collect()));
+        assert_eq!(hears.next(Moment(0)), None);
+    }
+}
+
+encrypted_or_not! {
+    who_waits_beside_it_hands_on_what_he_has_found;
 }
 
 mod conforms {

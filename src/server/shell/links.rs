@@ -20,7 +20,9 @@ use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{Control, Roster, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
-use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket, Waker, Watch};
+use terral_network::tcp::{
+    Encryption, Found, Identity, PartitionId, Settings, Tcp, Ticket, Waker, Watch,
+};
 use terral_partition::effect::Input;
 use terral_transport::{boottime, long_buffers, process};
 
@@ -146,9 +148,10 @@ impl<'s> Links<'s> {
         self.tcp.watch()
     }
 
-    /// Hears what has come, and says what is to be said. For how long there is nothing else to do
-    /// then, unless something comes; `None`: the server leaves.
-    pub fn turn(&mut self) -> Option<Duration> {
+    /// Hears what has come, of which this was found, and says what is to be said. For how long
+    /// there is nothing else to do then, unless something comes; `None`: the server leaves.
+    pub fn turn(&mut self, found: Found) -> Option<Duration> {
+        self.tcp.has_found(found);
         if self.shared.lock_for_links().leaving {
             self.relaying.iter().for_each(|relaying| relaying.end());
             return None;

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terral_format::Result;
-use terral_network::tcp::Watch;
+use terral_network::tcp::{Found, Watch};
 
 use crate::far::desk::Relay;
 use crate::shared::Shared;
@@ -49,10 +49,11 @@ impl<'s> Way<'s> {
     /// Carries frames until the server leaves.
     pub fn run(&self) {
         self.lock().begin();
+        let mut found = Found::default();
         loop {
-            let Some(wait) = self.lock().turn() else { return };
+            let Some(wait) = self.lock().turn(std::mem::take(&mut found)) else { return };
             if !wait.is_zero() {
-                self.watch.wait(wait);
+                found = self.watch.wait(wait);
             }
         }
     }
