@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 CARGO ?= cargo
 LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
-	--test leaving --test deferral --test lock_model --test leases --test batches --config profile.release.package.terral-tests.opt-level=3 \
+	--test leaving --test deferral --test lock_model --test leases --test batches --test way --config profile.release.package.terral-tests.opt-level=3 \
 	--target-dir target/loom
 
 .DEFAULT_GOAL := help

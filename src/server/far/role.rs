@@ -389,8 +389,19 @@ impl Far {
 
     /// Whether something may be to be said.
     pub fn has_work(&self) -> bool {
-        let unsaid = |asked: &Asked| !asked.sent && asked.outcome.is_none();
-        self.questions.values().any(unsaid) || self.batches.has_work()
+        self.questions.values().any(Asked::is_unsaid) || self.batches.has_work()
+    }
+
+    /// Whether there is, and no more than so many bytes go with it.
+    pub fn has_work_within(&self, bytes: usize) -> bool {
+        let unsaid = self.questions.values().filter(|asked| asked.is_unsaid());
+        let sum: usize = unsaid.map(|asked| asked.behind.bytes()).sum();
+        sum <= bytes && !self.batches.has_work() && self.has_work()
+    }
+
+    /// Whether something has come to an end that nobody has said yet.
+    pub fn has_ended(&self) -> bool {
+        self.news
     }
 
     /// What is to be said now, to whom; `read` gives the bytes of [`Behind::Stored`]. If they are
@@ -415,7 +426,7 @@ impl Far {
         for (number, asked) in &mut self.questions {
             let to = asked.to;
             let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };
-            if asked.sent || asked.outcome.is_some() {
+            if !asked.is_unsaid() {
                 continue;
             }
             let bytes = match &asked.behind {
@@ -566,7 +577,22 @@ impl Far {
     }
 }
 
+impl Behind {
+    /// How many.
+    fn bytes(&self) -> usize {
+        match self {
+            Behind::Nothing => 0,
+            Behind::Bytes(bytes) => bytes.len(),
+            Behind::Stored { bytes, .. } => *bytes as usize,
+        }
+    }
+}
+
 impl Asked {
+    fn is_unsaid(&self) -> bool {
+        !self.sent && self.outcome.is_none()
+    }
+
     /// Of whom it says, to the home of which file, that he has no locks any more, as he has ended.
     fn end(&self) -> Option<(Number, FarOwner)> {
         match (self.asker, self.act) {

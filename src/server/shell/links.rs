@@ -47,6 +47,9 @@ mod saying;
 const TICK: Duration = Duration::from_millis(250);
 /// So much is heard before anything is said of it.
 const AT_ONCE: usize = 16;
+/// Bytes that whoever has them says, or has requests go on with, himself, be it that others wait
+/// for him: to wake another thread takes longer.
+const SHORT: usize = 16 << 10;
 
 /// This member's way to the others.
 pub struct Links<'s> {
@@ -79,6 +82,8 @@ pub struct Links<'s> {
     asked: Moment,
     /// Whether it has been told, in this session, where this member is.
     is_told: bool,
+    /// Something short has come that requests wait for.
+    has_answers: bool,
 }
 
 fn identity(members: &Members) -> Identity {
@@ -140,6 +145,7 @@ impl<'s> Links<'s> {
             ticked,
             asked: ticked,
             is_told: false,
+            has_answers: false,
         })
     }
 
@@ -384,10 +390,13 @@ impl<'s> Links<'s> {
         Ok(())
     }
 
-    /// Requests that wait for it go on.
-    fn is_answered(&self, from: Member, answer: &[u8]) -> Result<()> {
+    /// Requests that wait for it go on: here, if it is short.
+    fn is_answered(&mut self, from: Member, answer: &[u8]) -> Result<()> {
         linking::answered(&mut self.shared.lock_for_links(), from, answer)?;
-        self.shared.nudge();
+        match answer.len() {
+            0..=SHORT => self.has_answers = true,
+            _ => self.shared.nudge(),
+        }
         Ok(())
     }
 

@@ -206,9 +206,7 @@ fn answer_requests(
         let speaks = state.far.has_work() || state.locks.has_left();
         let oversleep = parking.oversleep(&state);
         drop(state);
-        if speaks {
-            shared.wake_links();
-        } else if says {
+        if speaks || says {
             way.into_iter().for_each(Way::say);
         }
         if finished {
@@ -241,6 +239,9 @@ fn take(state: &State, rung: Vec<usize>, parked: &Parked) -> Vec<(SessionSlot, T
 }
 
 fn is_finished(state: &State) -> bool {
+    if state.leaving || !state.finishing {
+        return state.leaving;
+    }
     let paid = state.backing.is_none() || state.debts.is_settled();
     let idle = !owing::owes(state) && state.waiting.count() == 0;
     // What a member has others may need, though nobody here says so any more.
@@ -248,5 +249,5 @@ fn is_finished(state: &State) -> bool {
     let wanted = state.members.as_ref().is_some_and(|members| members.heard_lately(now));
     let wanted = wanted && state.orphaned;
     let alone = status::programs(state) == 0 && !state.attended && !wanted;
-    state.leaving || (state.finishing && alone && paid && (idle || state.backing.is_none()))
+    alone && paid && (idle || state.backing.is_none())
 }

@@ -11,13 +11,11 @@ use terral_format::wire::peers::Frame;
 use terral_format::wire::roster::{Control, Tag};
 use terral_network::endpoint::{Endpoint, Refused};
 
-use super::Links;
+use super::{Links, SHORT};
 use crate::far::linking;
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
-/// What whoever has it says himself, be it that others wait for him.
-const SHORT: usize = 16 << 10;
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
 /// What is longer goes in parts, so that others have their turn between them.
@@ -58,7 +56,7 @@ impl Links<'_> {
                 self.say(with, &said);
             }
         }
-        if news {
+        if std::mem::take(&mut self.has_answers) || news {
             self.parking.go_on(self.shared);
             if !self.say_what_is_short() {
                 // All of it is said, and heard of, in the next turn.
@@ -77,19 +75,26 @@ impl Links<'_> {
         }
     }
 
-    /// What the protocol says, if it is short and the log has it. False: something is left, which
-    /// the thread that has the way is to say.
+    /// What the protocol says, and what is asked about bytes of files, if it is short and the log
+    /// has it. False: something is left, which the thread that has the way is to say.
     pub fn say_what_is_short(&mut self) -> bool {
         let due = self.tcp.due();
-        let (frames, left) = {
+        let (frames, questions, left) = {
             let mut state = self.shared.lock_for_links();
-            let of_files = state.far.has_work() || state.locks.has_left();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return true };
             let frames = if is_logged { members.take_frames_within(SHORT) } else { Vec::new() };
-            (frames, of_files || members.has_frames())
+            let left = members.has_frames();
+            let is_short = is_logged && state.far.has_work_within(SHORT);
+            let questions = match is_short {
+                true => linking::take_questions(&mut state, Vec::new),
+                false => Vec::new(),
+            };
+            let of_files = state.far.has_work() || state.locks.has_left() || state.far.has_ended();
+            (frames, questions, left || of_files)
         };
         self.say_frames(frames);
+        self.say_tagged(Tag::Question, questions);
         // Who waits for the network has looked when he is to do something else.
         !left && self.tcp.due() >= due
     }
@@ -123,15 +128,16 @@ impl Links<'_> {
         if news {
             self.shared.nudge();
         }
+        self.say_tagged(Tag::Question, questions);
         let answers = self.relaying.as_ref().map(|relaying| relaying.take_answers());
-        let tagged = |tag: Tag, (to, Written { head, bytes }): (Member, Written)| {
-            (to, Written { head: [&[tag as u8], head.as_slice()].concat(), bytes })
-        };
-        let questions = questions.into_iter().map(|question| tagged(Tag::Question, question));
-        let answers = answers.into_iter().flatten().map(|answer| tagged(Tag::Answer, answer));
-        for (to, frame) in questions.chain(answers).collect::<Vec<_>>() {
+        self.say_tagged(Tag::Answer, answers.unwrap_or_default());
+    }
+
+    fn say_tagged(&mut self, tag: Tag, frames: Vec<(Member, Written)>) {
+        for (to, Written { head, bytes }) in frames {
+            let head = [&[tag as u8], head.as_slice()].concat();
             self.count(to, true);
-            self.send_written(to, frame);
+            self.send_written(to, Written { head, bytes });
         }
     }
 
