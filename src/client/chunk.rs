@@ -136,8 +136,13 @@ impl<'c> Piece<'c> {
         self.memory.superblock().segments[segment].load(Ordering::Acquire)
     }
 
-    /// Holds the pages, waiting for others; gives who has been in the way for too long.
-    pub(crate) fn claim(&self, owner: Owner, notes: &mut Notes) -> std::result::Result<(), Owner> {
+    /// Holds the pages, waiting so long for others; gives who has been in the way for longer.
+    pub(crate) fn claim(
+        &self,
+        owner: Owner,
+        notes: &mut Notes,
+        patience: Duration,
+    ) -> std::result::Result<(), Owner> {
         let mut since: Option<(Instant, u32, Owner)> = None;
         let mut round = 0;
         loop {
@@ -148,7 +153,7 @@ impl<'c> Piece<'c> {
             };
             match since {
                 Some((begin, at, who)) if (at, who) == (page, other) => {
-                    if begin.elapsed() > PATIENCE {
+                    if begin.elapsed() > patience {
                         self.give_up(owner, notes);
                         return Err(other);
                     }

@@ -2,7 +2,7 @@
 //! reads. Unchanged in shape from the model in `tests/`. What happens inside a chunk is `chunk`'s.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use terral_format::ids::{FileSlot, Ino, Owner};
 use terral_format::local::entry::MapEntry;
@@ -18,6 +18,7 @@ use crate::chunk::{Notes, PATIENCE, Piece, thread_hint};
 use crate::map;
 use crate::session::Connection;
 
+mod at_once;
 mod lent;
 mod reading;
 
@@ -220,7 +221,8 @@ impl Chunks {
         let mut waiting: Option<Instant> = None;
         let mut notes = Notes::new(bytes.len());
         loop {
-            let done = match self.try_write(connection, bytes, offset, growth, &mut notes)? {
+            let how = (growth, PATIENCE);
+            let done = match self.try_write(connection, bytes, offset, how, &mut notes)? {
                 Attempt::Late(entry, longer) => {
                     self.counts_late(connection, index, entry, longer)?
                 }
@@ -275,7 +277,7 @@ impl Chunks {
         connection: &Connection,
         bytes: &[u8],
         offset: u64,
-        growth: Growth,
+        (growth, patience): (Growth, Duration),
         notes: &mut Notes,
     ) -> Result<Attempt> {
         let memory = &connection.memory;
@@ -305,7 +307,7 @@ impl Chunks {
         let grows = growth == Growth::Raise && size.size() < end;
         let longer_until = if grows { memory.until_of_open(self.ino) } else { Until::ALWAYS };
         let piece = Piece::new(memory, entry, within, bytes.len());
-        if let Err(blocked) = piece.claim(pin.owner, notes) {
+        if let Err(blocked) = piece.claim(pin.owner, notes, patience) {
             let _ = pin.leave();
             return Ok(Attempt::Blocked(blocked));
         }

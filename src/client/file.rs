@@ -26,6 +26,7 @@ use crate::locks::{LockTurn, LockWait};
 use crate::session::{Connection, unexpected};
 use crate::timing::Timed;
 
+mod at_once;
 mod far;
 mod loan;
 mod log;

@@ -12,7 +12,7 @@ use terral_format::local::size::{self, SizeWord};
 
 use super::reading::{DISTURBED_MAX, ROUND_NS};
 use super::{APPENDING, Attempt, Chunks, Growth, appending_slot};
-use crate::chunk::{Notes, Piece, pause};
+use crate::chunk::{Notes, PATIENCE, Piece, pause};
 use crate::map;
 use crate::session::Connection;
 
@@ -33,9 +33,9 @@ impl Chunks {
         offset: u64,
     ) -> Result<Option<MapEntry>> {
         let index = offset / CHUNK_BYTES;
-        let mut notes = Notes::new(bytes.len());
+        let (how, mut notes) = ((Growth::Stays, PATIENCE), Notes::new(bytes.len()));
         while let Some(entry) = self.usable(connection, index) {
-            match self.try_write(connection, bytes, offset, Growth::Stays, &mut notes)? {
+            match self.try_write(connection, bytes, offset, how, &mut notes)? {
                 // It was written to the one that was seen, or to one that took its place since.
                 Attempt::Done if self.is_still(connection, index, entry) => {
                     return Ok(Some(entry));

@@ -11,7 +11,7 @@ use terral_transport::fault;
 
 use super::Chunks;
 use crate::borrowed::is_over;
-use crate::chunk::{Notes, Piece, pause};
+use crate::chunk::{Notes, PATIENCE, Piece, pause};
 use crate::map;
 use crate::session::{Connection, unexpected};
 
@@ -134,7 +134,7 @@ impl Chunks {
         let until = memory.until(entry.is_borrowed());
         let within = (offset % CHUNK_BYTES) as usize;
         let piece = Piece::new(memory, entry, within, into.len());
-        if let Err(blocked) = piece.claim(pin.owner, notes) {
+        if let Err(blocked) = piece.claim(pin.owner, notes, PATIENCE) {
             let _ = pin.leave();
             self.unblock(connection, index, blocked)?;
             return Ok(false);

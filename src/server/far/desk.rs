@@ -30,6 +30,12 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// What a client is told; [`ErrorKind::NotFound`] if there is no such file any more.
     fn carry_out(&self, file: Ino, act: &Act, bytes: &[u8]) -> Outcome;
 
+    /// The same for a few bytes, if nobody is waited for and nothing is asked. `None`: it is to be
+    /// [carried out](Relay::carry_out), be it that some of it was.
+    fn at_once(&self, _file: Ino, _act: &Act, _bytes: &[u8]) -> Option<Outcome> {
+        None
+    }
+
     /// These are open elsewhere, if that has changed: all other files may be closed. Whether one is
     /// left that may be closed after a while: then it is asked again.
     fn keep(&self, open: Option<&BTreeSet<Ino>>) -> bool;
@@ -109,6 +115,15 @@ impl Job {
     /// With which file of this member, if it is about one.
     pub fn file(&self) -> Ino {
         Ino(self.of.counted())
+    }
+
+    /// Whether it is to read or write a place of a file, and no more bytes than that.
+    pub fn is_within(&self, most: usize) -> bool {
+        match self.act {
+            Act::Read { bytes, kept: false, .. } => bytes as usize <= most,
+            Act::Write { at: Some(_), .. } => self.bytes.len() <= most,
+            _ => false,
+        }
     }
 
     /// Whether it may be done while others like it are done with the same file.

@@ -15,6 +15,8 @@ use crate::far::desk::{Desk, Heard, Job, Payload, Relay};
 
 /// How many threads carry them out.
 pub const THREADS: usize = 4;
+/// Who hears a question of so many bytes does it himself, if that can be done at once.
+const SHORT: usize = 16 << 10;
 /// What is not used is looked after this often, while there is any.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -52,6 +54,21 @@ pub struct Relaying {
 }
 
 impl Inner {
+    /// Whether a job that has just come may be done now, as [`Inner::next`] has it.
+    fn is_free(&self, job: &Job) -> bool {
+        let with =
+            |number: Number, shared: bool| number == job.number() && !(shared && job.is_shared());
+        let runs = self.running.iter().any(|(number, shared)| with(*number, *shared));
+        !runs && !self.waiting.iter().any(|other| with(other.number(), other.is_shared()))
+    }
+
+    fn has_run(&mut self, job: &Job) {
+        let done = (job.number(), job.is_shared());
+        if let Some(at) = self.running.iter().position(|running| *running == done) {
+            self.running.swap_remove(at);
+        }
+    }
+
     /// The first that may be done now: nothing before it is about the same file, or all of that
     /// only reads, as it does.
     fn next(&mut self, only_urgent: bool) -> Option<Job> {
@@ -91,7 +108,8 @@ impl Relaying {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member asks this one, which is `me`. It is answered by and by. Gives what it has closed.
+    /// A member asks this one, which is `me`. It is answered by and by, or at once if it is short:
+    /// then the answer is there to be [taken](Relaying::take_answers). Gives what it has closed.
     ///
     /// # Errors
     /// If that is no question: the session is to be cut.
@@ -102,6 +120,11 @@ impl Relaying {
         let (ended, closed) = (inner.desk.take_ended(), inner.desk.take_closed());
         inner.waiting.extend(ended);
         match heard {
+            Heard::Job(job) if job.is_within(SHORT) && inner.is_free(&job) => {
+                let Some(job) = self.try_at_once(inner, job, now) else { return Ok(closed) };
+                inner = self.lock();
+                inner.waiting.push_back(job);
+            }
             Heard::Job(job) => inner.waiting.push_back(job),
             Heard::Answer(answer) => inner.answers.push((from, answer)),
             Heard::Nothing => return Ok(closed),
@@ -117,6 +140,20 @@ impl Relaying {
             (self.answered)();
         }
         Ok(closed)
+    }
+
+    /// Does it in this thread, which others wait for, if nobody is to be waited for. Gives what
+    /// cannot be done so.
+    fn try_at_once(&self, mut inner: MutexGuard<'_, Inner>, job: Job, now: Tick) -> Option<Job> {
+        inner.running.push((job.number(), job.is_shared()));
+        drop(inner);
+        let outcome = self.relay.at_once(job.file(), &job.act, &job.bytes);
+        let mut inner = self.lock();
+        inner.has_run(&job);
+        let Some(outcome) = outcome else { return Some(job) };
+        let answer = inner.desk.done(&job, outcome, now);
+        inner.answers.push((job.from, answer));
+        None
     }
 
     /// What is to be sent. What is of a session that is over is asked for again in the next.
@@ -228,10 +265,7 @@ impl Relaying {
         let outcome = Desk::carry_out(&*self.relay, job);
         let now = self.world.now();
         let mut inner = self.lock();
-        let done = (job.number(), job.is_shared());
-        if let Some(at) = inner.running.iter().position(|running| *running == done) {
-            inner.running.swap_remove(at);
-        }
+        inner.has_run(job);
         let answer = inner.desk.done(job, outcome, now);
         inner.answers.push((job.from, answer));
         let may_go_on = !inner.waiting.is_empty() || inner.keeping;
@@ -254,7 +288,7 @@ mod tests {
     use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
     use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange, Locker};
 
-    use super::{Payload, Relay, Relaying, THREADS};
+    use super::{Payload, Relay, Relaying, SHORT, THREADS};
     use crate::far::role::Outcome;
     use crate::shell::host::Clock;
 
@@ -342,6 +376,87 @@ mod tests {
             });
             assert!(places.is_sorted(), "in the order in which they came");
         }
+    }
+
+    /// Does at once what is asked of one file, and notes all: whether it was done so.
+    #[derive(Debug, Default)]
+    struct Prompt(Mutex<Vec<(Act, bool)>>);
+
+    impl Prompt {
+        fn notes(&self, act: &Act, at_once: bool) -> Outcome {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((*act, at_once));
+            Ok((if act.changes() { Done::Written(0) } else { Done::Read }, Vec::new()))
+        }
+    }
+
+    impl Relay for Prompt {
+        fn carry_out(&self, _: Ino, act: &Act, _: &[u8]) -> Outcome {
+            self.notes(act, false)
+        }
+
+        fn at_once(&self, file: Ino, act: &Act, _: &[u8]) -> Option<Outcome> {
+            (file == Ino(1)).then(|| self.notes(act, true))
+        }
+
+        fn keep(&self, _: Option<&BTreeSet<Ino>>) -> bool {
+            false
+        }
+
+        fn unlock_all(&self, _: Ino, _: Member) {}
+
+        fn is_open(&self, _: Number) -> terral_format::Result<bool> {
+            Ok(false)
+        }
+
+        fn give_back(&self, _: Number, _: (u64, u64), _: (u32, u32)) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
+
+        fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_hears_a_short_question_answers_it_unless_others_of_its_file_wait() {
+        let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+        let (relay, (told, hears)) = (Arc::new(Prompt::default()), mpsc::channel());
+        let answered = move || told.send(()).expect("somebody hears");
+        let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
+        let read = |at: u64, bytes: usize| Act::Read { at, bytes: bytes as u32, kept: false };
+        let write = |at: u64| Act::Write { at: Some(at), strips: false };
+        let push = |number: u64, act: Act| {
+            let frame = asking(from, me, number, act);
+            relaying.push(me, from, framed(&frame)).expect("a question");
+            let sequence =
+                |frame: Written| Answer::read(&frame.whole()).expect("one").0.id.sequence;
+            let answers = relaying.take_answers().into_iter();
+            answers.map(|(_, frame)| sequence(frame)).collect::<Vec<_>>()
+        };
+        // Of file 1, at once, and what is asked twice once.
+        assert_eq!(
+            [push(1, write(1)), push(1, write(1)), push(4, read(4, SHORT))],
+            [[1], [1], [4]]
+        );
+        // What is long, what others must be asked for, and what comes behind it waits.
+        let append = Act::Write { at: None, strips: false };
+        let kept = Act::Read { at: 9, bytes: 1, kept: true };
+        let waits =
+            [(7, read(7, SHORT + 1)), (10, append), (13, write(13)), (2, kept), (5, write(5))];
+        waits.iter().for_each(|(number, act)| assert!(push(*number, *act).is_empty(), "{number}"));
+        std::thread::scope(|threads| {
+            threads.spawn(|| relaying.run());
+            let mut left = waits.len();
+            while left > 0 {
+                hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
+                left -= relaying.take_answers().len();
+            }
+            relaying.end();
+        });
+        let done = relay.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_one = [(write(1), true), (read(4, SHORT), true)].into_iter();
+        let by_and_by = waits.iter().map(|(_, act)| (*act, false));
+        assert_eq!(*done, of_one.chain(by_and_by).collect::<Vec<_>>());
     }
 
     /// Has files open, and takes its time to close those that nobody has.
