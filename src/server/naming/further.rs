@@ -134,10 +134,15 @@ pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) 
     };
     let is_leaving = state.members.as_ref().is_some_and(|members| members.leaving().any(is_it));
     if !is_leaving && !counting::is_several(state, ino) {
-        let fingerprint = match homes::decide(state) {
-            true => homes::is_let_go(state, ino)?,
-            false => None,
-        };
+        if !homes::decide(state) {
+            return Ok(Outcome::LetGoOf(None, 0));
+        }
+        let fingerprint = homes::is_let_go(state, ino)?;
+        if is_there(state, (directory, name)) {
+            // It would be done to what has the name next.
+            state.debts.hasten_names();
+            return Err(store::wait_until_settled(state));
+        }
         return Ok(Outcome::LetGoOf(fingerprint, 0));
     }
     if !is_leaving {

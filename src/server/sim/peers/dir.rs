@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ErrorKind;
-use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
+use terral_format::wire::message::{Change, Kind, OpenHow, RenameHow, Request, Target, XattrHow};
 use terral_partition::effect::Input;
 use terral_store::backing::scripted::Seen;
 
@@ -259,4 +259,26 @@ fn who_goes_on_making_directories_in_what_another_machine_wants_back_waits_until
         });
         assert!(has_turn, "each has its turn");
     }
+}
+
+#[test]
+fn what_is_owed_of_a_file_is_not_done_to_another_machines_that_takes_its_name() {
+    let mut peers = Peers::with_dir(8, 2);
+    peers.create(1, b"f").expect("made");
+    peers.create(0, b"g").expect("it has the directory");
+    (0..15).for_each(|_| peers.pass(Duration::from_secs(1)));
+    let target = Target::Path(b"f");
+    let (name, value, how) = (&b"user.a"[..], Some(&b"of the first"[..]), XattrHow::Any);
+    peers.ask(1, Request::SetXattr { target, name, value, how }).expect("set");
+    let change = Change { mode: Some(0o600), ..Change::default() };
+    peers.ask(1, Request::Change { target, change }).expect("changed");
+    rename(&mut peers, 0, b"g", b"f");
+    for at in [0, 1] {
+        (0..15).for_each(|_| peers.sims[at].pass(Duration::from_secs(1)));
+    }
+    (0..30).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert!(!owes(&mut peers));
+    assert_eq!(xattrs_there(&peers), BTreeMap::new());
+    let tree = peers.dir.as_ref().expect("a store").tree();
+    assert_eq!(tree[&b"f"[..]].found.attributes.mode & 0o777, 0o644);
 }
