@@ -103,13 +103,14 @@ impl Members {
     }
 
     /// Whether the last of what is to be done is that this request goes on, with what is in the
-    /// tables; then it does.
+    /// tables; then it does. Nobody is woken: it would be itself, and for ever if it lets that go
+    /// again, as it waits for something else.
     pub(in crate::members) fn may_go(&mut self, (wish, thing): (Wish, Thing)) -> bool {
         let last = self.effects.back() == Some(&Effect::Go(wish));
         let goes = last && !self.is_arriving(thing);
         if goes {
             self.effects.pop_back();
-            self.is_ready(wish);
+            self.wishes.get_mut(&wish).into_iter().for_each(|its| its.stage = Stage::Ready);
         }
         goes
     }

@@ -8,6 +8,7 @@ use terral_format::wire::message::{Change, Kind, OpenHow, RenameHow, Request, Ta
 use terral_partition::effect::Input;
 use terral_store::backing::scripted::Seen;
 
+use super::further::{asks, goes_on};
 use super::looks::are_true;
 use super::tree::Tree;
 use super::walks::act;
@@ -281,4 +282,30 @@ fn what_is_owed_of_a_file_is_not_done_to_another_machines_that_takes_its_name() 
     assert_eq!(xattrs_there(&peers), BTreeMap::new());
     let tree = peers.dir.as_ref().expect("a store").tree();
     assert_eq!(tree[&b"f"[..]].found.attributes.mode & 0o777, 0o644);
+}
+
+/// It lets go of what it has taken, as what is on its way may need that, and takes it anew when it
+/// is woken.
+#[test]
+fn who_waits_for_what_his_server_moves_is_not_woken_by_himself() {
+    let mut peers = Peers::new(9, 3);
+    for name in ["a", "b", "c", "d", "a/x", "c/x"] {
+        peers.make_directory(0, name.as_bytes()).expect("made");
+    }
+    (0..5).for_each(|_| peers.pass(Duration::from_secs(1)));
+    let how = RenameHow::Replace;
+    let [one, other] = [[&b"a/x"[..], b"b/x"], [b"c/x", b"d/x"]]
+        .map(|[from, to]| asks(&mut peers, 0, Request::Rename { from, to, how }));
+    let waits = |peers: &mut Peers, of: &(usize, _, _)| {
+        (0..9).all(|_| !matches!(peers.handle(0, of.1, &of.2), Some(Handled::Answer(_))))
+    };
+    assert!(waits(&mut peers, &one) && waits(&mut peers, &other));
+    let is_woken = |peers: &mut Peers| {
+        peers.sims[0]
+            .with(|server| server.lock().members.as_mut().map(|members| members.take_news()))
+    };
+    is_woken(&mut peers);
+    assert!(waits(&mut peers, &other));
+    assert_eq!(is_woken(&mut peers), Some(Some(false)));
+    assert!(goes_on(&mut peers, 0, &one, 1000) && goes_on(&mut peers, 0, &other, 1000));
 }

@@ -42,14 +42,23 @@ fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
 }
 
 /// A program of a server asks something; it is not carried out yet.
-fn asks(peers: &mut Peers, at: usize, request: Request<'_>) -> (usize, SessionSlot, Taken) {
+pub(super) fn asks(
+    peers: &mut Peers,
+    at: usize,
+    request: Request<'_>,
+) -> (usize, SessionSlot, Taken) {
     let client = peers.sims[at].connect();
     let taken = peers.sims[at].asking(client, request).expect("encodes");
     (client, peers.sims[at].clients[client].session, taken)
 }
 
 /// It is carried out so far. Whether it is through.
-fn goes_on(peers: &mut Peers, at: usize, of: &(usize, SessionSlot, Taken), steps: u64) -> bool {
+pub(super) fn goes_on(
+    peers: &mut Peers,
+    at: usize,
+    of: &(usize, SessionSlot, Taken),
+    steps: u64,
+) -> bool {
     for _ in 0..steps {
         if matches!(peers.handle(at, of.1, &of.2), Some(Handled::Answer(_))) {
             return true;
