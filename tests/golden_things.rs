@@ -8,6 +8,7 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
+use terral_format::wire::moving::{Back, Renamed};
 use terral_format::wire::person::Person;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
@@ -63,6 +64,7 @@ pub fn bodies() -> Vec<Body> {
         Change::Link { path: b"p".into(), named: true },
         Change::LetGoOf(number(430), b"q".into()),
         Change::Xattr { name: b"s".into(), value: Some(b"t".into()), how: XattrHow::Replace },
+        Change::Swap(number(436), b"y".into()),
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -126,6 +128,23 @@ pub fn records() -> Vec<Membership> {
         Membership::Lost { ino, by: member(433), token: 434, counted: false },
         Membership::Borrows { ino, file: number(435) },
         Membership::Returned { ino },
+        Membership::Exchanges {
+            by: member(437),
+            back: Back {
+                way: vec![(number(438), b"z".into())],
+                seen: Some(Renamed {
+                    before: Fingerprint::default(),
+                    after: Fingerprint::default(),
+                    modified_ns: 439,
+                    again: true,
+                }),
+                is_known: false,
+            },
+        },
+        Membership::Swapped {
+            by: member(440),
+            names: Some([(parent, b"A".into()), (ino, b"B".into())]),
+        },
         Membership::Batch { ino, file: number(436), id: 437, strips: true },
         Membership::Merged { ino },
         Membership::Policies(vec![golden_values::policy()]),

@@ -21,7 +21,6 @@ use namespaces::Machines;
 
 /// Families that are not compared over several machines, each with its reason.
 const NOT_OVER_MACHINES: &[(&str, &str)] = &[
-    ("exchange", "a file does not change places with another machine's: EOPNOTSUPP"),
     ("flock", "no locks of another machine's files: ENOLCK"),
     ("locks", "no locks of another machine's files: ENOLCK"),
     ("ofd_locks", "no locks of another machine's files: ENOLCK"),

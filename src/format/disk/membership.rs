@@ -11,7 +11,7 @@ use super::partition;
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
-use crate::wire::moving::Moving;
+use crate::wire::moving::{Back, Moving};
 use crate::wire::roster::{Partition, Policy, Roster};
 
 /// One effect.
@@ -161,6 +161,23 @@ pub enum Membership {
     Returned {
         /// Which had them.
         ino: Ino,
+    },
+    /// What a member moves changes places with something, as a record just before says what it
+    /// moves.
+    Exchanges {
+        /// Who: this one, too.
+        by: Member,
+        /// What comes back.
+        back: Back,
+    },
+    /// What is owed of two names that another member lets change places is owed there; done again,
+    /// it is undone.
+    Swapped {
+        /// Who.
+        by: Member,
+        /// Each a directory and a name in it, which change places in the tables, too, unless one of
+        /// the directories is here: then what that has is newer.
+        names: Option<[(Ino, Vec<u8>); 2]>,
     },
     /// A file without a name is a batch of what is written here to one that was born elsewhere.
     Batch {

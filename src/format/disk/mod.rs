@@ -155,6 +155,11 @@ pub enum NameOperation {
     },
 }
 
+/// What leads from a path to another one that is it, or below.
+fn below<'p>(path: &'p [u8], above: &[u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(above).filter(|rest| rest.first().is_none_or(is_slash))
+}
+
 fn is_slash(byte: &u8) -> bool {
     *byte == b'/'
 }
@@ -178,23 +183,36 @@ impl NameOperation {
 
     /// A directory was moved from one path to another: what is below it is there now.
     pub fn moved(&mut self, from: &[u8], to: &[u8]) {
-        let below = |path: &mut Vec<u8>| {
-            let rest = path.strip_prefix(from).filter(|rest| rest.first().is_none_or(is_slash));
-            if let Some(rest) = rest {
+        self.each(|path| {
+            if let Some(rest) = below(path, from) {
                 *path = [to, rest].concat();
             }
-        };
+        });
+    }
+
+    /// Two names have changed places: what is at them, and below, is at the other now.
+    pub fn exchanged(&mut self, one: &[u8], other: &[u8]) {
+        self.each(|path| {
+            if let Some(rest) = below(path, one) {
+                *path = [other, rest].concat();
+            } else if let Some(rest) = below(path, other) {
+                *path = [one, rest].concat();
+            }
+        });
+    }
+
+    fn each(&mut self, change: impl Fn(&mut Vec<u8>)) {
         match self {
             NameOperation::Rename { from, to, .. }
             | NameOperation::Link { from, to, .. }
-            | NameOperation::Exchange { from, to, .. } => [from, to].into_iter().for_each(below),
+            | NameOperation::Exchange { from, to, .. } => [from, to].into_iter().for_each(change),
             NameOperation::MakeDirectory { path, .. }
             | NameOperation::Unlink { path, .. }
             | NameOperation::MakeLink { path, .. }
             | NameOperation::MakeFifo { path, .. }
             | NameOperation::RemoveDirectory { path }
             | NameOperation::Change { path, .. }
-            | NameOperation::SetXattr { path, .. } => below(path),
+            | NameOperation::SetXattr { path, .. } => change(path),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::moving::Of;
+use super::moving::{Moving, Of};
 use crate::frame;
 use crate::ids::{Epoch, Member, ServerId};
 use crate::moment::Moment;
@@ -257,9 +257,14 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
     };
-    if let Control::Moving(Of::Moves(Some(moving))) = &said
-        && !moving.is_sound()
-    {
+    let sound = match &said {
+        Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
+        Control::Moving(Of::Exchanges(moving, back)) => {
+            Moving { back: Some(back.clone()), ..moving.clone() }.is_sound()
+        }
+        _ => true,
+    };
+    if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
     }
     if addresses.iter().any(|addresses| addresses.len() > ADDRESSES_MAX) {

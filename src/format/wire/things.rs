@@ -117,6 +117,9 @@ pub enum Change {
         /// What must be there.
         how: XattrHow,
     },
+    /// Something else is about to change places with this name of it, in this directory, also in
+    /// the permanent store.
+    Swap(Number, Vec<u8>),
 }
 
 /// What is to be done, and who does it.

@@ -7,10 +7,11 @@
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
-use terral_format::fingerprint::{Fingerprint, Object};
+use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind};
+use terral_format::wire::moving::Renamed;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, NameSink, Source, Touched};
 
@@ -19,6 +20,7 @@ use crate::core::state::State;
 use crate::debts::failures::Work;
 use crate::debts::owing;
 use crate::members::moving;
+use crate::naming::exchanging;
 use crate::naming::names::is_known;
 use crate::naming::unsettled::moves;
 use crate::shared::Shared;
@@ -135,8 +137,8 @@ impl NameJob {
                 (from, to, there.is_some() && there != *over && look(from)?.is_none())
             }
             NameOperation::Exchange { from, to, .. } => {
-                let there = look(to)?.map(|found| found.fingerprint.object());
-                (from, to, self.exchanging.is_some() && self.exchanging == there)
+                let there = object(look(to)?);
+                (from, to, self.exchanging == Some(there))
             }
             _ => return Ok(Brought { not_yet: true, ..Brought::default() }),
         };
@@ -236,7 +238,8 @@ impl NameJob {
         Ok(None)
     }
 
-    /// Done twice, an exchange would be undone: what had the first name is noted before.
+    /// Done twice, an exchange would be undone: what had the first name is noted before, if only
+    /// that nothing had.
     fn exchange(
         &self,
         shared: &Shared,
@@ -245,17 +248,25 @@ impl NameJob {
     ) -> Result<[Option<Touched>; 2]> {
         let look = |path| seen(backing, path);
         let mut before = [look(from)?, look(to)?];
-        let begun = self.exchanging;
-        if begun.is_some() && begun == before[1].map(|found| found.fingerprint.object()) {
+        if self.exchanging == Some(object(before[1])) {
             before.reverse();
         } else {
-            if let (None, Some(found)) = (begun, before[0]) {
+            if self.exchanging.is_none() {
                 let mut state = shared.lock();
-                let object = found.fingerprint.object();
+                let object = object(before[0]);
                 state.record(Local::Exchanging { lsn: self.lsn, object });
                 state.commit()?;
             }
-            done_before(backing.exchange(from, to))?;
+            let rename = |from: &[u8], to: &[u8]| {
+                within(shared, backing, to, || backing.rename(from, to)).map(drop)
+            };
+            // What is not there yet comes to its new name by itself.
+            done_before(match before {
+                [Some(_), Some(_)] => backing.exchange(from, to).map(drop),
+                [Some(_), None] => rename(from, to),
+                [None, Some(_)] => rename(to, from),
+                [None, None] => Ok(()),
+            })?;
         }
         let after = [look(to)?, look(from)?];
         Ok([between(before[0], after[0]), between(before[1], after[1])])
@@ -287,9 +298,11 @@ impl NameJob {
         // Another file may have taken the place of one meanwhile.
         let now = state.names.owed().front().filter(|(lsn, _)| *lsn == self.lsn);
         let inos = now.map_or([None, None], |(_, operation)| inos(operation));
+        let came = brought.touched[1].map(|touched| renamed(touched, self.resumed));
+        moving::has_seen(state, self.lsn, came);
         for (ino, touched) in inos.iter().copied().zip(brought.touched) {
             if let (Some(ino), Some(touched)) = (ino, touched) {
-                note_touched(state, ino, touched, self.resumed);
+                exchanging::is_seen_renamed(state, ino, renamed(touched, self.resumed));
             }
         }
         if let (true, Some(ino)) = (brought.gone, inos[0]) {
@@ -310,6 +323,7 @@ impl NameJob {
 /// Where the backing cannot say, the drain looks later.
 pub(crate) fn find_renamed(state: &mut State) {
     let front = state.names.owed().front().filter(|_| state.names.is_next_unsure());
+    let front = front.filter(|_| !exchanging::is_ahead(&state.names));
     let next = front.filter(|(_, operation)| !state.names.is_unsure(operation));
     let (true, Some(backing)) = (next.is_some(), state.backing.clone()) else { return };
     let Some(job) = NameJob::begin(state) else { return };
@@ -457,6 +471,16 @@ fn seen(backing: &dyn Source, path: &[u8]) -> Result<Option<Found>> {
     }
 }
 
+/// Which object that is.
+fn object(found: Option<Found>) -> Object {
+    found.map_or(Object::NONE, |found| found.fingerprint.object())
+}
+
+/// The same as who has the file is told, or notes himself.
+fn renamed(Touched { before, after, modified_ns }: Touched, again: bool) -> Renamed {
+    Renamed { before, after, modified_ns, again }
+}
+
 /// What changed between these two looks.
 fn between(before: Option<Found>, after: Option<Found>) -> Option<Touched> {
     let (before, after) = (before?, after?);
@@ -518,18 +542,4 @@ fn bring_again(state: &mut State, ino: Ino) {
     }
     let said = format!("{path}: removed there meanwhile, and nothing of it is in memory");
     state.debts.progress().conflict(said);
-}
-
-/// Our own change of a file's look is not somebody else's.
-fn note_touched(state: &mut State, ino: Ino, found: Touched, resumed: bool) {
-    let Some(inode) = state.names.inode(ino) else { return };
-    // Done twice, the first time by a server that died, it shows how it looked in between. A change
-    // of its bytes would show, too: their time would be after what we know.
-    let again = |known: Fingerprint| {
-        resumed && known.is_as_long(found.before) && known.has_seen(found.modified_ns)
-    };
-    let ours = |known| known == found.before || again(known);
-    if inode.published.is_some_and(ours) && !inode.is_directory() {
-        state.record(Fact::Touched { ino, fingerprint: found.after });
-    }
 }

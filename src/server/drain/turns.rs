@@ -33,6 +33,7 @@ use crate::drain::parts;
 use crate::drain::passes::{self, again_soon, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::members::moving;
+use crate::naming::exchanging;
 use crate::naming::names::is_known;
 use crate::naming::orphans;
 use crate::shared::Shared;
@@ -276,11 +277,19 @@ fn must_rest(state: &mut State) -> bool {
         return true;
     }
     let names = &state.names;
-    let begun = names.is_resumed() && !names.owed().is_empty();
+    let begun = names.is_resumed() && !names.owed().is_empty() && !exchanging::is_ahead(names);
     let movers = names.resting().iter().filter(|(_, moving)| moving.brings);
     let movers: Vec<_> = movers.map(|(by, moving)| (*by, moving.id)).collect();
     if movers.is_empty() || begun || !names.publishing().is_empty() {
         return false;
+    }
+    if movers.len() > 1 {
+        // One has the right to: the others have given it up, and are about to say so.
+        return does(Step::Rest);
+    }
+    if exchanging::are_known(state).is_err() {
+        // It is tried again; meanwhile others wait, and nothing is brought.
+        return does(Step::Rest);
     }
     if let Some(members) = &mut state.members {
         movers.into_iter().for_each(|(by, id)| members.rests(by, Some(id)));

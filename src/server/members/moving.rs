@@ -1,6 +1,7 @@
-//! A directory that this member moves to another path: the others know of it before, as programs
-//! there may be in it. And where others may bring something below it to the permanent directory,
-//! which they do by paths, all rest from before it is sure until it is there, and they know.
+//! A directory that this member moves to another path, or two names that it lets change places:
+//! the others know of it before, as programs there may be in it. And where others may bring
+//! something below it to the permanent directory, which they do by paths, all rest from before it
+//! is sure until it is there, and they know.
 //!
 //! Invariants: one member at a time has others rest, as it has the right to move then. It is sure
 //! only when all rest, and until all know that it is done, what it owes of it counts as owed:
@@ -13,7 +14,7 @@ use terral_format::Result;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, Lsn, Member, Number, SessionSlot};
-use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::moving::{Back, Moving, Of, Renamed};
 use terral_format::wire::peers::Failure;
 use terral_partition::terms::Terms;
 
@@ -26,6 +27,9 @@ const SOON: Duration = Duration::from_millis(500);
 /// Others rest until the store has so many names that it is owed before.
 const FEW: usize = 64;
 
+/// What leads to something from the root, and itself, by their names.
+pub type Way = Vec<(Number, Vec<u8>)>;
+
 /// Where a directory is, and where it shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ways {
@@ -33,8 +37,10 @@ pub struct Ways {
     pub from: Vec<u8>,
     /// The same.
     pub to: Vec<u8>,
-    /// The directories above that, and itself, by their names.
-    pub way: Vec<(Number, Vec<u8>)>,
+    /// What leads there.
+    pub way: Way,
+    /// What leads to where it was, if something from there comes in its place.
+    pub back: Option<Way>,
 }
 
 /// Whether this member moves a directory already, for another request than this one.
@@ -56,8 +62,9 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     let (asker, others) = (members.asker(), members.others());
     if let Some(mover) = &members.mover {
         let Mover { moving, since, rest, .. } = mover;
+        let back = moving.back.as_ref().map(|back| &back.way);
         let same = (&moving.from, &moving.to, &moving.way) == (&ways.from, &ways.to, &ways.way);
-        if !same || moving.brings != brings {
+        if !same || back != ways.back.as_ref() || moving.brings != brings {
             gives_up(state);
             return have_rest(state, ways, brings);
         }
@@ -83,8 +90,9 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     }
     let error = state.fetches.wait();
     if state.fetches.is_waiting() {
-        let Ways { from, to, way } = ways;
-        let moving = Moving { id: now.0, from, to, way, brings, done: false };
+        let Ways { from, to, way, back } = ways;
+        let back = back.map(|way| Box::new(Back { way, seen: None, is_known: false }));
+        let moving = Moving { id: now.0, from, to, way, brings, done: false, back };
         members.mover = Some(Mover::of(moving, (asker, now), None));
         tell_all(state);
     }
@@ -137,8 +145,11 @@ pub fn is_sure(state: &mut State) {
     let its = |mover: &&mut Mover| mover.owed.is_none() && mover.asker == asker;
     let Some(mover) = members.mover.as_mut().filter(its) else { return };
     if mover.moving.brings {
-        let moving = mover.moving.clone();
+        let (moving, by) = (mover.moving.clone(), members.me());
+        let back = moving.back.clone();
         state.record(Membership::Moves(Some((moving, lsn))));
+        let exchanges = back.map(|back| Membership::Exchanges { by, back: *back });
+        exchanges.into_iter().for_each(|exchanges| state.record(exchanges));
         state.debts.hasten_names();
         return;
     }
@@ -181,7 +192,7 @@ fn tell_all(state: &mut State) {
 pub fn tell(state: &mut State, other: Member) {
     let Some(members) = &mut state.members else { return };
     let moving = members.mover.as_ref().map(|mover| mover.moving.clone());
-    members.says(other, Of::Moves(moving));
+    members.says(other, moving.map_or(Of::Moves(None), Moving::said));
 }
 
 /// Another member rests, or goes on.
@@ -233,6 +244,13 @@ pub fn waits(state: &State, owed: Lsn) -> bool {
         mover.owed == Some(owed) && (mover.moving.done || !members.others().is_subset(&mover.rest))
     };
     members.mover.as_ref().is_some_and(waits)
+}
+
+/// This is about to be said to be done: so it has changed how what comes back looks there.
+pub fn has_seen(state: &mut State, owed: Lsn, seen: Option<Renamed>) {
+    let mover = state.members.as_mut().and_then(|members| members.mover.as_mut());
+    let back = mover.filter(|mover| mover.owed == Some(owed)).map(|mover| &mut mover.moving.back);
+    back.into_iter().flatten().for_each(|back| back.seen = seen);
 }
 
 /// The permanent directory has this. Whether others are to know it before it counts as brought.

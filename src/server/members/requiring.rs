@@ -160,12 +160,14 @@ pub fn release(state: &mut State) {
 }
 
 /// What a request has had let go, to take its name away, may be found to have stayed while the
-/// directory is not here.
+/// directory is not here; what was to change places may have lost its name.
 fn forget_let_go(state: &mut State, asker: Asker) {
     let mut its = wishes_by(state, asker);
     its.retain(|wish| {
         let work = state.members.as_ref().and_then(|members| members.work_of(*wish));
-        work.is_some_and(|(_, work)| matches!(change_in(&work), Some(Change::LetGoOf(..))))
+        work.is_some_and(|(_, work)| {
+            matches!(change_in(&work), Some(Change::LetGoOf(..) | Change::Swap(..)))
+        })
     });
     its.into_iter().for_each(|wish| forget(state, wish));
 }

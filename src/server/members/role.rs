@@ -338,6 +338,10 @@ impl Members {
                 Some(mover) => (mover.asker, mover.owed) = (None, Some(*owed)),
                 None => self.mover = Some(Mover::of(moving.clone(), (None, Tick(0)), Some(*owed))),
             },
+            Membership::Exchanges { by, back } if *by == self.me() => {
+                let mover = self.mover.iter_mut();
+                mover.for_each(|mover| mover.moving.back = Some(Box::new(back.clone())));
+            }
             record => self.counting.apply(record),
         }
     }
@@ -356,7 +360,14 @@ impl Members {
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
-        let moves = moves.map(|moves| Membership::Moves(Some(moves)));
+        let exchanges = move |moving: &Moving| {
+            let back = *moving.back.clone()?;
+            Some(Membership::Exchanges { by: me, back })
+        };
+        let moves = moves.flat_map(move |moves| {
+            let exchanges = exchanges(&moves.0);
+            std::iter::once(Membership::Moves(Some(moves))).chain(exchanges)
+        });
         let restored = self.losses.restored();
         let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
         let files = self.creations().chain(self.counting());
@@ -482,10 +493,11 @@ impl Members {
         *self.awaited.entry(by).or_insert(now)
     }
 
-    /// Whether somebody is to be told that this server rests for these moves.
+    /// Whether somebody is to be told that this server rests for these moves; of several nobody is.
     pub fn is_to_rest(&self, moves: &BTreeMap<Member, Moving>) -> bool {
         let unsaid = |(by, moving): (&Member, &Moving)| self.rests.get(by) != Some(&moving.id);
-        moves.iter().any(|one| one.1.brings && unsaid(one))
+        let mut bring = moves.iter().filter(|(_, moving)| moving.brings);
+        bring.next().is_some_and(|one| bring.next().is_none() && unsaid(one))
     }
 
     /// What is to be said now.

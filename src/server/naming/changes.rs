@@ -216,11 +216,16 @@ impl Names {
                 self.count_link(from, -1);
                 self.count_link(to, 1);
             }
-            self.update(file.ino, |inode| inode.changed_ns = time_ns);
+            // What another member's file looks like is its home's to say.
+            if !file.is(flag::FAR) {
+                self.update(file.ino, |inode| inode.changed_ns = time_ns);
+            }
         }
         self.touch(one.0, time_ns);
         self.touch(other.0, time_ns);
-        if is_known(&file_a) && is_known(&file_b) {
+        // What the backing has of another member's file only that one knows.
+        let far = file_a.is(flag::FAR) || file_b.is(flag::FAR);
+        if far || (is_known(&file_a) && is_known(&file_b)) {
             let inos = [file_a.ino, file_b.ino];
             self.owe(NameOperation::Exchange { from: path_a, to: path_b, inos });
             return;

@@ -20,8 +20,9 @@ use crate::authority::caller::Caller;
 use crate::core::paths::{refuse, shown};
 use crate::core::state::State;
 use crate::far::asking;
-use crate::members::moving::{self, Ways};
+use crate::members::moving::{self, Way, Ways};
 use crate::members::requiring::{self, Have};
+use crate::naming::names::Place;
 use crate::naming::{elsewhere, lookup, making};
 use crate::needs::asking as store;
 use crate::storage::bringing;
@@ -132,17 +133,6 @@ pub fn must_be_ours(state: &mut State, ino: Ino) -> Result<()> {
     }
 }
 
-/// Two files change places only if both are here.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] if this one is not.
-pub fn permit_exchange(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
-    match decide(state) && asking::number_of(state, ino).is_some() {
-        true => Err(refuse(ErrorKind::Unsupported, path)),
-        false => Ok(()),
-    }
-}
-
 /// A file that was born here is about to lose its name to another one: nothing of it is brought any
 /// more, and who has it open keeps its bytes. How it looks in the store, if it is there.
 ///
@@ -206,30 +196,48 @@ pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
     }
 }
 
+/// What this server moves for another request is there, and all know.
+///
+/// # Errors
+/// If it must wait for that.
+pub fn await_own_move(state: &mut State) -> Result<()> {
+    match moving::is_busy(state) {
+        // What is on its way may need what this request has taken.
+        true => Err(requiring::released(state)),
+        false => Ok(()),
+    }
+}
+
 /// All others know that a directory is about to move, and rest where they may bring something
-/// below it.
+/// below it. `back`: what comes in its place, and its name.
 ///
 /// # Errors
 /// If it must wait for that.
 pub fn have_rest(
     state: &mut State,
-    directory: Ino,
-    (parent, name): (Ino, &[u8]),
+    (moved, from): (Ino, Place<'_>),
+    to: Place<'_>,
+    back: Option<Ino>,
     brings: bool,
 ) -> Result<()> {
     if state.members.is_none() {
         return Ok(());
     }
-    if moving::is_busy(state) {
-        // What is on its way may need what this request has taken.
-        return Err(requiring::released(state));
-    }
+    let (to, way) = way_of(state, moved, to)?;
+    let (from, back) = match back {
+        Some(back) => way_of(state, back, from).map(|(from, way)| (from, Some(way)))?,
+        None => (way_of(state, moved, from)?.0, None),
+    };
+    moving::have_rest(state, Ways { from, to, way, back }, brings)
+}
+
+/// The path of a name that something has, or is to have, and what leads there.
+fn way_of(state: &State, ino: Ino, (parent, name): Place<'_>) -> Result<(Vec<u8>, Way)> {
     let number = |ino| state.members.as_ref().and_then(|members| members.number(ino));
     let gone = || Error::new(ErrorKind::NotFound, shown(name));
-    let from = state.names.path(directory).ok_or_else(gone)?;
     let above = state.names.path(parent).ok_or_else(gone)?;
-    let to = if parent == ROOT { name.to_vec() } else { [&above, &b"/"[..], name].concat() };
-    let mut way = vec![(number(directory).ok_or_else(gone)?, name.to_vec())];
+    let path = if parent == ROOT { name.to_vec() } else { [&above, &b"/"[..], name].concat() };
+    let mut way = vec![(number(ino).ok_or_else(gone)?, name.to_vec())];
     let mut at = parent;
     while at != ROOT {
         let (parent, name) = state.names.name_of(at).ok_or_else(gone)?;
@@ -237,5 +245,5 @@ pub fn have_rest(
         at = parent;
     }
     way.reverse();
-    moving::have_rest(state, Ways { from, to, way }, brings)
+    Ok((path, way))
 }

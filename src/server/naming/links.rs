@@ -11,7 +11,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::members::moving;
 use crate::naming::names::Place;
-use crate::naming::{counting, elsewhere, homes, listing, lookup, making, permitting};
+use crate::naming::{counting, elsewhere, exchanging, homes, listing, lookup, making, permitting};
 use crate::storage::bringing;
 
 /// Whether a path leads through another.
@@ -63,9 +63,6 @@ pub fn rename_here(
         _ => {}
     }
     homes::must_be_ours(state, ino)?;
-    if let (RenameHow::Exchange, Some(there)) = (how, there) {
-        homes::permit_exchange(state, there, to)?;
-    }
     if is_below(to, from) {
         return Err(Error::new(ErrorKind::Invalid, shown(to)));
     }
@@ -91,15 +88,13 @@ pub fn rename_here(
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, caller, ino, there, to)?;
     }
-    if is_directory(state, ino) || how == RenameHow::Exchange {
-        permit_directory(state, (ino, parent), (to_parent, to_name), (how, there), from)?;
-    }
+    let back = there.filter(|_| how == RenameHow::Exchange);
+    permit_moves(state, caller, (ino, (parent, name)), (back, (to_parent, to_name)))?;
     if let (Some(there), RenameHow::Replace) = (there, how) {
         counting::may_lose(state, caller, there, (to_parent, to_name))?;
         bringing::keep_for_openers(state, there)?;
     }
-    let back = there.filter(|_| how == RenameHow::Exchange).map(|there| (there, (parent, name)));
-    come(state, (ino, (to_parent, to_name)), back);
+    come(state, (ino, (to_parent, to_name)), back.map(|back| (back, (parent, name))));
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
     state.record(match how {
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
@@ -117,24 +112,28 @@ fn come(state: &mut State, moved: (Ino, Place<'_>), back: Option<(Ino, Place<'_>
     }
 }
 
-/// A directory gets another path: where there are several machines, one such move at a time.
-fn permit_directory(
+/// A directory gets another path, or what others may have something of changes places: where there
+/// are several machines, one such move at a time.
+fn permit_moves(
     state: &mut State,
-    (ino, parent): (Ino, Ino),
-    (to_parent, to_name): (Ino, &[u8]),
-    (how, there): (RenameHow, Option<Ino>),
-    path: &[u8],
+    caller: &Caller,
+    (ino, from): (Ino, Place<'_>),
+    (back, to): (Option<Ino>, Place<'_>),
 ) -> Result<()> {
-    let mut directories = [Some(ino), there].into_iter().flatten();
-    let alone = directories.clone().all(|ino| homes::is_alone_below(state, ino));
-    if how == RenameHow::Exchange {
-        let far = parent != to_parent && directories.any(|ino| is_directory(state, ino));
-        return if alone && !far { Ok(()) } else { elsewhere::only_alone(state, path) };
+    let mut moved = [Some(ino), back].into_iter().flatten();
+    let alone = moved.clone().all(|ino| homes::is_alone_below(state, ino));
+    let directory = moved.any(|ino| is_directory(state, ino));
+    if alone && !directory {
+        return Ok(());
     }
-    if parent != to_parent || !alone {
+    if !alone || from.0 != to.0 {
         homes::lock_moves(state, false)?;
     }
-    homes::have_rest(state, ino, (to_parent, to_name), !alone)
+    homes::await_own_move(state)?;
+    if let Some(back) = back {
+        exchanging::may_swap(state, caller, back, to)?;
+    }
+    homes::have_rest(state, (ino, from), to, back, !alone)
 }
 
 /// Has both directories here, and one that may be replaced.

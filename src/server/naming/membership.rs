@@ -55,6 +55,11 @@ impl Names {
                 self.resting.insert(*by, moving.clone());
             }
             Membership::Rests { by, moving: None } => drop(self.resting.remove(by)),
+            Membership::Exchanges { by, back } => {
+                let theirs = self.resting.get_mut(by).into_iter();
+                theirs.for_each(|moving| moving.back = Some(Box::new(back.clone())));
+            }
+            Membership::Swapped { by, names } => self.swapped(*by, names.as_ref()),
             Membership::Moved { from, to } => {
                 self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
             }
@@ -125,6 +130,27 @@ impl Names {
                 inode.size = is.size;
             }
         });
+    }
+
+    /// Two names change places in what the backing is owed, and in the tables.
+    fn swapped(&mut self, by: Member, names: Option<&[(Ino, Vec<u8>); 2]>) {
+        if let Some(theirs) = self.resting.get_mut(&by)
+            && let Some(back) = &mut theirs.back
+        {
+            back.is_known = !back.is_known;
+            let owed = self.owed.iter_mut();
+            owed.for_each(|(_, operation)| operation.exchanged(&theirs.from, &theirs.to));
+        }
+        let Some([one, other]) = names else { return };
+        let found = [one, other].map(|(parent, name)| self.inodes.lookup(*parent, name));
+        match found.map(|found| found.map(|found| index_of(found.ino))) {
+            [Some(a), Some(b)] => self.inodes.exchange(a, b),
+            [Some(a), None] => self.inodes.rename(a, (other.0, &other.1), None),
+            [None, Some(b)] => self.inodes.rename(b, (one.0, &one.1), None),
+            [None, None] => {}
+        }
+        // Who lets clients look there sees to it that it is so.
+        [one, other].into_iter().for_each(|(parent, _)| self.may_look(*parent, 0));
     }
 
     /// Directories that other members move just now: nothing is brought meanwhile.
@@ -201,11 +227,13 @@ impl Names {
         let is = true;
         let elsewhere = self.inodes().filter(|inode| inode.is(flag::ELSEWHERE));
         let elsewhere = elsewhere.map(|inode| Membership::Elsewhere { ino: inode.ino, is });
-        let rests = |(by, moving): (&Member, &Moving)| Membership::Rests {
-            by: *by,
-            moving: Some(moving.clone()),
+        let rests = |(by, moving): (&Member, &Moving)| {
+            let (by, back) = (*by, moving.back.clone());
+            let rests = Membership::Rests { by, moving: Some(moving.clone()) };
+            let exchanges = back.map(|back| Membership::Exchanges { by, back: *back });
+            std::iter::once(rests).chain(exchanges)
         };
-        let resting = self.resting.iter().map(rests);
+        let resting = self.resting.iter().flat_map(rests);
         born.chain(elsewhere).chain(resting).collect::<Vec<_>>().into_iter()
     }
 }

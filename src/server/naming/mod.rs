@@ -6,6 +6,7 @@ pub mod changes;
 pub mod counting;
 pub mod creating;
 pub mod elsewhere;
+pub mod exchanging;
 pub mod executing;
 pub mod further;
 mod hand;

@@ -19,7 +19,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{places, shown};
 use crate::members::copies::Copy;
-use crate::naming::{elsewhere, homes, whole};
+use crate::naming::{elsewhere, exchanging, homes, whole};
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -110,7 +110,9 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
             let is_own = |child: &Child| members.is_some_and(|m| m.is_born_here(child.number));
             let is_own = directory.names.iter().all(is_own);
             let names = directory.names.into_iter().map(|child| (child.name.clone(), child));
-            has_names(state, ino, names.collect())?;
+            let names: BTreeMap<_, _> = names.collect();
+            exchanging::has_come_back(state, ino, |name| names.get(name).map(|it| it.number))?;
+            has_names(state, ino, names)?;
             if directory.whole {
                 whole::is_whole(state, thing);
             }

@@ -1,25 +1,22 @@
-//! Another member moves a directory to another path. Programs here may be in it, so the tables have
-//! it there before it is, and who looks there waits until it is. And if something below it may be
-//! this server's to bring, it rests, so that it brings nothing to a path that is none any more,
-//! until it is told that the permanent directory has it there; what it owes below is owed there
-//! then.
+//! Another member moves a directory to another path, or lets two names change places. Programs here
+//! may be in it, so the tables have it there before it is, and who looks there waits until it is.
+//! And if something below it may be this server's to bring, it rests, so that it brings nothing to
+//! a path that is none any more, until it is told that the permanent directory has it there; what
+//! it owes below is owed there then.
 //!
 //! Invariants: it rests until it is told, also another process of it. As long as it does, no look
 //! changes what the tables have as the place of a directory: it is by that that files are brought.
 //! Not here: when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number, ROOT};
-use terral_format::local::names::flag;
-use terral_format::wire::message::Kind;
+use terral_format::ids::{Member, Number, ROOT};
 use terral_format::wire::moving::{Moving, Of};
-use terral_format::wire::things::Child;
 use terral_format::{ErrorKind, Result};
 use terral_store::backing::Backing;
 
 use crate::core::state::State;
 use crate::members::moving;
-use crate::naming::elsewhere;
+use crate::naming::exchanging::{self, is_named, known};
 
 /// Another member says something of a directory's move.
 ///
@@ -28,6 +25,9 @@ use crate::naming::elsewhere;
 pub fn heard(state: &mut State, from: Member, said: Of) -> Result<()> {
     match said {
         Of::Moves(theirs) => moves(state, from, theirs)?,
+        Of::Exchanges(moving, back) => {
+            moves(state, from, Some(Moving { back: Some(back), ..moving }))?;
+        }
         Of::Rests(id) => moving::heard(state, from, id, true),
         Of::Goes(id) => moving::heard(state, from, id, false),
     }
@@ -70,14 +70,29 @@ fn moves(state: &mut State, by: Member, theirs: Option<Moving>) -> Result<()> {
 /// It is about to move: programs here that are in it find it there, and wait until it is.
 fn begins(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
     spoil(state, moving);
-    has_place(state, &moving.way)?;
+    if moving.back.is_none() {
+        has_place(state, &moving.way)?;
+    }
     state.record(Membership::Rests { by, moving: Some(moving.clone()) });
+    if let Some(back) = moving.back.clone() {
+        state.record(Membership::Exchanges { by, back: *back });
+        // Else it is known here once nothing is brought.
+        if !moving.brings {
+            exchanging::swap(state, by, true)?;
+        }
+    }
     Ok(())
 }
 
 /// It has moved.
 fn is_done(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
     spoil(state, moving);
+    if moving.back.is_some() {
+        exchanging::are_swapped(state, by)?;
+        exchanging::has_come(state, moving);
+        state.record(Membership::Rests { by, moving: None });
+        return Ok(());
+    }
     if moving.brings {
         let (from, to) = (moving.from.clone(), moving.to.clone());
         state.record(Membership::Moved { from, to });
@@ -108,6 +123,13 @@ pub(super) fn settle_of(state: &mut State, by: Member, theirs: &Moving) -> Resul
     let Some(backing) = state.backing.clone().filter(|_| theirs.brings) else {
         return goes_back(state, by, theirs);
     };
+    if theirs.back.is_some() {
+        return match exchanging::is_swapped_there(state, by, theirs) {
+            Some(true) => is_done(state, by, theirs),
+            Some(false) => goes_back(state, by, theirs),
+            None => Ok(()),
+        };
+    }
     match (is_there(&*backing, &theirs.from), is_there(&*backing, &theirs.to)) {
         (Some(false), Some(true)) => is_done(state, by, theirs),
         (Some(_), Some(_)) => goes_back(state, by, theirs),
@@ -130,6 +152,11 @@ fn is_there(backing: &dyn Backing, path: &[u8]) -> Option<bool> {
 /// It does not move after all.
 fn goes_back(state: &mut State, by: Member, moving: &Moving) -> Result<()> {
     spoil(state, moving);
+    if moving.back.is_some() {
+        exchanging::swap(state, by, false)?;
+        state.record(Membership::Rests { by, moving: None });
+        return Ok(());
+    }
     if moving.brings {
         let (from, to) = (moving.to.clone(), moving.from.clone());
         state.record(Membership::Moved { from, to });
@@ -153,38 +180,11 @@ fn spoil(state: &mut State, moving: &Moving) {
     state.fetches.spoil(&[&moving.from, &moving.to]);
 }
 
-fn known(state: &State, number: Number) -> Option<Ino> {
-    let place = state.members.as_ref().and_then(|members| members.place(number));
-    place.filter(|ino| state.names.inode(*ino).is_some())
-}
-
 /// A directory has this place now, if anything is known of it here.
 pub(super) fn has_place(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<()> {
-    let Some((directory, above)) = way.split_last() else { return Ok(()) };
+    let Some((directory, _)) = way.split_last() else { return Ok(()) };
     let Some(ino) = known(state, directory.0) else { return Ok(()) };
-    let mut parent = ROOT;
-    for (number, name) in above {
-        let (name, number) = (name.clone(), *number);
-        let child = Child { name: name.clone(), number, kind: Kind::Directory, text: Vec::new() };
-        let at = elsewhere::place(state, &child)?;
-        if !state.names.inode(at).is_some_and(|inode| inode.is(flag::NAMED)) {
-            is_named(state, at, (parent, name));
-        }
-        parent = at;
-    }
-    is_named(state, ino, (parent, directory.1.clone()));
+    let place = exchanging::above(state, way)?;
+    place.into_iter().for_each(|place| is_named(state, ino, place));
     Ok(())
-}
-
-/// Where the directory of a name is here, what is said of it is older than what that has.
-fn is_named(state: &mut State, ino: Ino, (parent, name): (Ino, Vec<u8>)) {
-    let there = Some((parent, name.clone()));
-    let named_here = state.names.above(ino).is_some_and(|above| elsewhere::is_here(state, above));
-    if state.names.name_of(ino) == there || named_here || elsewhere::is_here(state, parent) {
-        return;
-    }
-    if state.names.child_here(parent, &name).is_some() {
-        state.record(Membership::Unnamed { parent, name: name.clone() });
-    }
-    state.record(Membership::Named { ino, parent, name });
 }

@@ -19,7 +19,7 @@ use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
-use crate::naming::{attributes, creating, further, homes, links, listing, lookup};
+use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
 use crate::sharing::bodies;
 
 /// What does not fit a message comes in another one.
@@ -244,6 +244,10 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
         Change::Xattr { .. } => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
+        Change::Swap(directory, name) => {
+            exchanging::is_swappable(state, parent, (directory, &name))?;
+            Ok(Outcome::Done(None))
+        }
         Change::Link { path, named } => {
             further::link_here(state, &caller, parent, &path, named)?;
             Ok(Outcome::Done(None))

@@ -41,13 +41,16 @@ struct Crowd {
     moves: u64,
     /// Whether names are also moved to such as others use, and files opened that may be there.
     replaces: bool,
+    /// Whether names also change places.
+    exchanges: bool,
     /// Who has died, if one has, and who does not know yet that it is none any more.
     dead: Option<usize>,
     unaware: Vec<usize>,
 }
 
 impl Crowd {
-    fn new(mut peers: Peers, replaces: bool) -> Self {
+    fn new(mut peers: Peers, seed: u64) -> Self {
+        let (replaces, exchanges) = (seed % 2 == 1, seed % 4 == 2);
         for (at, path) in DIRECTORIES {
             peers.make_directory(at, path.as_bytes()).expect("made");
         }
@@ -56,7 +59,19 @@ impl Crowd {
             idle.extend((0..3).map(|_| (at, peers.sims[at].connect())));
         }
         let (open, made, unknown, answered, moves, dead, unaware) = Default::default();
-        Crowd { peers, idle, open, made, unknown, answered, moves, replaces, dead, unaware }
+        Crowd {
+            peers,
+            idle,
+            open,
+            made,
+            unknown,
+            answered,
+            moves,
+            replaces,
+            exchanges,
+            dead,
+            unaware,
+        }
     }
 
     fn begin(&mut self, draw: &mut impl FnMut(u64) -> u64) {
@@ -66,6 +81,12 @@ impl Crowd {
         let how = OpenHow { exclusive: !replaces, ..CREATE };
         let path = some_name(draw);
         let (path_of, mut to) = (path.clone(), some_name(draw));
+        if self.exchanges && draw(3) == 0 {
+            let request = Request::Rename { from: &path, to: &to, how: RenameHow::Exchange };
+            let taken = self.peers.sims[at].asking(client, request).expect("encodes");
+            self.open.push(Open { at, client, taken, takes: None, makes: None });
+            return self.poke(self.open.len() - 1);
+        }
         if !replaces {
             to.extend(self.moves.to_string().into_bytes());
         }
@@ -224,7 +245,7 @@ fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
 
 pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
     let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
-    let mut crowd = Crowd::new(peers, seed % 2 == 1);
+    let mut crowd = Crowd::new(peers, seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..1500 {
@@ -242,7 +263,7 @@ pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
 /// others see one tree.
 fn crowd_that_loses_one(seed: u64, brings: bool, kills: bool) -> u64 {
     let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
-    let mut crowd = Crowd::new(peers, seed % 2 == 1);
+    let mut crowd = Crowd::new(peers, seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     let (out, when) = (1 + draw(2) as usize, 300 + draw(700));

@@ -12,18 +12,18 @@ use terral_transport::requests::Taken;
 use super::{Handled, Peers, dir};
 use crate::sim::client::{CREATE, READ};
 
-fn some(with_dir: bool, seed: u64) -> Peers {
+pub(super) fn some(with_dir: bool, seed: u64) -> Peers {
     if with_dir { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) }
 }
 
 /// Makes a file that says something, born on a server.
-fn makes(peers: &mut Peers, at: usize, path: &[u8], says: &[u8]) {
+pub(super) fn makes(peers: &mut Peers, at: usize, path: &[u8], says: &[u8]) {
     let open = peers.open(at, path, CREATE).expect("made");
     peers.write(open, Some(0), says).expect("written");
     peers.close(open).expect("closed");
 }
 
-fn link(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Result<()> {
+pub(super) fn link(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Result<()> {
     peers.ask(at, Request::Link { target: Target::Path(from), path: to }).map(drop)
 }
 
@@ -34,7 +34,7 @@ fn links(peers: &mut Peers, path: &[u8]) -> u32 {
     all[0]
 }
 
-fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
+pub(super) fn says(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
     let open = peers.open(at, path, READ).expect("it is there");
     let read = peers.read(open, 0, 100).expect("read");
     peers.close(open).expect("closed");
@@ -80,7 +80,7 @@ fn nameless(peers: &mut Peers, at: usize) -> usize {
     count.unwrap_or_default()
 }
 
-fn rest(peers: &mut Peers) {
+pub(super) fn rest(peers: &mut Peers) {
     (0..60).for_each(|_| peers.pass(Duration::from_secs(1)));
 }
 

@@ -37,6 +37,7 @@ mod committing;
 mod creating;
 mod crowd;
 mod dir;
+mod exchanging;
 mod fencing;
 mod further;
 mod holding;

@@ -154,6 +154,27 @@ impl Tree {
         Ok(())
     }
 
+    /// renameat2(2) with RENAME_EXCHANGE, in the same order.
+    pub(super) fn exchange(&mut self, one: &[u8], other: &[u8]) -> Outcome {
+        self.room(one)?;
+        self.room(other)?;
+        self.node(one)?;
+        self.node(other)?;
+        if is_below(one, other) || is_below(other, one) {
+            return Err(ErrorKind::Invalid);
+        }
+        let all = std::mem::take(&mut self.names).into_iter();
+        let goes = |path: &[u8]| {
+            let to = |from: &[u8], to: &[u8]| {
+                let rest = path.strip_prefix(from)?;
+                rest.first().is_none_or(|byte| *byte == b'/').then(|| [to, rest].concat())
+            };
+            to(one, other).or_else(|| to(other, one)).unwrap_or_else(|| path.to_vec())
+        };
+        self.names = all.map(|(path, node)| (goes(&path), node)).collect();
+        Ok(())
+    }
+
     /// The value of the one extended attribute that there may be.
     pub(super) fn xattr(&self, path: &[u8]) -> std::result::Result<Vec<u8>, ErrorKind> {
         self.node(path)?;

@@ -19,7 +19,7 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
     let at = draw(peers.sims.len() as u64) as usize;
     let path = some_path(draw);
     let done = |result: Result<()>| result.map_err(|error| error.kind);
-    let (what, says) = (draw(16), String::from_utf8_lossy(&path).into_owned());
+    let (what, says) = (draw(17), String::from_utf8_lossy(&path).into_owned());
     match what {
         0..=2 => {
             let made = done(peers.make_directory(at, &path));
@@ -74,6 +74,12 @@ pub(super) fn act(peers: &mut Peers, tree: &mut Tree, draw: &mut impl FnMut(u64)
             assert_eq!(linked, tree.link(&path, &to), "{at}: ln {says} {to_says}");
         }
         13 | 14 => of_xattrs(peers, tree, (at, &path), draw),
+        15 => {
+            let (to, how) = (some_path(draw), RenameHow::Exchange);
+            let done = done(peers.ask(at, Request::Rename { from: &path, to: &to, how }).map(drop));
+            let to_says = String::from_utf8_lossy(&to);
+            assert_eq!(done, tree.exchange(&path, &to), "{at}: exchange {says} {to_says}");
+        }
         _ => peers.pass(Duration::from_millis(draw(3000))),
     }
 }
