@@ -42,12 +42,16 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::GiveBack { index: 532, at: 533, bytes: 534, stamp: 535 },
         Act::Took { index: 536, stamp: 537 },
         Act::Merge { strips: true },
+        Act::Offer { by, index: 542, strips: true },
+        Act::Accept { by, index: 543, stamp: 544 },
+        Act::ReadMapped { index: 545, at: 546, bytes: 547 },
+        Act::WriteMapped { index: 548, at: 549 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
     let question = |what| Question { id: id(), life: 517, number: 518, past: 519, what };
     let bytes = |question: &Question| match question.what {
-        What::File(_, Act::Write { .. } | Act::Merge { .. }) => &b"bytes"[..],
+        What::File(_, act) if act.has_bytes() => &b"bytes"[..],
         _ => b"",
     };
     let all = begins.into_iter().chain(acts).map(question);
@@ -65,7 +69,8 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let held = Ok(Done::Held(held));
     let (written, open) = (Ok(Done::Written(520)), Ok(Done::Open));
     let lent = Ok(Done::Lent { count: 538, size: 539, stamp: 540 });
-    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, lent, failed];
+    let offered = Ok(Done::Offered { size: 550, bytes: 551, stamp: 552 });
+    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, lent, offered, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

@@ -10,7 +10,7 @@ use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Rights,
 };
-use terral_format::wire::far_files::{FarFile, Handle, LentTo, Piece, Stored};
+use terral_format::wire::far_files::{FarFile, Handle, LentTo, Offered, Piece, Stored};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
@@ -228,7 +228,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 24] {
+fn far_requests() -> [FarFile<'static>; 29] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -258,6 +258,11 @@ fn far_requests() -> [FarFile<'static>; 24] {
         FarFile::HasNothing(Ino(219), far_lock().owner.by),
         FarFile::GiveBack(number, 220, 221),
         FarFile::Took(number, 222, 223),
+        FarFile::OfferTo(Ino(229), far_lock().owner.by, 230),
+        FarFile::Accepted(Ino(231), far_lock().owner.by, 232, 233),
+        FarFile::Mapped(number, 234),
+        FarFile::Map { of, index: 235, stores: true },
+        FarFile::WriteMapped { file: FILE, at: 236, bytes: b"h" },
     ]
 }
 
@@ -392,12 +397,13 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 6] {
+fn far_replies() -> [Reply; 7] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
     let [none, some] = [None, Some(held)].map(Reply::Held);
     let lent = Reply::LentTo(LentTo { count: 224, size: 225, stamp: 226 });
+    let offered = Reply::Offered(Offered { size: 237, bytes: 238, stamp: 239 });
     let stored = Reply::Stored { places, ends: true };
-    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent]
+    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent, offered]
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::capability::Caveat;
-use terral_format::wire::far_files::{FarFile, LentTo};
+use terral_format::wire::far::Done;
+use terral_format::wire::far_files::{FarFile, LentTo, Offered};
 use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
     Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety, Seen, Space,
@@ -17,6 +19,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
 use terral_transport::{kept, nodes};
 
+use crate::copy::Chunks;
 use crate::file::File;
 use crate::names::{Followed, shown};
 use crate::nodes::Opened;
@@ -313,6 +316,66 @@ impl Client {
     /// As those of [`Client::open_number`].
     pub fn took(&self, of: Number, (index, stamp): (u64, u64)) -> Result<()> {
         self.done(Request::Far(FarFile::Took(of, index, stamp)))
+    }
+
+    /// Offers a chunk of a file that was born here to a member.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`]; [`ErrorKind::TextBusy`] if others have it mapped.
+    pub fn offer_to(&self, (ino, to): (Ino, Member), index: u64) -> Result<Done> {
+        self.offered(FarFile::OfferTo(ino, to, index))
+    }
+
+    /// It has all of what was offered by this stamp.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn accepted(&self, (ino, to): (Ino, Member), (index, stamp): (u64, u64)) -> Result<Done> {
+        self.offered(FarFile::Accepted(ino, to, index, stamp))
+    }
+
+    fn offered(&self, asked: FarFile<'_>) -> Result<Done> {
+        match self.0.call(Request::Far(asked))? {
+            Reply::LentTo(LentTo { count, size, stamp }) => Ok(Done::Lent { count, size, stamp }),
+            Reply::Offered(Offered { size, bytes, stamp }) => {
+                Ok(Done::Offered { size, bytes, stamp })
+            }
+            Reply::Again => Ok(Done::Unknown),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Where a chunk of another member's file is that is mapped here.
+    fn mapped(&self, of: Number, index: u64) -> Result<Option<Chunks>> {
+        match self.0.call(Request::Far(FarFile::Mapped(of, index)))? {
+            Reply::Lent(loan) => Ok(Some(Chunks::new(loan))),
+            Reply::Again => Ok(None),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Reads bytes of such a chunk, from there on. False: it is not mapped here any more.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn read_mapped(
+        &self,
+        of: Number,
+        (index, at): (u64, u32),
+        into: &mut [u8],
+    ) -> Result<bool> {
+        let Some(chunks) = self.mapped(of, index)? else { return Ok(false) };
+        chunks.read_all_lent(&self.0, into, index * CHUNK_BYTES + u64::from(at))
+    }
+
+    /// Writes bytes to such a chunk, from there on. False: it is not mapped here any more.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`].
+    pub fn write_mapped(&self, of: Number, (index, at): (u64, u32), bytes: &[u8]) -> Result<bool> {
+        let Some(chunks) = self.mapped(of, index)? else { return Ok(false) };
+        let offset = index * CHUNK_BYTES + u64::from(at);
+        chunks.write_lent(&self.0, bytes, offset).map(|entry| entry.is_some())
     }
 
     /// Whether what was born on another machine is open on this one. Only for the server's own

@@ -21,6 +21,7 @@ use crate::session::Connection;
 mod at_once;
 mod lent;
 mod reading;
+mod through;
 
 /// Most chunks asked for ahead: 64 MiB.
 const AHEAD_MAX: u32 = 32;
@@ -238,7 +239,14 @@ impl Chunks {
                 Attempt::Again | Attempt::Late(..) => {}
                 Attempt::Ask => {
                     let end = (offset % CHUNK_BYTES) as usize + bytes.len();
-                    self.ask(connection, index, end.div_ceil(PAGE_BYTES) as u32)?;
+                    match self.ask(connection, index, end.div_ceil(PAGE_BYTES) as u32) {
+                        Err(error) if error.kind == ErrorKind::TextBusy => {
+                            if self.write_through(connection, bytes, offset, growth)? {
+                                return Ok(true);
+                            }
+                        }
+                        asked => asked?,
+                    }
                 }
                 Attempt::Blocked(owner) => self.unblock(connection, index, owner)?,
                 Attempt::NoTicket(owner) => {

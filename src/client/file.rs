@@ -409,12 +409,13 @@ impl File {
     /// map it. It reaches as far as is asked, also beyond the end of the file. Gives the address.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if the file does not fit into memory, `ENODEV` if its bytes are on
-    /// another machine.
+    /// [`ErrorKind::NoSpace`] if the file does not fit into memory, [`ErrorKind::TextBusy`] if
+    /// another machine has it mapped, `ENODEV` if its bytes are on another machine and are to be
+    /// committed.
     pub fn map(&self, how: MapHow) -> Result<usize> {
         self.words_for(access::READ)?;
         if self.is_far() {
-            return self.refuse_far_map();
+            return self.map_far(how);
         }
         let timed = self.begin(READS, usize::MAX)?;
         let at = self.chunks.map(&self.connection, how)?;

@@ -2,8 +2,9 @@
 //!
 //! Invariants: a private mapping that is small or may be executed is one of a copy in memory of its
 //! own (`/dev/shm` may be `noexec`, and a mapped chunk costs 2 MiB), which comes back where the
-//! program gives changed pages away. So is every mapping of a file of another machine, which is not
-//! stored to where others would have to see it. Not here: how chunks are pinned, what becomes of
+//! program gives changed pages away. So is every private mapping of a file of another machine, and
+//! of what another machine has mapped, and every mapping of such a file that is only open for
+//! reading: they show the file as it was then. Not here: how chunks are pinned, what becomes of
 //! maps later (they are the kernel's), and how the client maps the arena.
 
 use libc::{off_t, size_t};
@@ -127,14 +128,15 @@ fn mapped(managed: &Managed, how: MapHow) -> Served<*mut c_void> {
         return Err(libc::ENODEV);
     }
     let private = how.flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
-    if managed.file.is_far() {
-        // Nobody else would see what is stored.
-        return if how.stores() { Err(libc::ENODEV) } else { copied(managed, &how) };
-    }
-    if private && (how.length <= COPY_BYTES || how.protection & libc::PROT_EXEC != 0) {
+    let is_small = how.length <= COPY_BYTES || how.protection & libc::PROT_EXEC != 0;
+    let is_far = managed.file.is_far();
+    if (private && (is_far || is_small)) || (is_far && access & access::WRITE == 0) {
         return copied(managed, &how);
     }
-    shared(managed, how)
+    match shared(managed, how) {
+        Err(libc::ETXTBSY) if private => copied(managed, &how),
+        served => served,
+    }
 }
 
 /// What `mmap` does, for who may not go through the name: UCX writes over the beginning of whatever

@@ -212,6 +212,25 @@ impl AtHome {
         }
     }
 
+    /// What is about a chunk that is to be mapped by another member.
+    fn offer(&self, ino: Ino, act: &Act) -> Result<Done> {
+        match *act {
+            Act::Offer { by, index, strips } => {
+                lock(&self.files).lent.insert((ino, by));
+                self.with(ino, true, |file| {
+                    if strips {
+                        file.strip_set_id()?;
+                    }
+                    self.client()?.offer_to((ino, by), index)
+                })
+            }
+            Act::Accept { by, index, stamp } => {
+                self.with(ino, true, |_| self.client()?.accepted((ino, by), (index, stamp)))
+            }
+            _ => Ok(Done::Unknown),
+        }
+    }
+
     /// Closes what is not used. Whether something is left that will be closed.
     fn close_unused(&self) -> bool {
         let mut files = lock(&self.files);
@@ -251,6 +270,9 @@ impl Relay for AtHome {
             Act::Borrow { .. } | Act::Grow { .. } | Act::Wrote { .. } | Act::Return { .. } => {
                 self.lend(file, act).map(|done| (done, Vec::new()))
             }
+            Act::Offer { .. } | Act::Accept { .. } => {
+                self.offer(file, act).map(|done| (done, Vec::new()))
+            }
             Act::Merge { strips } => self.merge(file, strips, bytes).map(done),
             Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
             Act::Lock(lock) => self.client()?.lock_for(file, lock).map(done),
@@ -262,7 +284,9 @@ impl Relay for AtHome {
             | Act::Recall { .. }
             | Act::IsOpen
             | Act::GiveBack { .. }
-            | Act::Took { .. } => Ok(done(())),
+            | Act::Took { .. }
+            | Act::ReadMapped { .. }
+            | Act::WriteMapped { .. } => Ok(done(())),
         }
     }
 
@@ -289,6 +313,24 @@ impl Relay for AtHome {
 
     fn took(&self, of: Number, which: (u64, u64)) -> Result<()> {
         self.client()?.took(of, which)
+    }
+
+    fn through_map(&self, of: Number, act: &Act, bytes: &[u8]) -> Result<(Done, Vec<u8>)> {
+        let client = self.client()?;
+        Ok(match *act {
+            Act::ReadMapped { index, at, bytes } => {
+                let mut read = vec![0; bytes as usize];
+                match client.read_mapped(of, (index, at), &mut read)? {
+                    true => (Done::Read, read),
+                    false => (Done::Unknown, Vec::new()),
+                }
+            }
+            Act::WriteMapped { index, at } => match client.write_mapped(of, (index, at), bytes)? {
+                true => (Done::Done, Vec::new()),
+                false => (Done::Unknown, Vec::new()),
+            },
+            _ => (Done::Unknown, Vec::new()),
+        })
     }
 
     fn unlock_all(&self, file: Ino, of: Member) {

@@ -67,12 +67,32 @@ impl Chunks {
         into: &mut [u8],
         offset: u64,
     ) -> Result<Option<usize>> {
+        self.read_known(connection, into, offset, false)
+    }
+
+    /// The same for who knows by himself that the file goes as far. False: it may not be used.
+    pub(crate) fn read_all_lent(
+        &self,
+        connection: &Connection,
+        into: &mut [u8],
+        offset: u64,
+    ) -> Result<bool> {
+        self.read_known(connection, into, offset, true).map(|count| count.is_some())
+    }
+
+    fn read_known(
+        &self,
+        connection: &Connection,
+        into: &mut [u8],
+        offset: u64,
+        all: bool,
+    ) -> Result<Option<usize>> {
         let (index, within) = (offset / CHUNK_BYTES, (offset % CHUNK_BYTES) as usize);
         let (begin, mut round) = (Instant::now(), 0);
         while let Some(entry) = self.usable(connection, index) {
             // What is known of it after the chunk was seen counts as long as that stays.
             let known = self.known_size(connection)?.size().saturating_sub(offset);
-            let count = (into.len() as u64).min(known) as usize;
+            let count = if all { into.len() } else { (into.len() as u64).min(known) as usize };
             if count == 0 {
                 return Ok(None);
             }

@@ -7,15 +7,19 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use terral_format::Result;
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::tables::{Description, access};
 use terral_format::wire::far_files::{CALL_MAX, FarFile, Handle, PIECE_MAX, Piece, Stored};
-use terral_format::wire::message::{Reply, Request, Seen};
+use terral_format::wire::message::{FileRef, Reply, Request, Seen};
 use terral_format::{Error, ErrorKind};
 use terral_transport::fault;
+use terral_transport::maps::How as MapHow;
 
 use super::{File, READS, WRITES, check_range};
 use crate::bounce::Shipped;
+use crate::copy::Chunks;
 use crate::holes::Extent;
+use crate::maps::ask_patiently;
 use crate::session::unexpected;
 
 /// `ENODEV`.
@@ -301,8 +305,34 @@ impl File {
         Ok((offset < size).then_some(found))
     }
 
-    /// Nobody could see what another machine stores.
-    pub(super) fn refuse_far_map(&self) -> Result<usize> {
-        Err(refused(ENODEV, "a shared map"))
+    /// Maps chunks that are made this machine's alone for that.
+    #[cold]
+    pub(super) fn map_far(&self, how: MapHow) -> Result<usize> {
+        if self.access() & access::COMMIT != 0 {
+            // What is stored there would not wait for a commit.
+            return Err(refused(ENODEV, "a shared map"));
+        }
+        let first = how.offset / CHUNK_BYTES;
+        let chunks = Chunks::new(ask_patiently(|| self.ask_to_map(first, how.stores()))?);
+        let at = chunks.map_by(&self.connection, how, &|first, _| {
+            self.ask_to_map(first, how.stores()).map(|file| file.map(drop))
+        })?;
+        if how.stores() {
+            chunks.header(&self.connection)?.wrote(self.connection.time_ns());
+        }
+        Ok(at)
+    }
+
+    /// Has a chunk here to be mapped. Gives where it is; `None`: not just now.
+    fn ask_to_map(&self, index: u64, stores: bool) -> Result<Option<FileRef>> {
+        let asked = FarFile::Map { of: self.handle(), index, stores };
+        match self.connection.call(Request::Far(asked))? {
+            Reply::Lent(file) => {
+                self.has_lent(file);
+                Ok(Some(file))
+            }
+            Reply::Again => Ok(None),
+            _ => Err(unexpected()),
+        }
     }
 }

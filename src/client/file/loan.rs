@@ -170,6 +170,11 @@ impl File {
         Ok(None)
     }
 
+    /// Chunks of it are here.
+    pub(super) fn has_lent(&self, file: FileRef) {
+        self.loan.iter().for_each(|loan| loan.had(file));
+    }
+
     /// Has the file as long as was written. False: the chunk is not this machine's any more, and
     /// what was written there may not count.
     fn counts_lent(&self, loan: &Loan, last: Last) -> Result<bool> {

@@ -17,9 +17,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0104;
+pub const QUESTIONS: u16 = 0x0105;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x0204;
+pub const ANSWERS: u16 = 0x0205;
 /// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
 /// MiB, in which there is something before it.
 pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;
@@ -184,26 +184,80 @@ pub enum Act {
         /// By somebody who takes set-id bits off.
         strips: bool,
     },
+    /// A chunk, whatever is in it, is to be who asks' alone, to be mapped → [`Done::Offered`]; its
+    /// bytes are read next. [`Done::Lent`] if it is its already, [`Done::Unknown`] if it cannot be
+    /// had just now; [`ErrorKind::TextBusy`] if others have it mapped.
+    Offer {
+        /// Who asks.
+        by: Member,
+        /// Which.
+        index: u64,
+        /// By somebody who takes set-id bits off.
+        strips: bool,
+    },
+    /// Who asks has all bytes of a chunk that was offered: it is its alone from now on →
+    /// [`Done::Lent`]; [`Done::Unknown`] if it may have been changed since.
+    Accept {
+        /// Who asks.
+        by: Member,
+        /// Which.
+        index: u64,
+        /// By which it was offered.
+        stamp: u64,
+    },
+    /// Asked of a member that has a chunk of a file of who asks mapped: these bytes of it are read
+    /// → [`Done::Read`]; [`Done::Unknown`] if it is not mapped there any more.
+    ReadMapped {
+        /// Which.
+        index: u64,
+        /// From here on in the chunk.
+        at: u32,
+        /// So many, at most [`BYTES_MAX`].
+        bytes: u32,
+    },
+    /// Asked of such a member: the bytes behind the words are written there → done;
+    /// [`Done::Unknown`] if it is not mapped there any more.
+    WriteMapped {
+        /// Which.
+        index: u64,
+        /// From here on in the chunk.
+        at: u32,
+    },
 }
 
 impl Act {
     /// Whether it is said to who uses a file, by the member where that was born.
     pub fn is_to_user(&self) -> bool {
-        matches!(self, Act::IsOpen | Act::GiveBack { .. } | Act::Took { .. })
+        matches!(self, Act::IsOpen) || self.is_urgent()
     }
 
     /// Whether the answer is to come however long others take to do what they were asked: they may
     /// wait for it.
     pub fn is_urgent(&self) -> bool {
-        matches!(self, Act::GiveBack { .. } | Act::Took { .. })
+        matches!(
+            self,
+            Act::GiveBack { .. }
+                | Act::Took { .. }
+                | Act::ReadMapped { .. }
+                | Act::WriteMapped { .. }
+        )
     }
 
     /// Whether doing it twice, or later, differs from doing it once.
     pub fn changes(&self) -> bool {
         matches!(
             self,
-            Act::Write { .. } | Act::Merge { .. } | Act::Truncate { .. } | Act::Grow { .. }
+            Act::Write { .. }
+                | Act::Merge { .. }
+                | Act::Truncate { .. }
+                | Act::Grow { .. }
+                | Act::WriteMapped { .. }
         )
+    }
+
+    /// Whether bytes go behind its words.
+    pub fn has_bytes(&self) -> bool {
+        matches!(self, Act::Write { .. } | Act::Merge { .. } | Act::WriteMapped { .. })
     }
 }
 
@@ -262,6 +316,15 @@ pub enum Done {
         /// The size of the file then, bytes.
         size: u64,
         /// It grows with each loan of a file.
+        stamp: u64,
+    },
+    /// A chunk was offered, and stays as it is until somebody changes it.
+    Offered {
+        /// The size of the file then, bytes.
+        size: u64,
+        /// So many bytes are there, from the begin of the chunk on; all others are zeros.
+        bytes: u32,
+        /// As that of [`Done::Lent`].
         stamp: u64,
     },
 }
@@ -325,7 +388,7 @@ fn read_frame<'f, T: Deserialize<'f>>(version: u16, bytes: &'f [u8]) -> Result<(
 }
 
 impl Question {
-    /// Its frame; `bytes` are for [`Act::Write`] and [`Act::Merge`], at most [`BYTES_MAX`].
+    /// Its frame; `bytes` are for what [has some](Act::has_bytes), at most [`BYTES_MAX`].
     ///
     /// # Errors
     /// None, of what this program has made.
@@ -342,12 +405,15 @@ impl Question {
         let (question, bytes): (Question, _) = read_frame(QUESTIONS, frame)?;
         let fits = match &question.what {
             What::Begin(Some(open)) => open.len() <= OPEN_MAX,
-            What::File(_, Act::Read { bytes, .. } | Act::GiveBack { bytes, .. }) => {
-                *bytes as usize <= BYTES_MAX
-            }
+            What::File(
+                _,
+                Act::Read { bytes, .. }
+                | Act::GiveBack { bytes, .. }
+                | Act::ReadMapped { bytes, .. },
+            ) => *bytes as usize <= BYTES_MAX,
             _ => true,
         };
-        let writes = matches!(question.what, What::File(_, Act::Write { .. } | Act::Merge { .. }));
+        let writes = matches!(&question.what, What::File(_, act) if act.has_bytes());
         match fits && (writes || bytes.is_empty()) {
             true => Ok((question, bytes)),
             false => Err(malformed("a question of more than there may be")),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capability::Operations;
 use super::locks::{FarLock, LockAsk};
+use super::message::FileRef;
 use crate::ids::{DescriptionSlot, Ino, Member, Number, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
@@ -185,6 +186,49 @@ pub enum FarFile<'a> {
     GiveBack(Number, u64, u64),
     /// It was taken back → done.
     Took(Number, u64, u64),
+    /// A machine wants a chunk of what was born here for itself, to be mapped →
+    /// [`super::message::Reply::Offered`], or as [`FarFile::LendTo`]; one that it has already is
+    /// just lent. [`ErrorKind::TextBusy`](crate::ErrorKind::TextBusy) if others have it mapped.
+    OfferTo(Ino, Member, u64),
+    /// It has all bytes of it that was offered by this stamp → as [`FarFile::LendTo`].
+    Accepted(Ino, Member, u64, u64),
+    /// Where is a chunk that was lent to this machine, and is mapped here? →
+    /// [`super::message::Reply::Lent`], or [`super::message::Reply::Again`] if it is not.
+    Mapped(Number, u64),
+    /// Have a chunk of it for this machine alone, fit to be mapped, as
+    /// [`super::message::Request::Map`] does → [`super::message::Reply::Lent`];
+    /// [`super::message::Reply::Again`] if it cannot be had just now. Any client may ask this, and
+    /// what follows.
+    Map {
+        /// Which; open for writing.
+        of: Handle,
+        /// The chunk.
+        index: u64,
+        /// Whether what is stored there becomes the file's.
+        stores: bool,
+    },
+    /// Write to a chunk of what was born here, which another machine has mapped → done;
+    /// [`super::message::Reply::Again`] if it has not any more.
+    WriteMapped {
+        /// The file, by its number; open for writing.
+        file: FileRef,
+        /// From here on.
+        at: u64,
+        /// The bytes, of one chunk, at most [`PIECE_MAX`].
+        #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
+        bytes: &'a [u8],
+    },
+}
+
+/// A chunk that is offered to another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// The size of the file, bytes.
+    pub size: u64,
+    /// See [`super::far::Done::Offered`].
+    pub bytes: u32,
+    /// See [`super::far::Done::Lent`].
+    pub stamp: u64,
 }
 
 /// What was lent to another machine.
@@ -207,6 +251,7 @@ impl FarFile<'_> {
                 | FarFile::Ship { .. }
                 | FarFile::Grow { .. }
                 | FarFile::Commit(_)
+                | FarFile::WriteMapped { .. }
         )
     }
 
@@ -225,6 +270,9 @@ impl FarFile<'_> {
                 | FarFile::Commit(_)
                 | FarFile::GiveBack(..)
                 | FarFile::Took(..)
+                | FarFile::Mapped(..)
+                | FarFile::Map { .. }
+                | FarFile::WriteMapped { .. }
         )
     }
 
@@ -247,12 +295,17 @@ impl FarFile<'_> {
             | FarFile::Borrow { .. }
             | FarFile::Batch { .. }
             | FarFile::Commit(_)
+            | FarFile::Map { .. }
+            | FarFile::WriteMapped { .. }
             | FarFile::Grow { .. } => Operations::WRITE,
             FarFile::LendTo(..)
             | FarFile::BringBack(..)
             | FarFile::HasNothing(..)
             | FarFile::GiveBack(..)
             | FarFile::Took(..)
+            | FarFile::OfferTo(..)
+            | FarFile::Accepted(..)
+            | FarFile::Mapped(..)
             | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Lost(..) => Operations::REMOVE,
         }

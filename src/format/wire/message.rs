@@ -7,13 +7,13 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Member, SessionSlot};
 pub use crate::wire::attributes::{Attributes, Kind, Name, Seen};
 use crate::wire::capability::{Capability, Operations};
-use crate::wire::far_files::{FarFile, LentTo, Stored};
+use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -318,8 +318,7 @@ pub enum Request<'a> {
         /// so many, at most [`EXTENT_MAX`]; 0: he needs the chunk itself.
         bytes: u32,
     },
-    /// Somebody's page claim or append ticket has not moved for long: take it away if its holder is
-    /// dead or stopped.
+    /// A page claim or append ticket has not moved for long: take it from who is dead or stopped.
     Unblock {
         /// Which file.
         file: FileRef,
@@ -692,9 +691,10 @@ pub enum Reply {
     IsOpen(bool),
     /// What would be in the way of a lock.
     Held(Option<HeldLock>),
-    /// Chunks of another machine's file are this machine's alone, under the same numbers in this
-    /// file, which has no name.
+    /// Chunks of another machine's file are this machine's alone, in this one without a name.
     Lent(FileRef),
     /// Chunks of a file are another machine's.
     LentTo(LentTo),
+    /// A chunk is offered to another machine.
+    Offered(Offered),
 }

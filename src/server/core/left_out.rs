@@ -34,6 +34,10 @@ pub enum Step {
     Fence,
     /// Nobody uses a chunk that is asked back.
     Freeze,
+    /// A chunk that may have been written to since it was offered is not handed over.
+    CompareOffers,
+    /// What somebody has mapped is not given back.
+    KeepMapped,
     /// Nothing is added to a batch that goes.
     Seal,
     /// Who ends keeps his locks until what he has written is where it is to be.

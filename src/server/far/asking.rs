@@ -3,7 +3,7 @@
 //! Invariant: a request that waits for an answer has changed nothing here, and is carried out anew
 //! once that is there; which question is which follows from the request.
 
-use terral_format::ids::{Asker, Ino, Number, SessionSlot, Thing};
+use terral_format::ids::{Asker, Ino, Member, Number, SessionSlot, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::far::{Act, Done, Id};
 use terral_format::wire::locks::{FarLock, FarOwner, LockKind, LockRange};
@@ -36,6 +36,18 @@ pub enum Step {
     Borrow,
     /// That it is longer.
     Grow,
+    /// For a chunk to be mapped, whatever is in it.
+    Offer,
+    /// For the parts of that.
+    FirstPart,
+    /// The same.
+    SecondPart,
+    /// That they are here.
+    Accept,
+    /// For bytes of a chunk that is mapped elsewhere.
+    ReadMapped,
+    /// To write some there.
+    WriteMapped,
 }
 
 /// The number of a file whose bytes are on another machine.
@@ -93,6 +105,39 @@ pub fn ask(
     Err(error)
 }
 
+/// Has something done by a member that has a chunk of a file that was born here.
+///
+/// # Errors
+/// As those of [`ask`].
+pub(super) fn ask_user(
+    state: &mut State,
+    (with, ino, act): (Member, Ino, Act),
+    step: Step,
+    behind: Behind,
+) -> Outcome {
+    let late = || Error::new(ErrorKind::Busy, "it is on another machine");
+    let members = state.members.as_ref().ok_or_else(late)?;
+    let file = members.number(ino).ok_or_else(late)?;
+    let asker = members.asker().ok_or_else(late)?;
+    if let Some(outcome) = state.far.outcome(asker, file, step as u8) {
+        return outcome;
+    }
+    if state.far.is_asked(asker, file, step as u8) {
+        return Err(state.fetches.wait());
+    }
+    if let Some(removed) = state.far.removed_of(with) {
+        return Err(Failure::Removed(removed).error());
+    }
+    let id = id_of(state, asker, step).ok_or_else(late)?;
+    live(state)?;
+    let error = state.fetches.wait();
+    if state.fetches.is_waiting() {
+        let now = state.world.now();
+        state.far.asks_with((id, asker), with, (file, act), behind, now);
+    }
+    Err(error)
+}
+
 /// Before anything is asked: which process this is.
 pub(super) fn live(state: &mut State) -> Result<()> {
     if !state.far.has_life() {
@@ -144,8 +189,12 @@ pub fn truncate(state: &mut State, file: Number, size: u64, strips: bool) -> Res
 /// A request has its answer.
 pub fn has_run(state: &mut State, asker: Asker) {
     state.far.batches.has_run(asker);
+    state.storage.forget_refused(|of| of == asker);
     if state.far.is_unused() {
         return;
+    }
+    if state.far.loans.are_over(|of| of == asker) {
+        state.far.has_news();
     }
     let opened = state.far.are_over(|of| of == asker);
     opened.into_iter().for_each(|file| settle(state, file));
@@ -154,10 +203,14 @@ pub fn has_run(state: &mut State, asker: Asker) {
 /// A session is over.
 pub fn has_ended(state: &mut State, session: SessionSlot) {
     state.far.batches.has_ended(session);
+    state.storage.forget_refused(|of| of.session == session);
     if state.far.is_unused() {
         return;
     }
     state.far.forget_calls(session);
+    if state.far.loans.are_over(|of| of.session == session) {
+        state.far.has_news();
+    }
     let opened = state.far.are_over(|of| of.session == session);
     opened.into_iter().for_each(|file| settle(state, file));
 }

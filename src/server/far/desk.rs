@@ -62,6 +62,13 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// As those of [`Relay::give_back`].
     fn took(&self, of: Number, which: (u64, u64)) -> Result<()>;
 
+    /// A chunk of a file of another member, which programs here have mapped, is read or written, as
+    /// the act says: [`Done::Unknown`] if it is not mapped any more.
+    ///
+    /// # Errors
+    /// As those of [`Relay::give_back`].
+    fn through_map(&self, of: Number, act: &Act, bytes: &[u8]) -> Outcome;
+
     /// A member has a file open no more: its locks there are over, and it has no chunks of it.
     fn unlock_all(&self, file: Ino, of: Member);
 
@@ -229,7 +236,9 @@ impl Desk {
                 Act::Lost { by, .. }
                 | Act::Borrow { by, .. }
                 | Act::Grow { by, .. }
-                | Act::Return { by, .. },
+                | Act::Return { by, .. }
+                | Act::Offer { by, .. }
+                | Act::Accept { by, .. },
             ) if by != from => {
                 return Err(malformed("something in the name of another member"));
             }
@@ -277,6 +286,9 @@ impl Desk {
             Act::Took { index, stamp } => {
                 relay.took(job.number(), (index, stamp))?;
                 Ok((Done::Done, Vec::new()))
+            }
+            act @ (Act::ReadMapped { .. } | Act::WriteMapped { .. }) => {
+                relay.through_map(job.number(), &act, &job.bytes)
             }
             act => relay.carry_out(job.file(), &act, &job.bytes),
         }

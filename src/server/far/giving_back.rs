@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{FileSlot, Number};
 use terral_format::local::entry::MapEntry;
@@ -13,6 +12,7 @@ use terral_format::local::tables::access;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::{Handle, Stored};
 use terral_format::wire::message::{FileRef, Reply};
+use terral_format::{ErrorKind, Result};
 
 use super::asking::{self, Step, ask};
 use super::calls;
@@ -48,8 +48,8 @@ pub fn grow(state: &mut State, of: Handle, to: u64, epoch: u16) -> Result<Reply>
 /// A chunk is asked back by its home: where its bytes are, which stay as they are.
 ///
 /// # Errors
-/// If the spill does not give it back; [`terral_format::ErrorKind::NoSpace`] if somebody who was
-/// stopped writes to it, and memory is full.
+/// If the spill does not give it back; [`ErrorKind::NoSpace`] if somebody who was stopped writes to
+/// it, and memory is full; [`ErrorKind::TextBusy`] if somebody has it mapped.
 pub fn give_back(state: &mut State, file: Number, index: u64, stamp: u64) -> Result<Reply> {
     let loan = loan_of(state, file);
     let entry = |state: &State, loan: FileRef| state.storage.memory().entry(loan.slot, index);
@@ -61,16 +61,48 @@ pub fn give_back(state: &mut State, file: Number, index: u64, stamp: u64) -> Res
     if since.is_some_and(|since| *since > stamp) {
         return Ok(Reply::Again);
     }
+    state.far.loans.fence_arriving(file, index, stamp);
     if !entry(state, loan).is_here() {
         bringing::bring(state, loan, index)?;
     }
     if does(left_out::Step::Freeze) {
-        eviction::with_room(state, |state| {
+        let frozen = eviction::with_room(state, |state| {
             state.storage.freeze(&state.sessions, loan.slot, index)
-        })?;
+        });
+        if frozen.as_ref().is_err_and(|error| error.kind == ErrorKind::TextBusy)
+            && let Some(known) = state.far.loans.get_mut(file)
+        {
+            // Its home does not ask for it again.
+            known.said = false;
+        }
+        frozen?;
     }
     let places = places(state, entry(state, loan));
     Ok(if places.is_empty() { Reply::Again } else { Reply::Stored { places, ends: true } })
+}
+
+/// Whether a chunk may be mapped by programs here.
+fn is_mapped(entry: MapEntry) -> bool {
+    entry.is_mappable() && !entry.is_borrowed()
+}
+
+/// Where a chunk is that is asked back no more than it is unmapped.
+pub fn mapped(state: &State, file: Number, index: u64) -> Reply {
+    let loan = loan_of(state, file);
+    let entry = loan.map(|loan| state.storage.memory().entry(loan.slot, index));
+    match loan.filter(|_| entry.is_some_and(is_mapped)) {
+        Some(loan) => Reply::Lent(loan),
+        None => Reply::Again,
+    }
+}
+
+/// Chunks that nobody has mapped any more are like all others that are here.
+pub(super) fn tick(state: &mut State) {
+    for file in state.far.loans.files() {
+        if let Some(loan) = loan_of(state, file) {
+            state.storage.leave_maps(loan.slot);
+        }
+    }
 }
 
 /// The pages of a chunk that were written.
@@ -115,6 +147,10 @@ pub(super) fn go_on(state: &mut State) {
         let (ino, said) = (known.ino, known.said);
         let slot = state.names.inode(ino).and_then(|inode| inode.slot);
         let entries = slot.map(|slot| state.storage.entries(slot)).unwrap_or_default();
+        let is_mapped = entries.iter().any(|(_, entry)| is_mapped(*entry));
+        if is_mapped && !state.far.is_removed(file.born()) {
+            continue;
+        }
         if entries.is_empty() || state.far.is_removed(file.born()) {
             is_over(state, file);
         } else if !said {

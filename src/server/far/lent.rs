@@ -67,9 +67,14 @@ pub struct Lent {
 }
 
 impl Lent {
-    fn next_stamp(&mut self, starts: u64) -> u64 {
+    pub(super) fn next_stamp(&mut self, starts: u64) -> u64 {
         self.stamp = (self.stamp + 1).max(starts << 40);
         self.stamp
+    }
+
+    /// Whether who had a chunk last has heard that he has it no more.
+    pub(super) fn is_told(&self, ino: Ino, index: u64) -> bool {
+        !self.untold.contains(&(ino, index))
     }
 
     fn may_lend(&mut self, ino: Ino, is_empty: bool, now: Tick) -> bool {
@@ -98,7 +103,7 @@ pub fn lend_to(
     }
     let (file, mut lent) = (FileRef { ino, slot }, 0);
     for index in first..first.saturating_add(u64::from(count.min(LENT_MAX))) {
-        let told = !state.far.lent.untold.contains(&(ino, index));
+        let told = state.far.lent.is_told(ino, index);
         let may = told && !state.storage.is_backed(file, index);
         let is_free = may && state.storage.take_unused(&state.sessions, slot, index);
         let is_its = state.storage.with(slot, index) == Some(to);
@@ -137,8 +142,8 @@ pub fn bring_back(
 }
 
 fn want(state: &mut State, ino: Ino, index: u64, with: Member) {
-    let (since, error) = (state.world.now(), None);
-    state.storage.want((ino, index), Wanted { with, since, needed: false, error });
+    let wanted = Wanted::of(with, state.world.now(), false);
+    state.storage.want((ino, index), wanted, None);
 }
 
 /// Everything that others have is to come back.
@@ -234,6 +239,12 @@ pub(super) fn came(
     let bytes = match outcome {
         Ok((Done::Read, bytes)) => bytes,
         Ok(_) => Vec::new(),
+        Err(error) if error.kind == ErrorKind::TextBusy => {
+            state.far.lent.coming.remove(&(ino, index));
+            state.storage.refuses(ino, index);
+            state.far.has_news();
+            return Ok(());
+        }
         Err(error) => {
             later(state, ino, index, error.kind == ErrorKind::NotFound);
             return Ok(());
@@ -311,6 +322,7 @@ pub(super) fn removed(state: &mut State, member: Member) {
 
 /// What was born here is no more.
 pub fn forget(state: &mut State, ino: Ino) {
+    state.storage.forget_mapped(ino);
     let Lent { coming, uses, untold, .. } = &mut state.far.lent;
     coming.retain(|(of, _), _| *of != ino);
     untold.retain(|(of, _)| *of != ino);

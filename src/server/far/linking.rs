@@ -102,6 +102,7 @@ pub fn tick(state: &mut State) {
     let failed = state.far.tick(now);
     failed.iter().for_each(|ahead| shown::came(state, ahead, None));
     lent::tick(state);
+    giving_back::tick(state);
     committing::tick(state);
 }
 

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Number};
+use terral_format::ids::{Asker, Ino, Number};
+use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::wire::far::BYTES_MAX;
 
 /// Of one file.
 #[derive(Clone, Debug)]
@@ -30,7 +32,22 @@ pub struct Loans {
     files: BTreeMap<Number, Loan>,
     /// What was asked back before it had come: an answer that lends it with an older stamp is void.
     fences: BTreeMap<(Number, u64), u64>,
+    /// Chunks that requests have come here with all that is in them.
+    arriving: BTreeMap<(Number, u64), Arriving>,
 }
+
+/// A chunk that comes with all that is in it.
+pub struct Arriving {
+    /// For which request.
+    asker: Asker,
+    /// What has come of it, and is not in its place yet.
+    pub parts: [Option<Vec<u8>>; PARTS],
+    /// All of it is.
+    pub is_here: bool,
+}
+
+/// In so many parts a chunk comes.
+pub const PARTS: usize = (CHUNK_BYTES / BYTES_MAX as u64) as usize;
 
 impl Loans {
     pub(super) fn apply(&mut self, member: &Membership) {
@@ -65,6 +82,29 @@ impl Loans {
         }
     }
 
+    /// A request has a chunk come, unless another one does.
+    pub fn arrives(&mut self, (file, index): (Number, u64), asker: Asker) -> Option<&mut Arriving> {
+        let (parts, is_here) = Default::default();
+        let new = Arriving { asker, parts, is_here };
+        let arriving = self.arriving.entry((file, index)).or_insert(new);
+        (arriving.asker == asker).then_some(arriving)
+    }
+
+    /// All of it, as it was offered by this stamp, is in its place.
+    pub fn has_arrived(&mut self, (file, index): (Number, u64), stamp: u64) {
+        if let Some(loan) = self.files.get_mut(&file) {
+            loan.since.insert(index, stamp);
+        }
+        if let Some(arriving) = self.arriving.get_mut(&(file, index)) {
+            (arriving.is_here, arriving.parts) = (true, Default::default());
+        }
+    }
+
+    /// Requests that this is true of have run, or never will. Whether one has had a chunk come.
+    pub(super) fn are_over(&mut self, of: impl Fn(Asker) -> bool) -> bool {
+        self.arriving.extract_if(.., |_, arriving| of(arriving.asker)).count() > 0
+    }
+
     /// Whose.
     pub(super) fn files(&self) -> Vec<Number> {
         self.files.keys().copied().collect()
@@ -96,6 +136,13 @@ impl Loans {
     pub(super) fn fence(&mut self, file: Number, index: u64, stamp: u64) {
         let fence = self.fences.entry((file, index)).or_default();
         *fence = stamp.max(*fence);
+    }
+
+    /// So it is if a chunk is just coming.
+    pub(super) fn fence_arriving(&mut self, file: Number, index: u64, stamp: u64) {
+        if self.arriving.contains_key(&(file, index)) {
+            self.fence(file, index, stamp);
+        }
     }
 
     /// Whether a chunk that was lent by this stamp was asked back since.

@@ -12,9 +12,11 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::terms::Terms;
 
 use super::batches::Batches;
+use super::fitting::fits;
 use super::holders::Holders;
 use super::lent::Lent;
 use super::loans::Loans;
+use super::offers::Offers;
 use super::pieces::Pieces;
 use super::shown::Shown;
 use crate::core::world::Tick;
@@ -90,6 +92,7 @@ pub struct Far {
     pub(super) shown: Shown,
     pub(super) holders: Holders,
     pub(super) lent: Lent,
+    pub(super) offers: Offers,
     /// Chunks of other members' files that are here.
     pub loans: Loans,
     /// What was written here to other members' files, and not committed yet.
@@ -124,38 +127,6 @@ pub(super) struct Ahead {
 
 fn append(act: &Act) -> bool {
     matches!(act, Act::Write { at: None, .. })
-}
-
-/// Whether that is an answer to this.
-fn fits(act: &Act, done: Done, bytes: usize) -> bool {
-    match act {
-        Act::Open
-        | Act::Close
-        | Act::Lost { .. }
-        | Act::Truncate { .. }
-        | Act::Lock(_)
-        | Act::Wrote { .. }
-        | Act::Return { .. }
-        | Act::Merge { .. }
-        | Act::Took { .. } => done == Done::Done,
-        Act::Borrow { count: most, .. } => match done {
-            Done::Lent { count, .. } => (1..=*most).contains(&count),
-            done => done == Done::Unknown,
-        },
-        Act::Grow { .. } => matches!(done, Done::Done | Done::Unknown),
-        Act::GiveBack { bytes: most, .. } => match done {
-            Done::Read => bytes <= *most as usize,
-            done => done == Done::Unknown && bytes == 0,
-        },
-        Act::TestLock(_) => match done {
-            Done::Held(held) => held.range.is_sane(),
-            done => done == Done::Done,
-        },
-        Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
-        Act::Write { .. } => matches!(done, Done::Written(_)),
-        Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
-        Act::IsOpen => matches!(done, Done::Done | Done::Open),
-    }
 }
 
 impl Far {
@@ -247,6 +218,21 @@ impl Far {
     ) {
         let id = self.own_id(by);
         self.asks((id, None), (file, act), Behind::Nothing, now);
+        if let Some(asked) = self.questions.get_mut(&self.asked) {
+            asked.to = to;
+        }
+    }
+
+    /// The same, for a request that waits for it.
+    pub(super) fn asks_with(
+        &mut self,
+        (id, asker): (Id, Asker),
+        to: Member,
+        (file, act): (Number, Act),
+        behind: Behind,
+        now: Tick,
+    ) {
+        self.asks((id, Some(asker)), (file, act), behind, now);
         if let Some(asked) = self.questions.get_mut(&self.asked) {
             asked.to = to;
         }

@@ -188,12 +188,11 @@ fn has_name(state: &mut State, ino: Ino, (parent, name): Place<'_>) {
     }
 }
 
+/// A name, and what has it here.
+type Known = ((Ino, Vec<u8>), Ino);
+
 /// What is known here of what has these names.
-fn known_at(
-    state: &State,
-    places: &[(Ino, Vec<u8>)],
-    have: [Option<Number>; 2],
-) -> Vec<((Ino, Vec<u8>), Ino)> {
+fn known_at(state: &State, places: &[(Ino, Vec<u8>)], have: [Option<Number>; 2]) -> Vec<Known> {
     let of = |(place, number): (&(Ino, Vec<u8>), Option<Number>)| {
         Some((place.clone(), known(state, number?)?))
     };

@@ -11,15 +11,15 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, committing, giving_back, holders, lent};
+use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
 use crate::files::{closing, far_reads, opening};
 use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::{batching, borrowing, leaving};
-use crate::storage::{bringing, granting, mapping, reclaim};
+use crate::sharing::{arriving, batching, borrowing, leaving};
+use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
 ///
@@ -75,7 +75,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::LockBlocks => state.locks.blocks_for(who.session),
         Request::Late { file, chunk } => late::answer(state, file, chunk),
         Request::Stage { file, first, count, within, bytes } => {
-            bringing::for_reader(state, file, (first, count), (within, bytes))
+            through::for_reader(state, file, (first, count), (within, bytes))
         }
         Request::Far(far) => of_far(state, who, far),
         Request::MakeNode { path, kind, mode, address } => {
@@ -100,6 +100,8 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Bounce => preallocating::bounce(state, who.session),
         FarFile::Borrow { of, first, count } => borrowing::borrow(state, who, of, (first, count)),
         FarFile::Grow { of, to, epoch } => giving_back::grow(state, of, to, epoch),
+        FarFile::Map { of, index, stores } => arriving::map(state, who, of, (index, stores)),
+        FarFile::WriteMapped { file, at, bytes } => through::write(state, file, at, bytes),
         FarFile::Batch { of, full } => batching::batch(state, who, of, full),
         FarFile::Commit(of) => {
             let file = calls::opened(state, of, access::COMMIT)?;
@@ -127,6 +129,11 @@ fn of_members(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<R
         FarFile::LendTo(ino, to, first, count) => {
             return lent::lend_to(state, (ino, to), (first, count));
         }
+        FarFile::OfferTo(ino, to, index) => return offers::offer(state, (ino, to), index),
+        FarFile::Accepted(ino, to, index, stamp) => {
+            return offers::accepted(state, (ino, to), (index, stamp));
+        }
+        FarFile::Mapped(of, index) => return Ok(giving_back::mapped(state, of, index)),
         FarFile::GiveBack(of, index, stamp) => {
             return giving_back::give_back(state, of, index, stamp);
         }
@@ -138,6 +145,7 @@ fn of_members(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<R
         }
         FarFile::Lost(ino, by, token) => orphans::lost_a_name(state, ino, (by, token)),
         FarFile::BringBack(ino, with, first, count) => {
+            offers::forget(state, ino, (first, count));
             lent::bring_back(state, (ino, with), (first, count))
         }
         FarFile::HasNothing(ino, member) => {

@@ -86,7 +86,7 @@ fn has_already(state: &mut State, session: SessionSlot, file: Number, index: u64
 }
 
 /// What was lent is put where clients find it.
-fn was_lent(
+pub(super) fn was_lent(
     state: &mut State,
     session: SessionSlot,
     (file, first, count): (Number, u64, u32),
@@ -96,12 +96,7 @@ fn was_lent(
         Some(loan) => loan,
         None => begin(state, file)?,
     };
-    // Before any of them can be used: so long the file is while one of them is here.
-    let memory = state.storage.memory();
-    match has_usable(state, loan) {
-        true => memory.raise_size(loan.slot, size, memory.size_epoch(loan.slot)),
-        false => drop(memory.reset_size(loan.slot, size)),
-    }
+    knows_size(state, loan, size);
     let had = granting::for_chunks(state, (first, count), |state, index| {
         let void = state.far.loans.is_void(file, index, stamp) && does(Step::Fence);
         if void || !state.storage.memory().entry(loan.slot, index).is_absent() {
@@ -115,8 +110,17 @@ fn was_lent(
     Ok(if had.is_ok() { Reply::Lent(loan) } else { Reply::Again })
 }
 
+/// Before a chunk can be used: so long the file is while one of them is here.
+pub(super) fn knows_size(state: &State, loan: FileRef, size: u64) {
+    let memory = state.storage.memory();
+    match has_usable(state, loan) {
+        true => memory.raise_size(loan.slot, size, memory.size_epoch(loan.slot)),
+        false => drop(memory.reset_size(loan.slot, size)),
+    }
+}
+
 /// The first chunks of a file come.
-fn begin(state: &mut State, file: Number) -> Result<FileRef> {
+pub(super) fn begin(state: &mut State, file: Number) -> Result<FileRef> {
     let loan = preallocating::nameless(state)?;
     state.record(Membership::Borrows { ino: loan.ino, file });
     Ok(loan)

@@ -4,6 +4,7 @@
 //! Not here: who has what (`members`, and the protocol behind it).
 
 pub mod adrift;
+pub mod arriving;
 pub mod batching;
 pub mod bodies;
 pub mod borrowing;

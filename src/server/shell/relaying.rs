@@ -320,6 +320,10 @@ mod tests {
         fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
             Ok(())
         }
+
+        fn through_map(&self, _: Number, _: &Act, _: &[u8]) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
     }
 
     fn framed(bytes: &[u8]) -> Payload {
@@ -415,6 +419,10 @@ mod tests {
         fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
             Ok(())
         }
+
+        fn through_map(&self, _: Number, _: &Act, _: &[u8]) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
     }
 
     #[test]
@@ -490,6 +498,10 @@ mod tests {
 
         fn took(&self, _: Number, _: (u64, u64)) -> terral_format::Result<()> {
             Ok(())
+        }
+
+        fn through_map(&self, _: Number, _: &Act, _: &[u8]) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
         }
     }
 

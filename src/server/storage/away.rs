@@ -1,16 +1,19 @@
-//! Chunks that other members have: which they are, and which are wanted back.
+//! Chunks that other members have: which they are, which are wanted back, and which they have
+//! mapped, as far as this process knows.
 //!
 //! Not here: who waits for them (`recalling`), who may have which, and what is said to them
 //! (`far/lent`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::ids::{FileSlot, Ino, Member};
+use terral_format::ids::{Asker, FileSlot, Ino, Member};
+use terral_format::local::entry::MapEntry;
 use terral_format::wire::message::FileRef;
-use terral_format::{Error, Result};
+use terral_format::{Error, ErrorKind, Result};
 use terral_store::sparse::Sparse;
 
 use super::Storage;
+use crate::core::left_out::{Step, does};
 use crate::core::world::Tick;
 use crate::sessions::clients::Sessions;
 
@@ -25,6 +28,16 @@ pub struct Wanted {
     pub needed: bool,
     /// Why it does not come.
     pub error: Option<Error>,
+    /// Requests that wait for it.
+    pub askers: BTreeSet<Asker>,
+}
+
+impl Wanted {
+    /// That of this member, from now on.
+    pub fn of(with: Member, since: Tick, needed: bool) -> Self {
+        let (error, askers) = Default::default();
+        Wanted { with, since, needed, error, askers }
+    }
 }
 
 /// See the module.
@@ -33,6 +46,9 @@ pub struct Away {
     /// How many chunks of a file are, if any.
     counts: BTreeMap<FileSlot, u32>,
     wanted: BTreeMap<(Ino, u64), Wanted>,
+    mapped: BTreeSet<(Ino, u64)>,
+    /// Requests that have heard so.
+    refused: BTreeSet<(Asker, Ino, u64)>,
 }
 
 impl Storage {
@@ -44,6 +60,81 @@ impl Storage {
         self.ram.lend(slot, index, to)?;
         *self.away.counts.entry(slot).or_default() += 1;
         Ok(())
+    }
+
+    /// Nobody writes to a chunk, if it is here, until somebody has asked; it is recalled. `None`:
+    /// somebody has it mapped, or does not move out of it.
+    pub fn offer(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> Option<MapEntry> {
+        let entry = self.recall_unmapped(slot, index)?;
+        if self.wait_unpinned(clients, slot, entry) {
+            self.ram.unrecall(slot, index, entry);
+            return None;
+        }
+        Some(entry.recalled())
+    }
+
+    /// A chunk that was offered, and has not changed since, is another member's.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn hand_over(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        to: Member,
+    ) -> Result<()> {
+        match entry.is_absent() {
+            true => self.ram.lend(slot, index, to)?,
+            false => self.ram.hand_over(slot, index, entry.unrecalled(), to)?,
+        }
+        *self.away.counts.entry(slot).or_default() += 1;
+        Ok(())
+    }
+
+    /// Bytes of a chunk that is offered to this machine, of which nothing was here, are here, and
+    /// used by nobody yet.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
+    pub fn arrives(&mut self, slot: FileSlot, index: u64, bytes: &Sparse) -> Result<()> {
+        self.ram.arrives(slot, index, bytes)
+    }
+
+    /// Another member has a chunk mapped, as far as is known.
+    pub fn is_mapped_there(&self, ino: Ino, index: u64) -> bool {
+        self.away.mapped.contains(&(ino, index))
+    }
+
+    /// So it is, or is not any more.
+    pub fn maps_there(&mut self, ino: Ino, index: u64, maps: bool) {
+        match maps {
+            true => drop(self.away.mapped.insert((ino, index))),
+            false => drop(self.away.mapped.remove(&(ino, index))),
+        }
+    }
+
+    /// A file is no more.
+    pub fn forget_mapped(&mut self, ino: Ino) {
+        self.away.mapped.retain(|(of, _)| *of != ino);
+    }
+
+    /// What is wanted back is mapped where it is: who waits for it is told so.
+    pub fn refuses(&mut self, ino: Ino, index: u64) {
+        self.away.mapped.insert((ino, index));
+        if let Some(wanted) = self.away.wanted.remove(&(ino, index)) {
+            self.away.refused.extend(wanted.askers.into_iter().map(|asker| (asker, ino, index)));
+        }
+    }
+
+    /// Whether a request is one of those.
+    pub fn is_refused(&self, asker: Asker, ino: Ino, index: u64) -> bool {
+        self.away.refused.contains(&(asker, ino, index))
+    }
+
+    /// Requests that this is true of have run, or never will.
+    pub fn forget_refused(&mut self, of: impl Fn(Asker) -> bool) {
+        self.away.refused.retain(|(asker, ..)| !of(*asker));
     }
 
     /// A chunk that was granted ahead, and to which nobody has written, is none any more. Whether
@@ -89,7 +180,7 @@ impl Storage {
     pub fn came(&mut self, file: FileRef, index: u64, bytes: &Sparse) -> Result<()> {
         self.ram.came(file.slot, index, bytes)?;
         self.count_down(file.slot);
-        self.away.wanted.remove(&(file.ino, index));
+        self.forget_wanted(file.ino, index);
         Ok(())
     }
 
@@ -116,13 +207,18 @@ impl Storage {
     /// is waited for; from who does not move it is moved away.
     ///
     /// # Errors
-    /// [`terral_format::ErrorKind::NoSpace`] if there is no memory to move it to.
+    /// [`terral_format::ErrorKind::NoSpace`] if there is no memory to move it to;
+    /// [`terral_format::ErrorKind::TextBusy`] if somebody has it mapped: it is used as before.
     pub fn freeze(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> Result<()> {
         let entry = self.memory().entry(slot, index).unrecalled();
         if !entry.is_here() {
             return Ok(());
         }
         self.ram.install(slot, index, entry.borrowed().recalled())?;
+        if self.is_mapped(entry) && does(Step::KeepMapped) {
+            self.ram.install(slot, index, entry)?;
+            return Err(Error::new(ErrorKind::TextBusy, format!("chunk {index} is mapped")));
+        }
         if !self.wait_unpinned(clients, slot, entry) {
             return Ok(());
         }
@@ -150,11 +246,13 @@ impl Storage {
         }
     }
 
-    /// A chunk is wanted back. Gives whether that is new.
-    pub fn want(&mut self, (ino, index): (Ino, u64), wanted: Wanted) -> bool {
+    /// A chunk is wanted back, by a request if there is one. Gives whether that is new.
+    pub fn want(&mut self, (ino, index): (Ino, u64), wanted: Wanted, asker: Option<Asker>) -> bool {
         let needed = wanted.needed;
         let new = !self.away.wanted.contains_key(&(ino, index));
-        self.away.wanted.entry((ino, index)).or_insert(wanted).needed |= needed;
+        let known = self.away.wanted.entry((ino, index)).or_insert(wanted);
+        known.needed |= needed;
+        known.askers.extend(asker);
         new
     }
 
@@ -173,8 +271,9 @@ impl Storage {
         self.away.wanted.contains_key(&(ino, index))
     }
 
-    /// It is not any more.
+    /// It is not any more: it is here, or nothing is.
     pub fn forget_wanted(&mut self, ino: Ino, index: u64) {
         self.away.wanted.remove(&(ino, index));
+        self.away.mapped.remove(&(ino, index));
     }
 }

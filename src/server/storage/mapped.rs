@@ -125,6 +125,20 @@ impl Storage {
         }
     }
 
+    /// Chunks of a file that nobody has mapped any more are not fit to be mapped any more, and what
+    /// was stored there counts as written, whole.
+    pub fn leave_maps(&mut self, slot: FileSlot) {
+        let maps = |(_, entry): &(u64, MapEntry)| entry.is_mappable() && !entry.is_borrowed();
+        for (index, _) in self.entries(slot).into_iter().filter(maps) {
+            let Some(entry) = self.recall_unmapped(slot, index) else { continue };
+            if entry.is_stored() {
+                let (first, last) = (entry.page().0, entry.page().0 + entry.pages());
+                pages::mark_dirty(self.memory().lanes(), first, last);
+            }
+            self.ram.unrecall(slot, index, entry.unstored().unmappable());
+        }
+    }
+
     /// Whether stores through maps may not have been counted as written yet.
     pub fn is_stored(&self, slot: FileSlot) -> bool {
         self.entries(slot).iter().any(|(_, entry)| entry.is_stored())

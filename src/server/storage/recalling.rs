@@ -3,9 +3,9 @@
 //! Invariant: nobody reads or writes such a chunk here; who wants to waits until its bytes came.
 //! Not here: how they come (`far/lent`).
 
-use terral_format::Result;
 use terral_format::local::geometry::CHUNK_ORDER;
 use terral_format::wire::message::FileRef;
+use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::storage::away::Wanted;
@@ -14,15 +14,18 @@ use crate::storage::eviction;
 /// Has a chunk here that another member has.
 ///
 /// # Errors
-/// If who asks must wait; [`terral_format::ErrorKind::NoSpace`] if memory is full; and why it does
-/// not come.
+/// If who asks must wait; [`ErrorKind::NoSpace`] if memory is full; [`ErrorKind::TextBusy`] if it
+/// is mapped there; and why it does not come.
 pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
     let Some(with) = state.storage.with(file.slot, index) else { return Ok(()) };
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    if asker.is_some_and(|asker| state.storage.is_refused(asker, file.ino, index)) {
+        return Err(Error::new(ErrorKind::TextBusy, format!("{with} has it mapped")));
+    }
     // Room first: what there is none for need not travel.
     eviction::with_room(state, |state| state.storage.find_room(CHUNK_ORDER))?;
-    let (since, error) = (state.world.now(), None);
-    let wanted = Wanted { with, since, needed: true, error };
-    state.storage.want((file.ino, index), wanted);
+    let wanted = Wanted::of(with, state.world.now(), true);
+    state.storage.want((file.ino, index), wanted, asker);
     match state.storage.why_not(file.ino, index) {
         Some(error) => Err(error),
         None => Err(state.fetches.wait()),

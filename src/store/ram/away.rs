@@ -21,6 +21,38 @@ impl Ram {
         self.install(slot, index, MapEntry::away(to, CHUNK_ORDER, self.generation))
     }
 
+    /// Makes a recalled chunk of a file, in which nobody is, another member's, which has its bytes.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn hand_over(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        to: Member,
+    ) -> Result<()> {
+        self.lend(slot, index, to)?;
+        self.lose(entry, false);
+        Ok(())
+    }
+
+    /// Puts bytes of a chunk that is offered to this machine in its place, whole, and marked: they
+    /// are used by nobody yet.
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::NoSpace`] if memory is full.
+    pub fn arrives(&mut self, slot: FileSlot, index: u64, bytes: &Sparse) -> Result<()> {
+        let entry = self.take_chunk(CHUNK_ORDER, None)?;
+        let filled = fill_pages(&self.memory, entry, bytes, true);
+        let marked = entry.borrowed().recalled();
+        let installed = filled.and_then(|()| self.install(slot, index, marked));
+        if installed.is_err() {
+            self.free(entry, false);
+        }
+        installed
+    }
+
     /// Moves a chunk of which nobody uses anything any more, and that is marked so, away from who
     /// may still store into it.
     ///

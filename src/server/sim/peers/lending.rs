@@ -4,16 +4,21 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use terral_format::frame;
+use terral_format::ids::PageNumber;
+use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::pages::{self, PageState};
+use terral_format::local::size;
 use terral_format::wire::far_files::FarFile;
-use terral_format::wire::message::{FileRef, OpenHow, Reply, Request, Target};
+use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenHow, Reply, Request, Target};
+use terral_format::{Error, ErrorKind, frame};
 
 use super::bytes::Open;
 use super::{Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
+use crate::far::asking::number_of;
+use crate::far::giving_back::loan_of;
 use crate::requests::handling::Outcome as Handled;
 use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
@@ -33,6 +38,18 @@ struct Shared {
     tokens: u64,
     /// How often something was written without asking.
     lent: u64,
+    /// A chunk that is mapped on each, and how often one was.
+    maps: Vec<Option<Map>>,
+    mapped: u64,
+}
+
+/// A chunk in a program's address space.
+#[derive(Clone, Copy)]
+struct Map {
+    file: FileRef,
+    index: u64,
+    entry: MapEntry,
+    lock: u64,
 }
 
 impl Shared {
@@ -42,8 +59,8 @@ impl Shared {
         let open: Vec<Open> =
             (0..3).map(|at| peers.open(at, b"a", OPEN).expect("opened")).collect();
         assert!(open[1].is_far() && open[2].is_far() && !open[0].is_far());
-        let (loans, bytes) = (vec![None; 3], Vec::new());
-        Shared { peers, open, loans, bytes, tokens: 0, lent: 0 }
+        let (loans, bytes, maps) = (vec![None; 3], Vec::new(), vec![None; 3]);
+        Shared { peers, open, loans, bytes, tokens: 0, lent: 0, maps, mapped: 0 }
     }
 
     fn token(&mut self, length: usize) -> Vec<u8> {
@@ -82,7 +99,11 @@ impl Shared {
     fn write(&mut self, at: usize, offset: u64, bytes: &[u8]) {
         let index = offset / CHUNK_BYTES;
         if !self.open[at].is_far() {
-            self.bring(at, offset);
+            while !self.bring(at, offset) {
+                if self.write_through(at, offset, bytes) {
+                    return self.was_written(offset, bytes);
+                }
+            }
             self.peers.write(self.open[at], Some(offset), bytes).expect("written");
             return self.was_written(offset, bytes);
         }
@@ -122,14 +143,113 @@ impl Shared {
         self.bytes[at..end].copy_from_slice(bytes);
     }
 
-    /// Who is at home has what it reads or writes brought.
-    fn bring(&mut self, at: usize, offset: u64) {
+    /// Who is at home has what it reads or writes brought. False: another machine has it mapped.
+    fn bring(&mut self, at: usize, offset: u64) -> bool {
         let (file, first) = (self.open[at].file, offset / CHUNK_BYTES);
-        if self.peers.sims[at].memory.entry(file.slot, first).with().is_some() {
-            let (within, bytes) = (0, 0);
-            let asked = Request::Stage { file, first, count: 1, within, bytes };
-            self.peers.ask(at, asked).expect("it comes");
+        if self.peers.sims[at].memory.entry(file.slot, first).with().is_none() {
+            return true;
         }
+        let (within, bytes) = (0, 0);
+        let asked = Request::Stage { file, first, count: 1, within, bytes };
+        match self.peers.ask(at, asked) {
+            Ok(_) => true,
+            Err(error) => {
+                self.may_refuse(&error, at, Some(first));
+                false
+            }
+        }
+    }
+
+    /// Only what another machine has mapped is refused.
+    fn may_refuse(&self, error: &Error, at: usize, index: Option<u64>) {
+        let others = (0..3).filter(|other| *other != at).filter_map(|other| self.maps[other]);
+        let is = others.into_iter().any(|map| index.is_none_or(|index| map.index == index));
+        assert!(error.kind == ErrorKind::TextBusy && is, "on {at}, {index:?}: {error}");
+    }
+
+    /// As a client of the home does with what another machine has mapped. False: it is no more.
+    fn write_through(&mut self, at: usize, offset: u64, bytes: &[u8]) -> bool {
+        let file = self.open[at].file;
+        let asked = FarFile::WriteMapped { file, at: offset, bytes };
+        let written = self.peers.ask(at, Request::Far(asked)).expect("asked") == Reply::Done;
+        if written {
+            let (end, memory) = (offset + bytes.len() as u64, &self.peers.sims[at].memory);
+            let epoch = memory.size_epoch(file.slot);
+            assert!(size::raise(memory.header(file.slot).size(), end, epoch));
+        }
+        written
+    }
+
+    /// The same for a read, as far as the file goes.
+    fn read_through(&mut self, at: usize, offset: u64, length: usize) -> Option<Vec<u8>> {
+        let file = self.open[at].file;
+        let (first, within) = (offset / CHUNK_BYTES, (offset % CHUNK_BYTES) as u32);
+        let asked = Request::Stage { file, first, count: 1, within, bytes: length as u32 };
+        let Reply::Extent(mut read) = self.peers.ask(at, asked).expect("asked") else {
+            return None;
+        };
+        let size = crate::sim::client::memory_size(&self.peers.sims[at].memory, file.slot);
+        read.truncate(size.saturating_sub(offset) as usize);
+        Some(read)
+    }
+
+    /// Maps a chunk, or unmaps what is mapped.
+    fn map(&mut self, at: usize, index: u64) {
+        if let Some(map) = self.maps[at].take() {
+            return self.peers.sims[at].machine.unmap(map.lock);
+        }
+        for _ in 0..100 {
+            let Open { file, .. } = self.open[at];
+            let asked = match self.open[at].is_far() {
+                true => {
+                    Request::Far(FarFile::Map { of: self.open[at].handle(), index, stores: true })
+                }
+                false => Request::Map { file, first: index, count: 1, stores: true },
+            };
+            let file = match self.peers.ask(at, asked) {
+                Ok(Reply::Lent(loan)) => loan,
+                Ok(Reply::Done) => file,
+                Ok(_) => {
+                    self.peers.pass(Duration::from_millis(10));
+                    continue;
+                }
+                Err(error) => return self.may_refuse(&error, at, Some(index)),
+            };
+            if self.open[at].is_far() {
+                self.loans[at] = Some(file);
+            }
+            let sim = &self.peers.sims[at];
+            let entry = sim.memory.entry(file.slot, index);
+            if !entry.is_stored() || entry.is_borrowed() || entry.is_recalled() {
+                continue;
+            }
+            let pid = sim.clients[self.peers.clients[at]].pid;
+            let lock = sim.machine.map(pid, entry.page(), true);
+            self.maps[at] = Some(Map { file, index, entry, lock });
+            self.mapped += 1;
+            return;
+        }
+        panic!("{index} is not had on {at}");
+    }
+
+    /// What is mapped is the file's, and shows it. Stores something there.
+    fn use_map(&mut self, at: usize, page: u32, length: usize) {
+        let Some(Map { file, index, entry, .. }) = self.maps[at] else { return };
+        let begin = (index * CHUNK_BYTES) as usize + page as usize * PAGE_BYTES;
+        let memory = self.peers.sims[at].memory.clone();
+        let now = memory.entry(file.slot, index);
+        assert!(now.is_chunk_of(entry) && !now.is_borrowed(), "{index} on {at} moved");
+        let page = PageNumber(entry.page().0 + page);
+        let inside = self.bytes.len().saturating_sub(begin).min(length);
+        if inside == 0 {
+            return;
+        }
+        let mut shown = vec![0; inside];
+        memory.read(page, 0, &mut shown).expect("there");
+        assert!(shown == self.bytes[begin..][..inside], "{index} on {at}");
+        let stored = self.token(inside);
+        memory.write(page, 0, &stored).expect("there");
+        self.bytes[begin..][..inside].copy_from_slice(&stored);
     }
 
     /// Reads bytes of one chunk.
@@ -154,8 +274,10 @@ impl Shared {
                 return read;
             }
         }
-        if !self.open[at].is_far() {
-            self.bring(at, offset);
+        while !self.open[at].is_far() && !self.bring(at, offset) {
+            if let Some(read) = self.read_through(at, offset, length) {
+                return read;
+            }
         }
         self.peers.read(self.open[at], offset, length).expect("read")
     }
@@ -171,7 +293,7 @@ impl Shared {
         assert!(read.len() == end - begin || self.usable(at, offset / CHUNK_BYTES).is_some());
     }
 
-    fn step(&mut self, draw: &mut impl FnMut(u64) -> u64) {
+    fn step(&mut self, maps: bool, draw: &mut impl FnMut(u64) -> u64) {
         let at = draw(3) as usize;
         let length = if draw(4) == 0 { draw(60_000) } else { draw(300) } as usize + 1;
         let index = draw(CHUNKS);
@@ -182,7 +304,11 @@ impl Shared {
         };
         let length = length.min((CHUNK_BYTES - place) as usize);
         let place = index * CHUNK_BYTES + place;
-        match draw(16) {
+        let is_mapped = self.maps.iter().flatten().any(|map| map.index == index);
+        let length = if is_mapped { length.min(EXTENT_MAX as usize) } else { length };
+        match if maps { draw(22) } else { draw(16) } {
+            16 | 17 => self.map(at, index),
+            18.. => self.use_map(at, draw(512) as u32, 300),
             0..=6 => {
                 let bytes = self.token(length);
                 self.write(at, place, &bytes);
@@ -195,8 +321,10 @@ impl Shared {
             11 => {
                 let size = if draw(2) == 0 { draw(2) * place } else { 0 };
                 let target = Target::File(self.open[at].file);
-                self.peers.ask(at, Request::Truncate { target, size }).expect("cut");
-                self.bytes.resize(size as usize, 0);
+                match self.peers.ask(at, Request::Truncate { target, size }) {
+                    Ok(_) => self.bytes.resize(size as usize, 0),
+                    Err(error) => self.may_refuse(&error, 0, None),
+                }
             }
             12 | 13 if at > 0 => {
                 self.peers.close(self.open[at]).expect("closed");
@@ -214,6 +342,12 @@ impl Shared {
 
     /// All see the same; and when nobody else has it open, all of it is at its home.
     fn check(&mut self) {
+        (0..3).filter(|at| self.maps[*at].is_some()).collect::<Vec<_>>().into_iter().for_each(
+            |at| {
+                self.use_map(at, 0, PAGE_BYTES);
+                self.map(at, 0);
+            },
+        );
         for at in [2, 0, 1] {
             for offset in (0..self.bytes.len()).step_by(CHUNK_BYTES as usize) {
                 let length = (self.bytes.len() - offset).min(CHUNK_BYTES as usize);
@@ -241,7 +375,7 @@ impl Shared {
     }
 }
 
-fn walk(seed: u64, kills: bool) -> [u64; 2] {
+fn walk(seed: u64, kills: bool, maps: bool) -> [u64; 3] {
     let mut shared = Shared::new(seed);
     shared.peers.rough = kills.then(|| Virtual::new(seed + 1));
     let world = Virtual::new(seed);
@@ -251,33 +385,56 @@ fn walk(seed: u64, kills: bool) -> [u64; 2] {
             let at = draw(3) as usize;
             shared.peers.sims[at].kill_at(1 + draw(12) as i64);
         }
-        shared.step(&mut draw);
+        shared.step(maps, &mut draw);
         shared.peers.reconnect();
     }
     shared.peers.rough = None;
     shared.check();
-    [shared.lent, shared.peers.sims.iter().map(|sim| sim.killed).sum()]
+    let killed = shared.peers.sims.iter().map(|sim| sim.killed).sum();
+    [shared.lent, killed, shared.mapped]
 }
 
 #[test]
 fn chunks_that_one_machine_has_alone_are_seen_by_all_as_it_wrote_them() {
-    let [lent, _] = walk_all(20, |seed| walk(seed, false));
+    let [lent, ..] = walk_all(20, |seed| walk(seed, false, false));
     assert!(lent > 100, "written without asking: {lent}");
 }
 
 #[test]
 fn what_was_written_to_them_is_there_whoever_dies() {
-    let [lent, killed] = walk_all(20, |seed| walk(seed, true));
+    let [lent, killed, _] = walk_all(20, |seed| walk(seed, true, false));
     assert!(lent > 100 && killed > 100, "written without asking: {lent}; killed: {killed}");
 }
 
 #[test]
-fn a_server_that_goes_on_using_what_is_asked_back_is_found() {
+fn what_programs_of_three_machines_store_through_maps_all_see() {
+    let [lent, _, mapped] = walk_all(20, |seed| walk(seed, false, true));
+    assert!(lent > 50 && mapped > 100, "written without asking: {lent}; mapped: {mapped}");
+}
+
+#[test]
+fn what_was_stored_through_maps_is_there_whoever_dies() {
+    let [lent, killed, mapped] = walk_all(20, |seed| walk(seed, true, true));
+    assert!(lent > 50 && killed > 100 && mapped > 100, "{lent}, {killed}, {mapped}");
+}
+
+/// Whether walks find a server that leaves out a step.
+fn is_found(step: Step, maps: bool) -> bool {
     let flawed = |seed| {
-        let walked = || without(Step::Freeze, || walk(seed, false));
+        let walked = || without(step, || walk(seed, false, maps));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(walked)).is_err()
     };
-    assert!((0..20).any(flawed));
+    (0..20).any(flawed)
+}
+
+#[test]
+fn a_server_that_goes_on_using_what_is_asked_back_is_found() {
+    assert!(is_found(Step::Freeze, false));
+}
+
+#[test]
+fn a_server_that_gives_back_what_is_mapped_is_found() {
+    assert!(is_found(Step::KeepMapped, true));
 }
 
 /// A chunk is lent, and asked back; that is heard before the answer that lends it. Gives what who
@@ -314,5 +471,42 @@ fn asked_back_before_it_comes() -> Reply {
 fn what_was_asked_back_before_it_came_is_not_used() {
     assert_eq!(asked_back_before_it_comes(), Reply::Again);
     let flawed = without(Step::Fence, asked_back_before_it_comes);
+    assert!(matches!(flawed, Reply::Lent(_)));
+}
+
+/// A chunk that is offered to be mapped is written to at its home once all of it has come, and
+/// before that has heard so. Gives what who maps it is told.
+fn written_before_it_is_accepted() -> Reply {
+    let mut shared = Shared::new(7);
+    shared.write(0, 0, &[1; 100]);
+    let (of, ino) = (shared.open[1].handle(), shared.open[1].file.ino);
+    let asked = Request::Far(FarFile::Map { of, index: 0, stores: true });
+    let taken = shared.peers.sims[1].asking(shared.peers.clients[1], asked).expect("encodes");
+    let session = shared.peers.sims[1].clients[shared.peers.clients[1]].session;
+    let has_come = |peers: &mut Peers| {
+        peers.sims[1].with(|server| {
+            let state = server.lock();
+            let loan = number_of(&state, ino).and_then(|file| loan_of(&state, file));
+            loan.is_some_and(|loan| state.storage.memory().entry(loan.slot, 0).is_borrowed())
+        })
+    };
+    let mut is_written = false;
+    loop {
+        if let Some(Handled::Answer(reply)) = shared.peers.handle(1, session, &taken) {
+            assert!(is_written, "it has come before");
+            return frame::decode(&reply).expect("an answer");
+        }
+        if !is_written && has_come(&mut shared.peers) == Some(true) {
+            shared.write(0, 0, &[2; 100]);
+            is_written = true;
+        }
+        shared.peers.carry();
+    }
+}
+
+#[test]
+fn what_was_written_before_its_loan_is_accepted_stays_where_it_was() {
+    assert_eq!(written_before_it_is_accepted(), Reply::Again);
+    let flawed = without(Step::CompareOffers, written_before_it_is_accepted);
     assert!(matches!(flawed, Reply::Lent(_)));
 }

@@ -8,9 +8,9 @@ use terral_format::local::batch;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
-use terral_format::wire::far_files::{FarFile, LentTo, Stored};
-use terral_format::wire::message::{OpenFile, Reply, Request, Target};
-use terral_format::{Result, frame};
+use terral_format::wire::far_files::{FarFile, LentTo, Offered, Stored};
+use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenFile, Reply, Request, Target};
+use terral_format::{ErrorKind, Result, frame};
 use terral_store::ram;
 use terral_transport::requests::Taken;
 
@@ -21,6 +21,9 @@ use crate::far::holders;
 use crate::far::role::Outcome;
 use crate::sim::Sim;
 use crate::sim::client::Opened;
+
+/// What is done by others.
+type Answered = (Done, Vec<u8>);
 
 /// One of them.
 pub(super) struct Home {
@@ -36,8 +39,8 @@ pub(super) struct Home {
     jobs: VecDeque<Job>,
     /// What it waits for an answer to, before it goes on: what it opens.
     opens: Option<((Ino, bool), Taken)>,
-    /// And what it has brought.
-    brings: Option<Taken>,
+    /// And what it has brought; or written where it is, as it is mapped there.
+    brings: Option<(Taken, bool)>,
     /// How much it has done.
     pub(super) done: u64,
 }
@@ -84,6 +87,12 @@ impl Sim {
         Ok(all)
     }
 
+    /// The file is so long at least.
+    pub(super) fn raise_size(&self, open: Opened, to: u64) {
+        let epoch = self.memory.size_epoch(open.file.slot);
+        assert!(size::raise(self.memory.header(open.file.slot).size(), to, epoch));
+    }
+
     pub(super) fn size_of(&self, open: Opened) -> u64 {
         super::super::client::memory_size(&self.memory, open.file.slot)
     }
@@ -99,13 +108,25 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
         Act::Return { by, first, count } => Some(FarFile::BringBack(job.file(), by, first, count)),
         Act::GiveBack { index, stamp, .. } => Some(FarFile::GiveBack(job.number(), index, stamp)),
         Act::Took { index, stamp } => Some(FarFile::Took(job.number(), index, stamp)),
+        Act::ReadMapped { index, .. } | Act::WriteMapped { index, .. } => {
+            Some(FarFile::Mapped(job.number(), index))
+        }
         _ => None,
+    }
+}
+
+/// What came of an offer.
+fn offered(reply: &Reply) -> Done {
+    match *reply {
+        Reply::LentTo(LentTo { count, size, stamp }) => Done::Lent { count, size, stamp },
+        Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
+        _ => Done::Unknown,
     }
 }
 
 /// Whether a file is to be open for writing for it.
 fn writes(act: &Act) -> bool {
-    act.changes() || matches!(act, Act::Borrow { .. })
+    act.changes() || matches!(act, Act::Borrow { .. } | Act::Offer { .. } | Act::Accept { .. })
 }
 
 impl Peers {
@@ -180,6 +201,7 @@ impl Peers {
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 Reply::Stored { places, .. } => self.read_places(at, &job, &places),
                 Reply::Again => (Done::Unknown, Vec::new()),
+                Reply::Lent(loan) => self.through_map(at, &job, loan),
                 _ => (Done::Done, Vec::new()),
             })
         } else if let Act::Lost { by, token } = job.act {
@@ -190,7 +212,8 @@ impl Peers {
         } else if ours || self.homes[at].open.contains_key(&(job.file(), writes(&job.act))) {
             match self.bring_for(at, client, &job) {
                 None => return false,
-                Some(Ok(())) => self.carry_out(at, client, &job),
+                Some(Ok(None)) => self.carry_out(at, client, &job),
+                Some(Ok(Some(done))) => Ok(done),
                 Some(Err(error)) => Err(error),
             }
         } else {
@@ -289,19 +312,29 @@ impl Peers {
         })
     }
 
-    /// Has the chunks here that a job reads or writes. `None`: it waits.
-    fn bring_for(&mut self, at: usize, client: usize, job: &Job) -> Option<Result<()>> {
+    /// Has the chunks here that a job reads or writes, or does it where they are mapped. `None`: it
+    /// waits.
+    fn bring_for(
+        &mut self,
+        at: usize,
+        client: usize,
+        job: &Job,
+    ) -> Option<Result<Option<Answered>>> {
         let open = self.homes[at].open.get(&(job.file(), writes(&job.act))).copied()?;
         let slot = open.file.slot;
         let size = self.sims[at].size_of(open);
         let range = match job.act {
+            Act::Offer { by, index, .. } => {
+                let done = self.offer(at, client, FarFile::OfferTo(job.file(), by, index))?;
+                return Some(done.map(|done| Some((done, Vec::new()))));
+            }
             Act::Read { at, bytes, .. } => at..at + u64::from(bytes),
             Act::Write { at, .. } => {
                 let at = at.unwrap_or(size);
                 at..at + job.bytes.len() as u64
             }
             Act::Truncate { .. } => 0..u64::MAX,
-            _ => return Some(Ok(())),
+            _ => return Some(Ok(None)),
         };
         let away = |sim: &Sim| {
             let entries = ram::entries(&sim.memory, slot).into_iter();
@@ -310,25 +343,82 @@ impl Peers {
                 index * CHUNK_BYTES < range.end && (index + 1) * CHUNK_BYTES > range.start
             })
         };
+        let reads = matches!(job.act, Act::Read { .. });
         while let Some((first, _)) = away(&self.sims[at]) {
+            let short = reads && range.end - range.start <= EXTENT_MAX.into();
+            let bytes = if short { (range.end - range.start) as u32 } else { 0 };
+            let within = (range.start % CHUNK_BYTES) as u32;
+            let stage = Request::Stage { file: open.file, first, count: 1, within, bytes };
             let asked = self.homes[at].brings.take();
-            let (within, bytes) = (0, 0);
-            let request = Request::Stage { file: open.file, first, count: 1, within, bytes };
-            let taken =
-                asked.unwrap_or_else(|| self.sims[at].asking(client, request).expect("encodes"));
+            let (taken, through) = asked
+                .unwrap_or_else(|| (self.sims[at].asking(client, stage).expect("encodes"), false));
             let session = self.sims[at].clients[client].session;
             let handled =
                 self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
             self.collect(at);
             let Some(Handled::Answer(reply)) = handled else {
-                self.homes[at].brings = Some(taken);
+                self.homes[at].brings = Some((taken, through));
                 return None;
             };
-            if let Ok(Reply::Failed(error)) = frame::decode(&reply) {
-                return Some(Err(error));
+            match frame::decode(&reply) {
+                Ok(Reply::Extent(mut read)) => {
+                    read.truncate(size.saturating_sub(range.start) as usize);
+                    return Some(Ok(Some((Done::Read, read))));
+                }
+                Ok(Reply::Done) if through => {
+                    self.sims[at].raise_size(open, range.end);
+                    return Some(Ok(Some((Done::Written(range.start), Vec::new()))));
+                }
+                Ok(Reply::Failed(error)) => {
+                    if error.kind != ErrorKind::TextBusy || !matches!(job.act, Act::Write { .. }) {
+                        return Some(Err(error));
+                    }
+                    let (file, at_byte, bytes) = (open.file, range.start, &*job.bytes);
+                    let asked = FarFile::WriteMapped { file, at: at_byte, bytes };
+                    let taken = self.sims[at].asking(client, Request::Far(asked));
+                    self.homes[at].brings = Some((taken.expect("encodes"), true));
+                }
+                _ => {}
             }
         }
-        Some(Ok(()))
+        Some(Ok(None))
+    }
+
+    /// Has a chunk offered, which others may have. `None`: it waits.
+    fn offer(&mut self, at: usize, client: usize, asked: FarFile<'_>) -> Option<Result<Done>> {
+        let begun = self.homes[at].brings.take().map(|(taken, _)| taken);
+        let taken = begun
+            .unwrap_or_else(|| self.sims[at].asking(client, Request::Far(asked)).expect("encodes"));
+        let session = self.sims[at].clients[client].session;
+        let handled =
+            self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
+        self.collect(at);
+        let Some(Handled::Answer(reply)) = handled else {
+            self.homes[at].brings = Some((taken, false));
+            return None;
+        };
+        Some(match frame::decode(&reply).expect("an answer") {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(offered(&reply)),
+        })
+    }
+
+    /// What a job reads or writes of a chunk that is mapped here.
+    fn through_map(&mut self, at: usize, job: &Job, loan: FileRef) -> (Done, Vec<u8>) {
+        let memory = &self.sims[at].memory;
+        let page = |index| memory.entry(loan.slot, index).page();
+        match job.act {
+            Act::ReadMapped { index, at, bytes } => {
+                let mut read = vec![0; bytes as usize];
+                memory.read(page(index), at.into(), &mut read).expect("there");
+                (Done::Read, read)
+            }
+            Act::WriteMapped { index, at } => {
+                memory.write(page(index), at.into(), &job.bytes).expect("there");
+                (Done::Done, Vec::new())
+            }
+            _ => (Done::Unknown, Vec::new()),
+        }
     }
 
     /// The part of a chunk that a job is about.
@@ -367,9 +457,12 @@ impl Peers {
                 if entry.with() != Some(by) {
                     return Ok((Done::Unknown, nothing()));
                 }
-                let epoch = sim.memory.size_epoch(open.file.slot);
-                assert!(size::raise(sim.memory.header(open.file.slot).size(), to, epoch));
+                sim.raise_size(open, to);
                 Ok((Done::Done, nothing()))
+            }
+            Act::Accept { by, index, stamp } => {
+                let asked = FarFile::Accepted(job.file(), by, index, stamp);
+                Ok((offered(&sim.ask(client, Request::Far(asked))?), nothing()))
             }
             Act::Read { at, bytes, kept } => {
                 if kept {
