@@ -87,8 +87,10 @@ pub fn bodies() -> Vec<Body> {
     let steps = [None, Some(child(Kind::Directory))];
     let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
     all.extend(steps.map(|step| step.body()));
+    all.push(Outcome::Safety(Box::new(golden_values::safety())).body());
     let looks = [Look::Step(b"o".into()), Look::Xattr(b"w".into()), Look::XattrNames(b"x".into())];
     all.extend(looks.map(|look| by(look).body()));
+    all.push(by(Look::Safety).body());
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

@@ -312,9 +312,11 @@ fn seen() -> Seen {
     Seen { number: Number::of(born, Ino(46)), attributes: attributes() }
 }
 
-fn safety() -> Safety {
+pub fn safety() -> Safety {
     Safety {
         attributes: attributes(),
+        home: Member::new(230),
+        heard: false,
         memory_bytes: 44,
         owed_bytes: 45,
         in_backing: false,

@@ -7,9 +7,11 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use terral_client::{Consistency, Kind, Safety, Status};
+use terral_server::Member;
 
 use crate::debt::{owed, time_left};
 use crate::instances::{Which, place};
+use crate::members::Hosts;
 use crate::report;
 use crate::shown::{add_name, tame, tame_name};
 use crate::units::{bytes, count, time};
@@ -35,6 +37,7 @@ pub struct Arguments {
 /// Shows it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
     let client = arguments.which.observe()?;
+    let hosts = Hosts::of(client.instance());
     for path in &arguments.paths {
         let placed = place(path)?;
         let safety = client.safety(&placed)?;
@@ -47,14 +50,15 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             });
             report::json(&add_name(found, "path", &placed))?;
         } else {
-            let text = text(&tame_name(&placed), &safety, &status);
+            let text = text(&tame_name(&placed), &safety, &status, &hosts);
             std::io::stdout().lock().write_all(text.as_bytes())?;
         }
     }
     Ok(0)
 }
 
-fn text(path: &str, safety: &Safety, status: &Status) -> String {
+fn text(path: &str, safety: &Safety, status: &Status, hosts: &Hosts) -> String {
+    let home = elsewhere(safety, status).map(|home| hosts.name(home));
     let at = &safety.attributes;
     let kind = match at.kind {
         Kind::File => "file",
@@ -63,16 +67,19 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
         Kind::Fifo => "FIFO",
         Kind::Socket => "socket",
     };
-    let mut rows = vec![
-        ("size", format!("{} ({} bytes)", bytes(at.size), count(at.size))),
-        (
+    let mut rows = Vec::new();
+    if !safety.heard && at.changed_ns == 0 {
+        rows.push(("size", "not known on this machine".into()));
+    } else {
+        rows.push(("size", format!("{} ({} bytes)", bytes(at.size), count(at.size))));
+        rows.push((
             "is",
             format!(
                 "{kind}, mode {:04o}, owner {}, group {}, links {}, inode {}",
                 at.mode, at.uid, at.gid, at.links, at.ino.0
             ),
-        ),
-        (
+        ));
+        rows.push((
             "times",
             format!(
                 "modified {} UTC, read {}, changed {}",
@@ -80,15 +87,18 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
                 time(at.accessed_ns),
                 time(at.changed_ns)
             ),
-        ),
-        ("safe", safe(path, safety, status)),
-    ];
-    if at.kind == Kind::File {
+        ));
+    }
+    rows.push(("safe", safe(path, safety, status, home.as_deref())));
+    rows.extend(home.iter().map(|home| ("home", home_says(home, safety))));
+    if at.kind == Kind::File && safety.heard {
         let (memory, file_owes) = (bytes(safety.memory_bytes), bytes(safety.owed_bytes));
         rows.push(("memory", format!("{memory}, {file_owes} of it owed")));
     }
     if !safety.parts.is_empty() {
-        let part = |(with, most): &(_, u64)| format!("{} at most with {with}", bytes(*most));
+        let part = |(with, most): &(_, u64)| {
+            format!("{} at most with {}", bytes(*most), hosts.name(*with))
+        };
         let parts: Vec<String> = safety.parts.iter().map(part).collect();
         rows.push(("parts", format!("{}: lost with it until they are here", parts.join(", "))));
     }
@@ -109,13 +119,31 @@ fn text(path: &str, safety: &Safety, status: &Status) -> String {
     format!("{}\n{}", if path.is_empty() { "." } else { path }, rows.concat())
 }
 
-fn safe(path: &str, safety: &Safety, status: &Status) -> String {
+/// The other machine that has the file.
+fn elsewhere(safety: &Safety, status: &Status) -> Option<Member> {
+    let me = status.partition.as_ref().map(|partition| partition.me);
+    safety.home.filter(|home| Some(*home) != me)
+}
+
+fn home_says(home: &str, safety: &Safety) -> String {
+    match safety.heard {
+        true => format!("{home}: it made this, and says all of the above"),
+        false => format!("{home} made it and does not answer: this is as last heard of it"),
+    }
+}
+
+fn safe(path: &str, safety: &Safety, status: &Status, home: Option<&str>) -> String {
+    let lost = match home {
+        None => "not a reboot".to_owned(),
+        Some(home) => format!("not the loss of {home}"),
+    };
     match (&status.backing, safety.in_backing) {
+        _ if !safety.heard => "not known".into(),
         _ if safety.attributes.kind == Kind::Socket => "nowhere else: sockets stay here".into(),
         (Some(backing), true) => format!("in {backing}/{path}, as it is now"),
         (Some(backing), false) => format!(
-            "in memory only, until it is in {backing}: survives programs and servers, not a reboot"
+            "in memory only, until it is in {backing}: survives programs and servers, {lost}"
         ),
-        (None, _) => "in memory only: survives programs and servers, not a reboot".into(),
+        (None, _) => format!("in memory only: survives programs and servers, {lost}"),
     }
 }

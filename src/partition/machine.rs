@@ -125,7 +125,12 @@ impl Machine {
 
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
-        self.durable.table.decider(thing.number()) == Some(self.durable.me)
+        self.decider(thing) == Some(self.durable.me)
+    }
+
+    /// Who decides a thing; none if the table does not know who made it.
+    pub fn decider(&self, thing: Thing) -> Option<Member> {
+        self.durable.table.decider(thing.number())
     }
 
     /// Whether a frame would renew the lease of something that this server has: what tests ask.

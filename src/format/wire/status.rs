@@ -25,7 +25,12 @@ pub struct Space {
 pub struct Safety {
     /// As `stat` says: `ino` is what `st_ino` does.
     pub attributes: Attributes,
-    /// Bytes in this machine's memory.
+    /// Who decides the file and says all this, where there are several machines.
+    pub home: Option<Member>,
+    /// Whether it has said so now. If it does not answer, attributes are as last heard of it, and
+    /// the rest is as if nothing were safe.
+    pub heard: bool,
+    /// Bytes in that machine's memory.
     pub memory_bytes: u64,
     /// Bytes of those not yet in the backing.
     pub owed_bytes: u64,
@@ -39,7 +44,7 @@ pub struct Safety {
     pub parts: Vec<(Member, u64)>,
     /// When others see what is written to it by who opens it now.
     pub consistency: Consistency,
-    /// Bytes that were written on this machine and are not committed yet.
+    /// Bytes that were written on the machine that was asked and are not committed yet.
     pub uncommitted_bytes: u64,
 }
 

@@ -10,6 +10,7 @@ use super::attributes::{Attributes, Kind};
 use super::body::Body;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
+use super::status::Safety;
 use crate::fingerprint::Fingerprint;
 use crate::ids::Number;
 use crate::{Error, ErrorKind, Result, frame};
@@ -78,6 +79,8 @@ pub enum Look {
     Xattr(Vec<u8>),
     /// Names of extended attributes after this one, in order.
     XattrNames(Vec<u8>),
+    /// Where its bytes are, and how safe.
+    Safety,
 }
 
 /// What is changed of a thing.
@@ -155,6 +158,8 @@ pub enum Outcome {
     Xattr(Vec<u8>),
     /// Names of extended attributes, in order, and whether these were the last.
     XattrNames(Vec<Vec<u8>>, bool),
+    /// Where its bytes are, and how safe.
+    Safety(Box<Safety>),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -574,6 +574,14 @@ impl Members {
         }
     }
 
+    /// The member that decides a thing, if that is known.
+    pub fn decider(&self, thing: Thing) -> Option<Member> {
+        match &self.part {
+            Part::Runs(machine) => machine.decider(thing),
+            Part::Replayed(_) => None,
+        }
+    }
+
     /// Whether another member's file is about to take the name of this one.
     pub fn is_adrift(&self, ino: Ino) -> bool {
         self.adrift.contains(&ino)

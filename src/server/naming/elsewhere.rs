@@ -409,7 +409,7 @@ fn looks_like(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Resul
 }
 
 /// The tables say so, unless they say how it is: then what was seen is older.
-fn is_seen(state: &mut State, ino: Ino, seen: Attributes) {
+pub fn is_seen(state: &mut State, ino: Ino, seen: Attributes) {
     if is_here(state, ino) {
         return;
     }

@@ -18,7 +18,7 @@ use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::{arriving, batching, borrowing, leaving};
+use crate::sharing::{arriving, batching, borrowing, leaving, safety};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -65,7 +65,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Invite => control::invite(state)?.text().map(Reply::Invitation),
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
-            status::safety(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))
+            safety::at(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))
         }
         Request::Open { path, how } => opening::open(state, who, path, how),
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),

@@ -1,23 +1,12 @@
-//! What the server says of itself, and of where files are.
+//! What the server says of itself. Not here: where files are (`sharing/safety`).
 
-use std::collections::BTreeMap;
-
-use terral_format::ids::{Ino, Member};
-use terral_format::local::geometry::CHUNK_BYTES;
-use terral_format::local::names::{Inode, flag};
-use terral_format::wire::message::{Attributes, Kind, Safety, Space, Status};
+use terral_format::wire::message::{Space, Status};
 use terral_format::wire::status::{Membership, Other};
-use terral_format::{Error, ErrorKind, Result};
 
-use crate::authority::caller::Caller;
-use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::far::{asking, committing};
-use crate::members::policies;
 use crate::members::role::Members;
-use crate::naming::names::is_known;
-use crate::naming::{lookup, lost};
+use crate::naming::lost;
 
 /// A file system with less room is full.
 const FULL_BYTES: u64 = 64 << 10;
@@ -33,44 +22,6 @@ pub fn space(state: &State) -> Space {
         total_files: files,
         free_files: files.saturating_sub(state.names.count()),
     }
-}
-
-/// Where a file's bytes are.
-pub fn safety(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Safety> {
-    let ino = lookup::resolve(state, caller, path)?;
-    let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let seen = state.seen(ino).ok_or_else(missing)?;
-    let attributes = Attributes { ino: Ino(seen.number.word()), ..seen.attributes };
-    let inode = state.names.inode(ino).ok_or_else(missing)?;
-    let memory_bytes = inode.slot.map_or(0, |slot| state.storage.resident(slot).0);
-    let owed_bytes = inode.slot.map_or(0, |slot| state.storage.owed_bytes(slot));
-    let debt = state.debts.get(ino);
-    let known = inode.published.is_some() || (inode.kind != Kind::File && is_known(&inode));
-    Ok(Safety {
-        attributes,
-        memory_bytes,
-        owed_bytes: if state.backing.is_some() { owed_bytes } else { 0 },
-        in_backing: state.backing.is_some()
-            && known
-            && !inode.is(flag::REWRITTEN)
-            && debt.is_none()
-            && state.names.owed().is_empty(),
-        open_for_writing: state.is_written(ino),
-        failure: debt.and_then(|debt| debt.failure()).map(str::to_owned),
-        parts: parts(state, &inode),
-        consistency: policies::of(state, ino, path),
-        uncommitted_bytes: committing::bytes(state, asking::number_of(state, ino)),
-    })
-}
-
-/// Which other members have chunks of a file, and how many bytes these are.
-fn parts(state: &State, inode: &Inode) -> Vec<(Member, u64)> {
-    let away = inode.slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
-    let mut parts = BTreeMap::new();
-    for (_, with) in away {
-        *parts.entry(with).or_default() += CHUNK_BYTES;
-    }
-    parts.into_iter().collect()
 }
 
 /// How many client processes there are. What a member does for others it is no program for; a

@@ -15,5 +15,6 @@ pub mod moving;
 mod own;
 pub mod removal;
 pub mod restoring;
+pub mod safety;
 pub mod serving;
 pub mod unnamed;

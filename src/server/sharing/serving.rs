@@ -20,7 +20,7 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::bodies;
+use crate::sharing::{bodies, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -129,6 +129,9 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
         return xattr_requests::told(state, thing.number(), &by.what);
     }
     let looked_at = bodies::inode_of(state, thing)?;
+    if by.what == Look::Safety {
+        return safety::of(state, looked_at.ino).map(|safety| Outcome::Safety(Box::new(safety)));
+    }
     if homes::decide(state) && looked_at.is_directory() {
         find(state, &caller(&by)?, looked_at.ino, &by.what)?;
     }
@@ -161,7 +164,7 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
 /// Has the names that somebody looks for in the tables, if only the permanent store has them.
 fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
     match look {
-        Look::Attributes | Look::Xattr(_) | Look::XattrNames(_) => Ok(()),
+        Look::Attributes | Look::Xattr(_) | Look::XattrNames(_) | Look::Safety => Ok(()),
         Look::Name(name) | Look::Step(name) => {
             lookup::child(state, caller, directory, name).map(drop)
         }

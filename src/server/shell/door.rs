@@ -31,6 +31,8 @@ use crate::shell::host::make_page;
 const SILENT_MAX: (usize, usize) = (512, 8);
 /// What tells the token of a caller from all others.
 const CALLERS: u64 = 1 << 32;
+/// A question that would rather have an old answer than none waits so long for a new one.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Where no connection can be accepted for want of descriptors, it is tried again after this.
 const BREATH: Duration = Duration::from_millis(10);
 
@@ -183,7 +185,7 @@ impl<'s> Door<'s> {
         };
         let heard = match said {
             Ok(None) => return false,
-            Ok(Some(payload)) => match self.answer((caller.peer, caller.token), &payload) {
+            Ok(Some(payload)) => match self.answer(caller, &payload) {
                 Ok(None) => {
                     caller.asked = Some(payload);
                     return false;
@@ -204,11 +206,7 @@ impl<'s> Door<'s> {
     }
 
     /// `None`: what is asked must be fetched.
-    fn answer(
-        &self,
-        (peer, token): (Peer, u64),
-        payload: &[u8],
-    ) -> Result<Option<(Welcome, Option<File>)>> {
+    fn answer(&self, caller: &Caller, payload: &[u8]) -> Result<Option<(Welcome, Option<File>)>> {
         let hello: Hello<'_> = frame::decode(payload)?;
         if hello.protocol != PROTOCOL {
             let context = format!(
@@ -219,11 +217,11 @@ impl<'s> Door<'s> {
         }
         match hello.wants {
             Wants::Session => {
-                let begun = self.begin(peer, hello.person, hello.capability);
+                let begun = self.begin(caller.peer, hello.person, hello.capability);
                 begun.map(|(welcome, page)| Some((welcome, Some(page))))
             }
             Wants::Answer(request) => {
-                let reply = self.look(peer, (hello.person, token), request)?;
+                let reply = self.look(caller, hello.person, request)?;
                 Ok(reply.map(|reply| (Welcome::Answer(Box::new(reply)), None)))
             }
         }
@@ -233,11 +231,15 @@ impl<'s> Door<'s> {
         authn::identify(&*self.shared.world, &*self.shared.machine, peer)
     }
 
-    fn look(&self, peer: Peer, who: (Person, u64), request: Request<'_>) -> Result<Option<Reply>> {
-        let credential = self.identify(peer)?;
-        authn::permit_acting(&*self.shared.machine, &Process::open(peer.pid)?, &who.0)?;
+    fn look(&self, caller: &Caller, person: Person, request: Request<'_>) -> Result<Option<Reply>> {
+        let credential = self.identify(caller.peer)?;
+        let process = Process::open(caller.peer.pid)?;
+        authn::permit_acting(&*self.shared.machine, &process, &person)?;
+        let bounded = matches!(request, Request::Safety(_));
+        let waits = !bounded || caller.since.elapsed() < ANSWER_WITHIN;
         let mut state = self.shared.lock_for_requests();
-        state.fetches.let_wait(true);
+        state.fetches.let_wait(waits);
+        let who = (person, caller.token);
         let answer = handling::question(&mut state, &credential, who, request);
         state.fetches.let_wait(false);
         if state.fetches.must_wait() {
