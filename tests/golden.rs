@@ -26,7 +26,8 @@ use terral_format::disk::{Record, Transaction, partition, v4, v5};
 use terral_format::frame;
 use terral_format::local::changes::Made;
 use terral_format::wire::far::{ANSWERS, Answer, QUESTIONS, Question};
-use terral_format::wire::message::{Envelope, FRAMES, Hello, PROTOCOL, Reply, Welcome};
+use terral_format::wire::handshake::{Hello, Welcome};
+use terral_format::wire::message::{Envelope, FRAMES, PROTOCOL, Reply};
 use terral_format::wire::peers::{self, PEERS};
 use terral_format::wire::remembered::Memory;
 use terral_format::wire::things::{Directory, Outcome};
@@ -161,7 +162,7 @@ fn what_things_are() {
     let bodies = golden_things::bodies();
     hold("things-3.bin", &frames(&bodies));
     assert_eq!(Directory::of(&bodies[0]).and_then(|read| read.body()).as_ref(), Ok(&bodies[0]));
-    for outcome in &bodies[15..bodies.len() - 4] {
+    for outcome in &bodies[15..bodies.len() - 5] {
         assert_eq!(Outcome::of(outcome).and_then(|read| read.body()).as_ref(), Ok(outcome));
     }
     hold("membership-1.bin", &frames(&golden_things::records()));

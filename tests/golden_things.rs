@@ -88,9 +88,10 @@ pub fn bodies() -> Vec<Body> {
     let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
     all.extend(steps.map(|step| step.body()));
     all.push(Outcome::Safety(Box::new(golden_values::safety())).body());
+    all.push(Outcome::Server(Box::new(golden_values::told())).body());
     let looks = [Look::Step(b"o".into()), Look::Xattr(b"w".into()), Look::XattrNames(b"x".into())];
     all.extend(looks.map(|look| by(look).body()));
-    all.push(by(Look::Safety).body());
+    all.extend([Look::Safety, Look::Server { hasten: true }].map(|look| by(look).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

@@ -11,16 +11,17 @@ use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Rights,
 };
 use terral_format::wire::far_files::{FarFile, Handle, LentTo, Offered, Piece, Stored};
+use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
 use terral_format::wire::message::{
-    Attributes, Change, Drain, FileRef, Hello, Kind, Name, OpenFile, OpenHow, PROTOCOL, RenameHow,
-    Reply, Request, Safety, Seen, Space, Status, Target, Totals, Wants, Welcome, XattrHow,
+    Attributes, Change, Drain, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, PROTOCOL,
+    RenameHow, Reply, Request, Safety, Seen, Space, Status, Target, Totals, XattrHow,
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
-use terral_format::wire::status::{Losses, LostFile, Membership, Other, Sent};
+use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
@@ -178,6 +179,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Space,
         Request::Status,
         Request::Safety(b"out/a"),
+        Request::Everywhere { hasten: true },
         Request::Flush,
         Request::Finish,
         Request::Invite,
@@ -328,6 +330,20 @@ pub fn safety() -> Safety {
     }
 }
 
+/// What a member says of itself.
+pub fn told() -> MemberStatus {
+    MemberStatus {
+        host: "h1".to_owned(),
+        pid: 231,
+        memory_bound_bytes: 232,
+        memory_used_bytes: 233,
+        programs: 234,
+        lent: 235,
+        borrowed: 236,
+        drain: Drain { owed_files: 237, ..Drain::default() },
+    }
+}
+
 /// What was said of files.
 pub fn policy() -> Policy {
     Policy { pattern: "out/*".to_owned(), consistency: Consistency::Commit }
@@ -390,6 +406,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Space(space),
         Reply::Status(Box::new(status)),
         Reply::Safety(Box::new(safety())),
+        Reply::Everywhere(vec![MemberAnswer { member: Member::LEAST, status: Some(told()) }]),
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Invitation("word".into()),

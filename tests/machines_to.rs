@@ -272,7 +272,7 @@ fn what_a_machine_owes_that_was_lost_its_recover_brings() {
     );
     assert_eq!(output.status.code(), Some(74), "{}", said(&output));
     let told = said(&output);
-    assert!(told.contains("h1: gone") && told.contains("what only h1 had NOT in"), "{told}");
+    assert!(told.contains("h1: gone") && told.contains("what only h1 had is NOT in"), "{told}");
     assert!(told.contains("`terral recover machines` there brings what is left"), "{told}");
     job.there("seq 100 | cmp - e/f && ! seq 100000 | cmp -s - d/new");
     let recovered = job.machines.terral(1).args(["recover", "machines"]).output();

@@ -46,6 +46,27 @@ pub fn is_owed(drain: &Drain) -> bool {
     drain.owed_bytes + drain.owed_files + drain.owed_names > 0
 }
 
+/// Whether all is in the permanent directory, and safe there.
+pub fn is_safe(drain: &Drain) -> bool {
+    !is_owed(drain) && (drain.settled || drain.files == 0)
+}
+
+/// Each was busy beside the others, so that the time of all is that of the busiest.
+pub fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
+    all.owed_files += one.owed_files;
+    all.owed_bytes += one.owed_bytes;
+    all.owed_names += one.owed_names;
+    all.oldest_ms = all.oldest_ms.max(one.oldest_ms);
+    all.files += one.files;
+    all.bytes += one.bytes;
+    all.verified_bytes += one.verified_bytes;
+    all.busy_ms = all.busy_ms.max(one.busy_ms);
+    all.peak_bytes += one.peak_bytes;
+    all.settled &= one.settled;
+    all.failures.extend(one.failures.iter().cloned());
+    all.conflicts.extend(one.conflicts.iter().map(|conflict| format!("{host}: {conflict}")));
+}
+
 /// How long the debt takes at the rate seen so far; nobody can tell while something fails.
 pub fn time_left(drain: &Drain) -> Option<Duration> {
     let goes_on = drain.failures.is_empty();
@@ -104,7 +125,7 @@ pub fn first_cause(drain: &Drain) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{causes, first_cause};
+    use super::{add_drain, causes, first_cause};
     use terral_client::Drain;
 
     fn failing(failures: &[&str]) -> Drain {
@@ -124,6 +145,19 @@ mod tests {
         ];
         assert_eq!(causes(&drain), expected);
         assert_eq!(first_cause(&drain).as_deref(), Some(expected[0]));
+    }
+
+    #[test]
+    fn all_is_safe_only_if_all_of_it_is_and_what_failed_is_not_forgotten() {
+        let mut all = Drain { settled: true, busy_ms: 7, bytes: 3, ..Drain::default() };
+        let safe = Drain { settled: true, busy_ms: 9, bytes: 4, ..Drain::default() };
+        add_drain(&mut all, &safe, "h1");
+        assert!(all.settled && (all.busy_ms, all.bytes) == (9, 7));
+        let (failures, conflicts) = (vec!["/a: full".into()], vec!["b".into()]);
+        let owes = Drain { owed_bytes: 5, failures, conflicts, ..Drain::default() };
+        add_drain(&mut all, &owes, "h2");
+        assert!(!all.settled && all.owed_bytes == 5);
+        assert_eq!((&*all.failures[0], &*all.conflicts[0]), ("/a: full", "h2: b"));
     }
 
     #[test]

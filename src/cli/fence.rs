@@ -55,7 +55,10 @@ fn member(arguments: &Arguments, hosts: &Hosts, partition: &Membership) -> Resul
     let known = |member: &Member| partition.members.iter().any(|one| one.seat.member == *member);
     match hosts.member(asked).filter(known) {
         Some(member) => Ok(member),
-        None => bail!("{asked}: no such member: `terral status` lists them by number"),
+        None => bail!(
+            "{asked}: no such member (`terral status` lists them), or the first machine, which \
+             says who is in: `terral stop` there ends the run"
+        ),
     }
 }
 

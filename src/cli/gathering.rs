@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use terral_client::{Client, Drain, Losses, LostFile, Status, Totals};
+use terral_client::{Client, Losses, LostFile, Status, Totals};
 
+use crate::debt::add_drain;
 use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
 use crate::signals::Signals;
@@ -165,40 +166,4 @@ fn add_totals(all: &mut Totals, one: &Totals) {
     all.read_ns += one.read_ns;
     all.write_ns += one.write_ns;
     all.other_ns += one.other_ns;
-}
-
-/// Each was busy beside the others, so that the time of all is that of the busiest.
-fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
-    all.owed_files += one.owed_files;
-    all.owed_bytes += one.owed_bytes;
-    all.owed_names += one.owed_names;
-    all.oldest_ms = all.oldest_ms.max(one.oldest_ms);
-    all.files += one.files;
-    all.bytes += one.bytes;
-    all.verified_bytes += one.verified_bytes;
-    all.busy_ms = all.busy_ms.max(one.busy_ms);
-    all.peak_bytes += one.peak_bytes;
-    all.settled &= one.settled;
-    all.failures.extend(one.failures.iter().cloned());
-    all.conflicts.extend(one.conflicts.iter().map(|conflict| format!("{host}: {conflict}")));
-}
-
-#[cfg(test)]
-mod tests {
-    use terral_client::Drain;
-
-    use super::add_drain;
-
-    #[test]
-    fn all_is_safe_only_if_all_of_it_is_and_what_failed_is_not_forgotten() {
-        let mut all = Drain { settled: true, busy_ms: 7, bytes: 3, ..Drain::default() };
-        let safe = Drain { settled: true, busy_ms: 9, bytes: 4, ..Drain::default() };
-        add_drain(&mut all, &safe, "h1");
-        assert!(all.settled && (all.busy_ms, all.bytes) == (9, 7));
-        let (failures, conflicts) = (vec!["/a: full".into()], vec!["b".into()]);
-        let owes = Drain { owed_bytes: 5, failures, conflicts, ..Drain::default() };
-        add_drain(&mut all, &owes, "h2");
-        assert!(!all.settled && all.owed_bytes == 5);
-        assert_eq!((&*all.failures[0], &*all.conflicts[0]), ("/a: full", "h2: b"));
-    }
 }

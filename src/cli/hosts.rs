@@ -150,11 +150,12 @@ pub fn run(
             return Err(not_started(error));
         }
     };
+    let machines = 1 + all.others.len();
     note(format_args!(
         "{} in {} ms: {}",
-        plural(1 + all.others.len() as u64, "machine", "machines"),
+        plural(machines as u64, "machine", "machines"),
         begin.elapsed().as_millis(),
-        what_it_is(&around.prefix, wanted)
+        what_it_is(&around.prefix, wanted, machines)
     ));
     let ended = execute(&around, wanted.command, &all.signals);
     all.others.extend(door.map(Door::close).into_iter().flatten());
@@ -164,12 +165,15 @@ pub fn run(
     }
 }
 
-fn what_it_is(prefix: &Path, wanted: &Wanted<'_>) -> String {
+fn what_it_is(prefix: &Path, wanted: &Wanted<'_>, machines: usize) -> String {
     let prefix = prefix.display();
+    let whose = if machines == 1 { "its" } else { "their" };
     let join = if wanted.spreads { ", and others join by their first program" } else { "" };
     match &wanted.target {
-        Some(target) => format!("their memory is one {prefix}, for {}{join}", target.display()),
-        None => format!("their memory is one {prefix}, and goes with this run"),
+        Some(target) => {
+            format!("{whose} memory is one {prefix}, for {}{join}", target.display())
+        }
+        None => format!("{whose} memory is one {prefix}, and goes with this run"),
     }
 }
 

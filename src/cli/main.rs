@@ -50,6 +50,8 @@ mod summary;
 mod waits;
 
 mod members;
+
+mod everyone;
 mod partition;
 mod serve;
 mod status;

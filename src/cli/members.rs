@@ -43,10 +43,16 @@ impl Hosts {
         named.or_else(|| Member::new(name.parse().ok()?))
     }
 
+    /// The host of a member, as the launcher called it.
+    pub fn host(&self, member: Member) -> Option<&str> {
+        let one = self.0.iter().find(|(one, _)| *one == member);
+        one.map(|(_, host)| host.as_str())
+    }
+
     /// A member, with its host if that is known.
     pub fn name(&self, member: Member) -> String {
-        let host = self.0.iter().find(|(one, _)| *one == member);
-        host.map_or_else(|| member.to_string(), |(_, host)| format!("{host} ({member})"))
+        let host = self.host(member);
+        host.map_or_else(|| member.to_string(), |host| format!("{host} ({member})"))
     }
 }
 

@@ -39,7 +39,11 @@ server of this name left.
 Example:
   terral serve --to /data/results --memory 8G &
   terral put input.dat input.dat
-  terral run --instance default -- ls -l /terral")]
+  terral run --instance default -- ls -l /terral
+
+Several machines, by hand (`terral run --hosts` does it for a run):
+  terral serve --to /data/results --listen &
+  terral invite | ssh other terral serve --to /data/results --join -")]
 pub struct Arguments {
     /// The permanent directory; made if it is not there. Needed, but for what an earlier server of
     /// this name left

@@ -2,18 +2,20 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, Membership, Other, Status};
+use terral_client::{Client, MemberAnswer, Membership, Other, Status};
 use terral_server::Standing;
 
 use crate::debt::{causes, owed};
+use crate::everyone;
 use crate::instances::{self, Which};
 use crate::lost;
+use crate::members::Hosts;
 use crate::report::{self, code};
 use crate::summary::calls;
 use crate::units::{bytes, count, duration, plural, rate};
@@ -41,16 +43,30 @@ pub struct Arguments {
 /// An instance and what its server says; nothing if it is gone.
 struct Answer {
     name: String,
-    path: String,
+    path: PathBuf,
     to: Option<String>,
     status: Option<Status>,
+    /// All machines, where there are several.
+    members: Vec<MemberAnswer>,
 }
 
 fn ask(name: String, path: &Path, served: bool) -> Answer {
-    // A server that goes while it is asked is gone.
-    let status = served.then(|| Client::observe(path).and_then(|client| client.status()).ok());
     let to = instances::target(path).map(|to| to.display().to_string());
-    Answer { name, path: path.display().to_string(), to, status: status.flatten() }
+    let path = path.to_owned();
+    let mut answer = Answer { name, path, to, status: None, members: Vec::new() };
+    // A server that goes while it is asked is gone.
+    if let Some(client) = served.then(|| Client::observe(&answer.path).ok()).flatten() {
+        let _ = answer.is_served(&client);
+    }
+    answer
+}
+
+impl Answer {
+    fn is_served(&mut self, client: &Client) -> terral_client::Result<()> {
+        self.status = Some(client.status()?);
+        self.members = client.everywhere(false)?;
+        Ok(())
+    }
 }
 
 fn ask_all(which: &Which) -> Result<Vec<Answer>> {
@@ -58,7 +74,7 @@ fn ask_all(which: &Which) -> Result<Vec<Answer>> {
         let path = which.path()?;
         let client = which.observe()?;
         let mut answer = ask(instances::name_of(&path), &path, false);
-        answer.status = Some(client.status()?);
+        answer.is_served(&client)?;
         return Ok(vec![answer]);
     }
     let all = instances::all();
@@ -72,7 +88,7 @@ fn ask_all(which: &Which) -> Result<Vec<Answer>> {
 fn as_json(answer: &Answer) -> Value {
     json!({
         "instance": answer.name, "path": answer.path, "to": answer.to,
-        "served": answer.status.is_some(), "status": answer.status,
+        "served": answer.status.is_some(), "status": answer.status, "members": answer.members,
     })
 }
 
@@ -134,17 +150,21 @@ fn text(answer: &Answer) -> String {
     if status.starts > 1 {
         let _ = write!(text, ", start {} on this memory", status.starts);
     }
-    for (title, row) in rows(status) {
+    let hosts = Hosts::of(&answer.path);
+    let (mut rows, all) = (rows(status, &hosts), everyone::rows(&answer.members, &hosts));
+    let after = rows.iter().position(|(title, _)| *title == "machines").map_or(0, |at| at + 1);
+    rows.splice(after..after, all);
+    for (title, row) in rows {
         let _ = write!(text, "\n  {title:<9} {row}");
     }
     text
 }
 
 /// Who of the servers of several machines this is, and who is not there.
-fn machines(partition: &Membership) -> String {
+fn machines(partition: &Membership, hosts: &Hosts) -> String {
     let all = partition.members.len();
     let removed = |member: &&Other| matches!(member.seat.standing, Standing::Removed { .. });
-    let named = |member: &Other| member.seat.member.to_string();
+    let named = |member: &Other| hosts.name(member.seat.member);
     let out: Vec<String> = partition.members.iter().filter(removed).map(named).collect();
     let gone = partition.members.iter().filter(|member| !member.connected && !removed(member));
     let gone: Vec<String> = gone.map(named).collect();
@@ -165,7 +185,7 @@ fn machines(partition: &Membership) -> String {
     text
 }
 
-fn rows(status: &Status) -> Vec<(&'static str, String)> {
+fn rows(status: &Status, hosts: &Hosts) -> Vec<(&'static str, String)> {
     let (totals, drain) = (&status.totals, &status.drain);
     let mut rows = vec![(
         "memory",
@@ -180,7 +200,7 @@ fn rows(status: &Status) -> Vec<(&'static str, String)> {
         rows.push(("spilled", format!("{} in {spill}", bytes(status.spilled_bytes))));
     }
     if let Some(partition) = &status.partition {
-        rows.push(("machines", machines(partition)));
+        rows.push(("machines", machines(partition, hosts)));
         rows.extend(lost::rows(&partition.losses));
     }
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));

@@ -156,7 +156,7 @@ impl Summary<'_> {
                 let (also, lost) =
                     (is_owed(drain).then(|| format!("{owed}, and ")), self.lost.join(", "));
                 let also = also.unwrap_or_default();
-                let _ = write!(text, "{also}what only {lost} had NOT in {directory}");
+                let _ = write!(text, "{also}what only {lost} had is NOT in {directory}");
             }
             Whereabouts::Owed if is_owed(drain) => {
                 let _ = write!(text, "{owed} NOT YET in {directory}");

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use terral_client::{Client, Kind};
+use terral_client::{Client, Kind, Status};
+use terral_server::Member;
 
-use crate::debt::first_cause;
-use crate::debt::{is_owed, owed};
+use crate::debt::{first_cause, owed};
+use crate::everyone::{self, Debt};
 use crate::instances::{Which, place};
+use crate::members::Hosts;
 use crate::progress::{Progress, status_if_answered};
 use crate::report::{self, code, failure};
 use crate::units::parse_duration;
@@ -22,7 +24,8 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 #[command(after_help = "\
 Files that are open are brought too; a new one is published, under its name, when it is closed, so
-waiting for one that stays open waits until then. Ends with 0 when all is there, 74 after
+waiting for one that stays open waits until then. Of a run over several machines all are waited for.
+Ends with 0 when all is there, 74 after
 --wait-timeout.
 
 Examples:
@@ -51,9 +54,10 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         let placed = place(path)?;
         files_below(&client, &placed, &mut places)?;
     }
+    let hosts = Hosts::of(client.instance());
     let begin = Instant::now();
     let mut progress = Progress::new();
-    let mut told = None;
+    let (mut told, mut all, mut rested) = (None, None::<Debt>, false);
     loop {
         let status = status_if_answered(&client, Client::flush, &mut told, &mut progress)?;
         let late = arguments.wait_timeout.is_some_and(|limit| begin.elapsed() >= limit);
@@ -63,11 +67,17 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             }
             continue;
         };
-        let done = if arguments.paths.is_empty() {
-            !is_owed(&status.drain) && (status.drain.settled || status.drain.files == 0)
-        } else {
-            all_there(&client, &mut places)?
-        };
+        // Who was not heard, or asked, before is to begin.
+        let hasten = all.as_ref().is_none_or(|all| !all.silent.is_empty());
+        let debt = everyone::debt(&client, &status, hasten)?;
+        let name = |member: &Member| hosts.name(*member);
+        debt.silent.iter().for_each(|member| progress.is_silent(Some(&name(member))));
+        // What one gives back to another that has said so already is owed there.
+        let rests = debt.is_paid && (rested || status.partition.is_none());
+        let done =
+            if arguments.paths.is_empty() { rests } else { all_there(&client, &mut places)? };
+        rested = debt.is_paid;
+        let status = Status { drain: debt.drain.clone(), ..status };
         let seconds = begin.elapsed().as_secs_f64();
         if done || late {
             progress.clear();
@@ -80,11 +90,17 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             }
             let failures = first_cause(&status.drain).map(|cause| format!(": {cause}"));
             let (owed, failures) = (owed(&status.drain), failures.unwrap_or_default());
-            return Err(failure(code::OWED, format!("still owed: {owed}{failures}")));
+            let silent: Vec<String> = debt.silent.iter().map(name).collect();
+            let why = match silent.as_slice() {
+                [] => format!("still owed: {owed}{failures}"),
+                all => format!("not known what {} owes, as there is no answer", all.join(", ")),
+            };
+            return Err(failure(code::OWED, why));
         }
         if std::io::stderr().is_terminal() || !status.drain.failures.is_empty() {
             progress.update(&status, 0);
         }
+        all = Some(debt);
         std::thread::sleep(POLL);
     }
 }

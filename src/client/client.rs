@@ -11,8 +11,8 @@ use terral_format::wire::far::Done;
 use terral_format::wire::far_files::{FarFile, LentTo, Offered};
 use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
-    Change, FileRef, Kind, Name, OpenFile, OpenHow, RenameHow, Reply, Request, Safety, Seen, Space,
-    Status, Target, XattrHow,
+    Change, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, RenameHow, Reply, Request,
+    Safety, Seen, Space, Status, Target, XattrHow,
 };
 use terral_format::wire::roster::Consistency;
 use terral_format::{Error, ErrorKind, Result};
@@ -646,6 +646,16 @@ impl Client {
     pub fn safety(&self, path: &[u8]) -> Result<Safety> {
         match self.0.call(Request::Safety(path))? {
             Reply::Safety(safety) => Ok(*safety),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// How all servers of the partition are, in order; none if there is one alone. Who does not
+    /// answer within two seconds has no status. If `hasten`, all bring what they owe, as with
+    /// [`Client::flush`].
+    pub fn everywhere(&self, hasten: bool) -> Result<Vec<MemberAnswer>> {
+        match self.0.call(Request::Everywhere { hasten })? {
+            Reply::Everywhere(answers) => Ok(answers),
             _ => Err(unexpected()),
         }
     }

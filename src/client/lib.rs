@@ -59,7 +59,9 @@ pub use terral_format::wire::message::{
 };
 pub use terral_format::wire::person::Person;
 pub use terral_format::wire::roster::{Consistency, Policy};
-pub use terral_format::wire::status::{Losses, LostFile, Membership, Other};
+pub use terral_format::wire::status::{
+    Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other,
+};
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;

@@ -19,10 +19,9 @@ use terral_format::local::tables::{
     Description, Doorbell, FileHeader, FileRecord, MapPage, SessionPage, Superblock,
 };
 use terral_format::wire::capability::{Capability, Caveat};
+use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::LockOwner;
-use terral_format::wire::message::{
-    Envelope, Hello, PROTOCOL, Presentation, Reply, Request, Wants, Welcome,
-};
+use terral_format::wire::message::{Envelope, PROTOCOL, Presentation, Reply, Request};
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::arena::Arena;

@@ -52,6 +52,11 @@ impl Borrower {
         self.wanted.get(&wish).map(|wanted| (wanted.thing, wanted.work.clone()))
     }
 
+    /// All that it has, and is not as it was born here.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Thing> + '_ {
+        self.held.keys().copied()
+    }
+
     /// What clients may do with it, or could until they have left it.
     pub fn access(&self, thing: Thing, cx: &Context<'_>) -> Access {
         match self.held.get(&thing) {

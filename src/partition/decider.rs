@@ -95,6 +95,17 @@ impl Decider {
         matches!(hold, Some(Hold::Here { .. } | Hold::Kept { here: true, .. }))
     }
 
+    /// How many things others have, or have been shown.
+    pub(crate) fn lent(&self, me: Member) -> u64 {
+        let is_lent = |entry: &&Entry| match &entry.hold {
+            Hold::Here { shown, .. } => shown.keys().any(|member| *member != me),
+            Hold::Lent { to, .. } => *to != me,
+            Hold::Kept { by, .. } => by.keys().any(|member| *member != me),
+            Hold::Lost(_) | Hold::Disputed(_) => false,
+        };
+        self.entries.values().filter(is_lent).count() as u64
+    }
+
     /// Somebody wants something done.
     pub fn want(
         &mut self,

@@ -128,6 +128,12 @@ impl Machine {
         self.decider(thing) == Some(self.durable.me)
     }
 
+    /// How many things of its own others have, and how many of others it has.
+    pub fn loans(&self) -> (u64, u64) {
+        let held = self.durable.borrower.held().filter(|thing| !self.decides(*thing));
+        (self.durable.decider.lent(self.durable.me), held.count() as u64)
+    }
+
     /// Who decides a thing; none if the table does not know who made it.
     pub fn decider(&self, thing: Thing) -> Option<Member> {
         self.durable.table.decider(thing.number())

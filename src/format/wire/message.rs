@@ -1,16 +1,16 @@
-//! What clients and servers say to each other: postcard, in a request slot of the session page, or
-//! framed on the socket for the handshake.
+//! What clients and servers say to each other: postcard, in a request slot of the session page. Not
+//! here: how they meet (`handshake`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Member, SessionSlot};
+use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
 pub use crate::wire::attributes::{Attributes, Kind, Name, Seen};
 use crate::wire::capability::{Capability, Operations};
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::person::Person;
-pub use crate::wire::status::{Drain, Safety, Space, Status, Totals};
+pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 15;
@@ -25,31 +25,6 @@ pub const XATTR_VALUE_MAX: usize = 8 << 10;
 /// Most bytes of a chunk in one answer ([`Reply::Extent`]).
 pub const EXTENT_MAX: u32 = 15 << 10;
 
-/// First words of a client.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hello<'a> {
-    /// [`PROTOCOL`] of the client.
-    pub protocol: u32,
-    /// Name of the program, for people.
-    pub program: &'a str,
-    /// Whom it acts as.
-    pub person: Person,
-    /// What it may do, from whom it was forked: who is another user by now has no other proof.
-    pub capability: Option<Capability>,
-    /// What it comes for.
-    #[serde(borrow)]
-    pub wants: Wants<'a>,
-}
-
-/// What a client comes for.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Wants<'a> {
-    /// To use files: a session.
-    Session,
-    /// To look: the answer to one question (see [`Request::is_question`]), and no session.
-    Answer(#[serde(borrow)] Request<'a>),
-}
-
 /// What is presented: a capability, and whom its holder acts as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presentation {
@@ -57,31 +32,6 @@ pub struct Presentation {
     pub capability: Capability,
     /// Who does it: within what the capability allows, he is refused what Linux refuses him.
     pub person: Person,
-}
-
-/// The server's answer. The descriptor of `session-N` comes with a session.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Welcome {
-    /// Come in.
-    Session {
-        /// Whose memory this is.
-        instance: InstanceId,
-        /// The client's session.
-        session: SessionSlot,
-        /// For the root container; presented already.
-        capability: Capability,
-        /// The handle that stands for it.
-        authority: u32,
-        /// When the process started: its locks are in this name
-        /// ([`crate::wire::locks::LockOwner`]).
-        started_ticks: u64,
-        /// Its number, as the server sees it.
-        pid: u32,
-    },
-    /// No: why, and what to do.
-    Refused(Error),
-    /// What was asked.
-    Answer(Box<Reply>),
 }
 
 /// A file with a record in shared memory.
@@ -385,6 +335,11 @@ pub enum Request<'a> {
     Status,
     /// Where a file's bytes are → [`Reply::Safety`].
     Safety(&'a [u8]),
+    /// How all servers of the partition are, none if this one is alone → [`Reply::Everywhere`].
+    Everywhere {
+        /// All are to bring what they owe, as [`Request::Flush`] has it.
+        hasten: bool,
+    },
     /// Publish open files too, so that everything written so far gets to the backing.
     Flush,
     /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
@@ -464,6 +419,7 @@ impl Request<'_> {
             | Request::LockBlocks
             | Request::StopWaiting(_)
             | Request::Space
+            | Request::Everywhere { hasten: false }
             | Request::Status
             | Request::Late { .. }
             | Request::Unblock { .. } => Operations(0),
@@ -499,6 +455,7 @@ impl Request<'_> {
             | Request::Grant { .. }
             | Request::Map { .. }
             | Request::Flush
+            | Request::Everywhere { .. }
             | Request::Sync(_) => Operations::WRITE,
             Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
@@ -519,6 +476,7 @@ impl Request<'_> {
                 | Request::Space
                 | Request::Status
                 | Request::Safety(_)
+                | Request::Everywhere { .. }
                 | Request::Flush
                 | Request::Finish
                 | Request::Invite
@@ -669,6 +627,8 @@ pub enum Reply {
     Status(Box<Status>),
     /// Where a file's bytes are.
     Safety(Box<Safety>),
+    /// How each is, in order.
+    Everywhere(Vec<MemberAnswer>),
     /// The number of a FIFO or a socket: the kernel has what it stands for.
     Node(Ino),
     /// It is to be done anew.

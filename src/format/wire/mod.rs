@@ -21,6 +21,8 @@ pub mod far_files;
 
 pub mod message;
 
+pub mod handshake;
+
 pub mod body;
 pub mod peers;
 

@@ -72,7 +72,7 @@ pub struct Totals {
 }
 
 /// What the backing is still owed, and what it got.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// Files with unpaid debt.
     pub owed_files: u64,
@@ -109,6 +109,36 @@ pub struct Other {
     pub connected: bool,
     /// Of the control: whether it goes by what the control says now, as far as that is known.
     pub current: bool,
+}
+
+/// What a member says of itself to the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Size of its memory tier.
+    pub memory_bound_bytes: u64,
+    /// Bytes in use there.
+    pub memory_used_bytes: u64,
+    /// Programs that use it.
+    pub programs: u32,
+    /// Files and directories of its own that others have, lent or shown.
+    pub lent: u64,
+    /// Those of others that it has.
+    pub borrowed: u64,
+    /// What it owes the permanent store; of conflicts and failures the first ones.
+    pub drain: Drain,
+}
+
+/// What a member has answered to who asked all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberAnswer {
+    /// Who.
+    pub member: Member,
+    /// `None`: it has not answered soon enough, or there is no connection.
+    pub status: Option<MemberStatus>,
 }
 
 /// What a server has sent to other members since it started last.

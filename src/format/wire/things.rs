@@ -10,7 +10,7 @@ use super::attributes::{Attributes, Kind};
 use super::body::Body;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
-use super::status::Safety;
+use super::status::{MemberStatus, Safety};
 use crate::fingerprint::Fingerprint;
 use crate::ids::Number;
 use crate::{Error, ErrorKind, Result, frame};
@@ -81,6 +81,11 @@ pub enum Look {
     XattrNames(Vec<u8>),
     /// Where its bytes are, and how safe.
     Safety,
+    /// How the server is that decides it, and has it bring what it owes.
+    Server {
+        /// See [`super::message::Request::Flush`].
+        hasten: bool,
+    },
 }
 
 /// What is changed of a thing.
@@ -160,6 +165,8 @@ pub enum Outcome {
     XattrNames(Vec<Vec<u8>>, bool),
     /// Where its bytes are, and how safe.
     Safety(Box<Safety>),
+    /// How the server is.
+    Server(Box<MemberStatus>),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -30,6 +30,9 @@ pub trait Machine: Send + Sync {
     /// The number of this process.
     fn pid(&self) -> u32;
 
+    /// What this machine is called.
+    fn name(&self) -> String;
+
     /// The group this server acts as, for ever.
     fn group(&self) -> u32;
 

@@ -65,7 +65,8 @@ impl Copy {
     pub fn seen(&self, look: &Look) -> Result<Option<Outcome>> {
         let attributes = *self.attributes()?;
         let Copy::Directory { names, some, .. } = self else {
-            let says = !matches!(look, Look::Xattr(_) | Look::XattrNames(_) | Look::Safety);
+            let says =
+                matches!(look, Look::Attributes | Look::Name(_) | Look::Names(_) | Look::Step(_));
             return Ok(says.then_some(Outcome::Attributes(attributes)));
         };
         let child = |name: &[u8]| Some(names.get(name).cloned());
@@ -76,7 +77,7 @@ impl Copy {
             Look::Step(name) => {
                 child(name).filter(says).map(|child| Outcome::Step(attributes, child))
             }
-            Look::Xattr(_) | Look::XattrNames(_) | Look::Safety => None,
+            Look::Xattr(_) | Look::XattrNames(_) | Look::Safety | Look::Server { .. } => None,
             Look::Names(_) if *some => None,
             Look::Names(after) => {
                 let after = (Bound::Excluded(after.as_slice()), Bound::Unbounded);

@@ -28,6 +28,7 @@ use crate::core::world::Tick;
 
 mod counting;
 mod creations;
+mod deciding;
 mod knowing;
 mod losses;
 mod outbox;
@@ -564,22 +565,6 @@ impl Members {
     /// Whether who decides a thing wants it back, and it is still here.
     pub(super) fn is_recalled(&self, thing: Thing) -> bool {
         matches!(&self.part, Part::Runs(machine) if machine.is_recalled(thing))
-    }
-
-    /// Whether this server decides a thing.
-    pub fn decides(&self, thing: Thing) -> bool {
-        match &self.part {
-            Part::Runs(machine) => machine.decides(thing),
-            Part::Replayed(_) => false,
-        }
-    }
-
-    /// The member that decides a thing, if that is known.
-    pub fn decider(&self, thing: Thing) -> Option<Member> {
-        match &self.part {
-            Part::Runs(machine) => machine.decider(thing),
-            Part::Replayed(_) => None,
-        }
     }
 
     /// Whether another member's file is about to take the name of this one.

@@ -18,7 +18,7 @@ use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::{arriving, batching, borrowing, leaving, safety};
+use crate::sharing::{arriving, batching, borrowing, everywhere, leaving, safety};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -66,6 +66,9 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
             safety::at(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))
+        }
+        Request::Everywhere { hasten } => {
+            everywhere::all(state, who, hasten).map(Reply::Everywhere)
         }
         Request::Open { path, how } => opening::open(state, who, path, how),
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),
@@ -207,11 +210,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
 /// What is said to the server as a whole.
 fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
     match request {
-        Request::Flush => {
-            lent::bring_all_back(state);
-            committing::all_go(state);
-            owing::hurry(state);
-        }
+        Request::Flush => everywhere::hasten(state),
         Request::Finish => {
             state.finishing = true;
             lent::bring_all_back(state);

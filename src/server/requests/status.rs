@@ -7,6 +7,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::members::role::Members;
 use crate::naming::lost;
+use crate::sharing::everywhere;
 
 /// A file system with less room is full.
 const FULL_BYTES: u64 = 64 << 10;
@@ -24,14 +25,6 @@ pub fn space(state: &State) -> Space {
     }
 }
 
-/// How many client processes there are. What a member does for others it is no program for; a
-/// server that is alone does nothing for others.
-pub fn programs(state: &State) -> u32 {
-    let own = state.members.is_some().then(|| state.machine.pid());
-    let others = state.sessions.clients().filter(|(_, client)| Some(client.process.pid()) != own);
-    others.count() as u32
-}
-
 /// How the server is.
 pub fn status(state: &mut State) -> Status {
     let drain = owing::drain_status(state);
@@ -45,7 +38,7 @@ pub fn status(state: &mut State) -> Status {
         starts: state.starts,
         uptime_ms: state.world.now().since(state.since).as_millis() as u64,
         backing: state.backing.as_ref().map(|backing| backing.describe()),
-        sessions: programs(state),
+        sessions: everywhere::programs(state),
         files: state.names.count() - state.names.count_preallocated(),
         open: (state.descriptions.count() + state.far.nameless())
             .saturating_sub(state.names.count_preallocated()),

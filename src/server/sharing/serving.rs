@@ -20,7 +20,7 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::{bodies, safety};
+use crate::sharing::{bodies, everywhere, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -128,6 +128,9 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     if matches!(by.what, Look::Xattr(_) | Look::XattrNames(_)) {
         return xattr_requests::told(state, thing.number(), &by.what);
     }
+    if let Look::Server { hasten } = by.what {
+        return everywhere::here(state, hasten).map(|status| Outcome::Server(Box::new(status)));
+    }
     let looked_at = bodies::inode_of(state, thing)?;
     if by.what == Look::Safety {
         return safety::of(state, looked_at.ino).map(|safety| Outcome::Safety(Box::new(safety)));
@@ -164,7 +167,6 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
 /// Has the names that somebody looks for in the tables, if only the permanent store has them.
 fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
     match look {
-        Look::Attributes | Look::Xattr(_) | Look::XattrNames(_) | Look::Safety => Ok(()),
         Look::Name(name) | Look::Step(name) => {
             lookup::child(state, caller, directory, name).map(drop)
         }
@@ -187,6 +189,7 @@ fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Resu
             }
             late
         }
+        _ => Ok(()),
     }
 }
 

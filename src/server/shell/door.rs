@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use terral_format::ids::SessionSlot;
 use terral_format::wire::capability::{Capability, Credential};
-use terral_format::wire::message::{Hello, PROTOCOL, Reply, Request, Wants, Welcome};
+use terral_format::wire::handshake::{Hello, Wants, Welcome};
+use terral_format::wire::message::{PROTOCOL, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::process::{self, Process, WaitSet};
@@ -235,7 +236,7 @@ impl<'s> Door<'s> {
         let credential = self.identify(caller.peer)?;
         let process = Process::open(caller.peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
-        let bounded = matches!(request, Request::Safety(_));
+        let bounded = matches!(request, Request::Safety(_) | Request::Everywhere { .. });
         let waits = !bounded || caller.since.elapsed() < ANSWER_WITHIN;
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(waits);

@@ -162,6 +162,11 @@ impl Machine for Host {
         std::process::id()
     }
 
+    fn name(&self) -> String {
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        name.trim_end().to_owned()
+    }
+
     fn group(&self) -> u32 {
         self.group
     }

@@ -20,6 +20,7 @@ use crate::deferred::applying;
 use crate::far::desk::Relay;
 use crate::requests::{status, tending};
 use crate::shared::Shared;
+use crate::sharing::everywhere;
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
@@ -248,6 +249,6 @@ fn is_finished(state: &State) -> bool {
     let now = state.world.now();
     let wanted = state.members.as_ref().is_some_and(|members| members.heard_lately(now));
     let wanted = wanted && state.orphaned;
-    let alone = status::programs(state) == 0 && !state.attended && !wanted;
+    let alone = everywhere::programs(state) == 0 && !state.attended && !wanted;
     alone && paid && (idle || state.backing.is_none())
 }

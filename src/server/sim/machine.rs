@@ -117,6 +117,10 @@ impl Machine for Pretend {
         self.things().server.unwrap_or(1)
     }
 
+    fn name(&self) -> String {
+        "pretended".to_owned()
+    }
+
     fn group(&self) -> u32 {
         0
     }
