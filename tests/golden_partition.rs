@@ -61,6 +61,7 @@ fn stages() -> Vec<Stage> {
 /// Every record, and each of its forms.
 pub fn records() -> Vec<Record> {
     let removed = Standing::Removed { heir: member(323), verdict: Verdict::Fenced };
+    let left = Standing::Removed { heir: member(323), verdict: Verdict::Left };
     let said = Message::Recall { thing: thing(324), loan: loan(325) };
     let wanted = |stage| Wanted { thing: thing(326), work: Work::Look(body(b"c")), stage };
     let mut all = vec![
@@ -68,6 +69,7 @@ pub fn records() -> Vec<Record> {
         Record::Stands(member(328), Some(Standing::In(ServerId(329)))),
         Record::Stands(member(330), Some(removed)),
         Record::Stands(member(331), None),
+        Record::Stands(member(332), Some(left)),
         Record::Word(Moment(332)),
         Record::Operations(333),
         Record::Loans(334),

@@ -185,6 +185,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Invite,
         Request::Fence { member: Member::LEAST, dead: true },
         Request::Policy("out/*", Some(Consistency::Strict)),
+        Request::Stop(true),
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },

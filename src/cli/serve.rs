@@ -288,7 +288,8 @@ fn tell(program: &Path, wish: &str, instance: &Path) {
 pub fn ask(arguments: &Ask) -> Result<u8> {
     let client = Client::observe(&arguments.instance)?;
     match arguments.what {
-        Wish::Finish => client.finish()?,
+        // Who serves without a permanent directory was told what becomes of its files.
+        Wish::Finish => client.stop(client.status()?.backing.is_none())?,
         Wish::Leave => client.leave()?,
     }
     Ok(0)

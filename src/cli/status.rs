@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use terral_client::{Client, MemberAnswer, Membership, Other, Status};
-use terral_server::Standing;
+use terral_server::{Standing, Verdict};
 
 use crate::debt::{causes, owed};
 use crate::everyone;
@@ -164,8 +164,14 @@ fn text(answer: &Answer) -> String {
 fn machines(partition: &Membership, hosts: &Hosts) -> String {
     let all = partition.members.len();
     let removed = |member: &&Other| matches!(member.seat.standing, Standing::Removed { .. });
+    let has_left = |member: &Other| match member.seat.standing {
+        Standing::Removed { verdict, .. } => verdict == Verdict::Left,
+        Standing::In(_) => false,
+    };
     let named = |member: &Other| hosts.name(member.seat.member);
-    let out: Vec<String> = partition.members.iter().filter(removed).map(named).collect();
+    let out = partition.members.iter().filter(removed);
+    let (left, out): (Vec<&Other>, Vec<&Other>) = out.partition(|member| has_left(member));
+    let [left, out] = [left, out].map(|all| all.into_iter().map(named).collect::<Vec<_>>());
     let gone = partition.members.iter().filter(|member| !member.connected && !removed(member));
     let gone: Vec<String> = gone.map(named).collect();
     let encrypted = if partition.encrypted { "encrypted" } else { "not encrypted" };
@@ -178,6 +184,9 @@ fn machines(partition: &Membership, hosts: &Hosts) -> String {
     );
     if !gone.is_empty() {
         let _ = write!(text, "; no connection to {}", gone.join(", "));
+    }
+    if !left.is_empty() {
+        let _ = write!(text, "; left: {}", left.join(", "));
     }
     if !out.is_empty() {
         let _ = write!(text, "; removed: {}", out.join(", "));

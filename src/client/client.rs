@@ -670,6 +670,16 @@ impl Client {
         self.done(Request::Finish)
     }
 
+    /// As [`Client::finish`]; a member of a partition leaves that in order. `loses`: also where
+    /// there is no permanent directory, and others lose the files that only it has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) if it lets others in, and some are in;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if files would be lost.
+    pub fn stop(&self, loses: bool) -> Result<()> {
+        self.done(Request::Stop(loses))
+    }
+
     /// The server leaves now; what it owes stays in memory for `terral recover`.
     pub fn leave(&self) -> Result<()> {
         self.done(Request::Leave)

@@ -52,9 +52,17 @@ impl Borrower {
         self.wanted.get(&wish).map(|wanted| (wanted.thing, wanted.work.clone()))
     }
 
-    /// All that it has, and is not as it was born here.
-    pub(crate) fn held(&self) -> impl Iterator<Item = Thing> + '_ {
-        self.held.keys().copied()
+    /// What others than `me` decide, and this server has.
+    pub(crate) fn borrowed(&self, me: Member) -> impl Iterator<Item = Thing> + '_ {
+        let theirs = move |held: &Held| held.from != me && held.kind != Kind::Gone;
+        self.held.iter().filter(move |(_, held)| theirs(held)).map(|(thing, _)| *thing)
+    }
+
+    /// Whether something that is more than a look is awaited.
+    pub(crate) fn awaits_changes(&self) -> bool {
+        let awaited = |stage: &Stage| matches!(stage, Stage::Waiting | Stage::Asked { .. });
+        let looks = |work: &Work| matches!(work, Work::Look(_) | Work::Find(_));
+        self.wanted.values().any(|wanted| awaited(&wanted.stage) && !looks(&wanted.work))
     }
 
     /// What clients may do with it, or could until they have left it.

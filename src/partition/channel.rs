@@ -56,6 +56,11 @@ impl Channel {
         self.taken
     }
 
+    /// Whether all that was said was taken.
+    pub fn is_taken(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// All that was said after the first `count`.
     pub fn after(&self, count: u64) -> Vec<Message> {
         self.kept.iter().skip(self.index(count)).cloned().collect()

@@ -106,6 +106,21 @@ impl Decider {
         self.entries.values().filter(is_lent).count() as u64
     }
 
+    /// Whether a member other than `me` has it to change it.
+    pub(crate) fn is_lent(&self, thing: Thing, me: Member) -> bool {
+        let hold = self.entries.get(&thing).map(|entry| &entry.hold);
+        matches!(hold, Some(Hold::Lent { to, recalled: false, .. }) if *to != me)
+    }
+
+    /// Whether somebody waits for something.
+    pub(crate) fn is_asked(&self) -> bool {
+        let asked = |entry: &Entry| {
+            let later = !entry.later.is_empty() || !entry.asked.is_empty();
+            later || !entry.queue.is_empty()
+        };
+        self.entries.values().any(asked)
+    }
+
     /// Somebody wants something done.
     pub fn want(
         &mut self,

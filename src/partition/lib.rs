@@ -26,6 +26,7 @@ pub mod decider;
 pub mod durable;
 pub mod machine;
 
+mod departing;
 mod removal;
 
 #[cfg(test)]

@@ -130,8 +130,8 @@ impl Machine {
 
     /// How many things of its own others have, and how many of others it has.
     pub fn loans(&self) -> (u64, u64) {
-        let held = self.durable.borrower.held().filter(|thing| !self.decides(*thing));
-        (self.durable.decider.lent(self.durable.me), held.count() as u64)
+        let borrowed = self.durable.borrower.borrowed(self.durable.me);
+        (self.durable.decider.lent(self.durable.me), borrowed.count() as u64)
     }
 
     /// Who decides a thing; none if the table does not know who made it.

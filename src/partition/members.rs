@@ -31,10 +31,21 @@ impl Table {
         matches!(self.members.get(&member), Some(Standing::Removed { .. }))
     }
 
-    /// Whether a member may still do something: it is in, or nobody has proven that it is dead.
+    /// Whether a member may still do something: it is in, or was removed and nobody has proven that
+    /// it is dead.
     pub fn may_live(&self, member: Member) -> bool {
+        match self.members.get(&member) {
+            Some(Standing::In(_)) => true,
+            Some(Standing::Removed { verdict, .. }) => *verdict == Verdict::Fenced,
+            None => false,
+        }
+    }
+
+    /// Whether a member has left in order: what it was asked for and has not answered it has not
+    /// done.
+    pub fn has_left(&self, member: Member) -> bool {
         let standing = self.members.get(&member);
-        !matches!(standing, None | Some(Standing::Removed { verdict: Verdict::Dead, .. }))
+        matches!(standing, Some(Standing::Removed { verdict: Verdict::Left, .. }))
     }
 
     /// All who were removed.
@@ -96,5 +107,9 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(may_live), [false, true, true, false]);
         table.members.insert(member(3), removed(1, Verdict::Dead));
         assert_eq!(table.successor(member(1)), None);
+        table.members.insert(member(2), removed(3, Verdict::Left));
+        let has_left = |number| table.has_left(member(number));
+        assert_eq!([1, 2, 3, 4].map(has_left), [false, true, false, false]);
+        assert!(!table.may_live(member(2)));
     }
 }

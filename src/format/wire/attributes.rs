@@ -76,6 +76,11 @@ impl Deref for Seen {
     }
 }
 
+/// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
+pub fn gives_rights(mode: u32) -> bool {
+    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
+}
+
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {

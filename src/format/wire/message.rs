@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
-pub use crate::wire::attributes::{Attributes, Kind, Name, Seen};
+pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations};
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
@@ -402,11 +402,9 @@ pub enum Request<'a> {
     },
     /// Who opens files that match it from now on writes so: [`super::roster::Policy`]. (`admin`)
     Policy(&'a str, Option<super::roster::Consistency>),
-}
-
-/// Whether a file of this mode gives rights to who runs it that a write takes away (write(2)).
-pub fn gives_rights(mode: u32) -> bool {
-    mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
+    /// As [`Request::Finish`]; a member of several leaves in order, or may not. Whether files that
+    /// only it has may be lost. (`admin`)
+    Stop(bool),
 }
 
 impl Request<'_> {
@@ -461,7 +459,7 @@ impl Request<'_> {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
             Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
-            Request::Fence { .. } | Request::Policy(..) => Operations::ADMIN,
+            Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
             Request::Far(far) => far.needs(),
         }
     }
@@ -482,6 +480,7 @@ impl Request<'_> {
                 | Request::Invite
                 | Request::Fence { .. }
                 | Request::Policy(..)
+                | Request::Stop(_)
                 | Request::Leave
         )
     }

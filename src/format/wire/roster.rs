@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::moving::{Moving, Of};
 use crate::frame;
-use crate::ids::{Epoch, Member, ServerId};
+use crate::ids::{Epoch, Member, Number, ServerId};
 use crate::moment::Moment;
 use crate::{Error, ErrorKind, Result};
 
@@ -19,6 +19,8 @@ pub const ADDRESSES_MAX: usize = 32;
 pub const POLICIES_MAX: usize = 64;
 /// Longest pattern of one, bytes.
 pub const PATTERN_MAX: usize = 1024;
+/// Most directories that one message hands over.
+pub const HANDED_MAX: usize = 512;
 /// Version of an invitation.
 const INVITATION: u16 = 2;
 /// What the text of an invitation begins with.
@@ -55,6 +57,9 @@ pub enum Verdict {
     /// It may live, and go on until it hears of this: an administrator has said so, or the epoch
     /// of DIR has moved on.
     Fenced,
+    /// It has left in order: it does nothing any more, has answered all that it was asked, and the
+    /// permanent store, if there is one, has all that it had.
+    Left,
 }
 
 /// What the control's table says of a member.
@@ -193,6 +198,11 @@ pub enum Control {
     },
     /// To the control: this version of the roster counts here.
     Knows(u64),
+    /// To the control: this member is about to leave, and these directories were born here: take
+    /// them, at most [`HANDED_MAX`]. Said until they are taken.
+    Hands(Vec<Number>),
+    /// To the control: this member has left. Said until the roster says so.
+    Leaves,
 }
 
 /// A frame between two servers.
@@ -256,6 +266,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Here(addresses) => std::slice::from_ref(addresses),
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
+        Control::Hands(_) | Control::Leaves => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -264,6 +275,9 @@ fn control(bytes: &[u8]) -> Result<Control> {
         }
         _ => true,
     };
+    if matches!(&said, Control::Hands(directories) if directories.len() > HANDED_MAX) {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many directories"));
+    }
     if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
     }

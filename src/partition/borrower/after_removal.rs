@@ -13,7 +13,8 @@ impl Borrower {
     /// good as the thing if that member was dead by then, as it had to wait before it changed the
     /// thing: it is kept, and not looked at, if the server around has all of it. One that may live
     /// waits no longer than the lease: its copies are given up. Gives what the heir is to know.
-    /// Changes that the member was asked for may have been made, and lost: they fail.
+    /// Changes that the member was asked for may have been made, and lost: they fail, unless it has
+    /// left in order.
     pub fn removed(
         &mut self,
         member: Member,
@@ -59,8 +60,9 @@ impl Borrower {
             .filter(|(_, wanted)| asked(&wanted.stage))
             .map(|(wish, wanted)| (*wish, matches!(wanted.work, Work::Look(_) | Work::Find(_))))
             .collect();
+        let is_undone = cx.table.has_left(member);
         for (wish, looks) in asked {
-            if looks {
+            if looks || is_undone {
                 self.pursue(wish, cx, out);
             } else {
                 self.conclude(wish, Err(Failure::Removed(member)), out);

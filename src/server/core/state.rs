@@ -93,6 +93,8 @@ pub struct State {
     pub since: Tick,
     /// No more work will come.
     pub finishing: bool,
+    /// A member of a partition is to leave that in order, before it ends.
+    pub departs: bool,
     /// Leave as soon as possible.
     pub leaving: bool,
     /// The launcher lives, and says when to leave.
@@ -189,6 +191,7 @@ impl State {
             debts: Debts::new(parts.policy),
             starts: 1,
             finishing: false,
+            departs: false,
             leaving: false,
             attended: false,
             orphaned: false,

@@ -14,6 +14,7 @@ use super::places;
 use super::role::{Behind, Outcome};
 use crate::core::left_out::{self, does};
 use crate::core::state::State;
+use crate::members::requiring;
 
 /// The questions that one request may ask, told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,10 @@ pub fn ask(
         return Err(state.fetches.wait());
     }
     if let Some(removed) = state.far.removed_of(file.born()) {
-        return Err(Failure::Removed(removed).error());
+        return Err(match act {
+            Act::Open => requiring::is_removed(state, removed),
+            _ => Failure::Removed(removed).error(),
+        });
     }
     let id = id_of(state, asker, step).ok_or_else(late)?;
     live(state)?;

@@ -79,7 +79,8 @@ pub fn connected(state: &mut State, with: Member) -> Result<()> {
 
 /// A member is none any more: what waits for it fails.
 pub fn removed(state: &mut State, member: Member) {
-    state.far.removed(member);
+    let left = state.members.as_ref().is_some_and(|members| members.has_left(member));
+    state.far.removed(member, left);
     lent::removed(state, member);
     committing::removed(state, member);
     holders::removed(state, member);

@@ -550,12 +550,16 @@ impl Far {
         }
     }
 
-    /// A member is none any more.
-    pub(super) fn removed(&mut self, member: Member) {
+    /// A member is none any more. One that has `left` has opened nothing by the questions that it
+    /// has not answered.
+    pub(super) fn removed(&mut self, member: Member, left: bool) {
         self.removed.insert(member);
         self.homes.remove(&member);
         self.open.retain(|file| file.born() != member);
-        self.questions.retain(|_, asked| asked.asker.is_some() || asked.to != member);
+        self.questions.retain(|_, asked| {
+            let opens = left && asked.act == Act::Open && asked.outcome.is_none();
+            asked.to != member || asked.asker.is_some() && !opens
+        });
         let its = |asked: &&mut Asked| asked.to == member && asked.outcome.is_none();
         for asked in self.questions.values_mut().filter(its) {
             asked.ends(Err(Failure::Removed(member).error()));

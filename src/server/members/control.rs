@@ -59,11 +59,45 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     tell(state, Input::Table(Table { epoch, members }));
 }
 
-/// The control has said who is in.
-pub fn heard(state: &mut State, roster: Roster) {
-    let known = state.members.as_ref().map(|members| members.roster().version);
-    if known.is_some_and(|known| known < roster.version) {
+/// The control has said who is in. What this member has become by its own word it stays, though the
+/// control may not have heard of that yet.
+pub fn heard(state: &mut State, mut roster: Roster) {
+    let Some(members) = &mut state.members else { return };
+    let me = members.me();
+    let own = members.roster().seat(me).map(|seat| seat.standing);
+    let said = roster.seats.iter_mut().find(|seat| seat.member == me);
+    match (said, own) {
+        (Some(Seat { standing: Standing::Removed { .. }, .. }), _) => members.is_let_go(),
+        (Some(seat), Some(own @ Standing::Removed { .. })) => seat.standing = own,
+        _ => {}
+    }
+    if members.roster().version < roster.version {
         seat(state, roster);
+    }
+}
+
+/// This member leaves: from now on it does nothing any more, whatever comes. The control is to hear
+/// of it, and says it to all others.
+pub fn leave(state: &mut State) {
+    let Some(members) = &state.members else { return };
+    let (me, heir, mut roster) = (members.me(), members.control(), members.roster().clone());
+    let own = roster.seats.iter_mut().find(|seat| seat.member == me);
+    let verdict = Verdict::Left;
+    own.into_iter().for_each(|seat| seat.standing = Standing::Removed { heir, verdict });
+    // The version is the control's to count.
+    roster.epoch = Epoch(roster.epoch.0 + 1);
+    seat(state, roster);
+}
+
+/// A member says that it has left.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control.
+pub fn has_left(state: &mut State, member: Member) -> Result<()> {
+    match remove(state, member, Verdict::Left) {
+        Err(error) if error.kind != ErrorKind::Exists => Err(error),
+        // It says so until it hears that this is known.
+        _ => Ok(()),
     }
 }
 
@@ -115,7 +149,7 @@ pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()>
         Standing::In(_) => None,
         Standing::Removed { verdict, .. } => Some(verdict),
     };
-    if before.is_some_and(|before| before == verdict || before == Verdict::Dead) {
+    if before.is_some_and(|before| before != Verdict::Fenced || verdict != Verdict::Dead) {
         return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
     }
     let heir = me.ok_or_else(unknown)?;

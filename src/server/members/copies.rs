@@ -46,6 +46,19 @@ impl Copy {
         })
     }
 
+    /// Names of which this is true are to be looked for.
+    pub fn forget(&mut self, is: impl Fn(&Child) -> bool) {
+        let Copy::Directory { names, some, .. } = self else { return };
+        let before = names.len();
+        names.retain(|_, child| !is(child));
+        *some |= names.len() < before;
+    }
+
+    /// Whether it has a name of which this is true.
+    pub fn has(&self, is: impl Fn(&Child) -> bool) -> bool {
+        self.names().is_some_and(|names| names.values().any(is))
+    }
+
     /// What it looks like.
     ///
     /// # Errors

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::ids::{Asker, SessionSlot, Thing, Wish};
-use terral_format::wire::peers::{Answer, Work};
+use terral_format::ids::{Asker, Member, SessionSlot, Thing, Wish};
+use terral_format::wire::peers::{Answer, Failure, Work};
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::{Access, Input};
@@ -311,6 +311,19 @@ pub fn is_astray(state: &mut State) -> bool {
     let times = members.astray.entry(asker).or_default();
     *times = times.saturating_add(1);
     may_wait && *times <= ASTRAY_MAX
+}
+
+/// Who was asked is in no more. What was of one that has left in order is in the permanent store:
+/// the request is carried out anew, and finds it there.
+pub fn is_removed(state: &mut State, member: Member) -> Error {
+    let brings = state.backing.is_some();
+    match &mut state.members {
+        Some(members) if brings && members.has_left(member) => {
+            members.meets_gone();
+            Error::new(ErrorKind::NotFound, format!("{member} has left"))
+        }
+        _ => Failure::Removed(member).error(),
+    }
 }
 
 /// The change of a file's name that a request has asked the file's home for, also if it has asked a

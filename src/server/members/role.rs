@@ -29,6 +29,7 @@ use crate::core::world::Tick;
 mod counting;
 mod creations;
 mod deciding;
+mod departing;
 mod knowing;
 mod losses;
 mod outbox;
@@ -37,6 +38,7 @@ mod whole;
 pub(in crate::members) mod wishing;
 
 use counting::Counting;
+use departing::Departing;
 use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
@@ -240,6 +242,7 @@ pub struct Members {
     whole: Whole,
     /// What went with members that are dead.
     losses: Losses,
+    departing: Departing,
 }
 
 impl Members {
@@ -283,6 +286,7 @@ impl Members {
             traffic: Arc::default(),
             whole: Whole::default(),
             losses: Losses::default(),
+            departing: Departing::default(),
         }
     }
 
@@ -325,6 +329,7 @@ impl Members {
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Roster(roster) => {
                 let policies = std::mem::take(&mut self.roster.policies);
+                self.departing.follows(roster, &self.roster);
                 self.roster = Roster { policies, ..roster.clone() };
                 self.losses.begins_anew();
             }
@@ -449,7 +454,7 @@ impl Members {
 
     /// Whether something is to be sent, or said to who waits here.
     pub fn has_frames(&self) -> bool {
-        let says = !self.said.is_empty() || self.losses.says();
+        let says = !self.said.is_empty() || self.losses.says() || self.departing.has_said();
         !self.outbox.is_empty() || says || self.asks_control || self.news
     }
 

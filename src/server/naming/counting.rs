@@ -79,7 +79,7 @@ pub fn may_lose(
     let Have::Done(answer) = requiring::need(state, Thing::File(number), &work)? else {
         return Err(malformed("who has another member's file"));
     };
-    match elsewhere::outcome(answer) {
+    match elsewhere::outcome(state, answer) {
         Ok(Outcome::LetGoOf(fingerprint, left)) => {
             state.record(Membership::There { ino, fingerprint });
             has_links(state, ino, left.saturating_add(1));

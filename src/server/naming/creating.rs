@@ -111,7 +111,7 @@ fn go_on(
     let malformed = || Error::new(ErrorKind::Malformed, "what another member says");
     let Creation { parent, name, ino, named, .. } = creation.ok_or_else(malformed)?;
     let there = match have {
-        Have::Done(answer) => match elsewhere::outcome(answer).map_err(not_here)? {
+        Have::Done(answer) => match elsewhere::outcome(state, answer).map_err(not_here)? {
             Outcome::Step(_, Some(child)) => {
                 let there = elsewhere::place(state, &child)?;
                 // How one is called that was born here is known, and may have changed.
@@ -191,7 +191,7 @@ pub fn is_answered(state: &mut State, wish: Wish, answer: &Answer) -> bool {
         Err(Failure::Silent(_)) if asker.is_some() => {}
         Err(Failure::Silent(_)) => ask_again(state, wish),
         answer => {
-            let named = match elsewhere::outcome(answer.clone()) {
+            let named = match elsewhere::outcome(state, answer.clone()) {
                 Ok(Outcome::Step(above, Some(is))) if Some(is.number) == number => Some(above),
                 _ => None,
             };

@@ -5,7 +5,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Number, Thing};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind, Name};
-use terral_format::wire::peers::{Answer, Work};
+use terral_format::wire::peers::{Answer, Failure, Work};
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
@@ -38,7 +38,7 @@ pub fn look(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<
     if !requiring::has_wished(state, thing, &finds)? {
         match requiring::need(state, thing, &Work::Look(body))? {
             Have::Here => return Ok(None),
-            Have::Done(answer) => return outcome(answer).map(Some),
+            Have::Done(answer) => return outcome(state, answer).map(Some),
             Have::Missed => {}
             Have::Shown => {
                 let copy = state.members.as_ref().and_then(|members| members.copy(thing));
@@ -51,7 +51,7 @@ pub fn look(state: &mut State, caller: &Caller, ino: Ino, what: Look) -> Result<
     }
     match requiring::need(state, thing, &finds)? {
         Have::Here | Have::Shown | Have::Missed => Ok(None),
-        Have::Done(answer) => outcome(answer).map(Some),
+        Have::Done(answer) => outcome(state, answer).map(Some),
     }
 }
 
@@ -69,7 +69,7 @@ pub fn change(
     let Some(thing) = thing_of(state, ino) else { return Ok(None) };
     let by = By { person: (*caller.person).clone(), what };
     match requiring::need(state, thing, &Work::Change(by.body()?))? {
-        Have::Done(answer) => match outcome(answer)? {
+        Have::Done(answer) => match outcome(state, answer)? {
             Outcome::Done(made) => Ok(Some(made)),
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says")),
         },
@@ -153,8 +153,12 @@ pub fn file_is_here(state: &mut State, ino: Ino, path: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// If it was not done.
-pub fn outcome(answer: Answer) -> Result<Outcome> {
-    match Outcome::of(&answer.map_err(|failure| failure.error())?)? {
+pub fn outcome(state: &mut State, answer: Answer) -> Result<Outcome> {
+    let answer = answer.map_err(|failure| match failure {
+        Failure::Removed(member) => requiring::is_removed(state, member),
+        failure => failure.error(),
+    });
+    match Outcome::of(&answer?)? {
         Outcome::Failed(error) => Err(error),
         other => Ok(other),
     }
@@ -313,6 +317,24 @@ fn is_as_copied(state: &mut State, ino: Ino, copy: &Copy) -> bool {
     })
 }
 
+/// Whether what a name is said to stand for is the permanent store's from now on: it was born on a
+/// member that has left in order, which had brought it. Who says so does not know that yet.
+pub fn is_in_store(state: &State, child: &Child) -> bool {
+    let members = state.members.as_ref().filter(|_| state.backing.is_some());
+    let has_left = members.is_some_and(|members| members.has_left(child.number.born()));
+    has_left && child.kind != Kind::Directory
+}
+
+/// Where what another member says is in the tables.
+fn said(state: &mut State, child: Option<Child>) -> Result<Option<Ino>> {
+    let Some(child) = child else { return Ok(None) };
+    if is_in_store(state, &child) {
+        state.members.iter_mut().for_each(|members| members.meets_gone());
+        return Err(refuse(ErrorKind::NotFound, &child.name));
+    }
+    place(state, &child).map(Some)
+}
+
 /// What a name in a directory stands for that another member has; `None`: the tables say it.
 ///
 /// # Errors
@@ -325,7 +347,7 @@ pub fn name(
 ) -> Result<Option<Option<Ino>>> {
     match look(state, caller, directory, Look::Name(name.into()))? {
         Some(Outcome::Name(child)) => {
-            let ino = child.map(|child| place(state, &child)).transpose()?;
+            let ino = said(state, child)?;
             is_called(state, (directory, name), ino);
             Ok(Some(ino))
         }
@@ -347,7 +369,7 @@ pub fn step(
     match looks_like(state, caller, directory, Look::Step(name.into()))? {
         Some(Outcome::Step(seen, child)) => {
             is_seen(state, directory, seen);
-            let ino = child.map(|child| place(state, &child)).transpose()?;
+            let ino = said(state, child)?;
             is_called(state, (directory, name), ino);
             Ok(Some(ino))
         }

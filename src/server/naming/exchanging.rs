@@ -47,7 +47,7 @@ pub(super) fn may_swap(
     let Have::Done(answer) = requiring::need(state, Thing::File(number), &work)? else {
         return Err(refuse(ErrorKind::Malformed, name));
     };
-    match elsewhere::outcome(answer) {
+    match elsewhere::outcome(state, answer) {
         // It has lost it since that was looked up, or does not know yet whether it has it.
         Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
         outcome => outcome.map(drop),

@@ -39,7 +39,7 @@ pub fn decide(state: &State) -> bool {
 pub fn asked(state: &mut State) -> Result<Option<()>> {
     let Some((thing, work)) = requiring::change_of(state) else { return Ok(None) };
     match requiring::need(state, thing, &work)? {
-        Have::Done(answer) => match elsewhere::outcome(answer) {
+        Have::Done(answer) => match elsewhere::outcome(state, answer) {
             Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
             outcome => outcome.map(|_| Some(())),
         },

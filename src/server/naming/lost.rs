@@ -64,7 +64,9 @@ pub fn losses(state: &State) -> Losses {
         // Its home, or who had a part of it.
         let parts = inode.slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
         let mut having = home_of(state, &inode).into_iter().chain(parts.iter().map(|part| part.1));
-        let home = having.find(|member| members.is_removed(*member));
+        // What one that has left in order had is in the permanent store.
+        let is_there = |member: &Member| state.backing.is_some() && members.has_left(*member);
+        let home = having.find(|member| members.is_removed(*member) && !is_there(member));
         let Some((of, path)) = home.zip(path(inode.ino)) else { continue };
         count += 1;
         if files.len() < TOLD {
@@ -72,6 +74,7 @@ pub fn losses(state: &State) -> Losses {
             files.push(LostFile { path, of, size: seen.then_some(inode.size), modified_ns });
         }
     }
-    let restored = members.restored().filter_map(|(ino, of)| Some((path(ino)?, of))).collect();
+    let restored = members.restored().filter(|(_, of)| !members.has_left(*of));
+    let restored = restored.filter_map(|(ino, of)| Some((path(ino)?, of))).collect();
     Losses { files, count, restored }
 }

@@ -26,7 +26,7 @@ fn malformed() -> Error {
 
 fn asked(state: &mut State, home: Number, work: &Work) -> Result<Outcome> {
     match requiring::need(state, Thing::File(home), work)? {
-        Have::Done(answer) => elsewhere::outcome(answer),
+        Have::Done(answer) => elsewhere::outcome(state, answer),
         Have::Here | Have::Shown | Have::Missed => Err(malformed()),
     }
 }

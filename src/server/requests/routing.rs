@@ -18,7 +18,7 @@ use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, status};
-use crate::sharing::{arriving, batching, borrowing, everywhere, leaving, safety};
+use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving, safety};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -207,15 +207,23 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
     }
 }
 
+/// No more work will come.
+fn finish(state: &mut State) {
+    state.finishing = true;
+    lent::bring_all_back(state);
+    committing::all_go(state);
+    owing::hurry(state);
+}
+
 /// What is said to the server as a whole.
 fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
     match request {
         Request::Flush => everywhere::hasten(state),
-        Request::Finish => {
-            state.finishing = true;
-            lent::bring_all_back(state);
-            committing::all_go(state);
-            owing::hurry(state);
+        Request::Finish => finish(state),
+        Request::Stop(loses) => {
+            departing::may_end(state, loses)?;
+            state.departs = true;
+            finish(state);
         }
         Request::Leave => state.leaving = true,
         Request::Fence { member, dead } => {

@@ -93,7 +93,8 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     drop_copy(state, thing);
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
-        let copy = Copy::of(thing, body)?;
+        let mut copy = Copy::of(thing, body)?;
+        copy.forget(|child| elsewhere::is_in_store(state, child));
         if let Some(members) = &mut state.members {
             members.is_shown(thing, copy);
         }
@@ -163,13 +164,15 @@ pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
     state.members.as_mut().is_some_and(|members| members.drop_copy(thing))
 }
 
-/// These are the names of a directory from now on.
+/// These are the names of a directory from now on, but for those that the permanent store has of a
+/// member that has left: they are looked for there.
 pub(super) fn has_names(
     state: &mut State,
     parent: Ino,
     mut names: BTreeMap<Vec<u8>, Child>,
 ) -> Result<()> {
     let Some(directory) = state.names.inode(parent) else { return Ok(()) };
+    names.retain(|_, child| !elsewhere::is_in_store(state, child));
     let before: Vec<_> = state.names.children(&directory).collect();
     let mut left = Vec::new();
     for (name, inode) in before {
@@ -190,7 +193,7 @@ pub(super) fn has_names(
 }
 
 /// As [`places::forget_unused`].
-fn forget_unused(state: &mut State, ino: Ino) {
+pub(super) fn forget_unused(state: &mut State, ino: Ino) {
     if let Some(thing) = elsewhere::thing_of(state, ino) {
         places::forget_unused(state, ino, thing);
     }

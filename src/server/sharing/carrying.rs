@@ -19,7 +19,7 @@ use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
-    adrift, bodies, large, leaving, moving, removal, restoring, serving, unnamed,
+    adrift, bodies, departing, large, leaving, moving, removal, restoring, serving, unnamed,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -107,7 +107,9 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         restoring::tick(state)?;
         adrift::settle(state);
         large::give_back(state);
+        departing::tick(state)?;
     }
+    departing::leave_if_quiet(state);
     resume(state)
 }
 
@@ -117,6 +119,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
 /// As those of [`hear`].
 pub fn resume(state: &mut State) -> Result<()> {
     leaving::go_on(state);
+    departing::are_gone(state);
     unnamed::settle(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
@@ -204,9 +207,14 @@ fn learn(state: &mut State, wish: Wish, answer: &Answer) {
     let found = state.members.as_ref().and_then(|members| members.look_of(wish));
     let (Some((thing, _)), Ok(body)) = (found, answer) else { return };
     let is_shown = state.members.as_ref().is_some_and(|m| m.shown(thing, state).is_some());
-    if let Some(members) = state.members.as_mut().filter(|_| is_shown)
-        && let Ok(outcome) = Outcome::of(body)
-    {
+    let Ok(outcome) = Outcome::of(body) else { return };
+    let is_old = match &outcome {
+        Outcome::Name(Some(child)) | Outcome::Step(_, Some(child)) => {
+            elsewhere::is_in_store(state, child)
+        }
+        _ => false,
+    };
+    if let Some(members) = state.members.as_mut().filter(|_| is_shown && !is_old) {
         members.learns(thing, outcome);
     }
 }

@@ -98,7 +98,7 @@ fn asked(state: &mut State, member: Member, work: &Work) -> Result<Option<Member
         return Ok(None);
     };
     match requiring::need(state, Thing::File(its), work)? {
-        Have::Done(answer) => match elsewhere::outcome(answer)? {
+        Have::Done(answer) => match elsewhere::outcome(state, answer)? {
             Outcome::Server(status) => Ok(Some(*status)),
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says of itself")),
         },

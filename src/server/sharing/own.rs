@@ -24,6 +24,8 @@ pub(super) enum Own {
     Lost,
     /// A file that has lost its last name.
     Unnamed,
+    /// A directory of a member that is about to leave, by its number.
+    Handed,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {

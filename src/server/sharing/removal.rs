@@ -11,15 +11,18 @@ use crate::deferred::applying;
 use crate::far::linking;
 use crate::sharing::moving;
 
-/// This server was removed: programs here can do nothing any more but with what they have open, and
-/// nothing is brought. What is owed stays in memory, for `terral recover`.
+/// This server was removed, or has left: programs here can do nothing any more but with what they
+/// have open, and nothing is brought. What is owed stays in memory, for `terral recover`.
 pub fn is_put_out(state: &mut State) -> Result<()> {
     let me = state.members.as_ref().map(|members| members.me());
-    state.warn(
-        "this machine was removed from the partition: programs here get EIO; what it has not \
-         brought stays in memory, for `terral recover`"
-            .into(),
-    );
+    let has_left = |me| state.members.as_ref().is_some_and(|members| members.has_left(me));
+    if !me.is_some_and(has_left) {
+        state.warn(
+            "this machine was removed from the partition: programs here get EIO; what it has not \
+             brought stays in memory, for `terral recover`"
+                .into(),
+        );
+    }
     let here = state.names.inodes().filter(|inode| inode.is_directory());
     let here: Vec<Ino> =
         here.map(|inode| inode.ino).filter(|ino| !state.names.is_elsewhere(*ino)).collect();

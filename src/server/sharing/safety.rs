@@ -71,7 +71,7 @@ fn home_of(state: &State, file: Thing) -> Option<(Member, bool)> {
 fn said(state: &mut State, caller: &Caller, file: Thing) -> Result<Option<Safety>> {
     let by = By { person: (*caller.person).clone(), what: Look::Safety };
     match requiring::need(state, file, &Work::Find(by.body()?)) {
-        Ok(Have::Done(answer)) => match elsewhere::outcome(answer)? {
+        Ok(Have::Done(answer)) => match elsewhere::outcome(state, answer)? {
             Outcome::Safety(safety) => Ok(Some(*safety)),
             _ => Err(Error::new(ErrorKind::Malformed, "what another member says of a file")),
         },

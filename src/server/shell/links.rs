@@ -34,7 +34,7 @@ use crate::members::control;
 use crate::members::role::Members;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, moving, restoring};
+use crate::sharing::{carrying, departing, moving, restoring};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
@@ -195,8 +195,10 @@ impl<'s> Links<'s> {
         self.hear(Input::Tick);
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
-        if self.shared.lock_for_links().orphaned {
-            // It ends once the others have been silent for long.
+        let state = self.shared.lock_for_links();
+        if state.orphaned || departing::departs(&state) {
+            // It ends once the others have been silent for long, or the control has let it go.
+            drop(state);
             self.shared.nudge();
         }
     }
@@ -430,6 +432,10 @@ impl<'s> Links<'s> {
             Control::Here(addresses) if is_control => {
                 control::is_at(&mut state, with, addresses)?;
             }
+            Control::Hands(directories) if is_control => {
+                departing::hands(&mut state, with, directories);
+            }
+            Control::Leaves if is_control => control::has_left(&mut state, with)?,
             Control::Ask if is_control => {
                 self.told.remove(&with);
             }

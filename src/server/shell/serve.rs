@@ -20,7 +20,7 @@ use crate::deferred::applying;
 use crate::far::desk::Relay;
 use crate::requests::{status, tending};
 use crate::shared::Shared;
-use crate::sharing::everywhere;
+use crate::sharing::{departing, everywhere};
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
@@ -132,7 +132,9 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     owing::find_changes(&mut state);
     let (status, mut left) = (status::status(&mut state), None);
     let owes = owing::owes(&state) || state.waiting.count() > 0;
-    let owes = state.backing.is_some() && owes;
+    // Others wait for what it has of them: it is to be told to leave once more.
+    let unheard = departing::departs(&state) && !departing::is_over(&state);
+    let owes = unheard || state.backing.is_some() && owes;
     if !owes {
         if let Some(backing) = &state.backing {
             // Leftovers there are no reason to keep anything here.
@@ -250,5 +252,6 @@ fn is_finished(state: &State) -> bool {
     let wanted = state.members.as_ref().is_some_and(|members| members.heard_lately(now));
     let wanted = wanted && state.orphaned;
     let alone = everywhere::programs(state) == 0 && !state.attended && !wanted;
-    alone && paid && (idle || state.backing.is_none())
+    let goes = !departing::departs(state) || departing::is_over(state);
+    alone && paid && goes && (idle || state.backing.is_none())
 }

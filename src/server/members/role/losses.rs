@@ -125,10 +125,20 @@ impl Members {
         matches!(self.standing(member), Some(Standing::Removed { .. }))
     }
 
-    /// Whether it was, and is dead.
+    /// Whether it was, and does nothing any more.
     pub fn is_dead(&self, member: Member) -> bool {
         let standing = self.standing(member);
-        matches!(standing, Some(Standing::Removed { verdict: Verdict::Dead, .. }))
+        let verdict = |standing| match standing {
+            Standing::Removed { verdict, .. } => Some(verdict),
+            Standing::In(_) => None,
+        };
+        standing.and_then(verdict).is_some_and(|verdict| verdict != Verdict::Fenced)
+    }
+
+    /// Whether it has left in order.
+    pub fn has_left(&self, member: Member) -> bool {
+        let standing = self.standing(member);
+        matches!(standing, Some(Standing::Removed { verdict: Verdict::Left, .. }))
     }
 
     /// Whether this server itself was removed, and still does something beside others.

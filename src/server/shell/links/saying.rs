@@ -25,18 +25,20 @@ impl Links<'_> {
     /// Sends all that the log has.
     pub(super) fn say_all(&mut self) {
         self.say_of_memory();
-        let (frames, said, asks, roster, control, news) = {
+        let (frames, said, leaves, asks, roster, control, news) = {
             let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
             let said = if is_logged { members.take_said() } else { Vec::new() };
+            let leaves = if is_logged { members.take_departure() } else { None };
             let is_control = members.control() == members.me();
             let version = members.roster().version;
             let behind = |with: &Member| self.told.get(with) != Some(&version);
             let tells = is_control && is_logged && self.sessions.keys().any(behind);
             let roster = tells.then(|| members.roster().clone());
-            (frames, said, members.take_asks(), roster, members.control(), members.take_news())
+            let (asks, news) = (members.take_asks(), members.take_news());
+            (frames, said, leaves, asks, roster, members.control(), news)
         };
         self.say_frames(frames);
         for (to, said) in said {
@@ -44,6 +46,7 @@ impl Links<'_> {
             self.say(to, &Control::Moving(said));
         }
         self.say_of_files();
+        leaves.into_iter().for_each(|leaves| self.say(control, &leaves));
         if asks {
             self.say(control, &Control::Ask);
         }

@@ -22,7 +22,7 @@ use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
 
 /// The members' roster after some were removed, each with a verdict.
-fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdict>) -> Roster {
+pub(super) fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdict>) -> Roster {
     let seat = |at: usize| {
         let heir = member(0);
         let removed = removed.get(&at).map(|verdict| Standing::Removed { heir, verdict: *verdict });
@@ -40,7 +40,7 @@ impl Peers {
     }
 
     /// One hears who is in; if it dies as it does, it is told again.
-    fn hears_roster(&mut self, at: usize, roster: &Roster) {
+    pub(super) fn hears_roster(&mut self, at: usize, roster: &Roster) {
         let out = |seat: &&Seat| matches!(seat.standing, Standing::Removed { .. });
         let out: Vec<_> = roster.seats.iter().filter(out).map(|seat| seat.member).collect();
         let heard = |server: &Shared| {
@@ -75,6 +75,7 @@ impl Peers {
         match verdict {
             Verdict::Dead => self.dies(out),
             Verdict::Fenced => self.unheard.extend((0..count).map(|from| (out, from))),
+            Verdict::Left => panic!("it says so itself"),
         }
         let roster = roster(count, version, &[(out, verdict)].into());
         for at in (0..count).filter(|at| *at != out) {

@@ -36,6 +36,7 @@ mod bytes;
 mod committing;
 mod creating;
 mod crowd;
+mod departing;
 mod dir;
 mod exchanging;
 mod fencing;
@@ -58,6 +59,8 @@ const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypt
 const OF_MOVES: &[u8] = b"of moves";
 /// And those of directories that dead members had.
 const OF_MEMORY: &[u8] = b"of memory";
+/// And what members say that leave.
+const OF_DEPARTURE: &[u8] = b"of departure";
 
 fn member(at: usize) -> Member {
     Member::new(at as u16).expect("few")
@@ -188,7 +191,12 @@ impl Peers {
                 (to, [OF_MEMORY, &frame].concat())
             };
             let memories = memories.unwrap_or_default().into_iter().map(of_memory);
-            let said = said.chain(memories);
+            let leaves = state.members.as_mut().and_then(|members| members.take_departure());
+            let leaves = leaves.map(|leaves| {
+                let frame = leaves.frame().expect("our own frame");
+                (member(0), [OF_DEPARTURE, &frame].concat())
+            });
+            let said = said.chain(memories).chain(leaves);
             let questions = linking::take_questions(&mut state, Vec::new).into_iter();
             let questions = questions.map(|(to, said)| (to, said.whole()));
             frames.chain(said).chain(questions).collect::<Vec<_>>()
@@ -203,6 +211,9 @@ impl Peers {
 
     /// A frame arrives.
     fn arrive(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
+        if let Some(bytes) = bytes.strip_prefix(OF_DEPARTURE) {
+            return self.hears_of_departure((from, to), bytes);
+        }
         if self.unheard.contains(&(to, from)) {
             return;
         }
