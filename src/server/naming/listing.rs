@@ -9,7 +9,6 @@ use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::naming::{elsewhere, lookup, whole};
 use crate::needs::asking;
-use crate::needs::need::{Fetched, Need};
 
 /// Bytes of names in one reply; leaves room for the rest of the message.
 const NAMES_BYTES: usize = 12 << 10;
@@ -31,10 +30,9 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
     if whole::may_have_more(state, &inode) {
         let path = state.names.path(directory).unwrap_or_default();
         let path = state.names.backing_path(&path);
-        if let Fetched::List(listed) = asking::fetch(state, Need::List(path))? {
-            names = listed?;
-        }
-        names.retain(|name| state.names.entry(directory, &name.name).is_none());
+        let listed = asking::list(state, path)?;
+        let unknown = |name: &&Name| state.names.entry(directory, &name.name).is_none();
+        names.extend(listed.names().iter().filter(unknown).cloned());
     }
     for (name, child) in state.names.children(&inode) {
         let number = Some(state.number(child.ino));

@@ -1,9 +1,12 @@
 //! What is asked of the permanent store, and who waits until it can be asked.
 
+use std::sync::Arc;
+
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::debts::failures::Work;
+use crate::needs::listings::{Listed, Wanted};
 use crate::needs::need::{Fetched, Need};
 
 /// What the permanent store says.
@@ -18,6 +21,24 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
         return Err(wait_until_settled(state));
     }
     state.fetches.get(&need, &*backing, &*state.world)
+}
+
+/// The names that a directory has there, read anew only if they may be others than they just were.
+///
+/// # Errors
+/// As [`fetch`]'s, and those of the store.
+pub fn list(state: &mut State, path: Vec<u8>) -> Result<Arc<Listed>> {
+    let (at, at_ns) = (state.world.now(), state.world.wall_ns());
+    let known = state.fetches.listings.known(&path, at);
+    let wanted = Wanted { path: path.clone(), known, at, at_ns };
+    match fetch(state, Need::List(wanted))? {
+        Fetched::List(listed) => {
+            let listed = listed?;
+            state.fetches.listings.keep(&path, &listed, at);
+            Ok(listed)
+        }
+        _ => Err(Error::new(ErrorKind::Invalid, "something else was fetched")),
+    }
 }
 
 /// Whoever asks waits until the drain knows what the store has, unless it cannot find that out.

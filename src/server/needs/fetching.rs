@@ -19,6 +19,7 @@ use terral_store::backing::Source;
 use terral_store::spill::Block;
 
 use crate::core::world::{Tick, World};
+use crate::needs::listings::Listings;
 use crate::needs::need::{Fetched, Need, SpilledChunk};
 
 /// A store that takes so long twice in a row is slow, and is taken for far for a while: once it may
@@ -45,6 +46,8 @@ struct Fetch {
 pub struct Fetches {
     all: Vec<Fetch>,
     next: u64,
+    /// What directories of the store had, a while ago.
+    pub listings: Listings,
     /// The store is behind a network, or another program.
     far: bool,
     /// It has been slow, and counts as far until then.
@@ -246,6 +249,7 @@ impl Fetches {
     pub fn spoil(&mut self, paths: &[&[u8]]) {
         let near = |at: &[u8]| paths.iter().any(|path| are_near(at, path));
         self.all.retain(|fetch| !fetch.need.path().is_some_and(near));
+        self.listings.spoil(near);
     }
 
     /// A chunk has come into memory, where it may change: what was fetched of it counts no more.
@@ -272,18 +276,25 @@ pub fn are_near(one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{Error, ErrorKind, Fetched, Fetches, Need, SLOW, SLOW_FOR, Tick, VERY_SLOW};
+    use crate::needs::listings::Wanted;
 
     const NOW: Tick = Tick(7);
+
+    fn wanted(path: &[u8]) -> Wanted {
+        Wanted { path: path.into(), ..Wanted::default() }
+    }
 
     fn list() -> (Fetches, Need) {
         let mut fetches = Fetches::new(true);
         fetches.are_served(true);
-        (fetches, Need::List(b"a/b".into()))
+        (fetches, Need::List(wanted(b"a/b")))
     }
 
     fn names() -> Fetched {
-        Fetched::List(Ok(Vec::new()))
+        Fetched::List(Ok(Arc::default()))
     }
 
     #[test]
@@ -363,7 +374,7 @@ mod tests {
         fetches.took(NOW, NOW + SLOW);
         let over = NOW + SLOW + SLOW_FOR;
         assert!(fetches.take(&need, Tick(over.0 - 1)).is_err());
-        let (mut fetches, later) = (fetches, Need::List(b"c".into()));
+        let (mut fetches, later) = (fetches, Need::List(wanted(b"c")));
         assert!(matches!(fetches.take(&later, over), Ok(None)));
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod asking;
 pub mod fetching;
+pub mod listings;
 pub mod need;

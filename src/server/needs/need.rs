@@ -7,7 +7,7 @@ use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, InstanceId, SpillPlace};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::CHUNK_BYTES;
-use terral_format::wire::message::{Kind, Name};
+use terral_format::wire::message::Kind;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, Sink, Source, Xattrs};
 use terral_store::memory::Memory;
@@ -15,6 +15,7 @@ use terral_store::sparse::Sparse;
 use terral_store::spill::Block;
 
 use crate::debts::version::{SharedVersion, Version};
+use crate::needs::listings::{Listed, Wanted};
 
 /// Something that is not in memory.
 #[derive(Clone, PartialEq)]
@@ -22,7 +23,7 @@ pub enum Need {
     /// What is at this path there, which is that of a name nobody has asked for.
     Look(Vec<u8>),
     /// The names in this directory.
-    List(Vec<u8>),
+    List(Wanted),
     /// Bytes of a file.
     Bytes(Piece),
     /// Bytes of a version that has no name yet.
@@ -136,7 +137,7 @@ pub enum Fetched {
     /// For [`Need::Look`].
     Look(Result<Looked>),
     /// For [`Need::List`].
-    List(Result<Vec<Name>>),
+    List(Result<Arc<Listed>>),
     /// For [`Need::Bytes`] and [`Need::Version`]: zeros where the file is shorter than it was.
     Bytes(Result<Sparse>),
     /// For [`Need::Open`], and whether there was one.
@@ -167,7 +168,8 @@ impl Need {
     /// Where that is there, if it has a name.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
-            Need::Look(path) | Need::List(path) | Need::Xattrs(path) => Some(path),
+            Need::Look(path) | Need::Xattrs(path) => Some(path),
+            Need::List(wanted) => Some(&wanted.path),
             Need::Bytes(piece) => Some(&piece.path),
             Need::Version(_) | Need::Open(_) | Need::Spilled(_) => None,
         }
@@ -188,7 +190,7 @@ impl Need {
         let store = || source.ok_or_else(|| Error::new(ErrorKind::Backing, "there is none"));
         match self {
             Need::Look(path) => Fetched::Look(store().and_then(|store| look(store, path))),
-            Need::List(path) => Fetched::List(store().and_then(|store| store.list(path))),
+            Need::List(wanted) => Fetched::List(store().and_then(|store| wanted.list(store))),
             Need::Bytes(piece) => Fetched::Bytes(store().and_then(|store| piece.read(store))),
             Need::Version(slice) => Fetched::Bytes(slice.version.read(slice.at, slice.bytes)),
             Need::Open(staging) => Fetched::Opened(staging.open()),

@@ -160,9 +160,10 @@ fn work(shared: &Shared, source: Option<&dyn Source>, queue: &Queue) {
 #[cfg(test)]
 mod tests {
     use super::{Job, Need, Queue, io};
+    use crate::needs::listings::Wanted;
 
     fn jobs() -> Vec<Job> {
-        (0..3).map(|number| (number, Need::List(b"d".to_vec()))).collect()
+        (0..3).map(|number| (number, Need::List(Wanted::default()))).collect()
     }
 
     /// Jobs, and threads.

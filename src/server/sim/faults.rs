@@ -1,6 +1,6 @@
 //! What goes wrong in the permanent store, and in the log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct Faults {
     removed: Mutex<BTreeSet<Vec<u8>>>,
     /// Names that it has moved, and where to, in their order.
     moved: Mutex<Vec<Move>>,
+    /// How often it has listed each directory.
+    listed: Mutex<BTreeMap<Vec<u8>, u64>>,
     /// The log cannot be written.
     log_full: AtomicBool,
     /// Calls are printed.
@@ -104,6 +106,7 @@ impl Faults {
             injected: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
             removed: Mutex::default(),
+            listed: Mutex::default(),
             moved: Mutex::default(),
             log_full: AtomicBool::new(false),
             traced,
@@ -163,6 +166,11 @@ impl Faults {
         }
     }
 
+    /// How often the server has listed each directory there.
+    pub fn listed(&self) -> BTreeMap<Vec<u8>, u64> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Whether the server has removed this name there.
     pub fn has_removed(&self, path: &[u8]) -> bool {
         self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
@@ -202,6 +210,10 @@ impl Faults {
                 | Operation::SetXattr
         );
         self.tell(call, "");
+        if call.operation == Operation::List {
+            let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+            *listed.entry(call.path.to_vec()).or_default() += 1;
+        }
         match self.now() {
             Some(Fault::Away) => self.fail(ErrorKind::Backing, call),
             Some(Fault::Full) if adds => self.fail(ErrorKind::NoSpace, call),

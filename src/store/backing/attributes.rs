@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, fchow
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{AtFlags, StatxFlags};
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::Ino;
 use terral_format::wire::message::{Attributes, Kind};
@@ -57,6 +58,19 @@ pub(super) fn read_full(file: &File, mut offset: u64, buffer: &mut [u8]) -> std:
 pub(super) fn fingerprint(metadata: &Metadata) -> Fingerprint {
     let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
     Fingerprint::new(Object::new(metadata.ino()), metadata.len(), changed_ns)
+}
+
+/// The same, asked of whoever has the file: over a network, what this machine knows may be older
+/// than the names that are read there.
+pub(super) fn fingerprint_now(file: &File) -> std::io::Result<Fingerprint> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let wanted = StatxFlags::INO | StatxFlags::SIZE | StatxFlags::CTIME;
+    // What is not there in an old kernel, or not allowed, leaves what any look says.
+    let Ok(seen) = rustix::fs::statx(file, "", flags, wanted) else {
+        return file.metadata().map(|metadata| fingerprint(&metadata));
+    };
+    let changed_ns = nanoseconds(seen.stx_ctime.tv_sec, seen.stx_ctime.tv_nsec.into());
+    Ok(Fingerprint::new(Object::new(seen.stx_ino), seen.stx_size, changed_ns))
 }
 
 /// What changed between these two looks.

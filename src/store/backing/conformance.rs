@@ -44,6 +44,11 @@ fn source<B: Backing>(make: impl Fn() -> B) {
     sources::it_says_what_it_is_and_has(&make());
 }
 
+/// What is promised of one whose clock goes on.
+pub fn check_looks<B: Backing>(make: impl Fn() -> B) {
+    sources::names_are_read_again_only_if_the_directory_looks_otherwise(&make());
+}
+
 /// What is promised of a [`Sink`](super::Sink), as a source shows it.
 fn sink<B: Backing>(make: impl Fn() -> B) {
     make().sync().expect("sync");

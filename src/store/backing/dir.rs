@@ -17,14 +17,14 @@ use terral_format::wire::message::{Change, Kind, Name, Space};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::access::{with_access, with_own_access};
-use super::attributes::{by_name, fingerprint, found, read_full, touched};
+use super::attributes::{by_name, fingerprint, fingerprint_now, found, read_full, touched};
 use super::beneath::{Place, Root};
 use super::home::is_staging;
 use super::sign::{has_sign, leave_sign};
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
-use super::{Found, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
+use super::{Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -157,12 +157,17 @@ impl Source for Dir {
         with_access(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
     }
 
-    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+    fn list_unless(&self, path: &[u8], known: Option<Fingerprint>) -> Result<Option<Listing>> {
         let fail = |error: Errno| self.root.failed("list", path, error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let inside = [path, b"/"].concat();
         let directory =
             with_access(&self.root, &[&inside], || self.root.open_at("list", path, flags))?;
+        let looks = fingerprint_now(&directory)
+            .map_err(|error| self.root.failed_io("look at", path, &error))?;
+        if known == Some(looks) {
+            return Ok(None);
+        }
         let mut names = Vec::new();
         // Not by a name in it, which takes the right to search it.
         let own =
@@ -179,7 +184,7 @@ impl Source for Dir {
             }
         }
         names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(names)
+        Ok(Some(Listing { looks, names }))
     }
 
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terral_format::Result;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
-use terral_format::wire::message::{Attributes, Change, Name, Space};
+use terral_format::wire::message::{Attributes, Change, Space};
 
 use super::{
-    Announce, Found, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched, Update,
-    Xattrs, failed,
+    Announce, Found, Listing, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched,
+    Update, Xattrs, failed,
 };
 use crate::sparse::Sparse;
 
@@ -135,9 +135,9 @@ impl<B: Source> Source for Faulty<B> {
         self.inner.stat(path)
     }
 
-    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+    fn list_unless(&self, path: &[u8], known: Option<Fingerprint>) -> Result<Option<Listing>> {
         self.faults.pass("injected: list")?;
-        self.inner.list(path)
+        self.inner.list_unless(path, known)
     }
 
     fn read(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<usize> {

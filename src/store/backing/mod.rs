@@ -52,7 +52,7 @@ mod tests;
 
 pub use name_sink::{NameSink, Touched};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
-pub use source::{Found, Source, Xattrs};
+pub use source::{Found, Listing, Source, Xattrs};
 
 /// Name of the staging directory in the root; `.terral-UID` is another user's. No path may begin
 /// with one of them.

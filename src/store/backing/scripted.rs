@@ -24,7 +24,8 @@ use terral_format::{Error, Result};
 
 use super::staged::{is_copy, label};
 use super::{
-    Announce, Found, NameSink, Published, RandomAccess, STAGING, Sink, Source, Staged, Touched,
+    Announce, Found, Listing, NameSink, Published, RandomAccess, STAGING, Sink, Source, Staged,
+    Touched,
 };
 use super::{Update, Xattrs, failed, shown};
 use crate::sparse::Sparse;
@@ -209,12 +210,16 @@ impl Source for Scripted {
         self.at(Operation::Stat, path, |store, inode| Ok(store.found(inode)))
     }
 
-    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+    fn list_unless(&self, path: &[u8], known: Option<Fingerprint>) -> Result<Option<Listing>> {
+        if known.is_some() && known == Some(self.stat(path)?.fingerprint) {
+            return Ok(None);
+        }
         self.at(Operation::List, path, |store, directory| {
             let shown = store.names(directory)?.iter().filter(|(name, _)| !is_copy(name));
             let kind = |inode: &u64| store.node(*inode).kind();
             let names = shown.map(|(name, inode)| (name.clone(), kind(inode)));
-            Ok(names.map(|(name, kind)| Name { name, number: None, kind }).collect())
+            let names = names.map(|(name, kind)| Name { name, number: None, kind }).collect();
+            Ok(Some(Listing { looks: store.fingerprint(directory), names }))
         })
     }
 

@@ -17,6 +17,16 @@ pub struct Found {
     pub fingerprint: Fingerprint,
 }
 
+/// The names in a directory, as they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// How the directory looked just before: if it looks so again, it has these names still, unless
+    /// it has changed twice within one tick of the file system's clock.
+    pub looks: Fingerprint,
+    /// In order of their bytes, with inode number 0.
+    pub names: Vec<Name>,
+}
+
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -37,9 +47,15 @@ pub trait Source: Send + Sync {
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
     fn stat(&self, path: &[u8]) -> Result<Found>;
 
-    /// The names in `path`, in order of their bytes, with inode number 0. What [`Source::stat`]
-    /// would refuse, and what belongs to the staging, is left out.
-    fn list(&self, path: &[u8]) -> Result<Vec<Name>>;
+    /// The names in `path`; `None`, and none is read, if the directory looks as `known`, by the
+    /// word of whoever has it and not of a cache that may be older than its names. What
+    /// [`Source::stat`] would refuse, and what belongs to the staging, is left out.
+    fn list_unless(&self, path: &[u8], known: Option<Fingerprint>) -> Result<Option<Listing>>;
+
+    /// The names in `path`, whatever is known.
+    fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        Ok(self.list_unless(path, None)?.unwrap_or_default().names)
+    }
 
     /// Reads bytes of a file from `offset`; fewer than asked for only at its end. Of a symbolic
     /// link: `ErrorKind::Loop`; of a FIFO: `ErrorKind::Unsupported`.

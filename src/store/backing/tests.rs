@@ -63,6 +63,7 @@ fn a_directory_and_a_faultless_wrapper_conform() {
         Dir::open(&path).expect("open")
     };
     conformance::check(make);
+    conformance::check_looks(make);
     conformance::check(|| Faulty::new(make(), Faults::default()));
 }
 

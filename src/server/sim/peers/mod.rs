@@ -44,6 +44,7 @@ mod further;
 mod holding;
 mod large;
 mod lending;
+mod listing;
 mod locks;
 mod looks;
 mod relay;
@@ -101,8 +102,13 @@ impl Peers {
 
     /// Those that have one permanent store.
     fn with_dir(seed: u64, count: usize) -> Self {
+        Peers::with_dir_that_is(false, seed, count)
+    }
+
+    /// Those whose permanent store is far away, or is not.
+    fn with_dir_that_is(far: bool, seed: u64, count: usize) -> Self {
         let clock = std::sync::Arc::new(Virtual::new(seed));
-        let dir = Scripted::new(move || clock.wall_ns());
+        let dir = Scripted::new(move || clock.wall_ns()).far(far);
         let sim = |at| Sim::sharing(seed * 100 + at as u64, &dir);
         Peers::of((0..count).map(sim).collect(), Some(dir.clone()))
     }

@@ -49,6 +49,7 @@ fn publish(backing: &dyn Backing, path: &[u8], bytes: &[u8]) -> Result<()> {
 fn a_scripted_store_conforms_whatever_its_clock_does_and_wrapped_too() {
     conformance::check(frozen);
     conformance::check(ticking);
+    conformance::check_looks(ticking);
     conformance::check(|| ticking().observed(|_| Ok(())));
     conformance::check(|| Faulty::new(ticking(), Faults::default()));
 }
