@@ -332,7 +332,7 @@ fn those_who_keep_what_they_have_while_they_look_wait_for_each_other() {
 fn crowds_that_lose_one(most: u64, brings: bool, kills: bool) {
     for seed in seeds(most) {
         let lost = std::panic::catch_unwind(|| crowd_that_loses_one(seed, brings, kills));
-        assert!(lost.is_ok_and(|answered| answered > 0), "seed {seed}");
+        assert!(lost.is_ok_and(|answered| answered > 0), "TERRAL_SEED={seed}");
     }
 }
 

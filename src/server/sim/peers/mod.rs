@@ -30,6 +30,7 @@ use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
+use crate::seeds::seeds;
 use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
@@ -428,22 +429,15 @@ impl Peers {
     }
 }
 
-/// The seeds to be tried: so many, or as the environment says.
-fn seeds(most: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
-    let (one, most) = (number("TERRAL_SEED"), number("TERRAL_SEEDS").unwrap_or(most));
-    one.map_or(0..most, |seed| seed..seed + 1)
-}
-
-/// Walks with each of these seeds, and names one with which that fails. Gives what was counted, in
-/// all.
+/// Walks with so many seeds, or those of the environment, and names one with which that fails.
+/// Gives what was counted, in all.
 fn walk_all<const N: usize>(
     most: u64,
     walk: impl Fn(u64) -> [u64; N] + std::panic::RefUnwindSafe,
 ) -> [u64; N] {
     seeds(most).fold([0; N], |all, seed| {
         let one = std::panic::catch_unwind(|| walk(seed));
-        let one = one.unwrap_or_else(|_| panic!("seed {seed}"));
+        let one = one.unwrap_or_else(|_| panic!("TERRAL_SEED={seed}"));
         std::array::from_fn(|at| all[at] + one[at])
     })
 }
