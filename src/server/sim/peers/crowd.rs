@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request};
+use terral_format::wire::message::{Kind, OpenHow, RenameHow, Reply, Request};
 use terral_format::{Error, ErrorKind, frame};
 use terral_transport::requests::Taken;
 
+use super::dir::{owes_nothing, there};
 use super::{Handled, Peers, handling, seeds, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
@@ -210,6 +211,14 @@ impl Crowd {
         panic!("somebody waits for ever");
     }
 
+    /// The permanent store has the names that all see, once nobody owes it anything.
+    fn has_arrived(&mut self) {
+        let mut seen = BTreeMap::new();
+        all_below(&mut self.peers, b"", &mut seen);
+        owes_nothing(&mut self.peers);
+        assert_eq!(there(&self.peers), seen);
+    }
+
     fn check(&mut self) {
         for directory in DIRECTORIES.map(|(_, directory)| directory.as_bytes()) {
             let there = (0..3).filter(|at| self.dead != Some(*at));
@@ -237,6 +246,17 @@ impl Crowd {
     }
 }
 
+/// All names below a directory, and whether they are directories'.
+fn all_below(peers: &mut Peers, path: &[u8], into: &mut BTreeMap<Vec<u8>, bool>) {
+    for (name, kind) in peers.list(0, path).expect("it is there") {
+        let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+        if kind == Kind::Directory {
+            all_below(peers, &below, into);
+        }
+        into.insert(below, kind == Kind::Directory);
+    }
+}
+
 /// A name in one of the directories.
 fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     let (_, directory) = DIRECTORIES[draw(DIRECTORIES.len() as u64) as usize];
@@ -256,6 +276,9 @@ pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
     }
     crowd.finish();
     crowd.check();
+    if brings {
+        crowd.has_arrived();
+    }
     crowd.answered
 }
 

@@ -52,6 +52,17 @@ pub(super) fn owes(peers: &mut Peers) -> bool {
     peers.sims.iter_mut().any(owes_one)
 }
 
+/// In the end none does.
+pub(super) fn owes_nothing(peers: &mut Peers) {
+    for _ in 0..200 {
+        if !owes(peers) {
+            return;
+        }
+        peers.pass(Duration::from_secs(1));
+    }
+    panic!("they owe it for ever");
+}
+
 /// Whether one does.
 pub(super) fn owes_one(sim: &mut Sim) -> bool {
     let owes = sim.with(|server| {
@@ -78,13 +89,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
         act(&mut peers, &mut tree, &mut draw);
         looks += are_true(&mut peers, &mut tree);
     }
-    for _ in 0..200 {
-        if !owes(&mut peers) {
-            break;
-        }
-        peers.pass(Duration::from_secs(1));
-    }
-    assert!(!owes(&mut peers), "they owe it for ever");
+    owes_nothing(&mut peers);
     assert_eq!(there(&peers), tree.all());
     are_links_there(&peers, tree.files().values());
     assert_eq!(xattrs_there(&peers), tree.all_xattrs());
