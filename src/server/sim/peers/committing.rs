@@ -301,6 +301,7 @@ impl Shared {
 fn walk(seed: u64, kills: bool) -> [u64; 3] {
     let mut shared = Shared::new(seed);
     shared.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    shared.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..150 {
@@ -312,6 +313,7 @@ fn walk(seed: u64, kills: bool) -> [u64; 3] {
         shared.peers.reconnect();
     }
     shared.peers.rough = None;
+    shared.peers.trouble_ends();
     shared.check();
     let killed = shared.peers.sims.iter().map(|sim| sim.killed).sum();
     [shared.batched, shared.counter, killed]

@@ -264,16 +264,26 @@ fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
 }
 
 pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
-    let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    crowd_with(seed, brings, kills, |_| {})
+}
+
+/// The same, where something is begun with the servers before.
+fn crowd_with(seed: u64, brings: bool, kills: bool, begin: impl FnOnce(&mut Peers)) -> u64 {
+    let mut peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    begin(&mut peers);
     let mut crowd = Crowd::new(peers, seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
-    for _ in 0..1500 {
+    for step in 0..1500 {
         if kills && draw(100) == 0 {
             crowd.peers.sims[draw(3) as usize].kill_at(1 + draw(12) as i64);
         }
+        if step % 16 == 0 {
+            crowd.peers.more_trouble();
+        }
         crowd.step(&mut draw, kills);
     }
+    crowd.peers.trouble_ends();
     crowd.finish();
     crowd.check();
     if brings {
@@ -314,7 +324,8 @@ fn crowd_that_loses_one(seed: u64, brings: bool, kills: bool) -> u64 {
 }
 
 pub(super) fn crowds(most: u64, brings: bool, kills: bool) {
-    let [answered] = walk_all(most, |seed| [crowd(seed, brings, kills)]);
+    let walk = |seed| crowd_with(seed, brings, kills, |peers| peers.may_have_trouble(seed));
+    let [answered] = walk_all(most, |seed| [walk(seed)]);
     eprintln!("{answered} answers");
 }
 

@@ -77,6 +77,7 @@ pub(super) fn owes_one(sim: &mut Sim) -> bool {
 /// Gives how many directories clients could look at by themselves though others have them, or may.
 fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     let mut peers = Peers::with_dir(seed, 3);
+    peers.may_have_trouble(seed);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
@@ -89,6 +90,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
         act(&mut peers, &mut tree, &mut draw);
         looks += are_true(&mut peers, &mut tree);
     }
+    peers.trouble_ends();
     owes_nothing(&mut peers);
     assert_eq!(there(&peers), tree.all());
     are_links_there(&peers, tree.files().values());

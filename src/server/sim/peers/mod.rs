@@ -22,6 +22,7 @@ use terral_store::backing::scripted::Scripted;
 use terral_transport::requests::Taken;
 
 use relay::Home;
+use trouble::Trouble;
 
 use super::Sim;
 use super::client::CREATE;
@@ -50,6 +51,7 @@ mod relay;
 mod replacing;
 mod scaling;
 mod tree;
+mod trouble;
 mod walks;
 mod whole;
 
@@ -89,6 +91,8 @@ struct Peers {
     unheard: BTreeSet<(usize, usize)>,
     /// Who is dead.
     dead: BTreeSet<usize>,
+    /// What else goes wrong.
+    trouble: Trouble,
 }
 
 impl Peers {
@@ -120,6 +124,7 @@ impl Peers {
             rough: None,
             unheard: BTreeSet::new(),
             dead: BTreeSet::new(),
+            trouble: Trouble::default(),
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -160,6 +165,7 @@ impl Peers {
             for other in (0..count).filter(|other| *other != at) {
                 self.links.remove(&(at, other));
                 self.links.remove(&(other, at));
+                self.trouble.is_over(at, other);
                 self.tell(at, Input::Connected(member(other)));
                 self.tell(other, Input::Connected(member(at)));
             }
@@ -199,7 +205,10 @@ impl Peers {
     }
 
     fn send(&mut self, at: usize, to: Member, bytes: Vec<u8>) {
-        self.links.entry((at, to.number().into())).or_default().push_back(bytes);
+        let way = (at, to.number().into());
+        if !self.trouble.loses(way) {
+            self.links.entry(way).or_default().push_back(bytes);
+        }
     }
 
     /// A frame arrives.
@@ -251,7 +260,9 @@ impl Peers {
     fn carry(&mut self) -> bool {
         self.reconnect();
         let stopped = self.stopped.map(|(at, _)| at);
-        let links = self.links.iter_mut().filter(|((_, to), _)| Some(*to) != stopped);
+        let trouble = &self.trouble;
+        let links = self.links.iter_mut();
+        let links = links.filter(|(way, _)| Some(way.1) != stopped && trouble.lets_through(**way));
         let mut next = links.filter_map(|(way, link)| Some((*way, link.pop_front()?)));
         let Some((way, bytes)) = next.next() else { return self.work_any() };
         self.carried += 1;
@@ -264,6 +275,7 @@ impl Peers {
         for (at, other) in [(one, other), (other, one)] {
             self.links.remove(&(at, other));
         }
+        self.trouble.is_over(one, other);
         for (at, other) in [(one, other), (other, one)] {
             self.tell(at, Input::Connected(member(other)));
         }
@@ -277,7 +289,9 @@ impl Peers {
     fn carry_any(&mut self, draw: &mut impl FnMut(u64) -> u64) {
         let ways: Vec<_> =
             self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(way, _)| *way).collect();
-        let ways: Vec<_> = ways.into_iter().filter(|(_, to)| !self.is_stopped(*to)).collect();
+        let goes =
+            |way: &(usize, usize)| !self.is_stopped(way.1) && self.trouble.lets_through(*way);
+        let ways: Vec<_> = ways.into_iter().filter(goes).collect();
         if ways.is_empty() {
             return;
         }
@@ -299,8 +313,9 @@ impl Peers {
     }
 
     /// What servers do in the background, and what it leads to between them.
-    fn work_behind(&mut self, time: Duration) {
+    fn work_behind(&mut self, passes: Duration) {
         for at in 0..self.sims.len() {
+            let time = self.trouble.by_clock(at, passes);
             match self.dir {
                 Some(_) if !self.is_stopped(at) => self.sims[at].pass(time),
                 _ => self.sims[at].world.pass(time),
@@ -311,6 +326,7 @@ impl Peers {
                 self.collect(at);
             }
         }
+        self.trouble_passes(passes);
     }
 
     /// Time passes for all of them.
@@ -346,6 +362,7 @@ impl Peers {
 
     /// The same, by another of its clients.
     fn ask_as(&mut self, at: usize, client: usize, request: Request<'_>) -> Result<Reply> {
+        self.more_trouble();
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
         let before = self.deaths();
@@ -373,7 +390,8 @@ impl Peers {
     /// A step of what servers do in the background. Whether something is on its way then.
     fn behind(&mut self) -> bool {
         self.work_behind(Duration::from_millis(20));
-        self.links.values().any(|link| !link.is_empty())
+        let mut links = self.links.iter();
+        links.any(|(way, link)| !link.is_empty() && self.trouble.lets_through(*way))
     }
 
     /// Servers that were killed so far.
