@@ -42,6 +42,7 @@ mod dir;
 mod exchanging;
 mod fencing;
 mod further;
+mod garbage;
 mod holding;
 mod large;
 mod lending;
