@@ -32,10 +32,16 @@ peers: NEEDED_FILES = $(NEEDED_FILES_PEERS)
 peers: deps release ## measure beside sshfs, GlusterFS and NFS, into docs/benchmarks.md (root)
 	demo/peers.py --json target/peers.json --markdown docs/benchmarks.md
 
-soak: release ## the tests again and again, in full, with ten times the kills (SECONDS_LONG=600)
+soak: release ## the larger searches, then all tests in full, again and again, with other seeds and ten times the kills (SECONDS_LONG=600, TERRAL_SEEDS=200)
+	TERRAL_EXPLORE=1 $(CARGO) test --release -p terral-partition -- --nocapture
 	@end=$$(( $$(date +%s) + $${SECONDS_LONG:-600} )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
-		TERRAL_TEST_SEED=$$(date +%N | sed 's/^0*//') TERRAL_TEST_KILLS=500 TERRAL_TEST_LONG=1 \
+		: each round has seeds of its own, which no round before had; \
+		first=$$(( $$(date +%s) * 1000 )); seeds=$${TERRAL_SEEDS:-200}; \
+		test=$$(date +%N | sed 's/^0*//'); \
+		echo "soak: TERRAL_FIRST_SEED=$$first TERRAL_SEEDS=$$seeds TERRAL_TEST_SEED=$$test"; \
+		TERRAL_FIRST_SEED=$$first TERRAL_SEEDS=$$seeds TERRAL_TEST_SEED=$$test \
+			TERRAL_TEST_KILLS=500 TERRAL_TEST_LONG=1 \
 			$(CARGO) test --release --workspace --quiet || exit 1; \
 		rounds=$$((rounds + 1)); echo "soak: $$rounds rounds passed"; \
 	done

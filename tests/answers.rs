@@ -234,6 +234,11 @@ impl<'a> Case<'a> {
         found
     }
 
+    /// Whether there is a difference.
+    pub fn differs(&self, served: Served<'_>) -> bool {
+        self.difference(served, None).is_some()
+    }
+
     /// Fails with the shortest sequence that shows a difference.
     pub fn hold(&self, served: Served<'_>) {
         let Some(found) = self.difference(served, None) else { return };

@@ -185,7 +185,7 @@ fn what_is_counted_under_a_lock_is_right() {
 }
 
 #[test]
-fn what_cannot_be_committed_is_an_error_and_arrives_once_it_can() {
+fn bytes_that_cannot_be_committed_are_an_error_and_arrive_once_they_can() {
     let Some(machines) = Machines::new(2) else { return };
     let (cut, healed) = (machines.home().join("cut"), machines.home().join("over.closed"));
     std::thread::scope(|threads| {

@@ -10,7 +10,6 @@ mod descendants;
 mod launched;
 mod namespaces;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,14 +18,10 @@ use answers::{ABOVE, COMPARED, Case, Mode, compile, lines, operations, seed};
 use launched::said;
 use namespaces::Machines;
 
-/// Families that are not compared over several machines, each with its reason.
-const NOT_OVER_MACHINES: &[(&str, &str)] = &[
-    ("flock", "no locks of another machine's files: ENOLCK"),
-    ("locks", "no locks of another machine's files: ENOLCK"),
-    ("ofd_locks", "no locks of another machine's files: ENOLCK"),
-    ("shared_maps", "no writable shared maps of another machine's files: ENODEV"),
-    ("special_links", "files alone have several names there: EOPNOTSUPP"),
-];
+/// A family that is not compared over several machines: files alone have several names there
+/// (EOPNOTSUPP); and others by which it comes to be used.
+const NOT_OVER_MACHINES: &str = "special_links";
+const USING_IT: [&str; 4] = ["links", "symlinks", "nodes", "special_nodes"];
 
 /// Families that are compared only where processes do not take turns: in those, `st_nlink` of an
 /// open file may be seen too high once its last name is gone.
@@ -34,11 +29,6 @@ const NOT_IN_TURNS: [&str; 2] = ["links", "tmpfile_link"];
 
 /// Operations of one sequence.
 const SEQUENCE: u64 = 1000;
-
-fn families() -> Vec<&'static str> {
-    let not: BTreeSet<&str> = NOT_OVER_MACHINES.iter().map(|(name, _)| *name).collect();
-    COMPARED.iter().copied().filter(|name| !not.contains(name)).collect()
-}
 
 /// What runs the program on another machine, in the same process.
 fn launcher(machines: &Machines) -> PathBuf {
@@ -86,11 +76,16 @@ fn served(machines: &Machines, case: &Case<'_>, keep: Option<&Path>, brings: boo
     heard
 }
 
+/// A case without those families that are not compared in turns, but for some.
+fn in_turns<'a>(case: Case<'a>, but: &[&str]) -> Case<'a> {
+    let mut features = case.features;
+    features.retain(|name| !NOT_IN_TURNS.contains(name) || but.contains(name));
+    Case { features, ..case }
+}
+
 fn hold(machines: &Machines, case: Case<'_>, brings: bool) {
-    let in_turns = case.mode == Mode::Sequence;
-    let mut features = families();
-    features.retain(|name| !in_turns || !NOT_IN_TURNS.contains(name));
-    let case = Case { features, ..case };
+    let mut case = if case.mode == Mode::Sequence { in_turns(case, &[]) } else { case };
+    case.features.retain(|name| *name != NOT_OVER_MACHINES);
     case.hold(&|case, keep| served(machines, case, keep, brings));
 }
 
@@ -123,9 +118,29 @@ fn so_they_do_at_once_in_memory_alone() {
     at_once(false);
 }
 
+/// Whether one of some cases does not give the answers of tmpfs.
+fn differs<'a>(machines: &Machines, mut cases: impl Iterator<Item = Case<'a>>) -> bool {
+    cases.any(|case| case.differs(&|case, keep| served(machines, case, keep, false)))
+}
+
+/// Else it is to be compared.
 #[test]
-fn what_is_not_compared_is_a_family() {
-    for (name, reason) in NOT_OVER_MACHINES {
-        assert!(COMPARED.contains(name) && !reason.is_empty(), "{name}");
+fn what_is_not_compared_differs() {
+    let Some(machines) = Machines::new(3) else { return };
+    let program = compile(machines.home());
+    let (seeds, case) = (seed().., |mode, seed| Case::new(&program, mode, seed, SEQUENCE, 3));
+    assert!(COMPARED.contains(&NOT_OVER_MACHINES), "it is no family");
+    let features = [&USING_IT[..], &[NOT_OVER_MACHINES]].concat();
+    let cases = seeds.clone().take(5).map(|seed| case(Mode::Apart, seed));
+    let cases = cases.map(|case| Case { features: features.clone(), ..case });
+    assert!(differs(&machines, cases), "{NOT_OVER_MACHINES} gives the answers of tmpfs");
+    for name in NOT_IN_TURNS {
+        assert!(COMPARED.contains(&name), "{name} is no family");
+        let mut features = COMPARED.to_vec();
+        features.retain(|one| *one != NOT_OVER_MACHINES);
+        let cases = seeds.clone().take(20).map(|seed| case(Mode::Sequence, seed));
+        let cases = cases.map(|case| Case { features: features.clone(), ..case });
+        let cases = cases.map(|case| in_turns(case, &[name]));
+        assert!(differs(&machines, cases), "{name} gives the answers of tmpfs");
     }
 }

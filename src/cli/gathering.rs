@@ -92,7 +92,7 @@ impl Gathering<'_> {
     /// are none any more. False: patience was over before.
     fn ask(&mut self, wait: &mut Wait<'_>, lost: &mut Vec<String>) -> bool {
         for one in self.others.iter_mut() {
-            one.status = None;
+            one.answered = false;
             one.tell(Order::Finish);
         }
         loop {
@@ -108,7 +108,7 @@ impl Gathering<'_> {
             if wait.patience.is_over(&mut wait.progress) {
                 return false;
             }
-            if self.others.iter().all(|one| one.status.is_some()) {
+            if self.others.iter().all(|one| one.answered) {
                 return true;
             }
             std::thread::sleep(LOOK);

@@ -58,6 +58,8 @@ pub struct Machine {
     pub host: String,
     /// What its server said last.
     pub status: Option<Box<Status>>,
+    /// Whether it has said so since it was asked.
+    pub answered: bool,
     /// Whether its server is there and did not answer.
     pub silent: bool,
     /// How it ended, once it has.
@@ -233,6 +235,7 @@ impl Machine {
         Ok(Machine {
             host: host.into(),
             status: None,
+            answered: false,
             silent: false,
             end: None,
             failed: None,
@@ -277,7 +280,7 @@ impl Machine {
             Report::Begins(ahead) => self.begin(ahead),
             Report::Serves => self.stage = Stage::Serves,
             Report::Ahead => self.ahead = true,
-            Report::Far(status) => self.status = Some(status),
+            Report::Far(status) => (self.status, self.answered) = (Some(status), true),
             Report::Silent => self.silent = true,
             Report::Ended(end) => self.end = Some(end),
             Report::Failed(why) => self.failed = Some(why),

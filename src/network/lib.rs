@@ -6,6 +6,10 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../../tests/seeds.rs"]
+mod seeds;
+
 pub mod endpoint;
 
 mod chance;

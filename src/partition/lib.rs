@@ -9,6 +9,10 @@
 
 pub use terral_format::ids;
 
+#[cfg(test)]
+#[path = "../../tests/seeds.rs"]
+mod seeds;
+
 mod changes;
 mod fitting;
 mod left_out;

@@ -9,6 +9,10 @@
 
 mod core;
 
+#[cfg(test)]
+#[path = "../../tests/seeds.rs"]
+mod seeds;
+
 mod authority;
 
 mod sessions;

@@ -17,6 +17,7 @@ use super::{Drift, Faults, Net, Sim};
 use crate::chance::Chance;
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, IN_FLIGHT_BYTES, Peer, Session, Timing};
+use crate::seeds::seeds;
 
 const SERVERS: u16 = 3;
 /// As few changes fail in as little time, everybody waits for as long as it takes.
@@ -275,9 +276,9 @@ fn settle(net: &Net, servers: &mut [Server]) {
 
 #[test]
 fn each_change_is_made_once_and_all_see_it_whatever_breaks_on_the_way() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let walked = std::panic::catch_unwind(|| walk(seed));
-        assert!(walked.is_ok(), "seed {seed}");
+        assert!(walked.is_ok(), "TERRAL_SEED={seed}");
     }
 }
 

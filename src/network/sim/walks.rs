@@ -9,6 +9,7 @@ use super::{Faults, Net};
 use crate::chance::Chance;
 use crate::conformance::crowd::{Crowd, member, server};
 use crate::endpoint::{Endpoint, Timing};
+use crate::seeds::seeds;
 
 /// How many members there are.
 const MEMBERS: u64 = 4;
@@ -103,8 +104,7 @@ fn walk(seed: u64) {
 
 #[test]
 fn whatever_goes_wrong_nothing_is_said_that_may_not_be_and_it_heals() {
-    let one = std::env::var("TERRAL_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    for seed in one.map_or(0..100, |seed| seed..seed + 1) {
+    for seed in seeds(100) {
         let walked = std::panic::catch_unwind(|| walk(seed));
         assert!(walked.is_ok(), "TERRAL_SEED={seed}");
     }

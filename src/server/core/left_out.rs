@@ -46,6 +46,12 @@ pub enum Step {
     KeepNames,
     /// What was born elsewhere is shown by its number, and not by its place here.
     ShowNumbers,
+    /// What has a name in the store is what is known of it, when a new version is renamed over it;
+    /// what it was a moment before is no reason to replace it.
+    CompareThere,
+    /// What was written until committed is merged by bytes. Who merges is a script in tests.
+    #[cfg(test)]
+    MergeBytes,
 }
 
 /// Whether a step is done.

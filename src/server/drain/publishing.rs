@@ -118,6 +118,10 @@ impl PublishJob {
 
     /// How the copy looks that ours is to replace.
     fn expected(&self, source: &dyn Source) -> Result<Option<Fingerprint>> {
+        if !does(Step::CompareThere) {
+            let found = owed_names::done_before(source.stat(&self.path))?;
+            return Ok(found.map(|found| found.fingerprint));
+        }
         let (Some(known), true) = (self.known, self.interrupted) else { return Ok(self.known) };
         // A server that died was changing it in place, for the file that had this name before or
         // for this one: how far it came nobody knows.

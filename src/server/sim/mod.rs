@@ -28,7 +28,7 @@ use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 
 use crate::core::state::Parts;
-use crate::core::world::World;
+use crate::core::world::{Tick, World};
 use crate::debts::policy::Usual;
 use crate::deferred::applying;
 use crate::drain::turns::Doing;
@@ -144,6 +144,8 @@ pub struct Sim {
     doing: Option<(Doing, bool)>,
     /// It stops when it has begun with such a thing.
     stops_at: Option<fn(&Doing) -> bool>,
+    /// Until when the permanent store answers nothing.
+    still_until: Tick,
 }
 
 /// As large as the tables of most are.
@@ -240,6 +242,7 @@ impl Sim {
             tended: Duration::ZERO,
             doing: None,
             stops_at: None,
+            still_until: Tick(0),
         }
     }
 

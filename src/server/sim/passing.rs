@@ -18,6 +18,11 @@ const SPILL_STEPS: u64 = 40;
 impl Sim {
     /// Fetches what is needed of the permanent store; meanwhile the drain may go on.
     pub(super) fn fetch_needed(&mut self, meanwhile: Duration) {
+        if self.is_still() {
+            return if meanwhile > Duration::ZERO {
+                self.pass(meanwhile)
+            };
+        }
         let begun = self.world.now();
         let fetched = self.with(|server| {
             let (jobs, backing) = {
@@ -96,9 +101,22 @@ impl Sim {
         });
     }
 
+    /// For so long the permanent store answers nothing: neither the drain, between two of its steps,
+    /// nor who fetches.
+    pub(super) fn store_stands_still(&mut self, time: Duration) {
+        self.still_until = self.world.now() + time;
+    }
+
+    fn is_still(&self) -> bool {
+        self.world.now() < self.still_until
+    }
+
     /// Lets the drain do all that it would do now, or a part of it: its thread may be slow, or the
     /// store. Gives when it would go on.
     fn drain(&mut self) -> Option<Tick> {
+        if self.is_still() {
+            return Some(self.still_until);
+        }
         loop {
             let doing = self.doing.take();
             let step = self.with(|server| {

@@ -1,4 +1,4 @@
-//! The schedules that are run. `TERRAL_SEEDS=N` runs so many, `TERRAL_SEED=N` that one alone.
+//! The schedules that are run: so many, or as the environment says (`crate::seeds`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -29,14 +29,9 @@ pub const QUIET: Weather = Weather {
 /// Whatever dies or fails.
 const ALL: Weather = Weather { kills: true, defers: true, faults: true, ..QUIET };
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 /// Those that are run, if it is not said otherwise.
-pub(super) fn seeds(usual: u64) -> Vec<u64> {
-    let count = number("TERRAL_SEEDS").unwrap_or(usual);
-    number("TERRAL_SEED").map_or_else(|| (0..count).collect(), |seed| vec![seed])
+fn seeds(usual: u64) -> Vec<u64> {
+    crate::seeds::seeds(usual).collect()
 }
 
 /// Runs schedules; one that fails is named, so that it can be run again. Gives how many servers
@@ -191,7 +186,8 @@ fn directories_that_others_remove_are_made_anew_for_what_comes() {
 #[test]
 fn memory_may_be_smaller_than_what_is_written() {
     let quiet = Weather { cramped: true, ..Weather::default() };
-    let parked: u64 = (0..10).map(|seed| Schedule::new(seed, 3, quiet).run(1000).parked).sum();
+    let parked: u64 =
+        seeds(10).iter().map(|seed| Schedule::new(*seed, 3, quiet).run(1000).parked).sum();
     assert!(parked > 0, "memory was never full");
     let weather = Weather { kills: true, defers: true, ..quiet };
     run(&seeds(20), 1000, weather);

@@ -14,9 +14,9 @@ use terral_store::spill::Block;
 use super::Sim;
 use super::client::CREATE;
 use super::faults::Fault;
-use super::seeds::seeds;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::seeds::seeds;
 use crate::storage::eviction;
 use crate::storage::spill::leaving;
 use crate::storage::spill::under_way::Victim;
@@ -209,10 +209,9 @@ fn run(seed: u64, spills: bool, kills: bool) -> [u64; 2] {
 #[test]
 fn zeros_are_zeros_wherever_the_chunks_are_that_they_lie_in() {
     let mut went = [0, 0];
-    let seeds = seeds(30);
-    for seed in &seeds {
+    for seed in seeds(30) {
         for (spills, kills) in [(false, false), (true, false), (false, true), (true, true)] {
-            let ran = std::panic::catch_unwind(|| run(*seed, spills, kills));
+            let ran = std::panic::catch_unwind(|| run(seed, spills, kills));
             let more = ran.unwrap_or_else(|_| panic!("seed {seed}, {spills}, {kills}"));
             went = [went[0] + more[0], went[1] + more[1]];
         }

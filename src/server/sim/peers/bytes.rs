@@ -349,6 +349,7 @@ fn differ(one: &[u8], other: &[u8]) -> String {
 fn walk(seed: u64, kills: bool, calm: bool) -> [u64; 3] {
     let mut files = Files::new(seed, calm);
     files.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    files.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..150 {
@@ -360,6 +361,7 @@ fn walk(seed: u64, kills: bool, calm: bool) -> [u64; 3] {
         files.peers.reconnect();
     }
     files.peers.rough = None;
+    files.peers.trouble_ends();
     files.check();
     files.check();
     let killed = files.peers.sims.iter().map(|sim| sim.killed).sum();

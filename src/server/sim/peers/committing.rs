@@ -301,6 +301,7 @@ impl Shared {
 fn walk(seed: u64, kills: bool) -> [u64; 3] {
     let mut shared = Shared::new(seed);
     shared.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    shared.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..150 {
@@ -312,6 +313,7 @@ fn walk(seed: u64, kills: bool) -> [u64; 3] {
         shared.peers.reconnect();
     }
     shared.peers.rough = None;
+    shared.peers.trouble_ends();
     shared.check();
     let killed = shared.peers.sims.iter().map(|sim| sim.killed).sum();
     [shared.batched, shared.counter, killed]
@@ -327,6 +329,32 @@ fn what_is_committed_all_see_and_what_is_not_its_own_machine() {
 fn so_it_is_and_nothing_is_done_twice_whoever_dies() {
     let [batched, counted, killed] = walk_all(20, |seed| walk(seed, true));
     assert!(batched > 100 && counted > 50 && killed > 100, "{batched} {counted} {killed}");
+}
+
+#[test]
+fn a_home_that_merges_pages_instead_of_bytes_is_caught() {
+    let flawed = |seed| without(Step::MergeBytes, || walk(seed, false));
+    assert!((0..20).any(|seed| std::panic::catch_unwind(|| flawed(seed)).is_err()));
+}
+
+/// Two machines write two parts of a page, neither of which has read it. What there is then.
+fn two_parts_of_a_page() -> Vec<u8> {
+    let mut shared = Shared::new(7);
+    shared.write(1, OTHERS, b"one ");
+    shared.write(2, OTHERS + 4, b"other");
+    shared.commit(1);
+    shared.commit(2);
+    shared.peers.read(shared.open[0], OTHERS, 20).expect("read")
+}
+
+#[test]
+fn two_parts_of_a_page_that_two_machines_write_are_both_there() {
+    assert_eq!(two_parts_of_a_page(), b"one other");
+    assert_eq!(
+        without(Step::MergeBytes, two_parts_of_a_page),
+        b"\0\0\0\0other",
+        "else one is lost"
+    );
 }
 
 /// A program writes while what was written before is on its way. What there is in the end.

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request};
+use terral_format::wire::message::{Kind, OpenHow, RenameHow, Reply, Request};
 use terral_format::{Error, ErrorKind, frame};
 use terral_transport::requests::Taken;
 
+use super::dir::{owes_nothing, there};
 use super::{Handled, Peers, handling, seeds, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
@@ -210,6 +211,14 @@ impl Crowd {
         panic!("somebody waits for ever");
     }
 
+    /// The permanent store has the names that all see, once nobody owes it anything.
+    fn has_arrived(&mut self) {
+        let mut seen = BTreeMap::new();
+        all_below(&mut self.peers, b"", &mut seen);
+        owes_nothing(&mut self.peers);
+        assert_eq!(there(&self.peers), seen);
+    }
+
     fn check(&mut self) {
         for directory in DIRECTORIES.map(|(_, directory)| directory.as_bytes()) {
             let there = (0..3).filter(|at| self.dead != Some(*at));
@@ -237,6 +246,17 @@ impl Crowd {
     }
 }
 
+/// All names below a directory, and whether they are directories'.
+fn all_below(peers: &mut Peers, path: &[u8], into: &mut BTreeMap<Vec<u8>, bool>) {
+    for (name, kind) in peers.list(0, path).expect("it is there") {
+        let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+        if kind == Kind::Directory {
+            all_below(peers, &below, into);
+        }
+        into.insert(below, kind == Kind::Directory);
+    }
+}
+
 /// A name in one of the directories.
 fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     let (_, directory) = DIRECTORIES[draw(DIRECTORIES.len() as u64) as usize];
@@ -244,18 +264,31 @@ fn some_name(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
 }
 
 pub(super) fn crowd(seed: u64, brings: bool, kills: bool) -> u64 {
-    let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    crowd_with(seed, brings, kills, |_| {})
+}
+
+/// The same, where something is begun with the servers before.
+fn crowd_with(seed: u64, brings: bool, kills: bool, begin: impl FnOnce(&mut Peers)) -> u64 {
+    let mut peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
+    begin(&mut peers);
     let mut crowd = Crowd::new(peers, seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
-    for _ in 0..1500 {
+    for step in 0..1500 {
         if kills && draw(100) == 0 {
             crowd.peers.sims[draw(3) as usize].kill_at(1 + draw(12) as i64);
         }
+        if step % 16 == 0 {
+            crowd.peers.more_trouble();
+        }
         crowd.step(&mut draw, kills);
     }
+    crowd.peers.trouble_ends();
     crowd.finish();
     crowd.check();
+    if brings {
+        crowd.has_arrived();
+    }
     crowd.answered
 }
 
@@ -291,7 +324,8 @@ fn crowd_that_loses_one(seed: u64, brings: bool, kills: bool) -> u64 {
 }
 
 pub(super) fn crowds(most: u64, brings: bool, kills: bool) {
-    let [answered] = walk_all(most, |seed| [crowd(seed, brings, kills)]);
+    let walk = |seed| crowd_with(seed, brings, kills, |peers| peers.may_have_trouble(seed));
+    let [answered] = walk_all(most, |seed| [walk(seed)]);
     eprintln!("{answered} answers");
 }
 
@@ -332,7 +366,7 @@ fn those_who_keep_what_they_have_while_they_look_wait_for_each_other() {
 fn crowds_that_lose_one(most: u64, brings: bool, kills: bool) {
     for seed in seeds(most) {
         let lost = std::panic::catch_unwind(|| crowd_that_loses_one(seed, brings, kills));
-        assert!(lost.is_ok_and(|answered| answered > 0), "seed {seed}");
+        assert!(lost.is_ok_and(|answered| answered > 0), "TERRAL_SEED={seed}");
     }
 }
 

@@ -52,6 +52,17 @@ pub(super) fn owes(peers: &mut Peers) -> bool {
     peers.sims.iter_mut().any(owes_one)
 }
 
+/// In the end none does.
+pub(super) fn owes_nothing(peers: &mut Peers) {
+    for _ in 0..200 {
+        if !owes(peers) {
+            return;
+        }
+        peers.pass(Duration::from_secs(1));
+    }
+    panic!("they owe it for ever");
+}
+
 /// Whether one does.
 pub(super) fn owes_one(sim: &mut Sim) -> bool {
     let owes = sim.with(|server| {
@@ -66,6 +77,7 @@ pub(super) fn owes_one(sim: &mut Sim) -> bool {
 /// Gives how many directories clients could look at by themselves though others have them, or may.
 fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     let mut peers = Peers::with_dir(seed, 3);
+    peers.may_have_trouble(seed);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
@@ -78,13 +90,8 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
         act(&mut peers, &mut tree, &mut draw);
         looks += are_true(&mut peers, &mut tree);
     }
-    for _ in 0..200 {
-        if !owes(&mut peers) {
-            break;
-        }
-        peers.pass(Duration::from_secs(1));
-    }
-    assert!(!owes(&mut peers), "they owe it for ever");
+    peers.trouble_ends();
+    owes_nothing(&mut peers);
     assert_eq!(there(&peers), tree.all());
     are_links_there(&peers, tree.files().values());
     assert_eq!(xattrs_there(&peers), tree.all_xattrs());

@@ -403,6 +403,7 @@ impl Left {
 /// Random requests, then one is removed, and all that is left is looked at.
 fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     let mut peers = Peers::with_dir(seed, 3);
+    peers.may_have_trouble(seed);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
@@ -413,6 +414,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
         }
         act(&mut peers, &mut tree, &mut draw);
     }
+    peers.trouble_ends();
     let out = 1 + draw(2) as usize;
     let mut left = Left::of(&mut peers, &tree, out);
     peers.remove(out, Verdict::Dead, 2);

@@ -134,6 +134,7 @@ fn walk(seed: u64, kills: bool, brings: bool) -> [u64; 2] {
     let peers = if brings { Peers::with_dir(seed, 3) } else { Peers::new(seed, 3) };
     let mut holding = Holding::new(peers);
     holding.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    holding.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..150 {
@@ -145,6 +146,7 @@ fn walk(seed: u64, kills: bool, brings: bool) -> [u64; 2] {
         holding.peers.reconnect();
     }
     holding.peers.rough = None;
+    holding.peers.trouble_ends();
     holding.check();
     let killed = holding.peers.sims.iter().map(|sim| sim.killed).sum();
     [holding.alone, killed]

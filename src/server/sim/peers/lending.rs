@@ -378,6 +378,7 @@ impl Shared {
 fn walk(seed: u64, kills: bool, maps: bool) -> [u64; 3] {
     let mut shared = Shared::new(seed);
     shared.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    shared.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..120 {
@@ -389,6 +390,7 @@ fn walk(seed: u64, kills: bool, maps: bool) -> [u64; 3] {
         shared.peers.reconnect();
     }
     shared.peers.rough = None;
+    shared.peers.trouble_ends();
     shared.check();
     let killed = shared.peers.sims.iter().map(|sim| sim.killed).sum();
     [shared.lent, killed, shared.mapped]

@@ -190,6 +190,7 @@ impl Locks {
 fn walk(seed: u64, kills: bool) -> [u64; 4] {
     let mut locks = Locks::new(seed);
     locks.peers.rough = kills.then(|| Virtual::new(seed + 1));
+    locks.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..200 {

@@ -22,6 +22,7 @@ use terral_store::backing::scripted::Scripted;
 use terral_transport::requests::Taken;
 
 use relay::Home;
+use trouble::Trouble;
 
 use super::Sim;
 use super::client::CREATE;
@@ -30,6 +31,7 @@ use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
+use crate::seeds::seeds;
 use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
@@ -41,6 +43,7 @@ mod dir;
 mod exchanging;
 mod fencing;
 mod further;
+mod garbage;
 mod holding;
 mod large;
 mod lending;
@@ -51,6 +54,7 @@ mod relay;
 mod replacing;
 mod scaling;
 mod tree;
+mod trouble;
 mod walks;
 mod whole;
 
@@ -92,6 +96,8 @@ struct Peers {
     unheard: BTreeSet<(usize, usize)>,
     /// Who is dead.
     dead: BTreeSet<usize>,
+    /// What else goes wrong.
+    trouble: Trouble,
 }
 
 impl Peers {
@@ -128,6 +134,7 @@ impl Peers {
             rough: None,
             unheard: BTreeSet::new(),
             dead: BTreeSet::new(),
+            trouble: Trouble::default(),
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -168,6 +175,7 @@ impl Peers {
             for other in (0..count).filter(|other| *other != at) {
                 self.links.remove(&(at, other));
                 self.links.remove(&(other, at));
+                self.trouble.is_over(at, other);
                 self.tell(at, Input::Connected(member(other)));
                 self.tell(other, Input::Connected(member(at)));
             }
@@ -212,7 +220,10 @@ impl Peers {
     }
 
     fn send(&mut self, at: usize, to: Member, bytes: Vec<u8>) {
-        self.links.entry((at, to.number().into())).or_default().push_back(bytes);
+        let way = (at, to.number().into());
+        if !self.trouble.loses(way) {
+            self.links.entry(way).or_default().push_back(bytes);
+        }
     }
 
     /// A frame arrives.
@@ -267,7 +278,9 @@ impl Peers {
     fn carry(&mut self) -> bool {
         self.reconnect();
         let stopped = self.stopped.map(|(at, _)| at);
-        let links = self.links.iter_mut().filter(|((_, to), _)| Some(*to) != stopped);
+        let trouble = &self.trouble;
+        let links = self.links.iter_mut();
+        let links = links.filter(|(way, _)| Some(way.1) != stopped && trouble.lets_through(**way));
         let mut next = links.filter_map(|(way, link)| Some((*way, link.pop_front()?)));
         let Some((way, bytes)) = next.next() else { return self.work_any() };
         self.carried += 1;
@@ -280,6 +293,7 @@ impl Peers {
         for (at, other) in [(one, other), (other, one)] {
             self.links.remove(&(at, other));
         }
+        self.trouble.is_over(one, other);
         for (at, other) in [(one, other), (other, one)] {
             self.tell(at, Input::Connected(member(other)));
         }
@@ -293,7 +307,9 @@ impl Peers {
     fn carry_any(&mut self, draw: &mut impl FnMut(u64) -> u64) {
         let ways: Vec<_> =
             self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(way, _)| *way).collect();
-        let ways: Vec<_> = ways.into_iter().filter(|(_, to)| !self.is_stopped(*to)).collect();
+        let goes =
+            |way: &(usize, usize)| !self.is_stopped(way.1) && self.trouble.lets_through(*way);
+        let ways: Vec<_> = ways.into_iter().filter(goes).collect();
         if ways.is_empty() {
             return;
         }
@@ -315,8 +331,9 @@ impl Peers {
     }
 
     /// What servers do in the background, and what it leads to between them.
-    fn work_behind(&mut self, time: Duration) {
+    fn work_behind(&mut self, passes: Duration) {
         for at in 0..self.sims.len() {
+            let time = self.trouble.by_clock(at, passes);
             match self.dir {
                 Some(_) if !self.is_stopped(at) => self.sims[at].pass(time),
                 _ => self.sims[at].world.pass(time),
@@ -327,6 +344,7 @@ impl Peers {
                 self.collect(at);
             }
         }
+        self.trouble_passes(passes);
     }
 
     /// Time passes for all of them.
@@ -362,6 +380,7 @@ impl Peers {
 
     /// The same, by another of its clients.
     fn ask_as(&mut self, at: usize, client: usize, request: Request<'_>) -> Result<Reply> {
+        self.more_trouble();
         let taken = self.sims[at].asking(client, request)?;
         let session = self.sims[at].clients[client].session;
         let before = self.deaths();
@@ -389,7 +408,8 @@ impl Peers {
     /// A step of what servers do in the background. Whether something is on its way then.
     fn behind(&mut self) -> bool {
         self.work_behind(Duration::from_millis(20));
-        self.links.values().any(|link| !link.is_empty())
+        let mut links = self.links.iter();
+        links.any(|(way, link)| !link.is_empty() && self.trouble.lets_through(*way))
     }
 
     /// Servers that were killed so far.
@@ -445,22 +465,15 @@ impl Peers {
     }
 }
 
-/// The seeds to be tried: so many, or as the environment says.
-fn seeds(most: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
-    let (one, most) = (number("TERRAL_SEED"), number("TERRAL_SEEDS").unwrap_or(most));
-    one.map_or(0..most, |seed| seed..seed + 1)
-}
-
-/// Walks with each of these seeds, and names one with which that fails. Gives what was counted, in
-/// all.
+/// Walks with so many seeds, or those of the environment, and names one with which that fails.
+/// Gives what was counted, in all.
 fn walk_all<const N: usize>(
     most: u64,
     walk: impl Fn(u64) -> [u64; N] + std::panic::RefUnwindSafe,
 ) -> [u64; N] {
     seeds(most).fold([0; N], |all, seed| {
         let one = std::panic::catch_unwind(|| walk(seed));
-        let one = one.unwrap_or_else(|_| panic!("seed {seed}"));
+        let one = one.unwrap_or_else(|_| panic!("TERRAL_SEED={seed}"));
         std::array::from_fn(|at| all[at] + one[at])
     })
 }

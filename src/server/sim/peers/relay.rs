@@ -15,6 +15,7 @@ use terral_store::ram;
 use terral_transport::requests::Taken;
 
 use super::{Handled, Peers, handling};
+use crate::core::left_out::{Step, does};
 use crate::core::world::World;
 use crate::far::desk::{Desk, Heard, Job, Payload};
 use crate::far::holders;
@@ -122,6 +123,17 @@ fn offered(reply: &Reply) -> Done {
         Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
         _ => Done::Unknown,
     }
+}
+
+/// What a machine that has written so much of a file that is so long has in these pages, if it has
+/// read nothing of them.
+fn whole_pages((at, bytes): (u64, &[u8]), size: u64) -> (u64, Vec<u8>) {
+    let page = PAGE_BYTES as u64;
+    let (begin, end) = (at / page * page, at + bytes.len() as u64);
+    let pages_end = end.next_multiple_of(page).min(size.max(end));
+    let mut all = vec![0; (pages_end - begin) as usize];
+    all[(at - begin) as usize..(end - begin) as usize].copy_from_slice(bytes);
+    (begin, all)
 }
 
 /// Whether a file is to be open for writing for it.
@@ -474,7 +486,12 @@ impl Peers {
             Act::Merge { .. } => {
                 for write in batch::writes(&job.bytes) {
                     let (at, bytes) = write?;
-                    sim.write(client, open.file, at, bytes)?;
+                    if does(Step::MergeBytes) {
+                        sim.write(client, open.file, at, bytes)?;
+                    } else {
+                        let (at, bytes) = whole_pages((at, bytes), sim.size_of(open));
+                        sim.write(client, open.file, at, &bytes)?;
+                    }
                 }
                 Ok((Done::Done, nothing()))
             }

@@ -131,7 +131,18 @@ fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
 
 /// Gives how many directories clients could look at by themselves though others have them, or may.
 fn walk(seed: u64, steps: usize, kills: bool) -> usize {
+    walk_with(seed, steps, kills, |peers| peers.may_have_trouble(seed))
+}
+
+/// The same, where something is begun with the servers before.
+pub(super) fn walk_with(
+    seed: u64,
+    steps: usize,
+    kills: bool,
+    begin: impl FnOnce(&mut Peers),
+) -> usize {
     let mut peers = Peers::new(seed, 3);
+    begin(&mut peers);
     let mut tree = Tree::default();
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
