@@ -127,6 +127,7 @@ pub fn records() -> Vec<Membership> {
         Membership::There { ino, fingerprint: Some(Fingerprint::default()) },
         Membership::Adrift { ino, is: true },
         Membership::Restored { ino, of: member(429) },
+        Membership::Bound { member: member(430), instance: 431 },
         Membership::Leaves { ino, directory: number(432), name: b"r".into(), is: true },
         Membership::Lost { ino, by: member(433), token: 434, counted: false },
         Membership::Borrows { ino, file: number(435) },

@@ -238,3 +238,38 @@ fn a_member_that_is_killed_while_it_leaves_comes_back_with_all_and_leaves_then()
     servers.stops(0);
     assert_eq!(servers.there("wc -l < d/f; cat d/new"), "40000\nnew\n");
 }
+
+#[test]
+fn a_second_server_with_a_used_invitation_is_refused_by_name_and_the_first_goes_on() {
+    let Some(mut servers) = Servers::new(3, true) else { return };
+    let invitation = servers.invitation();
+    servers.serve(1, &["--join", &invitation]);
+    until("it is in", || servers.run(1, "ls /terral").status.success());
+    servers.shows(1, "echo mine > /terral/f");
+    let to = servers.to.display().to_string();
+    let second = ["serve", "--memory", "256M", "--join", &invitation, "--to", &to];
+    let refused = servers.terral(2, &second);
+    let why = said(&refused);
+    let says = why.contains("was used by another server, which is member 1");
+    assert!(!refused.status.success() && says && why.contains("`terral invite`"), "{why}");
+    assert_eq!(servers.machines.left(2), "");
+    assert_eq!(servers.shows(0, "cat /terral/f; echo more > /terral/g"), "mine\n");
+    assert_eq!(servers.shows(1, "cat /terral/f /terral/g"), "mine\nmore\n");
+    // Also once the first does not serve, as it comes back.
+    servers.is_killed(1);
+    assert!(!servers.terral(2, &second).status.success());
+    servers.serve(1, &[]);
+    until("it is in", || servers.run(1, "cat /terral/f").status.success());
+    servers.join(2);
+    assert_eq!(servers.shows(2, "cat /terral/f"), "mine\n");
+}
+
+#[test]
+fn who_joins_without_the_permanent_directory_is_told_so_before_anything_else() {
+    let Some(servers) = Servers::new(2, true) else { return };
+    let refused = servers.terral(1, &["serve", "--join", &servers.invitation()]);
+    let why = said(&refused);
+    assert!(!refused.status.success() && why.lines().count() == 1, "{why}");
+    assert!(why.contains("--to") && !why.contains("use it"), "{why}");
+    assert_eq!(servers.machines.left(1), "");
+}

@@ -21,7 +21,8 @@ const INVITATION_MAX: u64 = 64 << 10;
 #[derive(Args)]
 #[command(after_help = "\
 Prints an invitation: one word, for one server, which whoever reads it can use. Give it to
-`terral serve --join FILE` on the other machine, and to nobody else.
+`terral serve --join FILE` on the other machine, and to nobody else. The first server that uses it
+is in, and no other; nobody is if it was not used within an hour.
 
 Example:
   terral invite | ssh other terral serve --join -")]
@@ -115,6 +116,21 @@ fn read(file: &Path) -> Result<Invitation> {
         read.with_context(|| format!("--join {shown}"))?;
     }
     Invitation::of(&text).with_context(|| format!("--join {shown}"))
+}
+
+/// Whether who is invited brings files to a permanent directory if and only if the others do.
+///
+/// # Errors
+/// If not.
+pub fn is_to_bring(invitation: &Invitation, brings: bool) -> Result<()> {
+    let control = invitation.control.member;
+    match (invitation.permanent, brings) {
+        (true, false) => {
+            bail!("{control} brings files to a permanent directory: give its path here with --to")
+        }
+        (false, true) => bail!("{control} has no permanent directory: leave --to out"),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a server of several machines left this, and none serves it.

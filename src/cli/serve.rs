@@ -156,6 +156,9 @@ pub fn main(arguments: Arguments) -> Result<u8> {
     let relay = Arc::new(AtHome::new(options.instance.clone()));
     let outcome = terral_server::serve_with(&options, Some(relay))?;
     drop(claim);
+    if let Some(why) = outcome.refused {
+        return Err(failure(code::NOT_STARTED, why));
+    }
     Ok(conclude(&options.instance, &outcome))
 }
 
@@ -166,6 +169,10 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let name = instances::name_of(&wanted);
     let part = arguments.partition.part()?;
     let listen = arguments.partition.address()?;
+    if let Some(Part::Invited(invitation)) = &part {
+        let knows = arguments.to.is_some() || instances::target(&wanted).is_some();
+        partition::is_to_bring(invitation, knows)?;
+    }
     if arguments.to.is_none() && (part.is_some() || partition::is_left(&wanted)) {
         let place = partition::place(&wanted, arguments.memory)?;
         if part.is_none() {

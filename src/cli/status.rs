@@ -169,7 +169,9 @@ fn machines(partition: &Membership, hosts: &Hosts) -> String {
         Standing::In(_) => false,
     };
     let named = |member: &Other| hosts.name(member.seat.member);
-    let out = partition.members.iter().filter(removed);
+    // Who was invited and never came is no news.
+    let came = |member: &&Other| !has_left(member) || !member.seat.addresses.is_empty();
+    let out = partition.members.iter().filter(removed).filter(came);
     let (left, out): (Vec<&Other>, Vec<&Other>) = out.partition(|member| has_left(member));
     let [left, out] = [left, out].map(|all| all.into_iter().map(named).collect::<Vec<_>>());
     let gone = partition.members.iter().filter(|member| !member.connected && !removed(member));

@@ -197,6 +197,13 @@ pub enum Membership {
     },
     /// What holds for files by their paths, as the control says.
     Policies(Vec<Policy>),
+    /// By the control: this server has come by the invitation of a member, and no other does.
+    Bound {
+        /// Of which.
+        member: Member,
+        /// Its instance.
+        instance: u128,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

@@ -203,6 +203,10 @@ pub enum Control {
     Hands(Vec<Number>),
     /// To the control: this member has left. Said until the roster says so.
     Leaves,
+    /// To the control, first of all in a session: the instance of the server that is this member.
+    Claims(u128),
+    /// By the control, to who is none: why.
+    Refuses(String),
 }
 
 /// A frame between two servers.
@@ -266,7 +270,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Here(addresses) => std::slice::from_ref(addresses),
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
-        Control::Hands(_) | Control::Leaves => &[],
+        Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),

@@ -95,6 +95,8 @@ pub struct State {
     pub finishing: bool,
     /// A member of a partition is to leave that in order, before it ends.
     pub departs: bool,
+    /// Why this server is no member, as the control says.
+    pub refused: Option<String>,
     /// Leave as soon as possible.
     pub leaving: bool,
     /// The launcher lives, and says when to leave.
@@ -192,6 +194,7 @@ impl State {
             starts: 1,
             finishing: false,
             departs: false,
+            refused: None,
             leaving: false,
             attended: false,
             orphaned: false,

@@ -159,6 +159,44 @@ pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()>
     Ok(())
 }
 
+/// A server says that it is a member, and shows what it was invited with: the first to do so is.
+/// Why not, for who is to be told.
+pub fn claims(
+    state: &mut State,
+    member: Member,
+    instance: u128,
+) -> std::result::Result<(), String> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let never_came = |seat: &Seat| {
+        matches!(seat.standing, Standing::Removed { .. }) && seat.addresses.is_empty()
+    };
+    let again = "`terral invite` there makes another one";
+    match (members.bound(member), members.roster().seat(member)) {
+        (Some(bound), _) if bound != instance => {
+            Err(format!("this invitation was used by another server, which is {member}: {again}"))
+        }
+        (None, Some(seat)) if never_came(seat) => {
+            Err(format!("this invitation has expired, as nobody used it for an hour: {again}"))
+        }
+        (Some(_), _) => Ok(()),
+        (None, _) => {
+            state.record(Membership::Bound { member, instance });
+            Ok(())
+        }
+    }
+}
+
+/// Those who were invited, and did not come, are in no more.
+pub fn expire(state: &mut State) {
+    let now = state.world.now();
+    let members = state.members.iter_mut().filter(|it| it.control() == it.me());
+    let expired: Vec<Member> = members.flat_map(|members| members.expired(now)).collect();
+    for member in expired {
+        // They are there, and had nothing.
+        let _ = remove(state, member, Verdict::Left);
+    }
+}
+
 /// Lets in one more, who shows this.
 ///
 /// # Errors

@@ -338,6 +338,7 @@ impl Members {
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
             Membership::Restored { ino, of } => self.losses.was_restored(*ino, *of),
+            Membership::Bound { member, instance } => self.departing.is_bound(*member, *instance),
             Membership::Creates { wish, creation } => self.creates(*wish, creation.as_ref()),
             Membership::Moves(None) => self.mover = None,
             Membership::Moves(Some((moving, owed))) => match &mut self.mover {
@@ -374,8 +375,7 @@ impl Members {
             let exchanges = exchanges(&moves.0);
             std::iter::once(Membership::Moves(Some(moves))).chain(exchanges)
         });
-        let restored = self.losses.restored();
-        let restored = restored.map(|(ino, of)| Membership::Restored { ino, of });
+        let restored = self.losses.restored().map(|(ino, of)| Membership::Restored { ino, of });
         let files = self.creations().chain(self.counting());
         joined.chain(protocol).chain(adrift).chain(moves).chain(files).chain(restored)
     }

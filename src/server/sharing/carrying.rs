@@ -14,6 +14,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::far::{holders, linking, places};
+use crate::members::control;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
@@ -108,6 +109,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         adrift::settle(state);
         large::give_back(state);
         departing::tick(state)?;
+        control::expire(state);
     }
     departing::leave_if_quiet(state);
     resume(state)

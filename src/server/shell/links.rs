@@ -60,6 +60,8 @@ pub struct Links<'s> {
     /// Where this member can be reached.
     here: Vec<SocketAddr>,
     sessions: BTreeMap<Member, Session>,
+    /// Of the control: those of who has not said yet which server he is.
+    unclaimed: BTreeMap<Member, Session>,
     /// How much was sent.
     traffic: Arc<Traffic>,
     /// Memory of questions that were sent, to be used again: a new page of it costs a fault.
@@ -133,6 +135,7 @@ impl<'s> Links<'s> {
             tcp,
             here,
             sessions: BTreeMap::new(),
+            unclaimed: BTreeMap::new(),
             traffic,
             spare: Vec::new(),
             waiting: BTreeMap::new(),
@@ -270,6 +273,38 @@ impl<'s> Links<'s> {
     }
 
     fn connected(&mut self, session: Session) {
+        let state = self.shared.lock_for_links();
+        let members = state.members.as_ref();
+        let is_control = members.is_some_and(|members| members.control() == members.me());
+        drop(state);
+        match is_control {
+            true => drop(self.unclaimed.insert(session.with, session)),
+            false => self.begins(session),
+        }
+    }
+
+    /// A server says which it is. Who is none hears why, and ends.
+    fn claims(&mut self, session: Session, instance: u128) {
+        let mut state = self.shared.lock_for_links();
+        let claimed = control::claims(&mut state, session.with, instance);
+        let done = carrying::resume(&mut state);
+        drop(state);
+        self.warn_of(done);
+        match claimed {
+            Ok(()) => {
+                self.unclaimed.remove(&session.with);
+                self.begins(session);
+            }
+            Err(why) => {
+                let frame = Control::Refuses(why).frame().unwrap_or_default();
+                // If it is lost with the session, he comes again.
+                let _ = self.tcp.send(session, &frame);
+            }
+        }
+    }
+
+    /// A session is one of a member.
+    fn begins(&mut self, session: Session) {
         let with = session.with;
         self.sessions.insert(with, session);
         self.waiting.remove(&with);
@@ -278,13 +313,14 @@ impl<'s> Links<'s> {
         if self.removed.contains(&with) {
             return;
         }
-        let control = {
+        let (control, instance) = {
             let mut state = self.shared.lock_for_links();
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.connects(with, true, now));
-            state.members.as_ref().map(|members| members.control())
+            (state.members.as_ref().map(|members| members.control()), state.began.instance.0)
         };
         if control == Some(with) {
+            self.say(with, &Control::Claims(instance));
             (self.asked, self.is_told) = (self.tcp.now(), false);
             self.say(with, &Control::AskTime(self.asked));
         }
@@ -310,6 +346,9 @@ impl<'s> Links<'s> {
 
     fn lost(&mut self, session: Session) {
         let with = session.with;
+        if self.unclaimed.get(&with) == Some(&session) {
+            self.unclaimed.remove(&with);
+        }
         if self.sessions.get(&with) == Some(&session) {
             self.sessions.remove(&with);
             self.waiting.remove(&with);
@@ -324,6 +363,12 @@ impl<'s> Links<'s> {
     }
 
     fn came(&mut self, session: Session, frame: Box<[u8]>) {
+        if self.unclaimed.get(&session.with) == Some(&session) {
+            if let Ok(Said::Control(Control::Claims(instance))) = Said::read(&frame) {
+                self.claims(session, instance);
+            }
+            return;
+        }
         if self.removed.contains(&session.with) {
             return;
         }
@@ -436,6 +481,12 @@ impl<'s> Links<'s> {
                 departing::hands(&mut state, with, directories);
             }
             Control::Leaves if is_control => control::has_left(&mut state, with)?,
+            Control::Refuses(why) if members.control() == with => {
+                (state.refused, state.leaving) = (Some(why), true);
+                drop(state);
+                self.shared.nudge();
+                return Ok(());
+            }
             Control::Ask if is_control => {
                 self.told.remove(&with);
             }

@@ -39,6 +39,8 @@ pub struct Outcome {
     /// Why what was staged in the permanent directory, or the instance, could not all be removed,
     /// if so.
     pub left: Option<Error>,
+    /// Why it is no member of the partition that it was invited to, if so: it has served nobody.
+    pub refused: Option<String>,
 }
 
 /// Serves until told to leave, or until all is finished and nobody is left.
@@ -147,7 +149,7 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
             left = Some(error);
         }
     }
-    Ok(Outcome { status, left })
+    Ok(Outcome { status, left, refused: state.refused.take() })
 }
 
 // Requests.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Ino, Member, Thing};
 use terral_format::wire::remembered::{Memory, Remembered};
+use terral_format::wire::roster::Seat;
 
 use super::Members;
 use crate::core::world::Tick;
@@ -156,8 +157,14 @@ impl Members {
         self.is_put_out() && !self.abandoned
     }
 
-    /// Whether anybody was removed.
+    /// Whether anybody was removed that had come.
     pub fn has_lost(&self) -> bool {
-        self.roster().seats.iter().any(|seat| matches!(seat.standing, Standing::Removed { .. }))
+        let had_come = |seat: &Seat| match seat.standing {
+            Standing::In(_) => false,
+            Standing::Removed { verdict, .. } => {
+                verdict != Verdict::Left || !seat.addresses.is_empty()
+            }
+        };
+        self.roster().seats.iter().any(had_come)
     }
 }

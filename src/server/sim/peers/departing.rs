@@ -336,3 +336,32 @@ fn who_has_left_is_not_removed_again() {
     peers.sims[0].with(|server| linking::removed(&mut server.lock(), member(1)));
     have_all(&mut peers);
 }
+
+#[test]
+fn one_server_uses_an_invitation_and_nobody_does_after_an_hour() {
+    let mut peers = Peers::new(6, 2);
+    peers.are_in();
+    let invited = peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        let [used, unused] = [(); 2].map(|()| control::invite(&mut state).expect("invited").me);
+        assert_eq!([1, 1].map(|it| control::claims(&mut state, used, it)), [Ok(()), Ok(())]);
+        let why = control::claims(&mut state, used, 2).expect_err("it is another one");
+        assert!(why.contains("used by another server, which is member 2"), "{why}");
+        carrying::resume(&mut state).expect("it is logged");
+        (used, unused)
+    });
+    let (used, unused) = invited.expect("it lives");
+    peers.sims[0].kill();
+    for minutes in [1, 58, 2] {
+        let is_in = |server: &Shared| control::claims(&mut server.lock(), used, 1).is_ok();
+        assert_eq!(peers.sims[0].with(is_in), Some(true), "{minutes}");
+        peers.pass(Duration::from_secs(60 * minutes));
+    }
+    peers.pass(Duration::from_secs(1));
+    let why = peers.sims[0].with(|server| control::claims(&mut server.lock(), unused, 3));
+    let why = why.expect("it lives").expect_err("it is too late");
+    assert!(why.contains("has expired"), "{why}");
+    assert_eq!(peers.losses(0), 0);
+    let again = peers.sims[0].with(|server| control::claims(&mut server.lock(), used, 2));
+    assert!(again.expect("it lives").is_err(), "that is written down");
+}

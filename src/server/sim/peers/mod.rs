@@ -221,7 +221,9 @@ impl Peers {
 
     fn send(&mut self, at: usize, to: Member, bytes: Vec<u8>) {
         let way = (at, to.number().into());
-        if !self.trouble.loses(way) {
+        // Who was invited may not have come.
+        let has_come = usize::from(to.number()) < self.sims.len();
+        if has_come && !self.trouble.loses(way) {
             self.links.entry(way).or_default().push_back(bytes);
         }
     }
