@@ -25,18 +25,20 @@ impl Links<'_> {
     /// Sends all that the log has.
     pub(super) fn say_all(&mut self) {
         self.say_of_memory();
-        let (frames, said, asks, roster, control, news) = {
+        let (frames, said, asks, (behind, roster), control, news) = {
             let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
             let said = if is_logged { members.take_said() } else { Vec::new() };
             let is_control = members.control() == members.me();
-            let version = members.roster().version;
-            let behind = |with: &Member| self.told.get(with) != Some(&version);
-            let tells = is_control && is_logged && self.sessions.keys().any(behind);
-            let roster = tells.then(|| members.roster().clone());
-            (frames, said, members.take_asks(), roster, members.control(), members.take_news())
+            let behind = match is_control && is_logged {
+                true => self.telling.tell(members.roster(), self.sessions.keys()),
+                false => Vec::new(),
+            };
+            let roster = (!behind.is_empty()).then(|| members.roster().clone());
+            let told = (behind, roster);
+            (frames, said, members.take_asks(), told, members.control(), members.take_news())
         };
         self.say_frames(frames);
         for (to, said) in said {
@@ -48,10 +50,7 @@ impl Links<'_> {
             self.say(control, &Control::Ask);
         }
         if let Some(roster) = roster {
-            let behind = |with: &&Member| self.told.get(with) != Some(&roster.version);
-            let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
             for with in behind {
-                self.told.insert(with, roster.version);
                 let said = Control::Roster(roster.clone(), roster.policies.clone());
                 self.say(with, &said);
             }

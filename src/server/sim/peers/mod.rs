@@ -39,6 +39,7 @@ mod crowd;
 mod dir;
 mod exchanging;
 mod fencing;
+mod forming;
 mod further;
 mod holding;
 mod idle;
