@@ -15,4 +15,5 @@ pub mod policies;
 pub mod requiring;
 pub mod role;
 pub mod stepping;
+pub mod telling;
 pub mod traffic;

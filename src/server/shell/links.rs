@@ -32,6 +32,7 @@ use crate::far::desk::{Payload, Relay};
 use crate::far::{holders, linking};
 use crate::members::control;
 use crate::members::role::Members;
+use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
 use crate::sharing::{carrying, departing, moving, restoring};
@@ -74,7 +75,7 @@ pub struct Links<'s> {
     relaying: Option<Arc<Relaying>>,
     /// Of which roster the endpoint, and each member, knows.
     admitted: u64,
-    told: BTreeMap<Member, u64>,
+    telling: Telling,
     /// Which server each member is, or was.
     servers: BTreeMap<Member, ServerId>,
     /// Who is none any more: nothing of it is heard.
@@ -142,7 +143,7 @@ impl<'s> Links<'s> {
             parts: BTreeMap::new(),
             relaying,
             admitted: 0,
-            told: BTreeMap::new(),
+            telling: Telling::default(),
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
             ticked,
@@ -195,6 +196,7 @@ impl<'s> Links<'s> {
     /// Time has passed.
     fn tick(&mut self) {
         self.ticked = self.tcp.now();
+        self.telling.tick();
         self.hear(Input::Tick);
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
@@ -309,7 +311,7 @@ impl<'s> Links<'s> {
         self.sessions.insert(with, session);
         self.waiting.remove(&with);
         self.parts.remove(&with);
-        self.told.remove(&with);
+        self.telling.forget(with);
         if self.removed.contains(&with) {
             return;
         }
@@ -488,7 +490,7 @@ impl<'s> Links<'s> {
                 return Ok(());
             }
             Control::Ask if is_control => {
-                self.told.remove(&with);
+                self.telling.forget(with);
             }
             Control::AskTime(asked) if is_control => {
                 let time_ns = state.storage.time_ns();

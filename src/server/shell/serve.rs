@@ -11,6 +11,7 @@ use terral_format::local::tables::Superblock;
 use terral_format::wire::message::Status;
 use terral_format::{Error, Result};
 use terral_transport::process::{self, Process, WaitSet};
+use terral_transport::region::Region;
 use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
@@ -67,7 +68,7 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
         }
     })?;
     let (backing, is_member) = (state.backing.clone(), state.members.is_some());
-    let shared = Shared::new(state, headers);
+    let shared = begun(state, headers, options);
     let parking = Parking::new(ready);
     let way = Way::open_if(is_member, (&shared, &parking), options.listen, relay)?;
     let superblock: &Superblock = tables.view(0);
@@ -83,7 +84,6 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     if let Some(launcher) = &launcher {
         watch.add(launcher.as_fd(), LAUNCHER)?;
     }
-    shared.lock().attended = options.launcher.is_some();
     for (session, client) in shared.lock().sessions.clients() {
         if let Some(process) = client.process.descriptor() {
             watch.add(process, session.0.into())?;
@@ -126,6 +126,14 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     leave(&shared, options)
 }
 
+/// What its threads share, before others hear of it.
+fn begun(mut state: State, headers: Arc<Region>, options: &Options) -> Shared {
+    state.attended = options.launcher.is_some();
+    // What other members want may have to wait, and would be refused.
+    state.fetches.are_served(true);
+    Shared::new(state, headers)
+}
+
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
 fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
     let mut state = shared.lock();
@@ -163,7 +171,6 @@ fn answer_requests(
     {
         // What a server that died left in the slots.
         let mut state = shared.lock();
-        state.fetches.are_served(true);
         let clients = state.sessions.clients();
         let left = clients.flat_map(|(at, client)| {
             client.session.take(|_, _| false).into_iter().map(move |request| (at, request))

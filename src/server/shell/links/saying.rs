@@ -25,7 +25,7 @@ impl Links<'_> {
     /// Sends all that the log has.
     pub(super) fn say_all(&mut self) {
         self.say_of_memory();
-        let (frames, said, leaves, asks, roster, control, news) = {
+        let (frames, said, leaves, asks, (behind, roster), control, news) = {
             let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
@@ -33,12 +33,14 @@ impl Links<'_> {
             let said = if is_logged { members.take_said() } else { Vec::new() };
             let leaves = if is_logged { members.take_departure() } else { None };
             let is_control = members.control() == members.me();
-            let version = members.roster().version;
-            let behind = |with: &Member| self.told.get(with) != Some(&version);
-            let tells = is_control && is_logged && self.sessions.keys().any(behind);
-            let roster = tells.then(|| members.roster().clone());
+            let behind = match is_control && is_logged {
+                true => self.telling.tell(members.roster(), self.sessions.keys()),
+                false => Vec::new(),
+            };
+            let roster = (!behind.is_empty()).then(|| members.roster().clone());
+            let told = (behind, roster);
             let (asks, news) = (members.take_asks(), members.take_news());
-            (frames, said, leaves, asks, roster, members.control(), news)
+            (frames, said, leaves, asks, told, members.control(), news)
         };
         self.say_frames(frames);
         for (to, said) in said {
@@ -51,10 +53,7 @@ impl Links<'_> {
             self.say(control, &Control::Ask);
         }
         if let Some(roster) = roster {
-            let behind = |with: &&Member| self.told.get(with) != Some(&roster.version);
-            let behind: Vec<Member> = self.sessions.keys().filter(behind).copied().collect();
             for with in behind {
-                self.told.insert(with, roster.version);
                 let said = Control::Roster(roster.clone(), roster.policies.clone());
                 self.say(with, &said);
             }

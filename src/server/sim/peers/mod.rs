@@ -42,9 +42,11 @@ mod departing;
 mod dir;
 mod exchanging;
 mod fencing;
+mod forming;
 mod further;
 mod garbage;
 mod holding;
+mod idle;
 mod large;
 mod lending;
 mod listing;
@@ -82,6 +84,8 @@ struct Peers {
     clients: Vec<usize>,
     /// Frames that arrived.
     carried: u64,
+    /// The same, by from and to.
+    came: BTreeMap<(usize, usize), u64>,
     /// Servers that were killed, of each, as far as the others have heard.
     killed: Vec<u64>,
     /// Who does nothing for so long, though time passes for it.
@@ -127,6 +131,7 @@ impl Peers {
             links: BTreeMap::new(),
             clients: vec![],
             carried: 0,
+            came: BTreeMap::new(),
             killed: vec![0; count],
             stopped: None,
             homes: (0..count as u64).map(Home::new).collect(),
@@ -286,6 +291,7 @@ impl Peers {
         let mut next = links.filter_map(|(way, link)| Some((*way, link.pop_front()?)));
         let Some((way, bytes)) = next.next() else { return self.work_any() };
         self.carried += 1;
+        *self.came.entry(way).or_default() += 1;
         self.arrive(way, &bytes);
         true
     }
