@@ -142,8 +142,10 @@ fn while_all_is_brought_one_signal_says_what_the_next_will_do_and_recover_brings
     let goal = told.split("% of ").nth(1).and_then(|line| line.split(" MiB brought, ").next());
     let goal: f64 = goal.and_then(|goal| goal.parse().ok()).expect(&told);
     assert!(goal > (MUCH >> 20) as f64, "{told}");
-    let left =
-        told.split(" MiB in 2 files NOT YET in ").next().and_then(|line| line.split(' ').last());
+    let left = told
+        .split(" MiB in 2 files NOT YET in ")
+        .next()
+        .and_then(|line| line.split(' ').next_back());
     let left: f64 = left.and_then(|left| left.parse().ok()).expect(&told);
     assert!(left > (MUCH >> 20) as f64, "{told}");
     assert_eq!(told.matches("Ctrl-C or TERM once more keeps the rest in memory").count(), 1);

@@ -101,8 +101,8 @@ impl Sim {
         });
     }
 
-    /// For so long the permanent store answers nothing: neither the drain, between two of its steps,
-    /// nor who fetches.
+    /// For so long the permanent store answers nothing: neither the drain, between two of its
+    /// steps, nor who fetches.
     pub(super) fn store_stands_still(&mut self, time: Duration) {
         self.still_until = self.world.now() + time;
     }

@@ -1,6 +1,6 @@
 //! What goes wrong in walks between servers that live: one way of a link holds back what is sent on
-//! it, or loses it, and the other way does not; clocks go at rates of their own; the permanent store
-//! stands still for one of them, between two things that it does there.
+//! it, or loses it, and the other way does not; clocks go at rates of their own; the permanent
+//! store stands still for one of them, between two things that it does there.
 //!
 //! What is lost is lost with its session, as an endpoint promises: both have another one once the
 //! way is well again. Not here: deaths, and sessions that are cut at once (`Peers::go_wrong`).
