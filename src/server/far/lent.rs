@@ -44,6 +44,8 @@ const CALM: Duration = Duration::from_secs(5);
 /// A chunk that is on its way.
 struct Coming {
     with: Member,
+    /// It was asked for with this: what is said of an earlier time is old.
+    stamp: u64,
     parts: [Option<Vec<u8>>; PARTS],
 }
 
@@ -193,8 +195,8 @@ pub(super) fn ask_back(state: &mut State) {
         if needed {
             (uses.needed, uses.last) = (uses.needed + 1, now);
         }
-        let coming = Coming { with, parts: Default::default() };
         let stamp = state.far.lent.next_stamp(state.starts);
+        let coming = Coming { with, stamp, parts: Default::default() };
         if asking::live(state).is_err() {
             return;
         }
@@ -231,11 +233,12 @@ pub(super) fn is_told(state: &mut State, file: Number, index: u64) {
 pub(super) fn came(
     state: &mut State,
     file: Number,
-    (index, at): (u64, u32),
+    (index, at, stamp): (u64, u32, u64),
     outcome: Outcome,
 ) -> Result<()> {
     let ino = Ino(file.counted());
-    let Some(coming) = state.far.lent.coming.get_mut(&(ino, index)) else { return Ok(()) };
+    let coming = state.far.lent.coming.get_mut(&(ino, index));
+    let Some(coming) = coming.filter(|coming| coming.stamp == stamp) else { return Ok(()) };
     let bytes = match outcome {
         Ok((Done::Read, bytes)) => bytes,
         Ok(_) => Vec::new(),
@@ -262,7 +265,7 @@ pub(super) fn came(
 
 /// All of a chunk has come.
 fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
-    let Coming { with, parts } = coming;
+    let Coming { with, parts, .. } = coming;
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
     let slot = slot.filter(|slot| state.storage.with(*slot, index) == Some(with));
     let Some(slot) = slot else {

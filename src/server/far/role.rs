@@ -109,8 +109,9 @@ pub(super) enum Heard {
     IsOpen(Number, bool),
     /// What was read to be kept.
     Read(Ahead),
-    /// A part of a chunk of a file that was born here, which begins there, and what came of it.
-    GaveBack(Number, (u64, u32), Outcome),
+    /// A part of a chunk of a file that was born here, which begins there, was asked for with this
+    /// stamp, and what came of it.
+    GaveBack(Number, (u64, u32, u64), Outcome),
     /// Who had a chunk of such a file has heard that it is here.
     Told(Number, u64),
     /// A part of the batch with this id was written at its file's home, or not.
@@ -490,9 +491,9 @@ impl Far {
             return None;
         }
         let (act, file) = (asked.act, asked.file);
-        if let Act::GiveBack { index, at, .. } = act {
+        if let Act::GiveBack { index, at, stamp, .. } = act {
             self.questions.remove(&number);
-            return Some(Heard::GaveBack(file, (index, at), outcome));
+            return Some(Heard::GaveBack(file, (index, at, stamp), outcome));
         }
         if let Act::Merge { .. } = act {
             // It stays until all of the batch is there: its home remembers it as long.

@@ -420,6 +420,13 @@ fn what_was_stored_through_maps_is_there_whoever_dies() {
     assert!(lent > 50 && killed > 100 && mapped > 100, "{lent}, {killed}, {mapped}");
 }
 
+/// In this one, a part of a chunk was refused, and the chunk asked for anew before the other part
+/// was: that refusal is nobody's any more.
+#[test]
+fn what_is_refused_is_refused_to_who_asked_for_it_then() {
+    walk(108, false, true);
+}
+
 /// Whether walks find a server that leaves out a step.
 fn is_found(step: Step, maps: bool) -> bool {
     let flawed = |seed| {
