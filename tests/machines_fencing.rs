@@ -57,7 +57,7 @@ fn what_a_dead_machine_had_is_named_and_the_rest_is_used_again_and_arrives() {
         touch top; rm top; mkdir again; echo 1 > own/f
         $TERRAL status --instance machines | grep -o 'lost.*/d/lost: only member 1'
         $TERRAL status --instance machines | grep -o 'restored  */: put together without member 1'
-        $TERRAL status --instance machines | grep -o 'removed: member 1'"
+        $TERRAL status --instance machines | grep -o 'removed: h1 (member 1)'"
     );
     let output = machines.run_with(&["--to", &to, "--json"], &script);
     let (told, complained) = (told(&output), said(&output));
@@ -67,7 +67,7 @@ fn what_a_dead_machine_had_is_named_and_the_rest_is_used_again_and_arrives() {
         cat: /terral/d/lost: Input/output error\narrives\nlost\nmine\nsoon\n\
         d\ne\nown\ntop1\n100\n200\nsoon\nsoon\nsoon\n9\nnew\n\
         lost      /d/lost: only member 1\nrestored  /: put together without member 1\n\
-        removed: member 1";
+        removed: h1 (member 1)";
     assert_eq!(before, expected, "{complained}");
     let how = "`terral fence h1 --dead --instance machines`";
     assert!(complained.contains(how) && complained.contains("h1: gone"), "{complained}");
@@ -93,7 +93,7 @@ fn who_may_be_removed_and_by_whom_is_said() {
     assert_eq!(told(&output), "1\n1\n1\n1\n1\ndead\n1\nf\n", "{}", said(&output));
     let complained = said(&output);
     for line in [
-        "nobody: no such member: `terral status` lists them by number",
+        "nobody: no such member (`terral status` lists them)",
         "7: no such member",
         "member 0: is this server, which says who is in",
         "machines: only member 0 removes machines: ask there",

@@ -11,6 +11,7 @@ mod namespaces;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use beside::on_path;
 use launched::said;
@@ -47,6 +48,9 @@ fn fill(path: &Path, files: usize) {
     }
 }
 
+/// After this a directory that has changed may be known.
+const CALM: Duration = Duration::from_millis(2500);
+
 /// How often each directory was listed, by what was noted of threads.
 fn listed(notes: &Path) -> BTreeMap<String, usize> {
     let mut listed = BTreeMap::new();
@@ -73,6 +77,8 @@ fn each_directory_of_a_tree_that_four_machines_list_at_once_is_listed_once_in_di
         fill(&to.join(format!("tree/d{directory}")), FILES / DIRECTORIES);
     }
     fill(&to.join("tree/large"), MANY);
+    // What has changed two seconds ago or less is read anew each time.
+    std::thread::sleep(CALM);
     let mut command = machines.begin(&["--to", &to.display().to_string()], LOOKS);
     let output = command.env("NOTES", &notes).env("TO", &to).output().expect("starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
