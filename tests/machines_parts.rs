@@ -67,13 +67,13 @@ fn parts_that_a_machine_alone_writes_do_not_travel_until_somebody_looks() {
         $parts write f 0 24 1024 $home/over &
         for first in 0 25165824; do until_there $home/over.$first; done
         [ $(($(sent h1) - before)) -lt 2000000 ] && echo nothing travelled
-        $TERRAL stat --instance machines f | grep -o 'with member [12]'
+        $TERRAL stat --instance machines f | grep -o 'with h[12] (member [12])'
         $parts check f 0 72; on h1 \"$parts check /terral/f 0 72\"
         touch $home/over; wait
         on h2 \"$parts check /terral/f 0 72\"; stat -c %s f",
     );
     let text = told(&output);
-    let expected = "nothing travelled\nwith member 1\nwith member 2\nall\nall\n\
+    let expected = "nothing travelled\nwith h1 (member 1)\nwith h2 (member 2)\nall\nall\n\
         True\nTrue\nTrue\nall\n75497472\n";
     assert_eq!(text, expected, "{}", said(&output));
 }
