@@ -164,6 +164,28 @@ pub fn outcome(state: &mut State, answer: Answer) -> Result<Outcome> {
     }
 }
 
+/// What the member says that decides a number, of what only it knows: nothing of it is kept.
+///
+/// # Errors
+/// If who asks must wait, and what the other member says.
+pub fn told_of(state: &mut State, caller: &Caller, of: Number, what: Look) -> Result<Outcome> {
+    let by = By { person: (*caller.person).clone(), what };
+    ask_home(state, of, &Work::Find(by.body()?))
+}
+
+/// Has something done by the member that decides a number, and by it alone.
+///
+/// # Errors
+/// As [`told_of`]'s.
+pub fn ask_home(state: &mut State, of: Number, work: &Work) -> Result<Outcome> {
+    match requiring::need(state, Thing::File(of), work)? {
+        Have::Done(answer) => outcome(state, answer),
+        Have::Here | Have::Shown | Have::Missed => {
+            Err(Error::new(ErrorKind::Malformed, "what another member says of its own"))
+        }
+    }
+}
+
 /// The place of what another member speaks of.
 pub fn place(state: &mut State, child: &Child) -> Result<Ino> {
     let place = state.members.as_ref().and_then(|members| members.place(child.number));

@@ -3,7 +3,7 @@
 //!
 //! Not here: who may, and what others ask here (`xattr_requests`).
 
-use terral_format::ids::{Ino, Number, Thing};
+use terral_format::ids::{Ino, Number};
 use terral_format::wire::message::XattrHow;
 use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change, Look, Outcome};
@@ -11,7 +11,6 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::members::requiring::{self, Have};
 use crate::naming::elsewhere;
 
 /// The number of what was born on another machine.
@@ -24,25 +23,12 @@ fn malformed() -> Error {
     Error::new(ErrorKind::Malformed, "what another member says of extended attributes")
 }
 
-fn asked(state: &mut State, home: Number, work: &Work) -> Result<Outcome> {
-    match requiring::need(state, Thing::File(home), work)? {
-        Have::Done(answer) => elsewhere::outcome(state, answer),
-        Have::Here | Have::Shown | Have::Missed => Err(malformed()),
-    }
-}
-
-fn look(state: &mut State, caller: &Caller, home: Number, what: Look) -> Result<Outcome> {
-    let by = By { person: (*caller.person).clone(), what };
-    let work = Work::Find(by.body()?);
-    asked(state, home, &work)
-}
-
 /// The value of one.
 ///
 /// # Errors
 /// If who asks must wait, and what the other member says.
 pub fn value(state: &mut State, caller: &Caller, home: Number, name: &[u8]) -> Result<Vec<u8>> {
-    match look(state, caller, home, Look::Xattr(name.into()))? {
+    match elsewhere::told_of(state, caller, home, Look::Xattr(name.into()))? {
         Outcome::Xattr(value) => Ok(value),
         _ => Err(malformed()),
     }
@@ -58,7 +44,7 @@ pub fn names(
     home: Number,
     after: &[u8],
 ) -> Result<(Vec<Vec<u8>>, bool)> {
-    match look(state, caller, home, Look::XattrNames(after.into()))? {
+    match elsewhere::told_of(state, caller, home, Look::XattrNames(after.into()))? {
         Outcome::XattrNames(names, last) => Ok((names, last)),
         _ => Err(malformed()),
     }
@@ -77,5 +63,5 @@ pub fn set(
     let what = Change::Xattr { name: name.into(), value: value.map(<[u8]>::to_vec), how };
     let by = By { person: (*caller.person).clone(), what };
     let work = Work::Change(by.body()?);
-    asked(state, home, &work).map(drop)
+    elsewhere::ask_home(state, home, &work).map(drop)
 }

@@ -3,18 +3,16 @@
 //! Invariant: who does not answer soon is said not to, and holds up nobody for longer (how long a
 //! question waits: `shell/door`). Not here: what a server says of itself alone (`requests/status`).
 
-use terral_format::ids::{Member, Number, Thing};
+use terral_format::ids::{Member, Number};
 use terral_format::local::geometry::PAGE_BYTES;
-use terral_format::wire::peers::Work;
 use terral_format::wire::status::{MemberAnswer, MemberStatus};
-use terral_format::wire::things::{By, Look, Outcome};
+use terral_format::wire::things::{Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::{committing, lent};
-use crate::members::requiring::{self, Have};
 use crate::naming::elsewhere;
 
 /// Of what goes wrong a member tells others so much.
@@ -70,13 +68,11 @@ pub fn all(state: &mut State, caller: &Caller, hastens: bool) -> Result<Vec<Memb
     let me = members.me();
     let mut all = members.others();
     all.insert(me);
-    let by = By { person: (*caller.person).clone(), what: Look::Server { hasten: hastens } };
-    let (work, mut late) = (Work::Find(by.body()?), None);
-    let mut answers = Vec::new();
+    let (mut answers, mut late) = (Vec::new(), None);
     for member in all {
         let status = match member == me {
             true => Some(here(state, hastens)?),
-            false => match asked(state, member, &work) {
+            false => match asked(state, caller, member, hastens) {
                 // All are asked before any is waited for.
                 Err(error) if state.fetches.is_waiting() => {
                     late = Some(error);
@@ -91,17 +87,18 @@ pub fn all(state: &mut State, caller: &Caller, hastens: bool) -> Result<Vec<Memb
 }
 
 /// What another member says; `None` if there is no connection.
-fn asked(state: &mut State, member: Member, work: &Work) -> Result<Option<MemberStatus>> {
-    let is_connected =
-        |state: &State| state.members.as_ref().is_some_and(|members| members.is_connected(member));
-    let Some(its) = Number::new(member, 0).filter(|_| is_connected(state)) else {
-        return Ok(None);
-    };
-    match requiring::need(state, Thing::File(its), work)? {
-        Have::Done(answer) => match elsewhere::outcome(state, answer)? {
-            Outcome::Server(status) => Ok(Some(*status)),
-            _ => Err(Error::new(ErrorKind::Malformed, "what another member says of itself")),
-        },
-        Have::Here | Have::Shown | Have::Missed => Ok(None),
+fn asked(
+    state: &mut State,
+    caller: &Caller,
+    member: Member,
+    hasten: bool,
+) -> Result<Option<MemberStatus>> {
+    let members = state.members.as_ref();
+    let is_connected = members.is_some_and(|members| members.is_connected(member));
+    // It is decided by that member, and nothing has it.
+    let Some(its) = Number::new(member, 0).filter(|_| is_connected) else { return Ok(None) };
+    match elsewhere::told_of(state, caller, its, Look::Server { hasten })? {
+        Outcome::Server(status) => Ok(Some(*status)),
+        _ => Err(Error::new(ErrorKind::Malformed, "what another member says of itself")),
     }
 }

@@ -9,8 +9,7 @@ use terral_format::ids::{Ino, Member, Thing};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind, Safety};
-use terral_format::wire::peers::Work;
-use terral_format::wire::things::{By, Look, Outcome};
+use terral_format::wire::things::{Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -18,7 +17,6 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::far::{asking, committing};
 use crate::members::policies;
-use crate::members::requiring::{self, Have};
 use crate::naming::names::is_known;
 use crate::naming::{elsewhere, lookup};
 
@@ -69,13 +67,9 @@ fn home_of(state: &State, file: Thing) -> Option<(Member, bool)> {
 
 /// What the home says; `None` if it has not answered for as long as this question may wait.
 fn said(state: &mut State, caller: &Caller, file: Thing) -> Result<Option<Safety>> {
-    let by = By { person: (*caller.person).clone(), what: Look::Safety };
-    match requiring::need(state, file, &Work::Find(by.body()?)) {
-        Ok(Have::Done(answer)) => match elsewhere::outcome(state, answer)? {
-            Outcome::Safety(safety) => Ok(Some(*safety)),
-            _ => Err(Error::new(ErrorKind::Malformed, "what another member says of a file")),
-        },
-        Ok(Have::Here | Have::Shown | Have::Missed) => Ok(None),
+    match elsewhere::told_of(state, caller, file.number(), Look::Safety) {
+        Ok(Outcome::Safety(safety)) => Ok(Some(*safety)),
+        Ok(_) => Err(Error::new(ErrorKind::Malformed, "what another member says of a file")),
         Err(error) if gave_up(state, &error) => Ok(None),
         Err(error) => Err(error),
     }
