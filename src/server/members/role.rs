@@ -30,6 +30,7 @@ mod counting;
 mod creations;
 mod deciding;
 mod departing;
+mod inviting;
 mod knowing;
 mod losses;
 mod outbox;
@@ -39,6 +40,7 @@ pub(in crate::members) mod wishing;
 
 use counting::Counting;
 use departing::Departing;
+use inviting::Inviting;
 use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
@@ -243,6 +245,7 @@ pub struct Members {
     /// What went with members that are dead.
     losses: Losses,
     departing: Departing,
+    inviting: Inviting,
 }
 
 impl Members {
@@ -287,6 +290,7 @@ impl Members {
             whole: Whole::default(),
             losses: Losses::default(),
             departing: Departing::default(),
+            inviting: Inviting::default(),
         }
     }
 
@@ -338,7 +342,7 @@ impl Members {
             Membership::Adrift { ino, is: true } => drop(self.adrift.insert(*ino)),
             Membership::Adrift { ino, is: false } => drop(self.adrift.remove(ino)),
             Membership::Restored { ino, of } => self.losses.was_restored(*ino, *of),
-            Membership::Bound { member, instance } => self.departing.is_bound(*member, *instance),
+            Membership::Bound { member, instance } => self.inviting.is_bound(*member, *instance),
             Membership::Creates { wish, creation } => self.creates(*wish, creation.as_ref()),
             Membership::Moves(None) => self.mover = None,
             Membership::Moves(Some((moving, owed))) => match &mut self.mover {

@@ -53,7 +53,7 @@ impl Members {
             token: *token,
             counted: *counted,
         });
-        leaving.chain(lost).chain(self.departing.snapshot())
+        leaving.chain(lost).chain(self.inviting.snapshot())
     }
 
     /// Names that other members' files are about to take.

@@ -1,23 +1,17 @@
-//! Members that leave in order: this one, and others, as far as it has heard of them; and those
-//! that come (`inviting`).
+//! Members that leave in order: this one, and others, as far as it has heard of them.
 //!
 //! Not here: what is to be done before one may leave (`sharing/departing`).
 
 use std::collections::BTreeSet;
 
-use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
-use terral_format::ids::{Member, Number, Thing};
+use terral_format::ids::{Number, Thing};
 use terral_format::wire::roster::{Control, Roster};
 
 use super::{Members, Part};
 use crate::members::copies::Copy;
 
-mod inviting;
-
-use inviting::Inviting;
-
-/// What is known of that. Of this process only, but for who has come.
+/// What is known of that. Of this process only.
 #[derive(Default)]
 pub(super) struct Departing {
     /// Others have left, and names of what they had are still in the tables.
@@ -28,7 +22,6 @@ pub(super) struct Departing {
     is_let_go: bool,
     /// Directories that members want to hand over before they leave.
     handed: BTreeSet<Number>,
-    inviting: Inviting,
 }
 
 fn left(roster: &Roster) -> usize {
@@ -40,16 +33,6 @@ impl Departing {
     /// This is so from now on, and that was before.
     pub(super) fn follows(&mut self, roster: &Roster, before: &Roster) {
         self.are_gone |= left(roster) > left(before);
-    }
-
-    /// This server has come by the invitation of a member.
-    pub(super) fn is_bound(&mut self, member: Member, instance: u128) {
-        self.inviting.is_bound(member, instance);
-    }
-
-    /// The records that lead to what is to be known of who has come.
-    pub(super) fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
-        self.inviting.snapshot()
     }
 
     pub(super) fn has_said(&self) -> bool {

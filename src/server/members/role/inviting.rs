@@ -10,8 +10,8 @@ use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::Standing;
 use terral_format::ids::Member;
 
+use super::Members;
 use crate::core::world::Tick;
-use crate::members::role::Members;
 
 /// Nobody comes by one that is older.
 const EXPIRES: Duration = Duration::from_secs(3600);
@@ -38,18 +38,18 @@ impl Inviting {
 impl Members {
     /// Which server is a member, if one has come.
     pub fn bound(&self, member: Member) -> Option<u128> {
-        self.departing.inviting.bound.get(&member).copied()
+        self.inviting.bound.get(&member).copied()
     }
 
     /// Those who were invited long ago, and have not come.
     pub fn expired(&mut self, now: Tick) -> Vec<Member> {
-        let (me, bound) = (self.me(), &self.departing.inviting.bound);
+        let (me, bound) = (self.me(), &self.inviting.bound);
         let seats = self.roster.seats.iter().filter(|seat| seat.member != me);
         let unused = seats.filter(|seat| {
             let is_in = matches!(seat.standing, Standing::In(_));
             is_in && seat.addresses.is_empty() && !bound.contains_key(&seat.member)
         });
-        let since = &mut self.departing.inviting.since;
+        let since = &mut self.inviting.since;
         let members = unused.map(|seat| seat.member);
         members.filter(|it| now.since(*since.entry(*it).or_insert(now)) > EXPIRES).collect()
     }

@@ -128,12 +128,9 @@ impl Members {
 
     /// Whether it was, and does nothing any more.
     pub fn is_dead(&self, member: Member) -> bool {
+        let ended = |verdict: Verdict| verdict != Verdict::Fenced;
         let standing = self.standing(member);
-        let verdict = |standing| match standing {
-            Standing::Removed { verdict, .. } => Some(verdict),
-            Standing::In(_) => None,
-        };
-        standing.and_then(verdict).is_some_and(|verdict| verdict != Verdict::Fenced)
+        matches!(standing, Some(Standing::Removed { verdict, .. }) if ended(verdict))
     }
 
     /// Whether it has left in order.
