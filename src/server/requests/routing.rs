@@ -9,7 +9,6 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::debts::owing;
 use crate::deferred::preallocating;
 use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
 use crate::files::{closing, far_reads, opening};
@@ -210,9 +209,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
 /// No more work will come.
 fn finish(state: &mut State) {
     state.finishing = true;
-    lent::bring_all_back(state);
-    committing::all_go(state);
-    owing::hurry(state);
+    everywhere::hasten(state);
 }
 
 /// What is said to the server as a whole.
