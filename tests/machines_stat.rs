@@ -40,12 +40,13 @@ fn any_machine_says_how_safe_a_file_is_or_soon_that_its_home_does_not_answer() {
         on h2 \"$TERRAL stat /terral/d/g\" | grep -c 'does not answer'
         on h2 \"$TERRAL stat /terral/e/f\" 2>&1 | grep -o 'e/f: .* does not answer'
         [ $(($(date +%s) - begin)) -lt 7 ] && echo soon
+        seq 7 > /terral/d/own; $TERRAL wait /terral/d/own && cat {home}/to/d/own | wc -l
         kill -CONT $server; sleep 1; says h2 /terral/d/g heard size"
     );
     let output = machines.run_with(&["--to", &to.display().to_string()], &script);
     let text = String::from_utf8_lossy(&output.stdout);
     let expected = "1 True 3893 416\nTrue 0\nTrue True\n1 False False 3893\n1\n\
-        e/f: a machine that has a directory of this path does not answer\nsoon\nTrue 18\n";
+        e/f: a machine that has a directory of this path does not answer\nsoon\n7\nTrue 18\n";
     assert_eq!(text, expected, "{}", said(&output));
 }
 

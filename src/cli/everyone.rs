@@ -43,13 +43,20 @@ pub struct Debt {
     pub silent: Vec<Member>,
 }
 
+impl Debt {
+    /// What one server owes, alone.
+    pub fn of(status: &Status) -> Self {
+        let drain = status.drain.clone();
+        Debt { is_paid: is_safe(&drain), drain, silent: Vec::new() }
+    }
+}
+
 /// What all owe; `status` is of the server that is asked. If `hasten`, they are to bring it now.
 ///
 /// # Errors
 /// If the server is gone for good.
 pub fn debt(client: &Client, status: &Status, hasten: bool) -> Result<Debt> {
-    let mut all =
-        Debt { drain: status.drain.clone(), is_paid: is_safe(&status.drain), silent: Vec::new() };
+    let mut all = Debt::of(status);
     let Some(partition) = &status.partition else { return Ok(all) };
     for answer in client.everywhere(hasten)? {
         match answer.status {

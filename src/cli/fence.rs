@@ -55,10 +55,7 @@ fn member(arguments: &Arguments, hosts: &Hosts, partition: &Membership) -> Resul
     let known = |member: &Member| partition.members.iter().any(|one| one.seat.member == *member);
     match hosts.member(asked).filter(known) {
         Some(member) => Ok(member),
-        None => bail!(
-            "{asked}: no such member (`terral status` lists them), or the first machine, which \
-             says who is in: `terral stop` there ends the run"
-        ),
+        None => bail!("{asked}: no such member (`terral status` lists them)"),
     }
 }
 
@@ -82,7 +79,10 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             if arguments.dead { "" } else { " (--dead may be said later, once it is sure)" }
         ),
         Err(error) if error.kind == ErrorKind::Invalid => {
-            bail!("{shown}: is this server, which says who is in: `terral stop` ends it")
+            bail!(
+                "{shown}: is this server, which says who is in, and is not removed: end \
+                 the run, or the others first and then it (`terral stop`)"
+            )
         }
         done => done?,
     }

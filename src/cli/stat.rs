@@ -113,7 +113,8 @@ fn text(path: &str, safety: &Safety, status: &Status, hosts: &Hosts) -> String {
         rows.push(("open", "for writing".into()));
     }
     rows.extend(safety.failure.iter().map(|failure| ("failing", failure.clone())));
-    rows.push(("all owe", owed(&status.drain)));
+    let who = if status.partition.is_some() { "here owed" } else { "all owe" };
+    rows.push((who, owed(&status.drain)));
     let rows: Vec<String> =
         rows.iter().map(|(title, row)| format!("  {title:<9} {}\n", tame(row))).collect();
     format!("{}\n{}", if path.is_empty() { "." } else { path }, rows.concat())

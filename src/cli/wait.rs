@@ -25,8 +25,7 @@ const POLL: Duration = Duration::from_millis(50);
 #[command(after_help = "\
 Files that are open are brought too; a new one is published, under its name, when it is closed, so
 waiting for one that stays open waits until then. Of a run over several machines all are waited for.
-Ends with 0 when all is there, 74 after
---wait-timeout.
+Ends with 0 when all is there, 74 after --wait-timeout.
 
 Examples:
   terral wait
@@ -57,7 +56,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let hosts = Hosts::of(client.instance());
     let begin = Instant::now();
     let mut progress = Progress::new();
-    let (mut told, mut all, mut rested) = (None, None::<Debt>, false);
+    let (mut told, mut hasten, mut rested) = (None, true, false);
     loop {
         let status = status_if_answered(&client, Client::flush, &mut told, &mut progress)?;
         let late = arguments.wait_timeout.is_some_and(|limit| begin.elapsed() >= limit);
@@ -67,9 +66,13 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             }
             continue;
         };
-        // Who was not heard, or asked, before is to begin.
-        let hasten = all.as_ref().is_none_or(|all| !all.silent.is_empty());
-        let debt = everyone::debt(&client, &status, hasten)?;
+        // Who waits for files asks where those are; the others are only to begin.
+        let debt = match arguments.paths.is_empty() || hasten {
+            true => everyone::debt(&client, &status, hasten)?,
+            false => Debt::of(&status),
+        };
+        // Who was not heard is told again.
+        hasten = !debt.silent.is_empty();
         let name = |member: &Member| hosts.name(*member);
         debt.silent.iter().for_each(|member| progress.is_silent(Some(&name(member))));
         // What one gives back to another that has said so already is owed there.
@@ -92,15 +95,16 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             let (owed, failures) = (owed(&status.drain), failures.unwrap_or_default());
             let silent: Vec<String> = debt.silent.iter().map(name).collect();
             let why = match silent.as_slice() {
-                [] => format!("still owed: {owed}{failures}"),
-                all => format!("not known what {} owes, as there is no answer", all.join(", ")),
+                all if !all.is_empty() && arguments.paths.is_empty() => {
+                    format!("not known what {} owes, as there is no answer", all.join(", "))
+                }
+                _ => format!("still owed: {owed}{failures}"),
             };
             return Err(failure(code::OWED, why));
         }
         if std::io::stderr().is_terminal() || !status.drain.failures.is_empty() {
             progress.update(&status, 0);
         }
-        all = Some(debt);
         std::thread::sleep(POLL);
     }
 }
