@@ -32,6 +32,7 @@ pub const DOORS: List = &[
     ("Fetches::spilled", &["storage"]),
     ("Fetches::spoil", &["drain", "sharing"]),
     ("Fetches::wait", &["far", "members", "naming", "requests", "sharing", "storage"]),
+    ("Locks::doom", &["sharing"]),
     ("Locks::has_gone", &["far"]),
     ("Locks::release", &["far", "requests"]),
     ("Locks::set", &["requests"]),

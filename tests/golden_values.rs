@@ -242,7 +242,7 @@ fn far_requests() -> [FarFile<'static>; 29] {
         FarFile::Write { of, at: None, piece, bytes: b"g" },
         FarFile::Open { ino: Ino(194), access: 3 },
         FarFile::Through { call: 197 },
-        FarFile::Lock { ask: lock_ask(), waits: true },
+        FarFile::Lock { ask: lock_ask(), wait: 7 },
         FarFile::TestLock(lock_ask()),
         FarFile::LockFor(Ino(198), far_lock()),
         FarFile::TestLockFor(Ino(199), far_lock()),
@@ -274,7 +274,7 @@ pub fn far_lock() -> FarLock {
     let by = Member::new(201).expect("14 bits");
     let owner = FarOwner { by, locker: Locker::Flock, number: 202 };
     let range = LockRange { first: 203, last: 204 };
-    FarLock { owner, range, kind: LockKind::Shared, waits: true }
+    FarLock { owner, range, kind: LockKind::Shared, wait: 7 }
 }
 
 fn lock_ask() -> LockAsk {

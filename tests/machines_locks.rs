@@ -16,7 +16,7 @@ use namespaces::Machines;
 const LOCKER: &str = r#"
 import errno, fcntl, os, signal, sys, time
 path, steps = sys.argv[1], sys.argv[2:]
-f = open(path, "r+b")
+f, others = open(path, "r+b"), []
 names = {errno.EINTR: "EINTR", errno.EDEADLK: "EDEADLK"}
 kinds = {"read": fcntl.LOCK_SH, "write": fcntl.LOCK_EX, "free": fcntl.LOCK_UN}
 def alarm(*_): raise InterruptedError(errno.EINTR, "alarm")
@@ -32,6 +32,7 @@ for step in steps:
     elif what == "wait":
         try: lock(0, rest); print("had", flush=True)
         except OSError as error: print(names.get(error.errno, error), flush=True)
+    elif what == "file": others.append(f); f = open(rest, "r+b")
     elif what == "say": open(rest, "w").close()
     elif what == "hear":
         while not os.path.exists(rest): time.sleep(0.01)
@@ -125,6 +126,27 @@ fn two_that_wait_for_each_other_on_two_machines_are_told_so() {
     );
     said.sort_unstable();
     assert_eq!(said, ["EDEADLK", "had", "yes", "yes"]);
+}
+
+/// Each has what the next one waits for, in a file of another machine; one more machine stands
+/// still.
+#[test]
+fn all_that_wait_for_each_other_over_files_of_several_machines_go_on_once_one_is_told_so() {
+    let Some(machines) = Machines::new(4) else { return };
+    let mut said = ran(
+        &machines,
+        "on h2 'touch /terral/g'; on h0 'touch /terral/h'
+        others() { echo hear:$home/f hear:$home/g hear:$home/h; }
+        locker h0 try:write@0 say:$home/f $(others) file:/terral/g wait:write@5 > $home/0 2>&1 &
+        locker h1 file:/terral/g try:write@5 say:$home/g $(others) \
+            file:/terral/h wait:write@7 > $home/1 2>&1 &
+        locker h2 file:/terral/h try:write@7 say:$home/h $(others) \
+            file:/terral/f wait:write@0 > $home/2 2>&1 &
+        still=$(pid_of h3); kill -STOP $still; wait; kill -CONT $still
+        cat $home/0 $home/1 $home/2",
+    );
+    said.sort_unstable();
+    assert_eq!(said, ["EDEADLK", "had", "had", "yes", "yes", "yes"]);
 }
 
 #[test]

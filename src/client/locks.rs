@@ -4,7 +4,7 @@
 //! for a while: it alone knows who waits for whom. A waiting thread sleeps on the file's word and
 //! is woken by whoever gives the lock back.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use terral_format::ids::Ino;
@@ -28,6 +28,8 @@ const FAR_FIRST: Duration = Duration::from_millis(1);
 const FAR_MOST: Duration = Duration::from_millis(50);
 /// How long to wait for a server that is being restarted before looking again.
 const RESTART: Duration = Duration::from_millis(50);
+/// How many waits for locks of other machines' files there were in this process.
+static FAR_WAITS: AtomicU32 = AtomicU32::new(0);
 /// Holders in the way that died one after the other.
 const DEAD_MAX: usize = 1000;
 /// `ENOLCK`.
@@ -44,6 +46,8 @@ pub struct LockWait {
     told: Option<Instant>,
     dead_since: Option<Instant>,
     far: Duration,
+    /// Which of this process's waits for locks of other machines' files; 0: none yet.
+    number: u32,
 }
 
 impl LockWait {
@@ -54,6 +58,14 @@ impl LockWait {
             None => (*self.begun.get_or_insert_with(Instant::now), FIRST),
         };
         since.elapsed() >= after
+    }
+
+    /// Which of them it is.
+    fn number(&mut self) -> u32 {
+        if self.number == 0 {
+            self.number = FAR_WAITS.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+        }
+        self.number
     }
 
     /// How long to sleep before another machine is asked again.
@@ -122,8 +134,9 @@ impl Connection {
         ask: LockAsk,
         wait: Option<&mut LockWait>,
     ) -> Result<Option<LockTurn<'_>>> {
-        let waits = wait.is_some();
-        match (self.call(Request::Far(FarFile::Lock { ask, waits })), wait) {
+        let mut wait = wait;
+        let number = wait.as_mut().map_or(0, |wait| wait.number());
+        match (self.call(Request::Far(FarFile::Lock { ask, wait: number })), wait) {
             (Ok(Reply::Done), _) => Ok(None),
             (Ok(_), _) => Err(unexpected()),
             (Err(error), Some(wait)) if error.kind == ErrorKind::WouldBlock => {
@@ -228,6 +241,9 @@ impl Connection {
         if matches!(&asked, Err(error) if error.kind == ErrorKind::Deadlock) {
             // Another may have got its lock a moment ago, and its word of that been on the way.
             asked = self.ask_blocked(ask, process::thread());
+        }
+        if matches!(&asked, Err(error) if error.kind == ErrorKind::Deadlock) {
+            self.stop_waiting();
         }
         match asked {
             Err(error) if error.kind == ErrorKind::WouldBlock => {

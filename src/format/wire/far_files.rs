@@ -154,7 +154,7 @@ pub enum FarFile<'a> {
         /// Which.
         ask: LockAsk,
         /// Who asks asks again until he has it.
-        waits: bool,
+        wait: u32,
     },
     /// What would be in the way of a lock → [`super::message::Reply::Held`].
     TestLock(LockAsk),

@@ -121,13 +121,21 @@ impl FarOwner {
     /// What an owner is for other machines than this one, which is `me`; `None`: it is not of this
     /// one.
     pub fn of(me: Member, owner: LockOwner) -> Option<Self> {
-        let (locker, number) = match owner {
-            LockOwner::Process { pid, .. } => (Locker::Process, pid),
-            LockOwner::Description(slot, _) => (Locker::Description, slot.0),
-            LockOwner::Flock(slot, _) => (Locker::Flock, slot.0),
-            LockOwner::Far(_) => return None,
-        };
-        Some(FarOwner { by: me, locker, number: number & SLOT as u32 })
+        (!matches!(owner, LockOwner::Far(_))).then(|| Self::everywhere(me, owner))
+    }
+
+    /// What an owner is for all machines, as the one that is `me` knows him.
+    pub fn everywhere(me: Member, owner: LockOwner) -> Self {
+        match owner {
+            LockOwner::Far(far) => far,
+            LockOwner::Process { pid: number, .. } => Self::here(me, Locker::Process, number),
+            LockOwner::Description(slot, _) => Self::here(me, Locker::Description, slot.0),
+            LockOwner::Flock(slot, _) => Self::here(me, Locker::Flock, slot.0),
+        }
+    }
+
+    fn here(me: Member, locker: Locker, number: u32) -> Self {
+        FarOwner { by: me, locker, number: number & SLOT as u32 }
     }
 }
 
@@ -141,8 +149,8 @@ pub struct FarLock {
     pub range: LockRange,
     /// What.
     pub kind: LockKind,
-    /// He will ask again until he has it.
-    pub waits: bool,
+    /// Which of his waits this is, who will ask again until he has it; 0: he does not wait.
+    pub wait: u32,
 }
 
 impl FarLock {
@@ -268,6 +276,17 @@ pub struct Lock {
     pub range: LockRange,
     /// Shared or exclusive; as something asked for also to give back what is there.
     pub kind: LockKind,
+}
+
+/// A process that waits for a lock, as the home of the file says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Which.
+    pub waiter: FarOwner,
+    /// Since when, as that machine counts nanoseconds: it tells its waits apart.
+    pub since_ns: u64,
+    /// The processes that have what is in its way.
+    pub holders: Vec<FarOwner>,
 }
 
 /// A lock that is in the way.

@@ -13,7 +13,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 15;
+pub const PROTOCOL: u32 = 16;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;

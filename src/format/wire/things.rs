@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::{Attributes, Kind};
 use super::body::Body;
+use super::locks::Waiting;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
@@ -86,6 +87,8 @@ pub enum Look {
         /// See [`super::message::Request::Flush`].
         hasten: bool,
     },
+    /// Which processes wait for locks of what the server has that decides it.
+    Waits,
 }
 
 /// What is changed of a thing.
@@ -167,6 +170,8 @@ pub enum Outcome {
     Safety(Box<Safety>),
     /// How the server is.
     Server(Box<MemberStatus>),
+    /// Which processes wait for locks.
+    Waits(Vec<Waiting>),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

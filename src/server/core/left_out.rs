@@ -49,6 +49,8 @@ pub enum Step {
     /// What has a name in the store is what is known of it, when a new version is renamed over it;
     /// what it was a moment before is no reason to replace it.
     CompareThere,
+    /// That processes wait for each other over several machines is believed when it was said twice.
+    SayTwice,
     /// What was written until committed is merged by bytes. Who merges is a script in tests.
     #[cfg(test)]
     MergeBytes,

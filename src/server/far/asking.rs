@@ -275,8 +275,8 @@ pub(super) fn say_unlocked(state: &mut State) {
         }
     }
     for (file, owner) in over {
-        let (range, kind, waits) = (LockRange::ALL, LockKind::Unlock, false);
-        say(state, file, Act::Lock(FarLock { owner, range, kind, waits }));
+        let (range, kind, wait) = (LockRange::ALL, LockKind::Unlock, 0);
+        say(state, file, Act::Lock(FarLock { owner, range, kind, wait }));
     }
 }
 

@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use terral_format::ids::{Ino, SessionSlot};
+use terral_format::ids::{Ino, Member, SessionSlot};
 use terral_format::local::lock_set;
 use terral_format::local::lock_table::{Full, GROUPS_OF_ONE, Outcome, Pool};
-use terral_format::wire::locks::{Lock, LockOwner};
+use terral_format::wire::locks::{Lock, LockOwner, Waiting};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
@@ -19,9 +19,13 @@ use terral_transport::futex;
 
 use crate::core::world::Tick;
 
+pub mod circles;
 pub mod releasing;
 mod waits;
 
+pub use waits::Waiter;
+
+use circles::{Edge, Search};
 use waits::Waits;
 
 /// `ENOLCK`.
@@ -31,12 +35,20 @@ fn full() -> Error {
     Error { kind: ErrorKind::TooMany, errno: ENOLCK, context: "locks".into() }
 }
 
+/// Who has what is in the way of a lock.
+fn holders(memory: &Memory, lock: &Lock) -> Vec<LockOwner> {
+    let (_, locks) = memory.locks().locks(lock.ino);
+    lock_set::conflicts(&locks, lock).map(|held| held.owner).collect()
+}
+
 /// The role's state.
 pub struct Locks {
     memory: Arc<Memory>,
     waits: Waits,
     /// What the server itself writes lists into.
     blocks: Pool,
+    /// For circles over several machines.
+    pub search: Search,
     /// Who has ended, and was marked at a file of another machine.
     left: Vec<(Ino, LockOwner)>,
 }
@@ -44,7 +56,8 @@ pub struct Locks {
 impl Locks {
     /// Nobody waits.
     pub fn new(memory: Arc<Memory>) -> Self {
-        Locks { memory, waits: Waits::default(), blocks: Pool::default(), left: Vec::new() }
+        let (waits, search, blocks) = Default::default();
+        Locks { memory, waits, blocks, search, left: Vec::new() }
     }
 
     /// Blocks for a session's lists of locks.
@@ -127,26 +140,40 @@ impl Locks {
         std::mem::take(&mut self.left)
     }
 
-    /// A thread waits for `lock`, as of `now`.
+    /// Somebody waits for `lock`, as of `now`, still or from then on.
     ///
     /// # Errors
-    /// [`ErrorKind::Deadlock`] if it would wait for ever; it does not then.
-    pub fn wait(&mut self, session: SessionSlot, thread: u32, lock: Lock, now: Tick) -> Result<()> {
-        let memory = self.memory.clone();
-        let holders = |lock: &Lock| {
-            let (_, locks) = memory.locks().locks(lock.ino);
-            lock_set::conflicts(&locks, lock).map(|held| held.owner).collect()
-        };
-        if self.waits.is_deadlock(&lock, now, holders) {
-            return Err(Error::new(ErrorKind::Deadlock, format!("file {}", lock.ino)));
+    /// [`ErrorKind::Deadlock`] if he would for ever; he does not then.
+    pub fn wait(&mut self, waiter: Waiter, lock: Lock, now: Tick) -> Result<()> {
+        let deadlock = || Error::new(ErrorKind::Deadlock, format!("file {}", lock.ino));
+        if self.waits.is_doomed(waiter, &lock, now) {
+            return Err(deadlock());
         }
-        self.waits.wait(session, thread, lock, now);
+        let memory = self.memory.clone();
+        if self.waits.is_deadlock(&lock, now, |lock| holders(&memory, lock)) {
+            self.waits.stop(waiter);
+            return Err(deadlock());
+        }
+        self.waits.wait(waiter, lock, now);
         Ok(())
     }
 
-    /// A thread does not wait any more.
-    pub fn stop_waiting(&mut self, session: SessionSlot, thread: u32) {
-        self.waits.stop(session, thread);
+    /// Somebody does not wait any more.
+    pub fn stop_waiting(&mut self, waiter: Waiter) {
+        self.waits.stop(waiter);
+    }
+
+    /// The processes that wait for locks of files of this server, which is `me`, and for whom.
+    pub fn waiting(&self, me: Member, now: Tick) -> Vec<Waiting> {
+        if self.waits.is_empty() {
+            return Vec::new();
+        }
+        self.waits.told(me, now, |lock| holders(&self.memory, lock))
+    }
+
+    /// This wait is one of a circle over several machines, and the one that is to end.
+    pub fn doom(&mut self, edge: &Edge, now: Tick) {
+        self.waits.doom(edge.home, (edge.waiter, edge.since_ns), now);
     }
 
     /// No thread of this session waits any more.

@@ -90,7 +90,8 @@ impl Copy {
             Look::Step(name) => {
                 child(name).filter(says).map(|child| Outcome::Step(attributes, child))
             }
-            Look::Xattr(_) | Look::XattrNames(_) | Look::Safety | Look::Server { .. } => None,
+            Look::Xattr(_) | Look::XattrNames(_) => None,
+            Look::Safety | Look::Server { .. } | Look::Waits => None,
             Look::Names(_) if *some => None,
             Look::Names(after) => {
                 let after = (Bound::Excluded(after.as_slice()), Bound::Unbounded);

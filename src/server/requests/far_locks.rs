@@ -12,18 +12,16 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{asking, committing, locking};
+use crate::locks::Waiter;
 use crate::requests::locking::{asked, is_blocked};
-
-/// Where the number of a member begins in that of who waits for a lock.
-const WAITER_SHIFT: u32 = 24;
 
 /// A lock of a file whose bytes are on another machine.
 ///
 /// # Errors
 /// As those of [`locking::set`]; `ENOLCK` if there is no place for it here.
-pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, waits: bool) -> Result<()> {
+pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, wait: u32) -> Result<()> {
     let lock = asked(state, session, ask)?;
-    let (file, wanted) = wanted(state, &lock, waits)?;
+    let (file, wanted) = wanted(state, &lock, wait)?;
     // What was written before is seen by who has the next lock.
     committing::commit(state, file)?;
     let mark = locking::mark(&lock);
@@ -44,34 +42,34 @@ pub fn lock(state: &mut State, session: SessionSlot, ask: &LockAsk, waits: bool)
 /// As those of [`locking::test`].
 pub fn test(state: &mut State, session: SessionSlot, ask: &LockAsk) -> Result<Option<HeldLock>> {
     let lock = asked(state, session, ask)?;
-    let (file, wanted) = wanted(state, &lock, false)?;
+    let (file, wanted) = wanted(state, &lock, 0)?;
     locking::test(state, file, wanted)
 }
 
-fn wanted(state: &State, lock: &Lock, waits: bool) -> Result<(Number, FarLock)> {
+fn wanted(state: &State, lock: &Lock, wait: u32) -> Result<(Number, FarLock)> {
     let stale = || Error::new(ErrorKind::BadHandle, format!("file {}", lock.ino));
     let file = asking::number_of(state, lock.ino).ok_or_else(stale)?;
     let me = state.members.as_ref().map(|members| members.me());
     let owner = me.and_then(|me| FarOwner::of(me, lock.owner)).ok_or_else(stale)?;
-    Ok((file, FarLock { owner, range: lock.range, kind: lock.kind, waits }))
+    Ok((file, FarLock { owner, range: lock.range, kind: lock.kind, wait }))
 }
 
 /// A lock of what was born here, for somebody on another machine.
 ///
 /// # Errors
 /// As those of [`super::locking::lock_blocked`], and [`ErrorKind::NotFound`].
-pub fn lock_for(state: &mut State, session: SessionSlot, ino: Ino, far: &FarLock) -> Result<()> {
+pub fn lock_for(state: &mut State, ino: Ino, far: &FarLock) -> Result<()> {
     let lock = locked_for(state, ino, far)?;
-    let waiter = far.owner.number | u32::from(far.owner.by.number()) << WAITER_SHIFT;
-    state.locks.stop_waiting(session, waiter);
+    let waiter = Waiter::Far(far.owner, far.wait);
     if lock.kind == LockKind::Unlock || !is_blocked(state, &lock)? {
+        state.locks.stop_waiting(waiter);
         return state.locks.set(&lock);
     }
     if lock.owner.is_flock() {
         state.locks.set(&Lock { kind: LockKind::Unlock, ..lock })?;
     }
-    if far.waits {
-        state.locks.wait(session, waiter, lock, state.world.now())?;
+    if far.wait != 0 {
+        state.locks.wait(waiter, lock, state.world.now())?;
     }
     Err(Error::new(ErrorKind::WouldBlock, format!("file {ino}")))
 }

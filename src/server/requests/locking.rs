@@ -9,7 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::files::closing;
-use crate::locks::releasing;
+use crate::locks::{Waiter, releasing};
 use crate::requests::ending;
 
 /// Somebody's lock is in the way of what a session asks for.
@@ -24,12 +24,13 @@ pub fn lock_blocked(
     waiter: u32,
 ) -> Result<()> {
     let lock = asked(state, session, ask)?;
-    state.locks.stop_waiting(session, waiter);
+    let waits = Waiter::Thread(session, waiter);
     if !is_blocked(state, &lock)? {
+        state.locks.stop_waiting(waits);
         return Ok(());
     }
     if waiter != 0 {
-        state.locks.wait(session, waiter, lock, state.world.now())?;
+        state.locks.wait(waits, lock, state.world.now())?;
     }
     Err(Error::new(ErrorKind::WouldBlock, format!("file {}", lock.ino)))
 }

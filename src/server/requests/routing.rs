@@ -12,6 +12,7 @@ use crate::core::state::State;
 use crate::deferred::preallocating;
 use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
 use crate::files::{closing, far_reads, opening};
+use crate::locks::Waiter;
 use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
@@ -110,19 +111,19 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
             committing::commit(state, file).map(|()| Reply::Done)
         }
         FarFile::Open { ino, access } => opening::open_number(state, who, ino, access),
-        FarFile::Lock { ask, waits } => {
-            far_locks::lock(state, who.session, &ask, waits).map(|()| Reply::Done)
+        FarFile::Lock { ask, wait } => {
+            far_locks::lock(state, who.session, &ask, wait).map(|()| Reply::Done)
         }
         FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
         other => {
             opening::permit_own(state, who)?;
-            of_members(state, who, other)
+            of_members(state, other)
         }
     }
 }
 
 /// What is asked for other members, by the server's own process.
-fn of_members(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply> {
+fn of_members(state: &mut State, request: FarFile<'_>) -> Result<Reply> {
     let done = match request {
         FarFile::TestLockFor(ino, lock) => {
             return far_locks::test_for(state, ino, &lock).map(Reply::Held);
@@ -140,7 +141,7 @@ fn of_members(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<R
             return giving_back::give_back(state, of, index, stamp);
         }
         FarFile::Rests(ino) => leaving::rests(state, ino),
-        FarFile::LockFor(ino, lock) => far_locks::lock_for(state, who.session, ino, &lock),
+        FarFile::LockFor(ino, lock) => far_locks::lock_for(state, ino, &lock),
         FarFile::UnlockAll(ino, of) => {
             far_locks::unlock_all(state, ino, of);
             Ok(())
@@ -198,7 +199,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
         }
         Request::LockBlocked { ask, waiter } => locking::lock_blocked(state, session, &ask, waiter),
         Request::StopWaiting(thread) => {
-            state.locks.stop_waiting(session, thread);
+            state.locks.stop_waiting(Waiter::Thread(session, thread));
             Ok(())
         }
         Request::Execute { file, copy } => executing::execute(state, session, file, copy),

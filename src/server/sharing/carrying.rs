@@ -20,7 +20,8 @@ use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
-    adrift, bodies, departing, large, leaving, moving, removal, restoring, serving, unnamed,
+    adrift, bodies, circles, departing, large, leaving, moving, removal, restoring, serving,
+    unnamed,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -109,6 +110,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         adrift::settle(state);
         large::give_back(state);
         departing::tick(state)?;
+        circles::settle(state);
         control::expire(state);
     }
     departing::leave_if_quiet(state);
@@ -123,6 +125,7 @@ pub fn resume(state: &mut State) -> Result<()> {
     leaving::go_on(state);
     departing::are_gone(state);
     unnamed::settle(state);
+    circles::resume(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
     serving::serve_again(state);

@@ -9,6 +9,7 @@ pub mod batching;
 pub mod bodies;
 pub mod borrowing;
 pub mod carrying;
+pub mod circles;
 pub mod departing;
 pub mod everywhere;
 pub mod large;

@@ -12,8 +12,8 @@ use crate::core::state::State;
 use crate::members::requiring;
 use crate::members::role::NOBODY;
 
-/// What such requests are for: told apart by that, and by the inode. What others have had done here
-/// has the number 0, who is at the door has 1.
+/// What such requests are for: told apart by that, and by the inode, or what it says. What others
+/// have had done here has the number 0, who is at the door has 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     /// A name that another file was about to take.
@@ -26,6 +26,8 @@ pub(super) enum Own {
     Unnamed,
     /// A directory of a member that is about to leave, by its number.
     Handed,
+    /// Who waits for locks elsewhere, by the number of the question.
+    Circles,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {

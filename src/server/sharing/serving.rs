@@ -20,7 +20,7 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::{bodies, everywhere, safety};
+use crate::sharing::{bodies, circles, everywhere, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -130,6 +130,9 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     }
     if let Look::Server { hasten } = by.what {
         return everywhere::here(state, hasten).map(|status| Outcome::Server(Box::new(status)));
+    }
+    if by.what == Look::Waits {
+        return Ok(circles::here(state));
     }
     let looked_at = bodies::inode_of(state, thing)?;
     if by.what == Look::Safety {

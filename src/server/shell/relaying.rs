@@ -550,8 +550,8 @@ mod tests {
         assert!(relaying.push(me, other, framed(&question(from, me, 1))).is_err());
         assert!(relaying.push(me, from, framed(&question(from, other, 1))).is_err());
         let owner = FarOwner { by: other, locker: Locker::Flock, number: 1 };
-        let (range, kind, waits) = (LockRange::ALL, LockKind::Exclusive, false);
-        let lock = Act::Lock(FarLock { owner, range, kind, waits });
+        let (range, kind, wait) = (LockRange::ALL, LockKind::Exclusive, 0);
+        let lock = Act::Lock(FarLock { owner, range, kind, wait });
         assert!(relaying.push(me, from, framed(&asking(from, me, 2, lock))).is_err());
         assert!(relaying.push(me, from, framed(b"nothing")).is_err());
         relaying.removed(from);

@@ -199,7 +199,7 @@ impl Shared {
             return done;
         }
         let ask = LockAsk { ino: file.ino, description, nonce, locker, range, kind };
-        let done = self.peers.ask(at, Request::Far(FarFile::Lock { ask, waits: false }));
+        let done = self.peers.ask(at, Request::Far(FarFile::Lock { ask, wait: 0 }));
         self.commits(at);
         match done {
             Ok(_) => true,
