@@ -187,6 +187,7 @@ pub(super) fn ask_back(state: &mut State) {
                 far.has_news();
             }
         } else if asked.len() < room {
+            wanted.is_asked_for();
             asked.push((*which, wanted.with, wanted.needed));
         }
     }

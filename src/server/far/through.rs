@@ -35,10 +35,14 @@ pub fn for_reader(
     }
     match bringing::for_reader(state, file, (first, count), (within, bytes)) {
         Err(error) if error.kind == ErrorKind::TextBusy && bytes > 0 => {
-            match read(state, file, first, (within, bytes))? {
-                Some(reply) => Ok(reply),
-                None => Err(error),
+            if let Some(reply) = read(state, file, first, (within, bytes))? {
+                return Ok(reply);
             }
+            // It was when it was asked for, and is not any more.
+            let asker = state.members.as_ref().and_then(|members| members.asker());
+            state.storage.forget_refused(|of| Some(of) == asker);
+            state.storage.maps_there(file.ino, first, false);
+            bringing::for_reader(state, file, (first, count), (within, bytes))
         }
         staged => staged,
     }

@@ -30,13 +30,20 @@ pub struct Wanted {
     pub error: Option<Error>,
     /// Requests that wait for it.
     pub askers: BTreeSet<Asker>,
+    /// Those of them that did when it was asked for last.
+    asked: BTreeSet<Asker>,
 }
 
 impl Wanted {
     /// That of this member, from now on.
     pub fn of(with: Member, since: Tick, needed: bool) -> Self {
-        let (error, askers) = Default::default();
-        Wanted { with, since, needed, error, askers }
+        let (error, askers, asked) = Default::default();
+        Wanted { with, since, needed, error, askers, asked }
+    }
+
+    /// It is asked for now: what is said of it is said to all who wait by now.
+    pub fn is_asked_for(&mut self) {
+        self.asked = self.askers.clone();
     }
 }
 
@@ -119,11 +126,16 @@ impl Storage {
         self.away.mapped.retain(|(of, _)| *of != ino);
     }
 
-    /// What is wanted back is mapped where it is: who waits for it is told so.
+    /// What is wanted back was mapped where it is when it was asked for: who waited for it then is
+    /// told so. Who came later wants it yet: by then it may have been mapped no more.
     pub fn refuses(&mut self, ino: Ino, index: u64) {
         self.away.mapped.insert((ino, index));
-        if let Some(wanted) = self.away.wanted.remove(&(ino, index)) {
-            self.away.refused.extend(wanted.askers.into_iter().map(|asker| (asker, ino, index)));
+        let Some(mut wanted) = self.away.wanted.remove(&(ino, index)) else { return };
+        let refused = std::mem::take(&mut wanted.asked);
+        wanted.askers.retain(|asker| !refused.contains(asker));
+        self.away.refused.extend(refused.into_iter().map(|asker| (asker, ino, index)));
+        if !wanted.askers.is_empty() {
+            self.away.wanted.insert((ino, index), wanted);
         }
     }
 

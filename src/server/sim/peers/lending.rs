@@ -1,7 +1,7 @@
 //! Chunks of one file that several machines have: whoever writes what and wherever, all of them see
 //! one file, whoever dies.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use terral_format::ids::PageNumber;
@@ -41,6 +41,8 @@ struct Shared {
     /// A chunk that is mapped on each, and how often one was.
     maps: Vec<Option<Map>>,
     mapped: u64,
+    /// All that were.
+    were_mapped: BTreeSet<u64>,
 }
 
 /// A chunk in a program's address space.
@@ -60,7 +62,8 @@ impl Shared {
             (0..3).map(|at| peers.open(at, b"a", OPEN).expect("opened")).collect();
         assert!(open[1].is_far() && open[2].is_far() && !open[0].is_far());
         let (loans, bytes, maps) = (vec![None; 3], Vec::new(), vec![None; 3]);
-        Shared { peers, open, loans, bytes, tokens: 0, lent: 0, maps, mapped: 0 }
+        let were_mapped = BTreeSet::new();
+        Shared { peers, open, loans, bytes, tokens: 0, lent: 0, maps, mapped: 0, were_mapped }
     }
 
     fn token(&mut self, length: usize) -> Vec<u8> {
@@ -227,6 +230,7 @@ impl Shared {
             let lock = sim.machine.map(pid, entry.page(), true);
             self.maps[at] = Some(Map { file, index, entry, lock });
             self.mapped += 1;
+            self.were_mapped.insert(index);
             return;
         }
         panic!("{index} is not had on {at}");
@@ -304,8 +308,12 @@ impl Shared {
         };
         let length = length.min((CHUNK_BYTES - place) as usize);
         let place = index * CHUNK_BYTES + place;
-        let is_mapped = self.maps.iter().flatten().any(|map| map.index == index);
-        let length = if is_mapped { length.min(EXTENT_MAX as usize) } else { length };
+        // What was mapped may count as mapped yet, and is read and written bit by bit then.
+        let length = if self.were_mapped.contains(&index) {
+            length.min(EXTENT_MAX as usize)
+        } else {
+            length
+        };
         match if maps { draw(22) } else { draw(16) } {
             16 | 17 => self.map(at, index),
             18.. => self.use_map(at, draw(512) as u32, 300),
@@ -425,6 +433,33 @@ fn what_was_stored_through_maps_is_there_whoever_dies() {
 #[test]
 fn what_is_refused_is_refused_to_who_asked_for_it_then() {
     walk(108, false, true);
+}
+
+/// One machine asks for a chunk that another has mapped, and is refused; before the home hears
+/// that, it is mapped no more, and the home's own program maps it.
+#[test]
+fn who_asks_for_what_is_mapped_no_more_is_not_refused_for_who_asked_before() {
+    let mut shared = Shared::new(5);
+    shared.write(0, 0, b"something");
+    shared.map(1, 0);
+    shared.peers.settle();
+    let peers = &mut shared.peers;
+    let of = shared.open[2].handle();
+    let early = Request::Far(FarFile::Map { of, index: 0, stores: true });
+    let early = peers.sims[2].asking(peers.clients[2], early).expect("encodes");
+    let session = peers.sims[2].clients[peers.clients[2]].session;
+    assert!(matches!(peers.handle(2, session, &early), Some(Handled::Fetch)));
+    let is_refused = |peers: &Peers| !peers.links.get(&(1, 0)).is_none_or(VecDeque::is_empty);
+    for _ in 0..100 {
+        if !is_refused(peers) {
+            peers.carry();
+        }
+    }
+    assert!(is_refused(peers));
+    shared.map(1, 0);
+    let file = shared.open[0].file;
+    let late = Request::Map { file, first: 0, count: 1, stores: true };
+    assert_eq!(shared.peers.ask(0, late), Ok(Reply::Done));
 }
 
 /// Whether walks find a server that leaves out a step.

@@ -57,6 +57,7 @@ mod replacing;
 mod scaling;
 mod tree;
 mod trouble;
+mod waiting;
 mod walks;
 mod whole;
 

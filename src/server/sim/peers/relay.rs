@@ -40,8 +40,9 @@ pub(super) struct Home {
     jobs: VecDeque<Job>,
     /// What it waits for an answer to, before it goes on: what it opens.
     opens: Option<((Ino, bool), Taken)>,
-    /// And what it has brought; or written where it is, as it is mapped there.
-    brings: Option<(Taken, bool)>,
+    /// And what it has brought, for each job that it has begun; or written where it is, as it is
+    /// mapped there.
+    brings: Vec<(Which, Taken, bool)>,
     /// How much it has done.
     pub(super) done: u64,
 }
@@ -55,7 +56,21 @@ impl Home {
     }
 }
 
+/// What tells one job from others that another one may go before.
+type Which = (Member, Ino, Act);
+
+fn which(job: &Job) -> Which {
+    (job.from, job.file(), job.act)
+}
+
 impl Home {
+    /// What is brought for a job, if that was asked for.
+    fn take_brought(&mut self, job: &Job) -> Option<(Taken, bool)> {
+        let at = self.brings.iter().position(|(of, ..)| *of == which(job))?;
+        let (_, taken, through) = self.brings.remove(at);
+        Some((taken, through))
+    }
+
     /// What is done next: what others may wait for first.
     fn first_job(&mut self) -> Option<Job> {
         let urgent = self.jobs.iter().position(|job| job.act.is_urgent());
@@ -337,7 +352,8 @@ impl Peers {
         let size = self.sims[at].size_of(open);
         let range = match job.act {
             Act::Offer { by, index, .. } => {
-                let done = self.offer(at, client, FarFile::OfferTo(job.file(), by, index))?;
+                let done =
+                    self.offer(at, client, (job, FarFile::OfferTo(job.file(), by, index)))?;
                 return Some(done.map(|done| Some((done, Vec::new()))));
             }
             Act::Read { at, bytes, .. } => at..at + u64::from(bytes),
@@ -361,7 +377,7 @@ impl Peers {
             let bytes = if short { (range.end - range.start) as u32 } else { 0 };
             let within = (range.start % CHUNK_BYTES) as u32;
             let stage = Request::Stage { file: open.file, first, count: 1, within, bytes };
-            let asked = self.homes[at].brings.take();
+            let asked = self.homes[at].take_brought(job);
             let (taken, through) = asked
                 .unwrap_or_else(|| (self.sims[at].asking(client, stage).expect("encodes"), false));
             let session = self.sims[at].clients[client].session;
@@ -369,7 +385,7 @@ impl Peers {
                 self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
             self.collect(at);
             let Some(Handled::Answer(reply)) = handled else {
-                self.homes[at].brings = Some((taken, through));
+                self.homes[at].brings.push((which(job), taken, through));
                 return None;
             };
             match frame::decode(&reply) {
@@ -388,7 +404,7 @@ impl Peers {
                     let (file, at_byte, bytes) = (open.file, range.start, &*job.bytes);
                     let asked = FarFile::WriteMapped { file, at: at_byte, bytes };
                     let taken = self.sims[at].asking(client, Request::Far(asked));
-                    self.homes[at].brings = Some((taken.expect("encodes"), true));
+                    self.homes[at].brings.push((which(job), taken.expect("encodes"), true));
                 }
                 _ => {}
             }
@@ -397,8 +413,13 @@ impl Peers {
     }
 
     /// Has a chunk offered, which others may have. `None`: it waits.
-    fn offer(&mut self, at: usize, client: usize, asked: FarFile<'_>) -> Option<Result<Done>> {
-        let begun = self.homes[at].brings.take().map(|(taken, _)| taken);
+    fn offer(
+        &mut self,
+        at: usize,
+        client: usize,
+        (job, asked): (&Job, FarFile<'_>),
+    ) -> Option<Result<Done>> {
+        let begun = self.homes[at].take_brought(job).map(|(taken, _)| taken);
         let taken = begun
             .unwrap_or_else(|| self.sims[at].asking(client, Request::Far(asked)).expect("encodes"));
         let session = self.sims[at].clients[client].session;
@@ -406,7 +427,7 @@ impl Peers {
             self.sims[at].with(|server| handling::handle(&mut server.lock(), session, &taken));
         self.collect(at);
         let Some(Handled::Answer(reply)) = handled else {
-            self.homes[at].brings = Some((taken, false));
+            self.homes[at].brings.push((which(job), taken, false));
             return None;
         };
         Some(match frame::decode(&reply).expect("an answer") {
