@@ -21,7 +21,7 @@ use terral_transport::{kept, nodes};
 
 use crate::copy::Chunks;
 use crate::file::File;
-use crate::names::{Followed, shown};
+use crate::names::{Followed, RESERVED, shown};
 use crate::nodes::Opened;
 use crate::session::{Connection, unexpected};
 
@@ -75,6 +75,11 @@ impl Client {
     /// The directory of the instance.
     pub fn instance(&self) -> &Path {
         self.0.instance()
+    }
+
+    /// Which member of the partition this machine is; the first, if it is alone.
+    pub fn member(&self) -> Member {
+        self.0.memory.member()
     }
 
     /// What tells the instance from all others.
@@ -511,25 +516,14 @@ impl Client {
         nodes::ino_of(self.0.id(), path)
     }
 
-    /// All names of a directory, in order of their bytes, without `.` and `..`.
+    /// All names of a directory, in order of their bytes, without `.` and `..`, and in the root
+    /// without that of the [containers](crate::objects).
     pub fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
-        if let Some(names) = self.0.memory.list(path) {
-            return Ok(names);
+        let mut names = self.0.list(path)?;
+        if path.is_empty() {
+            names.retain(|name| name.name != RESERVED);
         }
-        let mut names: Vec<Name> = Vec::new();
-        loop {
-            let after = names.last().map_or(&[][..], |name| &name.name).to_vec();
-            match self.0.call(Request::List { path, after: &after })? {
-                Reply::Names { names: more, last } => {
-                    let empty = more.is_empty();
-                    names.extend(more);
-                    if last || empty {
-                        return Ok(names);
-                    }
-                }
-                _ => return Err(unexpected()),
-            }
-        }
+        Ok(names)
     }
 
     /// Changes attributes.

@@ -43,6 +43,8 @@ mod nodes;
 
 mod client;
 
+pub mod objects;
+
 pub use client::Client;
 pub use file::{File, ShortPath};
 pub use holes::Extent;

@@ -244,6 +244,10 @@ impl Memory {
     }
 }
 
+/// The directory in the root that no listing shows: what is in it is found by addresses. Not for
+/// names of anybody else.
+pub const RESERVED: &[u8] = b".terral-objects";
+
 /// A path for a person.
 pub(crate) fn shown(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
@@ -273,6 +277,27 @@ impl Connection {
         match self.call(Request::Stat(Target::Path(path)))? {
             Reply::Attributes(seen) => Ok(seen),
             _ => Err(unexpected()),
+        }
+    }
+
+    /// All names of a directory, in order of their bytes, without `.` and `..`.
+    pub(crate) fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
+        if let Some(names) = self.memory.list(path) {
+            return Ok(names);
+        }
+        let mut names: Vec<Name> = Vec::new();
+        loop {
+            let after = names.last().map_or(&[][..], |name| &name.name).to_vec();
+            match self.call(Request::List { path, after: &after })? {
+                Reply::Names { names: more, last } => {
+                    let empty = more.is_empty();
+                    names.extend(more);
+                    if last || empty {
+                        return Ok(names);
+                    }
+                }
+                _ => return Err(unexpected()),
+            }
         }
     }
 

@@ -1,0 +1,26 @@
+//! Objects: bytes that are found by an address instead of a name, in containers.
+//!
+//! An object is a file of the same store, in a directory that is not listed (`RESERVED` below the
+//! root), with one directory below it for each server that creates in it: whoever creates there is
+//! alone in it, so nobody is asked. Invariant: the address says the whole path; there is no table
+//! of objects beside that of names. Not here: what files do, checkpoints.
+
+mod address;
+
+mod vector;
+
+mod attribute;
+
+mod object;
+
+mod clearing;
+
+mod container;
+
+mod sealing;
+
+pub use address::{Address, ObjectId};
+pub use attribute::Value;
+pub use container::{Container, ObjectStatus, RESERVED};
+pub use object::Object;
+pub use vector::{EXTENTS_MAX, Extent};

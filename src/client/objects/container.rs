@@ -1,0 +1,279 @@
+//! Containers: what objects are in, and may be used by the same users. A container is a directory,
+//! in the one that no listing shows until it is given a name, and then with that.
+//!
+//! Invariant: only who creates on a server makes names in that server's directory of it.
+
+use terral_format::wire::message::{Attributes, Safety};
+use terral_format::{Error, ErrorKind, Result};
+
+use super::address::{Address, ObjectId, invalid};
+use super::clearing::{clear, names_of};
+use super::object::Object;
+use crate::client::Client;
+pub use crate::names::RESERVED;
+use crate::{Kind, Name, OpenHow, RenameHow, access};
+
+/// Most bytes of a container's name.
+const NAME_MAX: usize = 200;
+/// Who may have a container: everybody, and only its owner removes it.
+const MODE_OF_ALL: u32 = 0o1777;
+/// So often somebody else removes what was just made.
+const TRIES: u32 = 100;
+/// What of a container's mode its objects have.
+const OBJECT_MODE: u32 = 0o666;
+/// Bits of who may write.
+pub(super) const WRITERS: u32 = 0o222;
+
+/// A container that is at hand. Cheap to clone.
+#[derive(Clone)]
+pub struct Container {
+    pub(super) client: Client,
+    /// Where it is, from the root.
+    path: Vec<u8>,
+    /// Permission bits.
+    mode: u32,
+}
+
+/// How an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStatus {
+    /// Bytes, from the first to the last that was written.
+    pub bytes: u64,
+    /// Last write, nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// Whether nobody can change it any more.
+    pub sealed: bool,
+    /// Bytes in the memory of the machine that has it.
+    pub memory_bytes: u64,
+    /// Bytes of those that the permanent directory does not have yet.
+    pub owed_bytes: u64,
+    /// Whether the permanent directory has it, whole, as it is now.
+    pub in_backing: bool,
+}
+
+fn status(safety: &Safety) -> ObjectStatus {
+    ObjectStatus {
+        bytes: safety.attributes.size,
+        modified_ns: safety.attributes.modified_ns,
+        sealed: is_sealed(&safety.attributes),
+        memory_bytes: safety.memory_bytes,
+        owed_bytes: safety.owed_bytes,
+        in_backing: safety.in_backing,
+    }
+}
+
+pub(super) fn is_sealed(attributes: &Attributes) -> bool {
+    attributes.mode & WRITERS == 0
+}
+
+/// A name that a container can have: one component, without a dot in front.
+fn check(name: &[u8]) -> Result<()> {
+    let length = !name.is_empty() && name.len() <= NAME_MAX;
+    let plain = !name.starts_with(b".") && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
+    if length && plain { Ok(()) } else { Err(invalid("name of a container")) }
+}
+
+/// Removes the directory of all containers, if it is empty.
+fn tidy(client: &Client) {
+    // Whoever makes one there makes it anew, and others' are in the way of this: no failure.
+    let _ = client.remove_directory(RESERVED);
+}
+
+/// Makes a directory in that of all containers, and that if it is missing.
+fn make(client: &Client, path: &[u8], mode: u32) -> Result<()> {
+    for _ in 0..TRIES {
+        match client.make_directory(path, mode) {
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            done => return done,
+        }
+        match client.make_directory(RESERVED, MODE_OF_ALL) {
+            Err(error) if error.kind != ErrorKind::Exists => return Err(error),
+            _ => {}
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, "directory of the containers"))
+}
+
+impl Container {
+    /// Makes a container; who may use it, its mode says (that of a directory, umask taken off).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if there is one of this name, [`ErrorKind::Invalid`] for a name of no
+    /// or more than 200 bytes, with a slash or zero in it or a dot in front.
+    pub fn create(client: &Client, name: &[u8], mode: u32) -> Result<Self> {
+        check(name)?;
+        let path = [RESERVED, name].join(&b'/');
+        make(client, &path, mode)?;
+        Ok(Container { client: client.clone(), path, mode })
+    }
+
+    /// A container that was made, and has no other name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none; as [`Container::create`].
+    pub fn open(client: &Client, name: &[u8]) -> Result<Self> {
+        check(name)?;
+        Container::at(client, &[RESERVED, name].join(&b'/'))
+    }
+
+    /// A container that was given a name, or any directory of this form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`].
+    pub fn at(client: &Client, path: &[u8]) -> Result<Self> {
+        let seen = client.stat_through(path)?;
+        if seen.kind != Kind::Directory {
+            return Err(Error::new(ErrorKind::NotDirectory, "container"));
+        }
+        Ok(Container { client: client.clone(), path: path.to_vec(), mode: seen.mode & 0o7777 })
+    }
+
+    /// Where it is, from the root.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The path of an object, as programs that know nothing of objects can open it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is no such server.
+    pub fn path_of(&self, address: Address) -> Result<Vec<u8>> {
+        Ok([&self.path, address.checked()?.path().as_bytes()].join(&b'/'))
+    }
+
+    /// Creates an object on this machine's server; it is open for reading and writing. Nobody is
+    /// asked, but for the first here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if there is one of this id on this server, [`ErrorKind::NotFound`] if
+    /// the container is no more.
+    pub fn create_object(&self, id: ObjectId) -> Result<Object> {
+        let address = Address { server: self.client.member().number(), id };
+        let path = self.path_of(address)?;
+        let how = OpenHow {
+            access: (access::READ | access::WRITE) as u8,
+            create: true,
+            exclusive: true,
+            mode: self.mode & OBJECT_MODE,
+            ..OpenHow::default()
+        };
+        let file = match self.client.open(&path, how) {
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                self.make_room(address.server)?;
+                self.client.open(&path, how)
+            }
+            opened => opened,
+        };
+        Ok(Object::new(file?, address))
+    }
+
+    /// The directory in which a server's objects are.
+    fn make_room(&self, server: u16) -> Result<()> {
+        let path = [&self.path, server.to_string().as_bytes()].join(&b'/');
+        match self.client.make_directory(&path, self.mode) {
+            Err(error) if error.kind == ErrorKind::Exists => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Opens an object, of whatever server, to be read or to be written as well.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Denied`] if it is to be written and is sealed, or this
+    /// user may not.
+    pub fn open_object(&self, address: Address, writes: bool) -> Result<Object> {
+        let rights = if writes { access::READ | access::WRITE } else { access::READ };
+        let how = OpenHow { access: rights as u8, ..OpenHow::default() };
+        let file = self.client.open(&self.path_of(address)?, how)?;
+        // After the open, as who seals looks for writers after he has sealed.
+        if writes && is_sealed(&file.attributes()?.attributes) {
+            file.close();
+            return Err(Error::new(ErrorKind::Denied, format!("sealed object {}", address.id)));
+        }
+        Ok(Object::new(file, address))
+    }
+
+    /// How an object is, and where it is safe. Its home is asked.
+    pub fn status(&self, address: Address) -> Result<ObjectStatus> {
+        self.client.safety(&self.path_of(address)?).map(|safety| status(&safety))
+    }
+
+    /// How many bytes an object has.
+    pub fn size(&self, address: Address) -> Result<u64> {
+        Ok(self.client.stat(&self.path_of(address)?)?.size)
+    }
+
+    /// Addresses of all objects, of all servers, in order.
+    pub fn list(&self) -> Result<Vec<Address>> {
+        let mut all = Vec::new();
+        for of in self.client.list(&self.path)? {
+            let Some(server) = Address::server_of(&of.name) else { continue };
+            let names = names_of(&self.client, &[&self.path[..], &of.name].join(&b'/'))?;
+            let id = |name: &Name| std::str::from_utf8(&name.name).ok()?.parse().ok();
+            all.extend(names.iter().filter_map(id).map(|id| Address { server, id }));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Removes an object; who has it open keeps it.
+    pub fn remove_object(&self, address: Address) -> Result<()> {
+        self.client.unlink(&self.path_of(address)?)
+    }
+
+    /// Gives an object a name, by which it is a file; its address stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if the name is taken; those of a link.
+    pub fn bind_object(&self, address: Address, name: &[u8]) -> Result<()> {
+        self.client.link(&self.path_of(address)?, name)
+    }
+
+    /// Makes an object a file of this name, in the place of what has it, in one step; it has no
+    /// address any more.
+    ///
+    /// # Errors
+    /// Those of a rename.
+    pub fn move_object(&self, address: Address, name: &[u8]) -> Result<()> {
+        self.client.rename(&self.path_of(address)?, name, RenameHow::Replace)
+    }
+
+    /// Gives the container, with all that is in it, a name in one step: from then on it is found
+    /// by [`Container::at`], and what is open in it stays open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if the name is taken; those of a rename.
+    pub fn bind(self, name: &[u8]) -> Result<Self> {
+        self.client.rename(&self.path, name, RenameHow::Keep)?;
+        tidy(&self.client);
+        Ok(Container { path: name.to_vec(), ..self })
+    }
+
+    /// Removes the container with all objects that are in it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotEmpty`] if somebody goes on creating objects there.
+    pub fn remove(self) -> Result<()> {
+        clear(&self.client, &self.path)?;
+        tidy(&self.client);
+        Ok(())
+    }
+
+    /// Has the drain take up everything written so far.
+    pub fn flush(&self) -> Result<()> {
+        self.client.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        assert!(check(b"run-7").is_ok() && check(&[b'x'; 200]).is_ok());
+        for wrong in [&b""[..], b".", b"..", b".x", b"a/b", b"/", b"a\0b", &[b'x'; 201]] {
+            assert!(check(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! An object that is open.
+//!
+//! Invariant: it belongs to the process that opened it, until [`Object::close`] or that process's
+//! end.
+
+use terral_format::wire::message::XattrHow;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::address::Address;
+use super::attribute::{Value, key_of, name_of};
+use super::vector::{self, Extent};
+use crate::file::File;
+use crate::holes;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// An open object.
+#[derive(Clone)]
+pub struct Object {
+    file: File,
+    address: Address,
+}
+
+impl Object {
+    pub(super) fn new(file: File, address: Address) -> Self {
+        Object { file, address }
+    }
+
+    /// Where it is in its container.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The file that it is.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes, from the first to the last that was written.
+    pub fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// Writes all of `bytes` at `at`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadHandle`] if it is not open for writing, [`ErrorKind::TooLarge`] beyond any
+    /// object, [`ErrorKind::NoSpace`] if memory is full and nothing can be drained.
+    pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.file.write_at(bytes, at).map(drop)
+    }
+
+    /// Reads at `at`. Fewer bytes than asked for only at its end.
+    pub fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+
+    /// Writes bytes that are packed one after the other to extents of it, in their order: where two
+    /// have the same bytes, the later one's stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for more than [`vector::EXTENTS_MAX`], or if they are not as long as
+    /// `packed`; those of [`Object::write`]. All are looked at before anything is written; what
+    /// fails later leaves what came before it.
+    pub fn write_vector(&self, extents: &[Extent], packed: &[u8]) -> Result<()> {
+        vector::check(extents, packed.len())?;
+        let mut rest = packed;
+        for extent in extents {
+            let (piece, others) = rest.split_at(extent.bytes as usize);
+            self.write(piece, extent.at)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Reads extents of it, packed one after the other; what lies beyond its end is zeros. Gives
+    /// how many bytes were in it.
+    ///
+    /// # Errors
+    /// As [`Object::write_vector`].
+    pub fn read_vector(&self, extents: &[Extent], packed: &mut [u8]) -> Result<usize> {
+        vector::check(extents, packed.len())?;
+        let (mut rest, mut within) = (packed, 0);
+        for extent in extents {
+            let (piece, others) = rest.split_at_mut(extent.bytes as usize);
+            let count = self.read(piece, extent.at)?;
+            piece[count..].fill(0);
+            within += count;
+            rest = others;
+        }
+        Ok(within)
+    }
+
+    /// These bytes are zeros from now on, as far as it is long; their memory is kept.
+    ///
+    /// # Errors
+    /// As [`Object::write`].
+    pub fn punch(&self, at: u64, bytes: u64) -> Result<()> {
+        let end = vector::end(at, bytes)?.min(self.size());
+        let mut at = at;
+        while at < end {
+            let Some(data) = self.file.seek(at, holes::Extent::Data)? else { return Ok(()) };
+            let hole = self.file.seek(data, holes::Extent::Hole)?.unwrap_or(end);
+            at = data.max(at);
+            while at < hole.min(end) {
+                let count = ((hole.min(end) - at) as usize).min(ZEROS.len());
+                self.write(&ZEROS[..count], at)?;
+                at += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes it so long.
+    ///
+    /// # Errors
+    /// As [`Object::write`].
+    pub fn truncate(&self, bytes: u64) -> Result<()> {
+        self.file.truncate(bytes)
+    }
+
+    /// Returns when what was written is as safe as the durability of its container promises.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    /// Sets an attribute, or removes it (`None`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a key of no or more than 200 bytes, [`ErrorKind::TooBig`] for a
+    /// value of 8 KiB or more, [`ErrorKind::NoData`] if there is none to be removed.
+    pub fn set_attribute(&self, key: &[u8], value: Option<&Value>) -> Result<()> {
+        let stored = value.map(Value::write);
+        self.file.set_xattr(&name_of(key)?, stored.as_deref(), XattrHow::default())
+    }
+
+    /// An attribute, if it has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] if somebody else has written it, in another form.
+    pub fn attribute(&self, key: &[u8]) -> Result<Option<Value>> {
+        match self.file.xattr(&name_of(key)?) {
+            Ok(stored) => Value::read(&stored).map(Some),
+            Err(error) if error.kind == ErrorKind::NoData => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keys of all its attributes, in order.
+    pub fn attributes(&self) -> Result<Vec<Vec<u8>>> {
+        let names = self.file.xattrs()?;
+        Ok(names.iter().filter_map(|name| key_of(name)).map(<[u8]>::to_vec).collect())
+    }
+
+    /// Ends the use of it. What was written stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadHandle`] if it was closed before; `EIO` if what was written could not be
+    /// committed to the machine that has it.
+    pub fn close(self) -> Result<()> {
+        if self.file.access() == 0 {
+            return Err(Error::new(ErrorKind::BadHandle, "closed object"));
+        }
+        let committed = self.file.commit();
+        self.file.close();
+        committed
+    }
+}
