@@ -45,6 +45,8 @@ mod client;
 
 pub mod objects;
 
+pub mod checkpoints;
+
 pub use client::Client;
 pub use file::{File, ShortPath};
 pub use holes::Extent;

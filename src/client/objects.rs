@@ -24,3 +24,6 @@ pub use attribute::Value;
 pub use container::{Container, ObjectStatus, RESERVED};
 pub use object::Object;
 pub use vector::{EXTENTS_MAX, Extent};
+
+pub(crate) use clearing::clear;
+pub(crate) use container::{all_containers, set_aside, tidy};

@@ -74,9 +74,14 @@ fn check(name: &[u8]) -> Result<()> {
 }
 
 /// Removes the directory of all containers, if it is empty.
-fn tidy(client: &Client) {
+pub(crate) fn tidy(client: &Client) {
     // Whoever makes one there makes it anew, and others' are in the way of this: no failure.
     let _ = client.remove_directory(RESERVED);
+}
+
+/// All containers that have no name yet.
+pub(crate) fn all_containers(client: &Client) -> Result<Vec<Vec<u8>>> {
+    Ok(names_of(client, RESERVED)?.into_iter().map(|name| name.name).collect())
 }
 
 /// Makes a directory in that of all containers, and that if it is missing.
@@ -92,6 +97,19 @@ fn make(client: &Client, path: &[u8], mode: u32) -> Result<()> {
         }
     }
     Err(Error::new(ErrorKind::Busy, "directory of the containers"))
+}
+
+/// Moves a directory out of sight, to be removed there; gives where it is then.
+///
+/// # Errors
+/// Those of a rename.
+pub(crate) fn set_aside(client: &Client, path: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+    let aside = [RESERVED, name].join(&b'/');
+    // Made first, so that nobody finds the directory of all empty meanwhile and removes it.
+    make(client, &aside, 0o700)?;
+    client.rename(path, &aside, RenameHow::Exchange)?;
+    client.remove_directory(path)?;
+    Ok(aside)
 }
 
 impl Container {
