@@ -128,6 +128,15 @@ fn every_call_does_what_the_header_says() {
     }
 }
 
+#[test]
+fn every_call_on_objects_and_checkpoints_does_what_the_header_says() {
+    if compiler_missing() {
+        return;
+    }
+    let (said, _) = run(&Path::new(PROGRAMS).join("c_objects.c"), Library::Shared);
+    assert_eq!(said, "c_objects: all well\n");
+}
+
 /// Names that look like `terral_x(`, or `terral_x` after `before`.
 fn calls(text: &str, before: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -148,12 +157,14 @@ fn the_header_declares_what_the_library_has() {
     let header = read("terral.h");
     let code: String = header.split("*/").filter_map(|part| part.split("/*").next()).collect();
     let declared: BTreeSet<String> =
-        calls(&code, "").into_iter().filter(|name| name != "terral_name_callback").collect();
-    let rust = ["error.rs", "connection.rs", "names.rs", "file.rs"].map(read).concat();
+        calls(&code, "").into_iter().filter(|name| !name.ends_with("_callback")).collect();
+    let rust = ["error", "connection", "names", "file", "containers", "objects", "checkpoints"];
+    let rust = rust.map(|name| read(&format!("{name}.rs"))).concat();
     assert!(declared.len() > 20);
     assert_eq!(declared, calls(&rust, "fn "));
-    let used = std::fs::read_to_string(Path::new(PROGRAMS).join("c_api.c")).expect("a source");
-    let used = calls(&used, "");
+    let used = ["c_api.c", "c_objects.c"]
+        .map(|name| std::fs::read_to_string(Path::new(PROGRAMS).join(name)).expect("a source"));
+    let used = calls(&used.concat(), "");
     let unused: Vec<_> = declared.difference(&used).collect();
     assert!(unused.is_empty(), "the test program never calls {unused:?}");
 }

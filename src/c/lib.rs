@@ -14,3 +14,9 @@ mod connection;
 mod names;
 
 mod file;
+
+mod containers;
+
+mod objects;
+
+mod checkpoints;

@@ -157,6 +157,218 @@ typedef int terral_name_callback(void *context, const char *name, uint32_t mode)
  * when it began. Gives 0 after the last, 1 if `each` ended it. */
 int terral_list(terral_t *connection, const char *path, terral_name_callback *each, void *context);
 
+/* Objects. ------------------------------------------------------------------------------------- */
+
+/* Bytes that are found by an address: the container, the server on which they were created, and 128
+ * bits that their creator has chosen. To create one asks nobody, on however many machines. What an
+ * object is, and what it costs: docs/objects.md. */
+
+/* A container: what objects are in, and the same users may use. A handle is used by one thread at a
+ * time in terral_container_bind and terral_container_close, by any number in all else. */
+typedef struct terral_container terral_container_t;
+
+/* An open object. */
+typedef struct terral_object terral_object_t;
+
+struct terral_object_id {
+    uint64_t high;
+    uint64_t low;
+};
+
+/* Which object of a container; may be sent to others, on machines of the same byte order. */
+struct terral_address {
+    struct terral_object_id id;
+    uint64_t server; /* the machine on which it was created, 0 to 16383; 0 where there is one */
+};
+
+/* Bytes of an object that follow one another. */
+struct terral_extent {
+    uint64_t at;
+    uint64_t length;
+};
+
+/* How an object is; 64 bytes. */
+struct terral_object_status {
+    uint64_t size_bytes;
+    uint64_t modified_ns;  /* last write */
+    uint64_t memory_bytes; /* in the memory of the machine that has it */
+    uint64_t owed_bytes;   /* of those, what the permanent directory does not have yet */
+    uint32_t sealed;       /* 1: nobody can change it any more */
+    uint32_t safe;         /* 1: the permanent directory has it, whole, as it is now */
+    uint64_t reserved[3];  /* 0 */
+};
+
+/* Makes a container. `name` has 1 to 200 bytes, no slash, and no dot in front; the umask is taken
+ * off `mode`, which is that of a directory. Listings do not show it until it is bound to a name. */
+terral_container_t *terral_container_create(terral_t *connection, const char *name, mode_t mode);
+
+/* A container that was made, by its name, or that was bound, by its path. */
+terral_container_t *terral_container_open(terral_t *connection, const char *name);
+terral_container_t *terral_container_at(terral_t *connection, const char *path);
+
+/* Gives a container a path, with all that is in it, in one step: what has an address is then the
+ * file PATH/SERVER/ID. EEXIST: the path is taken. The handle goes on with it. */
+int terral_container_bind(terral_container_t *container, const char *path);
+
+/* Removes a container and all objects in it; the handle is still to be closed. ENOTEMPTY: somebody
+ * goes on creating there. */
+int terral_container_remove(terral_container_t *container);
+
+/* Has all that was written brought to the permanent directory now, if there is one, without
+ * waiting for it. */
+int terral_container_flush(terral_container_t *container);
+
+/* Frees a handle. NULL is ignored. */
+void terral_container_close(terral_container_t *container);
+
+/* Gets one address. As terral_name_callback. */
+typedef int terral_address_callback(void *context, const struct terral_address *address);
+
+/* Calls `each` for every object, in the order of servers and ids, as they were when it began.
+ * Gives 0 after the last, 1 if `each` ended it. */
+int terral_container_list(terral_container_t *container, terral_address_callback *each,
+                          void *context);
+
+/* An id that nobody else has; one that all derive who know job, rank and step. */
+int terral_object_id_random(struct terral_object_id *id);
+int terral_object_id_derive(const char *job, uint64_t rank, uint64_t step,
+                            struct terral_object_id *id);
+
+/* Creates an object on this machine and opens it for reading and writing. NULL for `id`: a random
+ * one. EEXIST: there is one of this id here; of two who create it at once, one gets this. ENOENT:
+ * the container is no more. */
+terral_object_t *terral_object_create(terral_container_t *container,
+                                      const struct terral_object_id *id);
+
+/* Opens an object of any machine; for writing as well if `writes` is not 0. EACCES: then it is
+ * sealed, or not this user's to write. EINVAL: no such server can be. */
+terral_object_t *terral_object_open(terral_container_t *container,
+                                    const struct terral_address *address, int writes);
+
+/* Closes an object and frees its handle, also when it fails. What was written stays. */
+int terral_object_close(terral_object_t *object);
+
+int terral_object_address(terral_object_t *object, struct terral_address *address);
+
+/* Reads at `at`: fewer bytes than asked for only at the end. Writes all at `at`; a gap before it
+ * reads as zeros. */
+ssize_t terral_object_read(terral_object_t *object, void *buffer, size_t length, int64_t at);
+int terral_object_write(terral_object_t *object, const void *buffer, size_t length, int64_t at);
+
+/* The same for up to 65,536 extents, whose bytes are packed one after the other; `length` is their
+ * sum (else EINVAL). All are looked at before a byte is moved (EFBIG: one ends beyond any object).
+ * Extents are written in their order. A read gives how many bytes were in the object; what is
+ * beyond its end is zeros. */
+ssize_t terral_object_read_vector(terral_object_t *object, const struct terral_extent *extents,
+                                  size_t count, void *packed, size_t length);
+int terral_object_write_vector(terral_object_t *object, const struct terral_extent *extents,
+                               size_t count, const void *packed, size_t length);
+
+/* Makes bytes zeros, as far as the object is long; their memory is kept. Makes it this long. */
+int terral_object_punch(terral_object_t *object, int64_t at, int64_t length);
+int terral_object_truncate(terral_object_t *object, int64_t size_bytes);
+
+/* As terral_sync. */
+int terral_object_sync(terral_object_t *object);
+
+/* Types of attributes. Numbers are 8 bytes as this machine has them. */
+enum { TERRAL_INTEGER = 'i', TERRAL_REAL = 'r', TERRAL_TEXT = 't', TERRAL_BYTES = 'b' };
+
+/* Sets an attribute, or removes it if `value` is NULL (ENODATA: there is none). A key has 1 to 200
+ * bytes, a value less than 8 KiB (E2BIG). */
+int terral_object_set_attribute(terral_object_t *object, const char *key, int type,
+                                const void *value, size_t length);
+
+/* Gives the bytes of an attribute, and its type unless `type` is NULL. With a `length` of 0 only
+ * how many they are; ERANGE: more than `length`. ENODATA: there is none. */
+ssize_t terral_object_attribute(terral_object_t *object, const char *key, int *type, void *value,
+                                size_t length);
+
+/* Gets one key. As terral_name_callback. */
+typedef int terral_key_callback(void *context, const char *key);
+int terral_object_attributes(terral_object_t *object, terral_key_callback *each, void *context);
+
+/* How an object is, and where it is safe. */
+int terral_object_stat(terral_container_t *container, const struct terral_address *address,
+                       struct terral_object_status *status);
+
+/* Makes an object immutable. EBUSY: somebody has it open for writing, maybe the caller. */
+int terral_object_seal(terral_container_t *container, const struct terral_address *address);
+
+/* Removes an object; who has it open keeps it. */
+int terral_object_remove(terral_container_t *container, const struct terral_address *address);
+
+/* Gives an object a name beside its address (EEXIST: it is taken); makes it a file of this name
+ * instead, in the place of what has it. */
+int terral_object_bind(terral_container_t *container, const struct terral_address *address,
+                       const char *path);
+int terral_object_move(terral_container_t *container, const struct terral_address *address,
+                       const char *path);
+
+/* Checkpoints. --------------------------------------------------------------------------------- */
+
+/* A checkpoint is written by any number of processes, each an object of its own, and gets one name
+ * when one of them ends it with what all of them have written. Whoever is killed when, the latest
+ * is whole. The bytes of all are numbered through, so any number of processes reads them back. */
+
+/* The checkpoints in one directory. */
+typedef struct terral_checkpoints terral_checkpoints_t;
+
+/* One that is being written. */
+typedef struct terral_checkpoint terral_checkpoint_t;
+
+/* One that is whole, to be read. */
+typedef struct terral_restart terral_restart_t;
+
+/* What a process has written; 40 bytes, to be gathered as they are. */
+struct terral_part {
+    struct terral_address address;
+    uint64_t at;     /* where its first byte is, of the bytes of all processes */
+    uint64_t length; /* bytes */
+};
+
+/* The checkpoints in a directory, which is made if it is missing. `keep` of them stay, at least
+ * one. With a permanent directory older ones also stay until a newer one is safe there. */
+terral_checkpoints_t *terral_checkpoints_open(terral_t *connection, const char *directory,
+                                              size_t keep, mode_t mode);
+void terral_checkpoints_close(terral_checkpoints_t *checkpoints);
+
+/* One process begins, and tells the others what terral_checkpoint_attempt gives, with which they
+ * join. What earlier writers have begun here and not ended is removed. */
+terral_checkpoint_t *terral_checkpoint_begin(terral_checkpoints_t *checkpoints, uint64_t step);
+terral_checkpoint_t *terral_checkpoint_join(terral_checkpoints_t *checkpoints, uint64_t step,
+                                            uint64_t attempt);
+int terral_checkpoint_attempt(terral_checkpoint_t *checkpoint, uint64_t *attempt);
+
+/* Writes bytes that are those from `at` on, of the bytes of all processes. EEXIST: this rank has
+ * written there; ENOENT: another checkpoint was begun meanwhile. */
+int terral_checkpoint_dump(terral_checkpoint_t *checkpoint, uint32_t rank, int64_t at,
+                           const void *buffer, size_t length, struct terral_part *part);
+
+/* The object for such bytes, to be written piece by piece; the caller makes the part. */
+terral_object_t *terral_checkpoint_create(terral_checkpoint_t *checkpoint, uint32_t rank,
+                                          int64_t at);
+
+/* Ends it, and frees the handle, also when it fails. One process does, with the parts of all, in
+ * whatever order, once all have been written; they begin at 0 and leave no gap (else EINVAL). From
+ * then on it is the latest, in the place of one of the same step. EPROTO: an object is not as long
+ * as its part says; what was the latest is the latest then. */
+int terral_checkpoint_end(terral_checkpoint_t *checkpoint, const struct terral_part *parts,
+                          size_t count);
+
+/* Frees a handle; those who joined do that. Removes what was written, and frees it. */
+void terral_checkpoint_leave(terral_checkpoint_t *checkpoint);
+int terral_checkpoint_abandon(terral_checkpoint_t *checkpoint);
+
+/* The checkpoint of a step, or for -1 the latest that is whole. ENOENT: there is none. */
+terral_restart_t *terral_restart_open(terral_checkpoints_t *checkpoints, int64_t step);
+int terral_restart_step(terral_restart_t *restart, uint64_t *step);
+int terral_restart_size(terral_restart_t *restart, uint64_t *size_bytes);
+
+/* Reads from `at` on, of the bytes of all processes; fewer than asked for only at the end. */
+ssize_t terral_restart_read(terral_restart_t *restart, void *buffer, size_t length, int64_t at);
+void terral_restart_close(terral_restart_t *restart);
+
 #ifdef __cplusplus
 }
 #endif

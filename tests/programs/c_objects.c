@@ -1,0 +1,219 @@
+/* Every call of terral.h on objects and checkpoints, used well and used badly. The only argument:
+ * the instance's directory. */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/stat.h>
+#include <terral.h>
+
+#include "check.h"
+
+static terral_t *t;
+static char block[300000];
+static char back[300000];
+
+#define NONE(call, code) \
+    do { \
+        errno = 0; \
+        CHECK((call) == NULL && errno == (code)); \
+        CHECK(terral_error()[0] != '\0'); \
+    } while (0)
+
+static int first(void *context, const struct terral_address *address) {
+    *(struct terral_address *)context = *address;
+    return 1;
+}
+
+static int counts(void *context, const struct terral_address *address) {
+    CHECK(address->server < 16384);
+    ++*(int *)context;
+    return 0;
+}
+
+static int is_unit(void *context, const char *key) {
+    CHECK(strcmp(key, "unit") == 0);
+    ++*(int *)context;
+    return 0;
+}
+
+static void containers(void) {
+    NONE(terral_container_create(t, "a/b", 0755), EINVAL);
+    NONE(terral_container_create(t, "", 0755), EINVAL);
+    NONE(terral_container_create(t, "..", 0755), EINVAL);
+    NONE(terral_container_create(t, NULL, 0755), EINVAL);
+    NONE(terral_container_create(NULL, "run", 0755), EINVAL);
+    NONE(terral_container_open(t, "run"), ENOENT);
+    NONE(terral_container_at(t, "nowhere"), ENOENT);
+    terral_container_t *c = terral_container_create(t, "run", 0755);
+    CHECK(c != NULL);
+    NONE(terral_container_create(t, "run", 0755), EEXIST);
+    terral_container_close(c);
+    terral_container_close(NULL);
+    c = terral_container_open(t, "run");
+    CHECK(c != NULL);
+    struct terral_object_id id;
+    CHECK(terral_object_id_random(&id) == 0);
+    FAILS(terral_object_id_random(NULL), EINVAL);
+    terral_object_t *o = terral_object_create(c, &id);
+    CHECK(o != NULL && terral_object_close(o) == 0);
+    NONE(terral_object_create(c, &id), EEXIST);
+    NONE(terral_object_create(NULL, &id), EINVAL);
+    o = terral_object_create(c, NULL);
+    CHECK(o != NULL && terral_object_close(o) == 0);
+    int all = 0;
+    struct terral_address one;
+    CHECK(terral_container_list(c, counts, &all) == 0 && all == 2);
+    CHECK(terral_container_list(c, first, &one) == 1);
+    FAILS(terral_container_list(c, NULL, NULL), EINVAL);
+    CHECK(terral_object_remove(c, &one) == 0);
+    FAILS(terral_object_remove(c, &one), ENOENT);
+    NONE(terral_object_open(c, &one, 0), ENOENT);
+    one.server = 1 << 20;
+    NONE(terral_object_open(c, &one, 0), EINVAL);
+    NONE(terral_object_open(c, NULL, 0), EINVAL);
+    CHECK(terral_container_flush(c) == 0);
+    CHECK(terral_container_bind(c, "results") == 0);
+    FAILS(terral_container_bind(c, "results"), EEXIST);
+    terral_container_close(c);
+    c = terral_container_at(t, "/results/");
+    CHECK(c != NULL && terral_container_remove(c) == 0);
+    NONE(terral_object_create(c, NULL), ENOENT);
+    terral_container_close(c);
+}
+
+static void moves_bytes(terral_object_t *o) {
+    CHECK(terral_object_write(o, block, sizeof block, 0) == 0);
+    CHECK(terral_object_read(o, back, sizeof back, 0) == (ssize_t)sizeof back);
+    CHECK(memcmp(block, back, sizeof back) == 0);
+    FAILS(terral_object_read(o, back, 1, -1), EINVAL);
+    FAILS(terral_object_write(o, NULL, 1, 0), EINVAL);
+    FAILS(terral_object_write(o, "x", 1, INT64_MAX), EFBIG);
+    struct terral_extent two[2] = {{10, 3}, {400000, 2}};
+    CHECK(terral_object_write_vector(o, two, 2, "abcde", 5) == 0);
+    CHECK(terral_object_read_vector(o, two, 2, back, 5) == 5 && memcmp(back, "abcde", 5) == 0);
+    two[1].at = 400001;
+    CHECK(terral_object_read_vector(o, two, 2, back, 5) == 4 && back[4] == 0);
+    FAILS(terral_object_write_vector(o, two, 2, "abcde", 4), EINVAL);
+    FAILS(terral_object_write_vector(o, NULL, 2, "abcde", 5), EINVAL);
+    FAILS(terral_object_write_vector(o, two, SIZE_MAX, "abcde", 5), EINVAL);
+    FAILS(terral_object_read_vector(o, two, 65537, back, 5), EINVAL);
+    two[1].length = UINT64_MAX;
+    FAILS(terral_object_read_vector(o, two, 2, back, 2), EFBIG);
+    CHECK(terral_object_write_vector(o, NULL, 0, NULL, 0) == 0);
+    CHECK(terral_object_punch(o, 10, 2) == 0 && terral_object_read(o, back, 3, 10) == 3);
+    CHECK(memcmp(back, "\0\0c", 3) == 0);
+    FAILS(terral_object_punch(o, -1, 2), EINVAL);
+    CHECK(terral_object_truncate(o, 20) == 0 && terral_object_sync(o) == 0);
+    FAILS(terral_object_truncate(o, -1), EINVAL);
+}
+
+static void attributes(terral_object_t *o) {
+    double dt = 0.5, seen = 0;
+    int type = 0, keys = 0;
+    CHECK(terral_object_set_attribute(o, "dt", TERRAL_REAL, &dt, sizeof dt) == 0);
+    CHECK(terral_object_set_attribute(o, "unit", TERRAL_TEXT, "K", 1) == 0);
+    CHECK(terral_object_attribute(o, "dt", &type, &seen, sizeof seen) == 8 && seen == dt);
+    CHECK(type == TERRAL_REAL && terral_object_attribute(o, "unit", NULL, NULL, 0) == 1);
+    FAILS(terral_object_attribute(o, "dt", &type, &seen, 7), ERANGE);
+    FAILS(terral_object_attribute(o, "none", &type, &seen, 8), ENODATA);
+    FAILS(terral_object_set_attribute(o, "dt", TERRAL_INTEGER, &dt, 4), EINVAL);
+    FAILS(terral_object_set_attribute(o, "dt", 'x', &dt, 8), EINVAL);
+    FAILS(terral_object_set_attribute(o, "dt", TERRAL_BYTES, block, 8192), E2BIG);
+    CHECK(terral_object_set_attribute(o, "dt", 0, NULL, 0) == 0);
+    FAILS(terral_object_set_attribute(o, "dt", 0, NULL, 0), ENODATA);
+    CHECK(terral_object_attributes(o, is_unit, &keys) == 0 && keys == 1);
+}
+
+static void objects(void) {
+    terral_container_t *c = terral_container_create(t, "run", 0755);
+    struct terral_object_id id, other;
+    CHECK(terral_object_id_derive("heat", 3, 10, &id) == 0);
+    CHECK(terral_object_id_derive("heat", 10, 3, &other) == 0 && id.low != other.low);
+    terral_object_t *o = terral_object_create(c, &id);
+    CHECK(o != NULL);
+    moves_bytes(o);
+    attributes(o);
+    struct terral_address at;
+    struct terral_object_status status;
+    CHECK(terral_object_address(o, &at) == 0 && memcmp(&at.id, &id, sizeof id) == 0);
+    FAILS(terral_object_seal(c, &at), EBUSY);
+    CHECK(terral_object_close(o) == 0);
+    FAILS(terral_object_close(NULL), EINVAL);
+    CHECK(terral_object_seal(c, &at) == 0);
+    NONE(terral_object_open(c, &at, 1), EACCES);
+    o = terral_object_open(c, &at, 0);
+    CHECK(o != NULL);
+    FAILS(terral_object_write(o, "x", 1, 0), EBADF);
+    CHECK(terral_object_close(o) == 0);
+    CHECK(terral_object_stat(c, &at, &status) == 0);
+    CHECK(status.size_bytes == 20 && status.sealed == 1 && status.safe == 0);
+    CHECK(terral_object_bind(c, &at, "name") == 0);
+    FAILS(terral_object_bind(c, &at, "name"), EEXIST);
+    CHECK(terral_object_move(c, &at, "other") == 0);
+    FAILS(terral_object_stat(c, &at, &status), ENOENT);
+    CHECK(terral_unlink(t, "name") == 0 && terral_unlink(t, "other") == 0);
+    CHECK(terral_container_remove(c) == 0);
+    terral_container_close(c);
+}
+
+static void checkpoints(void) {
+    struct terral_part parts[3];
+    uint64_t attempt, seen;
+    terral_checkpoints_t *all = terral_checkpoints_open(t, "points", 1, 0755);
+    CHECK(all != NULL);
+    NONE(terral_restart_open(all, -1), ENOENT);
+    NONE(terral_restart_open(all, 7), ENOENT);
+    NONE(terral_restart_open(all, -2), EINVAL);
+    for (uint64_t step = 1; step <= 2; step++) {
+        terral_checkpoint_t *one = terral_checkpoint_begin(all, step);
+        CHECK(one != NULL && terral_checkpoint_attempt(one, &attempt) == 0);
+        terral_checkpoint_t *two = terral_checkpoint_join(all, step, attempt);
+        CHECK(two != NULL);
+        NONE(terral_checkpoint_join(all, step, attempt + 1), ENOENT);
+        CHECK(terral_checkpoint_dump(two, 1, 1000, block + 1000, 9000, &parts[0]) == 0);
+        FAILS(terral_checkpoint_dump(two, 1, 1000, block, 1, &parts[1]), EEXIST);
+        CHECK(terral_checkpoint_dump(one, 0, 0, block, 1000, &parts[1]) == 0);
+        terral_object_t *o = terral_checkpoint_create(one, 0, 10000);
+        CHECK(o != NULL && terral_object_write(o, block + 10000, 5, 0) == 0);
+        parts[2].at = 10000;
+        parts[2].length = 5;
+        CHECK(terral_object_address(o, &parts[2].address) == 0 && terral_object_close(o) == 0);
+        terral_checkpoint_leave(two);
+        CHECK(terral_checkpoint_end(one, parts, 3) == 0);
+    }
+    terral_checkpoint_t *bad = terral_checkpoint_begin(all, 3);
+    FAILS(terral_checkpoint_end(bad, parts, 3), ENOENT);
+    bad = terral_checkpoint_begin(all, 3);
+    FAILS(terral_checkpoint_end(bad, NULL, 1), EINVAL);
+    bad = terral_checkpoint_begin(all, 3);
+    CHECK(terral_checkpoint_dump(bad, 0, 0, block, 1000, &parts[1]) == 0);
+    parts[1].length = 999;
+    FAILS(terral_checkpoint_end(bad, &parts[1], 1), EPROTO);
+    bad = terral_checkpoint_begin(all, 3);
+    CHECK(terral_checkpoint_abandon(bad) == 0);
+    terral_restart_t *whole = terral_restart_open(all, -1);
+    CHECK(whole != NULL && terral_restart_step(whole, &seen) == 0 && seen == 2);
+    CHECK(terral_restart_size(whole, &seen) == 0 && seen == 10005);
+    CHECK(terral_restart_read(whole, back, 20000, 0) == 10005);
+    CHECK(memcmp(back, block, 10005) == 0);
+    CHECK(terral_restart_read(whole, back, 100, 950) == 100);
+    CHECK(memcmp(back, block + 950, 100) == 0);
+    CHECK(terral_restart_read(whole, back, 1, INT64_MAX) == 0);
+    terral_restart_close(whole);
+    NONE(terral_restart_open(all, 1), ENOENT);
+    terral_checkpoints_close(all);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    CHECK(sizeof(struct terral_object_status) == 64 && sizeof(struct terral_part) == 40);
+    for (size_t i = 0; i < sizeof block; i++) {
+        block[i] = (char)(i * 31 + i / 4096);
+    }
+    t = terral_connect(arguments[1]);
+    CHECK(t != NULL);
+    containers();
+    objects();
+    checkpoints();
+    terral_disconnect(t);
+    puts("c_objects: all well");
+    return 0;
+}
