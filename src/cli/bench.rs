@@ -22,11 +22,12 @@ use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
     bench_extra, bench_git, bench_hosts, bench_locks, bench_make, bench_memory, bench_mpi,
-    bench_names, bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar, bench_tree,
+    bench_names, bench_objects, bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar,
+    bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 18] = [
+const EXTRAS: [Extra; 20] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "spill", measure: bench_spill::measure },
@@ -37,6 +38,8 @@ const EXTRAS: [Extra; 18] = [
     Extra { name: "names-rates", measure: bench_names::measure },
     Extra { name: "names-tree", measure: bench_tree::measure },
     Extra { name: "locks", measure: bench_locks::measure },
+    Extra { name: "objects-create", measure: bench_objects::create },
+    Extra { name: "objects-checkpoint", measure: bench_objects::checkpoint },
     Extra { name: "names-tar", measure: bench_tar::measure },
     Extra { name: "names-git", measure: bench_git::measure },
     Extra { name: "names-make", measure: bench_make::measure },

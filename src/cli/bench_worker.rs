@@ -12,6 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use terral_client::Client;
+use terral_client::checkpoints::Checkpoints;
+use terral_client::objects::{Container, ObjectId};
 
 use crate::bench_place::{Handle, Locking, Place};
 
@@ -68,6 +70,11 @@ pub enum Work {
     RemoveDirectories,
     /// `count` times one step with a lock.
     Lock(Locking),
+    /// Creates and closes `count` objects in a container.
+    CreateObjects,
+    /// Writes an object of a checkpoint, of which the name says directory and attempt, and `count`
+    /// the step.
+    Dump,
     /// One step with a tree of directories and small files.
     Tree(Step),
     /// Computes for `count` steps.
@@ -290,6 +297,33 @@ impl Worker {
         Ok(())
     }
 
+    fn client(&self) -> Result<&Client> {
+        match &self.place {
+            Place::Terral(client) => Ok(client),
+            Place::Directory(_) => bail!("objects: through the client library only"),
+        }
+    }
+
+    fn create_objects(&self, pass: &Pass) -> Result<()> {
+        let container = Container::open(self.client()?, pass.name.as_bytes())?;
+        for at in 0..pass.count {
+            let id = ObjectId(u128::from(pass.process) << 64 | u128::from(at));
+            container.create_object(id)?.close()?;
+        }
+        Ok(())
+    }
+
+    fn dump(&self, pass: &Pass) -> Result<()> {
+        let (directory, attempt) = pass.name.split_once(':').context("no attempt")?;
+        let all = Checkpoints::open(self.client()?, directory.as_bytes(), usize::MAX, 0o755)?;
+        let checkpoint = all.join(pass.count, attempt.parse()?)?;
+        let object = checkpoint.create(pass.process as u32, pass.process * pass.bytes)?;
+        for at in 0..pass.bytes / pass.transfer {
+            object.write(&self.buffer, at * pass.transfer)?;
+        }
+        Ok(object.close()?)
+    }
+
     fn calls(&mut self, pass: &Pass) -> Result<()> {
         let name = |at: u64| format!("{}.{at}", pass.name);
         let mut took: [Vec<u64>; 3] = Default::default();
@@ -346,6 +380,8 @@ impl Worker {
             Work::MakeDirectories => self.many(pass, Place::make_directory),
             Work::RemoveDirectories => self.many(pass, Place::remove_directory),
             Work::Lock(how) => self.place.lock_many(&pass.name, how, process as u8, pass.count),
+            Work::CreateObjects => self.create_objects(pass),
+            Work::Dump => self.dump(pass),
             Work::Tree(step) => self.tree(pass, step),
             Work::Compute => {
                 compute(pass.count);

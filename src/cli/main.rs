@@ -115,6 +115,7 @@ mod bench_extra;
 mod bench_locks;
 mod bench_memory;
 mod bench_names;
+mod bench_objects;
 mod bench_tree;
 
 mod bench_session;
