@@ -5,6 +5,7 @@
 
 mod beside;
 mod heat;
+mod mount;
 mod process;
 mod random;
 
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mount::Mount;
 use process::{Bench, Home, start_server};
 use random::Random;
 use rustix::process::Signal;
@@ -204,6 +206,21 @@ fn what_is_not_whole_is_not_ended_and_the_latest_stays() {
 }
 
 #[test]
+fn what_does_not_fit_into_memory_makes_no_checkpoint_and_the_latest_stays() {
+    let bench = Bench::new();
+    let checkpoints = series(&bench.instance(), 2);
+    save(&checkpoints, 1);
+    let checkpoint = checkpoints.begin(2).expect("begins");
+    let piece = vec![1; 8 << 20];
+    let dump = |rank: u32| checkpoint.dump(rank, u64::from(rank) << 23, &piece).err();
+    assert_eq!((0..64).find_map(dump).expect("it does not all fit").kind, ErrorKind::NoSpace);
+    assert_eq!(latest(&checkpoints), 1);
+    checkpoint.abandon().expect("removes");
+    save(&checkpoints, 2);
+    assert_eq!(latest(&checkpoints), 2);
+}
+
+#[test]
 fn who_was_left_behind_by_a_new_beginning_changes_nothing() {
     let bench = Bench::new();
     let checkpoints = series(&bench.instance(), 2);
@@ -237,6 +254,20 @@ fn a_checkpoint_of_which_something_is_missing_is_passed_over() {
     client.truncate(&path(2, "0/00000000000000020000000000013880"), 39_999).expect("cuts");
     assert_eq!(checkpoints.steps().expect("lists"), [1, 2, 3, 4, 5]);
     assert_eq!(latest(&checkpoints), 1);
+}
+
+#[test]
+fn those_that_are_not_whole_do_not_count_among_those_that_are_kept() {
+    let bench = Bench::new();
+    let client = Client::connect(&bench.instance()).expect("connects");
+    let all = checkpoints(&client, 9);
+    [1, 2, 9].into_iter().for_each(|step| save(&all, step));
+    client.unlink(b"points/step-000000000009/manifest").expect("removes");
+    save(&checkpoints(&client, 1), 3);
+    assert_eq!(latest(&all), 3);
+    assert_eq!(all.steps().expect("lists"), [3, 9]);
+    save(&checkpoints(&client, 1), 10);
+    assert_eq!(all.steps().expect("lists"), [10]);
 }
 
 fn there(directory: &Path) -> Vec<String> {
@@ -283,32 +314,33 @@ fn the_next_run_goes_on_from_what_the_permanent_directory_has_whole() {
 
 #[test]
 fn an_older_one_stays_until_a_newer_one_is_in_the_permanent_directory() {
-    let (home, directory) = (Home::new(), tempfile::tempdir().expect("directory"));
+    let Some(directory) = Mount::tmpfs(64) else { return };
+    let home = Home::new();
     let _server = start_server(&home.instance(), Some(directory.path()));
     let client = Client::connect(&home.instance()).expect("connects");
     let checkpoints = checkpoints(&client, 1);
-    for step in 1..=40 {
+    let steps = || checkpoints.steps().expect("lists");
+    let points = directory.path().join("points");
+    save(&checkpoints, 1);
+    settle(&client);
+    directory.remount("ro");
+    (2..=4).for_each(|step| save(&checkpoints, step));
+    assert_eq!(steps(), [1, 2, 3, 4], "of the newer ones none is there");
+    assert_eq!(there(&points), ["step-000000000001"]);
+    directory.remount("rw");
+    settle(&client);
+    // Each goes once its successor is there.
+    for step in 5..=6 {
         save(&checkpoints, step);
-        // At any moment there is one that is whole there, once there was.
-        let steps = checkpoints.steps().expect("lists");
-        assert_eq!(steps.last(), Some(&step));
-    }
-    settle(&client);
-    save(&checkpoints, 41);
-    assert!(checkpoints.steps().expect("lists").len() >= 2, "that one is not there yet");
-    for _ in 0..2 {
         settle(&client);
-        save(&checkpoints, 42);
+        let there = there(&points);
+        assert!(steps().len() <= 2 && there.len() == steps().len(), "{there:?}");
     }
-    settle(&client);
     assert_eq!(there(directory.path()), ["points"], "and no rubbish");
-    let (own, of_directory) =
-        (checkpoints.steps().expect("lists"), there(&directory.path().join("points")));
-    assert_eq!(own.len(), of_directory.len());
-    let last = directory.path().join("points").join(of_directory.last().expect("one"));
+    let last = points.join("step-000000000006");
     assert_eq!(there(&last), ["0", "manifest"]);
     let first = std::fs::read(last.join("0/00000000000000000000000000000000")).expect("arrived");
-    assert!(first == bytes(42, 0, PIECE));
+    assert!(first == bytes(6, 0, PIECE));
 }
 
 /// So many ranks of the example on an instance.

@@ -9,6 +9,7 @@
  * after the other, so whoever reads it back only says which rows it wants.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -123,6 +124,8 @@ static void save(terral_checkpoints_t *all, struct plate *plate, uint64_t step) 
 static uint64_t restore(terral_checkpoints_t *all, struct plate *plate) {
     uint64_t step = 0;
     terral_restart_t *last = terral_restart_open(all, -1);
+    /* What cannot be read now is no reason to begin anew. */
+    need(last != NULL || errno == ENOENT, "the last checkpoint");
     if (last != NULL) {
         ssize_t length = (ssize_t)(byte_of(plate->to) - byte_of(plate->from));
         void *into = row(plate->now, 0);

@@ -360,7 +360,9 @@ int terral_checkpoint_end(terral_checkpoint_t *checkpoint, const struct terral_p
 void terral_checkpoint_leave(terral_checkpoint_t *checkpoint);
 int terral_checkpoint_abandon(terral_checkpoint_t *checkpoint);
 
-/* The checkpoint of a step, or for -1 the latest that is whole. ENOENT: there is none. */
+/* The checkpoint of a step, or for -1 that of the greatest step that is whole. ENOENT: there is
+ * none. EIO: it cannot be had now, as a machine that has a part of it does not answer: no reason to
+ * begin anew. */
 terral_restart_t *terral_restart_open(terral_checkpoints_t *checkpoints, int64_t step);
 int terral_restart_step(terral_restart_t *restart, uint64_t *step);
 int terral_restart_size(terral_restart_t *restart, uint64_t *size_bytes);

@@ -57,7 +57,8 @@ impl Checkpoint {
 
     /// Ends it, with the parts of all processes, in whatever order: from then on it is the latest.
     /// One process does this, after all have said what they wrote. A checkpoint of the same step
-    /// that is there is replaced; older ones go, but for as many as are kept.
+    /// that is there is replaced; older ones go, but for as many as are kept. What of them cannot
+    /// be removed now is removed by the end of a later one.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if parts are missing or have the same bytes,
@@ -69,13 +70,10 @@ impl Checkpoint {
         check_sizes(&self.container, &manifest)?;
         self.write(&manifest)?;
         self.commit()?;
-        let kept = keeping::keep_last(&self.client, &self.path, self.keep, &self.prefix);
+        // It has its name whatever becomes of those before it: what does not go now goes later.
+        let _ = keeping::keep_last(&self.client, &self.path, self.keep, &self.prefix);
         tidy(&self.client);
-        match kept {
-            // It has its name; what could not be removed goes the next time.
-            Err(error) if error.kind == ErrorKind::NotEmpty => Ok(()),
-            kept => kept,
-        }
+        Ok(())
     }
 
     fn write(&self, manifest: &Manifest) -> Result<()> {
@@ -92,18 +90,19 @@ impl Checkpoint {
         written.map(drop)
     }
 
-    /// Gives it its name.
+    /// Gives it its name. Once it has that, nothing fails any more.
     fn commit(&self) -> Result<()> {
         let (from, to) = (self.container.path(), keeping::directory(&self.path, self.step));
         match self.client.rename(from, &to, RenameHow::Keep) {
             Err(error) if error.kind == ErrorKind::Exists => {
                 self.client.rename(from, &to, RenameHow::Exchange)?;
-                clear(&self.client, from)?;
+                let _ = clear(&self.client, from);
             }
             done => done?,
         }
         // Older ones go only once a newer one is in the permanent directory, if there is one.
-        self.client.flush()
+        let _ = self.client.flush();
+        Ok(())
     }
 
     /// Gives it up: nothing is left of it.

@@ -4,12 +4,13 @@
 //! removed here is removed there at once, and what is new arrives later: without the rule a machine
 //! that dies has taken both.
 
-use terral_format::{ErrorKind, Result};
+use terral_format::wire::peers::Failure;
+use terral_format::{Error, ErrorKind, Result};
 
 use super::whole::Whole;
 use crate::Kind;
 use crate::client::Client;
-use crate::objects::{ObjectId, all_containers, clear, set_aside, tidy};
+use crate::objects::{ObjectId, RESERVED, all_containers, clear, set_aside, tidy};
 
 /// What the directory of a step is called.
 const STEP: &str = "step-";
@@ -38,50 +39,55 @@ pub(super) fn directory(path: &[u8], step: u64) -> Vec<u8> {
     [path, name_of(step).as_bytes()].join(&b'/')
 }
 
-/// Whether that is how a checkpoint looks that is not whole.
-pub(super) fn is_incomplete(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::Malformed | ErrorKind::NotDirectory)
+/// Whether that is how a checkpoint looks of which something is no more, also as it went with a
+/// machine that was removed. What only cannot be had now is none: an older one is not the latest.
+pub(super) fn is_incomplete(client: &Client, error: &Error) -> Result<bool> {
+    let kinds = [ErrorKind::NotFound, ErrorKind::Malformed, ErrorKind::NotDirectory];
+    if error.kind != ErrorKind::Backing {
+        return Ok(kinds.contains(&error.kind));
+    }
+    let members = client.status()?.partition.map_or_else(Vec::new, |partition| partition.members);
+    Ok(members.iter().any(|other| *error == Failure::Removed(other.seat.member).error()))
 }
 
-fn is_safe(client: &Client, path: &[u8], step: u64) -> Result<bool> {
-    match Whole::open(client, &directory(path, step)).and_then(|whole| whole.is_in_backing()) {
-        Err(error) if is_incomplete(error.kind) => Ok(false),
-        known => known,
+/// The checkpoint of a step, if it is whole, and whether the permanent directory has it.
+fn look(client: &Client, path: &[u8], step: u64, backed: bool) -> Result<Option<bool>> {
+    let whole = Whole::open(client, &directory(path, step));
+    match whole.and_then(|whole| Ok(!backed || whole.is_in_backing()?)) {
+        Err(error) if is_incomplete(client, &error)? => Ok(None),
+        known => known.map(Some),
     }
 }
 
-/// Removes all but the last `keep`. What is not safe to be removed yet stays until the next time.
+fn remove(client: &Client, directory: &[u8], prefix: &str) -> Result<()> {
+    let aside = format!("{prefix}gone.{:016x}", ObjectId::random()?.0 as u64);
+    let aside = set_aside(client, directory, aside.as_bytes())?;
+    clear(client, &aside)
+}
+
+/// Removes all but the last `keep` that are whole. What is not safe to be removed yet stays until
+/// the next time.
 pub(super) fn keep_last(client: &Client, path: &[u8], keep: usize, prefix: &str) -> Result<()> {
-    let steps = steps(client, path)?;
-    let (old, kept) = steps.split_at(steps.len().saturating_sub(keep.max(1)));
-    if old.is_empty() {
-        return Ok(());
-    }
-    if client.status()?.backing.is_some() {
-        let mut safe = false;
-        for step in kept {
-            safe = safe || is_safe(client, path, *step)?;
-        }
-        if !safe {
-            return Ok(());
-        }
-    }
-    for step in old {
-        let aside = format!("{prefix}gone.{:016x}", ObjectId::random()?.0 as u64);
-        match set_aside(client, &directory(path, *step), aside.as_bytes()) {
-            Ok(aside) => clear(client, &aside)?,
-            Err(error) if error.kind == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+    let backed = client.status()?.backing.is_some();
+    let (mut whole, mut safe) = (0, false);
+    for step in steps(client, path)?.into_iter().rev() {
+        if whole >= keep.max(1) && safe {
+            // One that went with a machine is in the way of no other.
+            let _ = remove(client, &directory(path, step), prefix);
+        } else if let Some(is_safe) = look(client, path, step, backed)? {
+            whole += 1;
+            safe |= is_safe;
         }
     }
     Ok(())
 }
 
-/// Removes what earlier writers of these checkpoints have left behind.
+/// Removes what earlier writers of these checkpoints have left behind. What cannot be removed, as
+/// it went with a machine, is in nobody's way: no two attempts have one name.
 pub(super) fn clear_leftovers(client: &Client, prefix: &str) -> Result<()> {
     for name in all_containers(client)? {
         if name.starts_with(prefix.as_bytes()) {
-            clear(client, &[crate::objects::RESERVED, &name].join(&b'/'))?;
+            let _ = clear(client, &[RESERVED, &name].join(&b'/'));
         }
     }
     tidy(client);

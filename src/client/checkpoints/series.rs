@@ -107,7 +107,7 @@ impl Checkpoints {
     pub fn latest(&self) -> Result<Option<Whole>> {
         for step in self.steps()?.into_iter().rev() {
             match self.of_step(step) {
-                Err(error) if keeping::is_incomplete(error.kind) => {}
+                Err(error) if keeping::is_incomplete(&self.client, &error)? => {}
                 found => return found.map(Some),
             }
         }
