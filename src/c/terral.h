@@ -349,7 +349,7 @@ int terral_checkpoint_dump(terral_checkpoint_t *checkpoint, uint32_t rank, int64
 terral_object_t *terral_checkpoint_create(terral_checkpoint_t *checkpoint, uint32_t rank,
                                           int64_t at);
 
-/* Ends it, and frees the handle, also when it fails. One process does, with the parts of all, in
+/* Ends it, and frees the handle, also when it fails. Who began does, with the parts of all, in
  * whatever order, once all have been written; they begin at 0 and leave no gap (else EINVAL). From
  * then on it is the latest, in the place of one of the same step. EPROTO: an object is not as long
  * as its part says; what was the latest is the latest then. */

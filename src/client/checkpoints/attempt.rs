@@ -17,6 +17,8 @@ pub struct Checkpoint {
     pub(super) path: Vec<u8>,
     pub(super) prefix: String,
     pub(super) keep: usize,
+    /// What was safe in the permanent directory when this was begun, if anything.
+    pub(super) safe: Option<u64>,
     pub(super) step: u64,
     pub(super) attempt: u64,
 }
@@ -56,9 +58,9 @@ impl Checkpoint {
     }
 
     /// Ends it, with the parts of all processes, in whatever order: from then on it is the latest.
-    /// One process does this, after all have said what they wrote. A checkpoint of the same step
-    /// that is there is replaced; older ones go, but for as many as are kept. What of them cannot
-    /// be removed now is removed by the end of a later one.
+    /// Who has begun it does this, after all have said what they wrote. One of the same step that
+    /// is there is replaced; older ones go, but for as many as are kept. What of them cannot be
+    /// removed now is removed by the end of a later one.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if parts are missing or have the same bytes,
@@ -71,7 +73,8 @@ impl Checkpoint {
         self.write(&manifest)?;
         self.commit()?;
         // It has its name whatever becomes of those before it: what does not go now goes later.
-        let _ = keeping::keep_last(&self.client, &self.path, self.keep, &self.prefix);
+        let keep = (self.keep, self.safe);
+        let _ = keeping::keep_last(&self.client, &self.path, keep, &self.prefix);
         tidy(&self.client);
         Ok(())
     }

@@ -50,13 +50,30 @@ pub(super) fn is_incomplete(client: &Client, error: &Error) -> Result<bool> {
     Ok(members.iter().any(|other| *error == Failure::Removed(other.seat.member).error()))
 }
 
-/// The checkpoint of a step, if it is whole, and whether the permanent directory has it.
-fn look(client: &Client, path: &[u8], step: u64, backed: bool) -> Result<Option<bool>> {
-    let whole = Whole::open(client, &directory(path, step));
-    match whole.and_then(|whole| Ok(!backed || whole.is_in_backing()?)) {
-        Err(error) if is_incomplete(client, &error)? => Ok(None),
-        known => known.map(Some),
+/// What is asked of the checkpoint of a step; false if it is not whole.
+fn is(
+    client: &Client,
+    (path, step): (&[u8], u64),
+    what: impl Fn(&Whole) -> Result<bool>,
+) -> Result<bool> {
+    match Whole::open(client, &directory(path, step)).and_then(|whole| what(&whole)) {
+        Err(error) if is_incomplete(client, &error)? => Ok(false),
+        known => known,
     }
+}
+
+/// The newest that the permanent directory has; without one none is safer than another. To be asked
+/// before names are made: as long as any is owed, nothing is known to be there.
+pub(super) fn newest_safe(client: &Client, path: &[u8]) -> Result<Option<u64>> {
+    if client.status()?.backing.is_none() {
+        return Ok(Some(u64::MAX));
+    }
+    for step in steps(client, path)?.into_iter().rev() {
+        if is(client, (path, step), Whole::is_in_backing)? {
+            return Ok(Some(step));
+        }
+    }
+    Ok(None)
 }
 
 fn remove(client: &Client, directory: &[u8], prefix: &str) -> Result<()> {
@@ -65,18 +82,20 @@ fn remove(client: &Client, directory: &[u8], prefix: &str) -> Result<()> {
     clear(client, &aside)
 }
 
-/// Removes all but the last `keep` that are whole. What is not safe to be removed yet stays until
-/// the next time.
-pub(super) fn keep_last(client: &Client, path: &[u8], keep: usize, prefix: &str) -> Result<()> {
-    let backed = client.status()?.backing.is_some();
-    let (mut whole, mut safe) = (0, false);
+/// Removes what is older than the last `keep` that are whole, and than the one that was safe.
+pub(super) fn keep_last(
+    client: &Client,
+    path: &[u8],
+    (keep, safe): (usize, Option<u64>),
+    prefix: &str,
+) -> Result<()> {
+    let mut whole = 0;
     for step in steps(client, path)?.into_iter().rev() {
-        if whole >= keep.max(1) && safe {
+        if whole < keep.max(1) {
+            whole += usize::from(is(client, (path, step), |_| Ok(true))?);
+        } else if safe.is_some_and(|safe| step < safe) {
             // One that went with a machine is in the way of no other.
             let _ = remove(client, &directory(path, step), prefix);
-        } else if let Some(is_safe) = look(client, path, step, backed)? {
-            whole += 1;
-            safe |= is_safe;
         }
     }
     Ok(())

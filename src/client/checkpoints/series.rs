@@ -48,13 +48,19 @@ impl Checkpoints {
         format!("{}{step}.{attempt:016x}", self.prefix)
     }
 
-    fn checkpoint(&self, container: Container, step: u64, attempt: u64) -> Checkpoint {
+    fn checkpoint(
+        &self,
+        container: Container,
+        (step, attempt): (u64, u64),
+        safe: Option<u64>,
+    ) -> Checkpoint {
         Checkpoint {
             client: self.client.clone(),
             container,
             path: self.path.clone(),
             prefix: self.prefix.clone(),
             keep: self.keep,
+            safe,
             step,
             attempt,
         }
@@ -66,11 +72,12 @@ impl Checkpoints {
     /// # Errors
     /// Those of making and removing names.
     pub fn begin(&self, step: u64) -> Result<Checkpoint> {
+        let safe = keeping::newest_safe(&self.client, &self.path)?;
         keeping::clear_leftovers(&self.client, &self.prefix)?;
         let attempt = ObjectId::random()?.0 as u64;
         let name = self.container(step, attempt);
         let container = Container::create(&self.client, name.as_bytes(), self.mode)?;
-        Ok(self.checkpoint(container, step, attempt))
+        Ok(self.checkpoint(container, (step, attempt), safe))
     }
 
     /// Takes part in the checkpoint that another process has begun.
@@ -80,7 +87,7 @@ impl Checkpoints {
     pub fn join(&self, step: u64, attempt: u64) -> Result<Checkpoint> {
         let name = self.container(step, attempt);
         let container = Container::open(&self.client, name.as_bytes())?;
-        Ok(self.checkpoint(container, step, attempt))
+        Ok(self.checkpoint(container, (step, attempt), None))
     }
 
     /// Steps that have a checkpoint, the oldest first.
