@@ -98,6 +98,7 @@ pub const DOORS: List = &[
     ("Sessions::attach", &["requests"]),
     ("Sessions::client_mut", &["deferred", "storage"]),
     ("Sessions::end_expired", &["requests"]),
+    ("Sessions::was_denied", &["requests"]),
     ("Storage::arrives", &["sharing"]),
     ("Storage::attach", &["deferred"]),
     ("Storage::came", &["far"]),

@@ -1,18 +1,24 @@
 //! A value of every record, for the golden files.
 
 use terral_format::disk::facts::{Fact, InodeImage};
-use terral_format::disk::local::{Began, Local, Publishing};
+use terral_format::disk::local::{Began, Held, Local, Publishing};
 use terral_format::disk::{NameOperation, Record};
 use terral_format::fingerprint::Object;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
+use terral_format::wire::capability::{Operations, Principal, Revocation};
 use terral_format::wire::message::Kind;
 
 use crate::golden_values::{
     CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, totals,
 };
 
-/// Every record.
+/// Every record of a server by itself.
 pub fn records() -> Vec<Record> {
+    records_of_5().into_iter().chain(authority().map(Record::from)).collect()
+}
+
+/// Those that version 5 had as well.
+pub fn records_of_5() -> Vec<Record> {
     let facts = names().into_iter().chain(bytes()).chain(xattrs()).chain(snapshot());
     let local = sessions().into_iter().chain(places()).chain(notes());
     facts.map(Record::from).chain(local.map(Record::from)).collect()
@@ -143,6 +149,24 @@ fn operations() -> [NameOperation; 10] {
             name: b"user.b".to_vec(),
             value: Some(b"c".to_vec()),
         },
+    ]
+}
+
+fn authority() -> [Local; 4] {
+    let held = Held {
+        rights: RIGHTS,
+        below: Some(b"out".to_vec()),
+        epoch: 254,
+        serial: 255,
+        principal: Principal::User(256),
+        person: person(),
+    };
+    let revoked = |what| Local::Revoked { what, epoch: 257 };
+    [
+        Local::Held { session: SessionSlot(252), handle: 253, held },
+        revoked(Revocation::Operations(Operations::WRITE)),
+        revoked(Revocation::Serial(258)),
+        revoked(Revocation::Principal(Principal::User(259))),
     ]
 }
 

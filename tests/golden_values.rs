@@ -8,7 +8,7 @@ use terral_format::ids::{
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
-    Capability, Caveat, Grant, Key, Operations, Principal, Rights,
+    Capability, Caveat, Grant, Key, Operations, Principal, Revocation, Rights,
 };
 use terral_format::wire::far_files::{FarFile, Handle, LentTo, Offered, Piece, Stored};
 use terral_format::wire::handshake::{Hello, Wants, Welcome};
@@ -108,6 +108,7 @@ pub fn capability() -> Capability {
     Capability::issue(&KEY, grant)
         .and_then(|whole| whole.attenuate(Caveat::Only(Operations::READ)))
         .and_then(|narrow| narrow.attenuate(Caveat::Until(1_900_000_000)))
+        .and_then(|narrow| narrow.attenuate(Caveat::Below(b"out".to_vec())))
         .expect("encodes")
 }
 
@@ -186,6 +187,10 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Fence { member: Member::LEAST, dead: true },
         Request::Policy("out/*", Some(Consistency::Strict)),
         Request::Stop(true),
+        Request::Capability,
+        Request::Revoke(Revocation::Serial(249)),
+        Request::Revoke(Revocation::Operations(Operations::WRITE)),
+        Request::Revoke(Revocation::Principal(Principal::User(250))),
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
@@ -411,6 +416,8 @@ pub fn replies() -> Vec<Reply> {
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Invitation("word".into()),
+        Reply::Capability(Box::new(capability())),
+        Reply::Revoked(251),
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
     ];

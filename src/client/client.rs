@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 use terral_format::local::geometry::CHUNK_BYTES;
-use terral_format::wire::capability::Caveat;
 use terral_format::wire::far::Done;
 use terral_format::wire::far_files::{FarFile, LentTo, Offered};
 use terral_format::wire::locks::{FarLock, HeldLock};
@@ -21,6 +20,7 @@ use terral_transport::{kept, nodes};
 
 use crate::copy::Chunks;
 use crate::file::File;
+use crate::holding::of_environment;
 use crate::names::{Followed, RESERVED, shown};
 use crate::nodes::Opened;
 use crate::session::{Connection, unexpected};
@@ -28,14 +28,15 @@ use crate::session::{Connection, unexpected};
 /// The connection of this process to a server. Cheap to clone; good in every thread, and in a
 /// forked child.
 #[derive(Clone)]
-pub struct Client(Arc<Connection>);
+pub struct Client(pub(crate) Arc<Connection>);
 
 impl Client {
     /// Connects to the server that serves the instance in this directory.
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] if none does, [`ErrorKind::Denied`] if it is another user's,
-    /// [`ErrorKind::Version`] if it is of another version.
+    /// [`ErrorKind::Version`] if it is of another version; those of [`of_environment`], and
+    /// [`ErrorKind::Unauthorized`] if what that names is not good.
     pub fn connect(instance: &Path) -> Result<Self> {
         let client = Client::beside(instance)?;
         client.0.own()?;
@@ -48,7 +49,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; what is wrong with the server itself, later calls say.
     pub fn beside(instance: &Path) -> Result<Self> {
-        Connection::open(instance).map(Client)
+        Connection::open(instance, of_environment()?).map(Client)
     }
 
     /// As [`Client::beside`], for who only looks: it never has a session, so the server neither
@@ -59,7 +60,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn observe(instance: &Path) -> Result<Self> {
-        Connection::observe(instance).map(Client)
+        Connection::observe(instance, None).map(Client)
     }
 
     /// Whether programs wait for memory now, as the server has noted; nobody is asked.
@@ -94,15 +95,6 @@ impl Client {
         self.0.own().map(drop)
     }
 
-    /// Narrows what this process may do from now on; its children, what they begin with. What runs
-    /// out ends reads and writes within a second, while a server runs.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unauthorized`] if nothing is left of it.
-    pub fn narrow(&self, caveat: Caveat) -> Result<()> {
-        self.0.narrow(caveat)
-    }
-
     fn done(&self, request: Request<'_>) -> Result<()> {
         match self.0.call(request)? {
             Reply::Done => Ok(()),
@@ -117,7 +109,7 @@ impl Client {
     /// Of this and every other call with a path: [`ErrorKind::Link`] if a symbolic link is on the
     /// way, see [`Client::follow`].
     pub fn stat(&self, path: &[u8]) -> Result<Seen> {
-        self.0.memory.stat(path).unwrap_or_else(|| self.0.stat_there(path))
+        self.0.seen(path).unwrap_or_else(|| self.0.stat_there(path))
     }
 
     /// Does `call` with `path`, and again with where that leads if a symbolic link is on the way;
@@ -169,7 +161,7 @@ impl Client {
             None => created()?.map(|open| (open, None)),
             opened => opened,
         };
-        if done.is_none() && !how.create && self.0.memory.lacks(path) {
+        if done.is_none() && !how.create && !self.0.asks() && self.0.memory.lacks(path) {
             return Err(Error::new(ErrorKind::NotFound, shown(path)));
         }
         let (open, opened) = match done {

@@ -11,7 +11,7 @@ use terral_format::local::deferred::{CHANGE_BYTES, Claim, Key, Recallable};
 use terral_format::local::lease::Until;
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::local::size::SizeWord;
-use terral_format::local::tables::{FileHeader, FileRecord, access};
+use terral_format::local::tables::{FileHeader, FileRecord, WITHOUT_ASKING, access};
 use terral_format::wire::capability::Operations;
 use terral_format::wire::message::{Change, FileRef, Kind, OpenFile, OpenHow, Reply, Request};
 use terral_format::{Result, frame};
@@ -47,6 +47,15 @@ pub(crate) struct Held<'c> {
     lent: [(Ino, Until); 2],
 }
 
+/// What one must be allowed to have files in hand.
+const IN_HAND: Operations = Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE);
+
+/// The bits of a session's operations by which it may defer what needs these. Whoever knows the
+/// nonce may close, whatever else has run out.
+fn without_asking(needs: Operations) -> u64 {
+    if needs == Operations(0) { 0 } else { u64::from(needs.0) | WITHOUT_ASKING }
+}
+
 impl Held<'_> {
     /// Names in these, or their attributes, are what the change is about. To be said before a look
     /// at what speaks against it. They are marked as borrowed now, after the claim: a server that
@@ -76,7 +85,7 @@ impl Held<'_> {
         superblock.gate.load(Ordering::SeqCst) == 0
             && superblock.server_pid.load(Ordering::SeqCst) != 0
             && self.lent.iter().all(|(_, until)| *until != Until::NEVER)
-            && self.own.check(needs.0.into()).is_ok()
+            && self.own.check(without_asking(needs)).is_ok()
             && self.own.lasts(clock::wall_ns(&superblock.clock_offset, time_ns))
     }
 
@@ -174,6 +183,9 @@ impl Connection {
         let hand = &own.in_hand;
         if hand.may_defer.load(Ordering::Acquire) {
             return true;
+        }
+        if own.check(without_asking(IN_HAND)).is_err() {
+            return false;
         }
         // Another thread may be just asking: what is deferred before the answer is dropped.
         hand.asked.fetch_add(1, Ordering::Relaxed) >= ASKED
@@ -421,7 +433,6 @@ impl Connection {
     /// Says that a descriptor was closed. False: tell.
     fn close_deferred(&self, description: DescriptionSlot, nonce: u32) -> bool {
         let Some(held) = self.claim(Key::description(description.0), false) else { return false };
-        // Whoever knows the nonce may, whatever else has run out.
         if !held.is_open(Operations(0), 0) {
             held.withdraw();
             return false;

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod holding;
 mod in_hand;
 
 mod session;
@@ -43,19 +44,24 @@ mod nodes;
 
 mod client;
 
+mod rights;
+
 pub mod objects;
 
 pub mod checkpoints;
 
 pub use client::Client;
 pub use file::{File, ShortPath};
+pub use holding::{VARIABLE as CAPABILITY, of_environment, read as read_capability};
 pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
 pub use nodes::Opened;
 pub use terral_format::ids::{DescriptionSlot, Ino, Number};
 pub use terral_format::local::tables::access;
-pub use terral_format::wire::capability::{Caveat, Operations};
+pub use terral_format::wire::capability::{
+    Capability, Caveat, Operations, Principal, Revocation, is_at_or_below,
+};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::wire::message::{
     Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Seen, Space, Status, Totals,

@@ -272,6 +272,11 @@ pub enum Followed {
 }
 
 impl Connection {
+    /// Attributes of a name; `None`: ask the server.
+    pub(crate) fn seen(&self, path: &[u8]) -> Option<Result<Seen>> {
+        if self.asks() { None } else { self.memory.stat(path) }
+    }
+
     /// Attributes of a name, from the server.
     pub(crate) fn stat_there(&self, path: &[u8]) -> Result<Seen> {
         match self.call(Request::Stat(Target::Path(path)))? {
@@ -282,7 +287,8 @@ impl Connection {
 
     /// All names of a directory, in order of their bytes, without `.` and `..`.
     pub(crate) fn list(&self, path: &[u8]) -> Result<Vec<Name>> {
-        if let Some(names) = self.memory.list(path) {
+        let known = (!self.asks()).then(|| self.memory.list(path)).flatten();
+        if let Some(names) = known {
             return Ok(names);
         }
         let mut names: Vec<Name> = Vec::new();
@@ -303,7 +309,8 @@ impl Connection {
 
     /// What a symbolic link says.
     pub(crate) fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        if let Known::Here(link) = self.memory.walk(path)
+        if !self.asks()
+            && let Known::Here(link) = self.memory.walk(path)
             && let Some(target) = self.memory.look(|table| table.target(link.ino))
         {
             return Ok(target);
@@ -316,7 +323,7 @@ impl Connection {
 
     /// What is at a path, asking the server where the table does not know.
     fn find(&self, path: &[u8]) -> Result<Kind> {
-        let found = self.memory.stat(path);
+        let found = self.seen(path);
         found.unwrap_or_else(|| self.stat_there(path)).map(|attributes| attributes.kind)
     }
 

@@ -33,6 +33,7 @@ use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::{self, Begun, Session};
 use terral_transport::socket::Handshake;
 
+use crate::holding;
 use crate::in_hand::InHand;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
@@ -88,6 +89,10 @@ pub(crate) struct Connection {
     gone: AtomicBool,
     /// It only asks, and has no session.
     observes: bool,
+    /// What it presents, if that is not its user's own.
+    shows: Option<Capability>,
+    /// It asks for what others see in shared memory.
+    asks: AtomicBool,
 }
 
 impl Memory {
@@ -185,17 +190,17 @@ impl Memory {
 impl Connection {
     /// Maps the memory of `instance`. The server hears of this process when it first needs it: who
     /// only looks at names does not.
-    pub(crate) fn open(instance: &Path) -> Result<Arc<Self>> {
+    pub(crate) fn open(instance: &Path, shows: Option<Capability>) -> Result<Arc<Self>> {
         let (first, (id, memory)) = match Memory::map(instance) {
             Ok(mapped) => (None, mapped),
             // The server says what is wrong, or is about to come up.
             Err(_) => {
-                let greeted = greet(instance, None)?;
+                let greeted = greet(instance, shows.as_ref())?;
                 let mapped = Memory::map(instance)?;
                 (Some(greeted).filter(|greeted| greeted.id == mapped.0), mapped)
             }
         };
-        let connection = Connection::over(instance, id, memory, false)?;
+        let connection = Connection::over(instance, id, memory, (false, shows))?;
         if let Some(greeted) = first {
             let _ = connection.sessions[0].set(greeted.own);
             connection.mark.set();
@@ -204,16 +209,24 @@ impl Connection {
     }
 
     /// Maps the memory of `instance` for somebody who only asks.
-    pub(crate) fn observe(instance: &Path) -> Result<Arc<Self>> {
+    pub(crate) fn observe(instance: &Path, shows: Option<Capability>) -> Result<Arc<Self>> {
         let (id, memory) = match Memory::map(instance) {
             Ok(mapped) => mapped,
             // The server says what is wrong, or is about to come up.
-            Err(_) => ask(instance, Request::Space).and_then(|_| Memory::map(instance))?,
+            Err(_) => {
+                ask(instance, Request::Space, shows.as_ref()).and_then(|_| Memory::map(instance))?
+            }
         };
-        Connection::over(instance, id, memory, true).map(Arc::new)
+        Connection::over(instance, id, memory, (true, shows)).map(Arc::new)
     }
 
-    fn over(instance: &Path, id: InstanceId, memory: Memory, observes: bool) -> Result<Self> {
+    fn over(
+        instance: &Path,
+        id: InstanceId,
+        memory: Memory,
+        (observes, shows): (bool, Option<Capability>),
+    ) -> Result<Self> {
+        let asks = AtomicBool::new(shows.as_ref().is_some_and(holding::must_ask));
         let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
         Ok(Connection {
             instance: instance.into(),
@@ -225,6 +238,8 @@ impl Connection {
             renewing: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             observes,
+            shows,
+            asks,
         })
     }
 
@@ -234,6 +249,12 @@ impl Connection {
 
     pub(crate) fn instance(&self) -> &Path {
         &self.instance
+    }
+
+    /// Whether it must ask for what others see in shared memory: the server looks whether it may.
+    #[inline]
+    pub(crate) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Relaxed)
     }
 
     /// The session of this very process; the server gives it one if it has none.
@@ -290,7 +311,7 @@ impl Connection {
         // Its lock is held if another thread of the parent was just at it.
         let held = parent.and_then(|parent| parent.capability.try_lock().ok());
         let capability = held.map(|held| held.clone());
-        let greeted = greet(&self.instance, capability.as_ref())
+        let greeted = greet(&self.instance, capability.as_ref().or(self.shows.as_ref()))
             .inspect_err(|_| self.gone.store(true, Ordering::Relaxed))?;
         if greeted.id != self.id {
             self.gone.store(true, Ordering::Relaxed);
@@ -311,7 +332,7 @@ impl Connection {
     /// What the server answers, or [`ErrorKind::Unreachable`] if it is gone for good.
     pub(crate) fn call(&self, request: Request<'_>) -> Result<Reply> {
         if self.observes {
-            return ask(&self.instance, request);
+            return ask(&self.instance, request, self.shows.as_ref());
         }
         let own = self.own()?;
         own.exchange(self, own.authority(self)?, request)
@@ -323,6 +344,8 @@ impl Connection {
         let mut held = own.capability.lock().unwrap_or_else(PoisonError::into_inner);
         let narrower = held.attenuate(caveat)?;
         let who = acting();
+        // What is deferred under what it had counts; nothing is from now on.
+        self.asks.fetch_or(holding::must_ask(&narrower), Ordering::SeqCst);
         let handle = own.present(self, &narrower, who)?;
         *held = narrower;
         own.authorities.iter().for_each(|known| known.store(0, Ordering::Release));
@@ -547,8 +570,8 @@ fn knock(
 }
 
 /// The answer to a question, without a session.
-fn ask(instance: &Path, question: Request<'_>) -> Result<Reply> {
-    match knock(instance, Some(question), acting(), None)?.0 {
+fn ask(instance: &Path, question: Request<'_>, shows: Option<&Capability>) -> Result<Reply> {
+    match knock(instance, Some(question), acting(), shows)?.0 {
         Welcome::Answer(reply) => match *reply {
             Reply::Failed(error) => Err(error),
             reply => Ok(reply),
@@ -559,7 +582,7 @@ fn ask(instance: &Path, question: Request<'_>) -> Result<Reply> {
 }
 
 /// The handshake for a session; with what the process may do, if it was forked from one that had
-/// one.
+/// one, or shows another than its user's own.
 fn greet(instance: &Path, capability: Option<&Capability>) -> Result<Greeted> {
     own_files::retry(|| greet_once(instance, capability))
 }

@@ -5,11 +5,13 @@
 //! Not here: sessions, forks, and retries, which are the client's.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{OsStr, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use terral_client::{Client, Error, ErrorKind};
+use terral_client::{Client, Error, ErrorKind, read_capability};
 
 use crate::joining::{self, Joined};
 use crate::real::{Served, kernel};
@@ -83,7 +85,7 @@ fn client() -> Result<&'static Client, Error> {
 fn beside() -> Result<Client, Error> {
     // One that is coming may be up, and not be in yet.
     if !joining::is_underway() {
-        match Client::beside(settings::instance()) {
+        match connected() {
             Err(error) if error.kind == ErrorKind::Unreachable && settings::spread().is_some() => {}
             found => return found,
         }
@@ -91,7 +93,29 @@ fn beside() -> Result<Client, Error> {
     if joining::join() == Joined::Said {
         COMPLAINED.store(true, Ordering::Relaxed);
     }
-    Client::beside(settings::instance())
+    connected()
+}
+
+fn connected() -> Result<Client, Error> {
+    let named = settings::capability();
+    let shows = match named {
+        b"" => None,
+        path => Some(read_capability(Path::new(OsStr::from_bytes(path))).map_err(unusable)?),
+    };
+    Client::beside_with(settings::instance(), shows)
+}
+
+/// A program that was to have less than its user has nothing, and is told why.
+#[cold]
+fn unusable(error: Error) -> Error {
+    if !COMPLAINED.swap(true, Ordering::Relaxed) {
+        complain(&format!("terral: TERRAL_CAPABILITY: {error}\n"));
+    }
+    Error::new(ErrorKind::Denied, error.context)
+}
+
+fn complain(line: &str) {
+    let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());
 }
 
 #[cold]
@@ -106,7 +130,7 @@ fn errno_of(error: &Error) -> c_int {
              again with `terral serve`.\n",
             String::from_utf8_lossy(settings::prefix()),
         );
-        let _: isize = kernel!(SYS_write, 2, line.as_ptr(), line.len());
+        complain(&line);
     }
     libc::ENOTCONN
 }

@@ -89,13 +89,14 @@ impl Environment {
         unsafe {
             let text = list.cast::<u8>().add(list_bytes);
             let text = std::slice::from_raw_parts_mut(text, TEXT_BYTES);
+            let Some((capability, text)) = carried(given, text) else { return untouched };
             let Some((ours, kept)) = our_entries(given, text) else { return untouched };
             let mut at = 0;
             let others = (0..entries).map(|from| *given.add(from)).filter(|entry| {
                 let entry = CStr::from_ptr(*entry).to_bytes();
                 !OURS[..kept].iter().any(|name| entry.starts_with(name))
             });
-            for entry in others.chain(ours.into_iter().take(kept)) {
+            for entry in others.chain(ours.into_iter().take(kept)).chain(capability) {
                 *list.add(at) = entry;
                 at += 1;
             }
@@ -116,6 +117,19 @@ unsafe fn is_of_another(given: Strings) -> bool {
     // SAFETY: the caller promises an environment array, or null.
     let said = unsafe { settings::find(given, b"TERRAL_INSTANCE") };
     said.is_some_and(|said| said.to_bytes() != settings::instance().as_os_str().as_encoded_bytes())
+}
+
+/// What says what a child may do, where this process may do less than its user and `given` says
+/// nothing of it; and the rest of the room.
+unsafe fn carried(given: Strings, text: &mut [u8]) -> Option<(Option<*const c_char>, &mut [u8])> {
+    let path = settings::capability();
+    // SAFETY: the caller promises an environment array.
+    let said = unsafe { settings::find(given, b"TERRAL_CAPABILITY") };
+    if path.is_empty() || said.is_some() {
+        return Some((None, text));
+    }
+    let (entry, text) = write(text, &[b"TERRAL_CAPABILITY=", path])?;
+    Some((Some(entry), text))
 }
 
 /// The entries of [`OURS`], in that order, and how many of them there are.

@@ -1,5 +1,6 @@
 //! What `terral run` says in the environment: `TERRAL_INSTANCE` and `TERRAL_PREFIX`. Without both
-//! the library is inert.
+//! the library is inert. And what the program may do, if that is less than its user: the file that
+//! `TERRAL_CAPABILITY` names.
 //!
 //! Invariants: read once, straight from `environ` (shells bring a `getenv` of their own), and
 //! copied, since programs overwrite their environment. Not here: the working directory.
@@ -54,6 +55,7 @@ static PREFIX: Text<1024> = Text::new();
 static INSTANCE: Text<3072> = Text::new();
 static LIBRARY: Text<4096> = Text::new();
 static SPREAD: Text<8192> = Text::new();
+static CAPABILITY: Text<4096> = Text::new();
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -121,9 +123,10 @@ pub fn read(list: *const *const c_char) -> bool {
 
 fn take(list: *const *const c_char) -> bool {
     // SAFETY: the environment is a null-terminated array of strings.
-    let (instance, prefix, preloaded, spread) = unsafe {
-        let [instance, prefix] = [&b"TERRAL_INSTANCE"[..], b"TERRAL_PREFIX"].map(|n| find(list, n));
-        (instance, prefix, find(list, b"LD_PRELOAD"), find(list, b"TERRAL_SPREAD"))
+    let ([instance, prefix], [preloaded, spread, capability]) = unsafe {
+        let first = [&b"TERRAL_INSTANCE"[..], b"TERRAL_PREFIX"].map(|n| find(list, n));
+        let more = [&b"LD_PRELOAD"[..], b"TERRAL_SPREAD", b"TERRAL_CAPABILITY"];
+        (first, more.map(|n| find(list, n)))
     };
     let (Some(instance), Some(prefix)) = (instance, prefix) else { return false };
     let mut prefix = prefix.to_bytes();
@@ -135,6 +138,10 @@ fn take(list: *const *const c_char) -> bool {
         && prefix[1..].split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."));
     // What is too long is as none.
     let _ = SPREAD.set(spread.map_or(b"", CStr::to_bytes));
+    if !CAPABILITY.set(capability.map_or(b"", CStr::to_bytes)) {
+        // Whoever was given less must not have all: there is no such file.
+        let _ = CAPABILITY.set(b"/dev/null");
+    }
     plain
         && instance.to_bytes().starts_with(b"/")
         && PREFIX.set(prefix)
@@ -200,6 +207,11 @@ pub fn spread() -> Option<(&'static [u8], &'static [u8])> {
     let both = SPREAD.get();
     let colon = both.iter().position(|byte| *byte == b':')?;
     Some((&both[..colon], &both[colon + 1..]))
+}
+
+/// The file with the capability that is presented; empty: the user's own is. Only if [`active`].
+pub fn capability() -> &'static [u8] {
+    CAPABILITY.get()
 }
 
 /// Path of this library. Only if [`active`].

@@ -79,7 +79,7 @@ impl AtHome {
     fn client(&self) -> Result<Client> {
         let mut client = lock(&self.client);
         if client.is_none() {
-            *client = Some(Client::connect(&self.instance)?);
+            *client = Some(Client::connect_with(&self.instance, None)?);
         }
         client.clone().ok_or_else(|| Error::new(ErrorKind::Unreachable, "the server itself"))
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
-use crate::wire::capability::{Key, Rights};
+use crate::wire::capability::{Key, Principal, Revocation, Rights};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
 
@@ -34,7 +34,8 @@ pub enum Local {
         /// What it did.
         totals: Totals,
     },
-    /// A session presented a capability, and it was good.
+    /// A session presented a capability, and it was good: as servers wrote it down that could not
+    /// revoke it.
     Presented {
         /// Which session.
         session: SessionSlot,
@@ -143,6 +144,39 @@ pub enum Local {
         /// Of sessions that ended.
         totals: Totals,
     },
+    /// A session presented a capability, and it was good.
+    Held {
+        /// Which session.
+        session: SessionSlot,
+        /// The number that stands for it there.
+        handle: u32,
+        /// What it allows, to whom.
+        held: Held,
+    },
+    /// Capabilities are good for less.
+    Revoked {
+        /// Which, and how much.
+        what: Revocation,
+        /// The container's revocation epoch from then on.
+        epoch: u64,
+    },
+}
+
+/// What the holder of a capability may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// What, and until when.
+    pub rights: Rights,
+    /// At this path, or below; `None`: everywhere.
+    pub below: Option<Vec<u8>>,
+    /// The container's revocation epoch at issue.
+    pub epoch: u64,
+    /// Names the capability that was issued, for ever.
+    pub serial: u64,
+    /// To whom.
+    pub principal: Principal,
+    /// Whom its holder acts as.
+    pub person: Person,
 }
 
 /// A whole version on its way to its name.

@@ -9,8 +9,17 @@ use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use crate::frame;
 use crate::ids::ContainerId;
+use crate::wire::digits;
 use crate::{Error, ErrorKind, Result};
+
+/// Version of the text of a capability.
+const TEXT_VERSION: u16 = 1;
+/// What that begins with.
+const PREFIX: &str = "terral-cap-1:";
+/// Most bytes that it stands for. They fit a message.
+const TEXT_BYTES_MAX: usize = 6 << 10;
 
 /// What a capability allows, as a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +42,7 @@ impl Operations {
     pub const ALL: Operations = Operations(63);
 
     /// Both sets together.
-    pub fn and(self, other: Operations) -> Operations {
+    pub const fn and(self, other: Operations) -> Operations {
         Operations(self.0 | other.0)
     }
 
@@ -41,10 +50,35 @@ impl Operations {
     pub fn contain(self, other: Operations) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// What is in both sets.
+    pub fn within(self, other: Operations) -> Operations {
+        Operations(self.0 & other.0)
+    }
+
+    /// What is in this set only.
+    pub fn without(self, other: Operations) -> Operations {
+        Operations(self.0 & !other.0)
+    }
+
+    /// Each operation by its word, in order.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let known = WORDS.iter().enumerate();
+        known.filter(move |(at, _)| self.0 & 1 << at != 0).map(|(_, word)| *word)
+    }
+
+    /// The one that is called so.
+    pub fn of_word(word: &str) -> Option<Operations> {
+        let at = WORDS.iter().position(|known| *known == word)?;
+        Some(Operations(1 << at))
+    }
 }
 
+/// What people call them, by the number of their bit.
+const WORDS: [&str; 6] = ["read", "write", "create", "remove", "list", "admin"];
+
 /// Whom a mechanism has identified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Principal {
     /// A local user, vouched for by the kernel.
     User(u32),
@@ -76,6 +110,8 @@ pub enum Caveat {
     Only(Operations),
     /// Not after this time, seconds since 1970.
     Until(u64),
+    /// Only what is at this path, relative to the root, or below.
+    Below(Vec<u8>),
 }
 
 /// What the issuer signed.
@@ -104,6 +140,26 @@ pub struct Rights {
     pub expires_s: u64,
 }
 
+/// The same, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// What, and until when.
+    pub rights: Rights,
+    /// At this path, or below; `None`: everywhere.
+    pub below: Option<Vec<u8>>,
+}
+
+/// What ends what capabilities allow before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Revocation {
+    /// The one with this serial, and all that were made of it.
+    Serial(u64),
+    /// These operations on the container, by all that were issued before.
+    Operations(Operations),
+    /// All that were issued to him before.
+    Principal(Principal),
+}
+
 /// The right to do some operations on a container, for whoever holds it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
@@ -127,7 +183,7 @@ pub struct Key(pub [u8; 32]);
 fn chain<T: Serialize>(key: &[u8; 32], value: &T) -> Result<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key)
         .map_err(|_| Error::new(ErrorKind::Invalid, "capability key"))?;
-    mac.update(&crate::frame::encode(value)?);
+    mac.update(&frame::encode(value)?);
     Ok(mac)
 }
 
@@ -146,33 +202,86 @@ impl Capability {
         Ok(Capability { grant: self.grant.clone(), caveats, tag })
     }
 
-    /// What it allows and until when, if the issuer of `key` made it and nobody widened it.
+    /// What it says that it allows. Only its issuer knows whether that is so.
+    pub fn scope(&self) -> Scope {
+        let (mut operations, mut expires_s) = (self.grant.operations, self.grant.expires_s);
+        let mut below: Option<Vec<u8>> = None;
+        for caveat in &self.caveats {
+            match caveat {
+                Caveat::Only(set) => operations = operations.within(*set),
+                Caveat::Until(time_s) => expires_s = expires_s.min(*time_s),
+                Caveat::Below(path) => match &below {
+                    Some(above) if is_at_or_below(above, path) => {}
+                    Some(above) if !is_at_or_below(path, above) => operations = Operations(0),
+                    _ => below = Some(path.clone()),
+                },
+            }
+        }
+        Scope { rights: Rights { operations, expires_s }, below }
+    }
+
+    /// What it allows, until when and where, if the issuer of `key` made it and nobody widened it.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if it is forged or, at `now_s`, expired.
-    pub fn verify(&self, key: &Key, now_s: u64) -> Result<Rights> {
+    pub fn verify(&self, key: &Key, now_s: u64) -> Result<Scope> {
         let refuse = |why: &str| Error::new(ErrorKind::Unauthorized, format!("capability: {why}"));
         let mut mac = chain(&key.0, &self.grant)?;
-        let (mut operations, mut expires_s) = (self.grant.operations, self.grant.expires_s);
         for caveat in &self.caveats {
             let tag: [u8; 32] = mac.finalize().into_bytes().into();
             mac = chain(&tag, caveat)?;
-            match caveat {
-                Caveat::Only(set) => operations = Operations(operations.0 & set.0),
-                Caveat::Until(time_s) => expires_s = expires_s.min(*time_s),
-            }
         }
         mac.verify_slice(&self.tag).map_err(|_| refuse("not issued here, or widened"))?;
-        if now_s >= expires_s {
+        let scope = self.scope();
+        if now_s >= scope.rights.expires_s {
             return Err(refuse("expired"));
         }
-        Ok(Rights { operations, expires_s })
+        Ok(scope)
     }
+
+    /// As one word of text; whoever reads it may do what it allows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooBig`] if it was narrowed so often that it is longer than one may be.
+    pub fn text(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        frame::write(&mut bytes, TEXT_VERSION, &frame::encode(self)?);
+        if bytes.len() > TEXT_BYTES_MAX {
+            return Err(Error::new(ErrorKind::TooBig, "capability: narrowed too often"));
+        }
+        Ok(PREFIX.to_owned() + &digits::text(&bytes))
+    }
+
+    /// What a text says; white space around it does not count. Whether it is good, the issuer
+    /// knows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] if it is none, or was cut off; [`ErrorKind::Version`],
+    /// [`ErrorKind::Corrupt`]. No error repeats any of it.
+    pub fn of(text: &str) -> Result<Self> {
+        let none =
+            || Error::new(ErrorKind::Malformed, "no capability (`terral cap get` makes one)");
+        let digits = text.trim().strip_prefix(PREFIX).ok_or_else(none)?;
+        let bytes = digits::bytes(digits, TEXT_BYTES_MAX).ok_or_else(none)?;
+        let found = frame::read(&bytes)?;
+        frame::is_of(found.version, TEXT_VERSION)?;
+        if found.rest.is_empty() { frame::decode(found.payload) } else { Err(none()) }
+    }
+}
+
+/// Whether a path is another one, or leads on from there. Both are relative and normal.
+pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    above.is_empty() || rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights};
+    use super::{
+        Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights, Scope, frame,
+    };
+    use crate::ErrorKind;
+    use proptest::prelude::{any, prop, proptest};
 
     fn capability() -> (Key, Capability) {
         let key = Key([7; 32]);
@@ -192,7 +301,8 @@ mod tests {
     fn a_holder_can_narrow_but_never_widen() {
         let (key, whole) = capability();
         let narrow = whole.attenuate(Caveat::Only(Operations::READ)).expect("encodes");
-        let rights = |operations| Ok(Rights { operations, expires_s: 100 });
+        let rights =
+            |operations| Ok(Scope { rights: Rights { operations, expires_s: 100 }, below: None });
         assert_eq!(whole.verify(&key, 1), rights(Operations::READ.and(Operations::WRITE)));
         assert_eq!(narrow.verify(&key, 1), rights(Operations::READ));
         let mut widened = narrow.clone();
@@ -209,7 +319,89 @@ mod tests {
         let (key, whole) = capability();
         let brief = whole.attenuate(Caveat::Until(50)).expect("encodes");
         assert!(brief.verify(&key, 60).is_err() && whole.verify(&key, 60).is_ok());
-        assert_eq!(brief.verify(&key, 49).map(|rights| rights.expires_s), Ok(50));
+        assert_eq!(brief.verify(&key, 49).map(|scope| scope.rights.expires_s), Ok(50));
         assert!(whole.verify(&key, 100).is_err());
+    }
+
+    fn below(whole: &Capability, paths: &[&[u8]]) -> Scope {
+        let narrow = |capability: Capability, path: &&[u8]| {
+            capability.attenuate(Caveat::Below(path.to_vec())).expect("encodes")
+        };
+        paths.iter().fold(whole.clone(), narrow).scope()
+    }
+
+    #[test]
+    fn a_narrower_place_counts_and_two_places_apart_leave_nothing() {
+        let (_, whole) = capability();
+        let [wide, narrow] = [&b"a"[..], b"a/b"];
+        assert_eq!(below(&whole, &[]).below, None);
+        for order in [[wide, narrow], [narrow, wide], [b"", narrow]] {
+            let scope = below(&whole, &order);
+            assert_eq!(scope.below.as_deref(), Some(narrow));
+            assert_eq!(scope.rights.operations, whole.grant.operations);
+        }
+        for apart in [[narrow, b"a/c"], [b"a", b"ab"], [b"a/b", b"a/bc"]] {
+            assert_eq!(below(&whole, &apart).rights.operations, Operations(0));
+        }
+    }
+
+    #[test]
+    fn operations_have_words() {
+        let two = Operations::READ.and(Operations::LIST);
+        assert_eq!(two.words().collect::<Vec<_>>(), ["read", "list"]);
+        let all = Operations::ALL.words().filter_map(Operations::of_word);
+        assert_eq!(all.fold(Operations(0), Operations::and), Operations::ALL);
+        assert_eq!(Operations::of_word("everything"), None);
+    }
+
+    #[test]
+    fn a_text_says_the_same_and_is_bounded() {
+        let (_, whole) = capability();
+        let narrow = whole.attenuate(Caveat::Below(b"a/b".to_vec())).expect("encodes");
+        let text = narrow.text().expect("is short");
+        assert_eq!(Capability::of(&format!(" {text}\n")), Ok(narrow.clone()));
+        let long = narrow.attenuate(Caveat::Below(vec![b'x'; 6 << 10])).expect("encodes");
+        assert_eq!(long.text().map_err(|error| error.kind), Err(ErrorKind::TooBig));
+        for none in ["", "terral-cap-1:", "terral-cap-2:00", &text[1..], &text.to_uppercase()] {
+            assert!(Capability::of(none).is_err(), "{none}");
+        }
+        assert!(Capability::of(&format!("terral-cap-1:{}", "0".repeat(1 << 20))).is_err());
+        assert!(Capability::of(&format!("{text}00")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_that_is_cut_off_or_damaged_is_none(
+            at in any::<prop::sample::Index>(),
+            bit in 0u8..7,
+        ) {
+            let (_, whole) = capability();
+            let text = whole.text().expect("is short");
+            let at = at.index(text.len());
+            assert!(Capability::of(&text[..at]).is_err());
+            let mut bytes = text.into_bytes();
+            bytes[at] ^= 1u8 << bit;
+            assert!(Capability::of(&String::from_utf8_lossy(&bytes)).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+            let _ = Capability::of(&String::from_utf8_lossy(&bytes));
+            let (key, _) = capability();
+            if let Ok(read) = frame::decode::<Capability>(&bytes) {
+                assert!(read.verify(&key, 0).is_err(), "it is forged");
+            }
+        }
+
+        #[test]
+        fn what_is_changed_anywhere_is_not_good(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let (key, whole) = capability();
+            let narrow = whole.attenuate(Caveat::Only(Operations::READ)).expect("encodes");
+            let mut bytes = frame::encode(&narrow).expect("encodes");
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            let read = frame::decode::<Capability>(&bytes);
+            assert!(read.is_err() || read.is_ok_and(|read| read.verify(&key, 1).is_err()));
+        }
     }
 }

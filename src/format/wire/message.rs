@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
 pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
-use crate::wire::capability::{Capability, Operations};
+use crate::wire::capability::{Capability, Operations, Revocation};
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::person::Person;
@@ -405,6 +405,11 @@ pub enum Request<'a> {
     /// As [`Request::Finish`]; a member of several leaves in order, or may not. Whether files that
     /// only it has may be lost. (`admin`)
     Stop(bool),
+    /// Have a capability to keep, narrow and hand on, with a serial of its own →
+    /// [`Reply::Capability`]. Only who shows none gets one. (`admin`)
+    Capability,
+    /// End what capabilities allow → [`Reply::Revoked`], once nobody does it any more. (`admin`)
+    Revoke(Revocation),
 }
 
 impl Request<'_> {
@@ -460,6 +465,7 @@ impl Request<'_> {
             }
             Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
             Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
+            Request::Capability | Request::Revoke(_) => Operations::ADMIN,
             Request::Far(far) => far.needs(),
         }
     }
@@ -482,6 +488,8 @@ impl Request<'_> {
                 | Request::Policy(..)
                 | Request::Stop(_)
                 | Request::Leave
+                | Request::Capability
+                | Request::Revoke(_)
         )
     }
 
@@ -656,4 +664,8 @@ pub enum Reply {
     LentTo(LentTo),
     /// A chunk is offered to another machine.
     Offered(Offered),
+    /// One to keep.
+    Capability(Box<Capability>),
+    /// So many sessions may do less now.
+    Revoked(u32),
 }

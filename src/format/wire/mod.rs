@@ -2,6 +2,8 @@
 //!
 //! Not here: how it lies in memory that they share (`local`).
 
+mod digits;
+
 pub mod capability;
 
 pub mod person;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::digits;
 use super::moving::{Moving, Of};
 use crate::frame;
 use crate::ids::{Epoch, Member, Number, ServerId};
@@ -25,8 +26,8 @@ pub const HANDED_MAX: usize = 512;
 const INVITATION: u16 = 2;
 /// What the text of an invitation begins with.
 const PREFIX: &str = "terral-invitation-";
-/// Longest text of one.
-const TEXT_MAX: usize = 8 << 10;
+/// Most bytes that the text of one stands for.
+const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// What members share and nobody else has. Not shown.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,8 +154,7 @@ impl Invitation {
     pub fn text(&self) -> Result<String> {
         let mut bytes = Vec::new();
         frame::write(&mut bytes, INVITATION, &frame::encode(self)?);
-        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-        Ok(std::iter::once(PREFIX.to_owned()).chain(digits).collect())
+        Ok(PREFIX.to_owned() + &digits::text(&bytes))
     }
 
     /// What a text says; white space around it does not count.
@@ -165,11 +165,7 @@ impl Invitation {
     pub fn of(text: &str) -> Result<Self> {
         let none = || Error::new(ErrorKind::Malformed, "no invitation (`terral invite` makes one)");
         let digits = text.trim().strip_prefix(PREFIX).ok_or_else(none)?;
-        if digits.len() > TEXT_MAX || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-            return Err(none());
-        }
-        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| none());
-        let bytes = (0..digits.len()).step_by(2).map(byte).collect::<Result<Vec<u8>>>()?;
+        let bytes = digits::bytes(digits, TEXT_BYTES_MAX).ok_or_else(none)?;
         let found = frame::read(&bytes)?;
         frame::is_of(found.version, INVITATION)?;
         if found.rest.is_empty() { frame::decode(found.payload) } else { Err(none()) }

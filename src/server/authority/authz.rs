@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use terral_format::disk::local::{Held, Local};
 use terral_format::ids::ROOT_CONTAINER;
-use terral_format::wire::capability::{Capability, Credential, Grant, Key, Operations, Rights};
+use terral_format::wire::capability::{
+    Capability, Credential, Grant, Key, Operations, Principal, Revocation, Rights,
+};
 use terral_format::wire::message::Request;
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::revoked::Revoked;
 use crate::core::world::World;
 
 /// Most capabilities one session may present.
@@ -20,18 +24,69 @@ const PRESENTED_MAX: usize = 4096;
 pub struct Good {
     /// What the capability allows.
     pub rights: Rights,
+    /// At this path, or below; `None`: everywhere.
+    pub below: Option<Arc<[u8]>>,
     /// The container's revocation epoch at its issue.
     pub epoch: u64,
+    /// Names what was issued.
+    pub serial: u64,
+    /// To whom it was.
+    pub principal: Principal,
     /// Whom its holder acts as.
     pub person: Arc<Person>,
+}
+
+impl From<&Held> for Good {
+    fn from(held: &Held) -> Self {
+        Good {
+            rights: held.rights,
+            below: held.below.as_deref().map(Arc::from),
+            epoch: held.epoch,
+            serial: held.serial,
+            principal: held.principal,
+            person: Arc::new(held.person.clone()),
+        }
+    }
+}
+
+impl From<&Good> for Held {
+    fn from(good: &Good) -> Self {
+        Held {
+            rights: good.rights,
+            below: good.below.as_deref().map(<[u8]>::to_vec),
+            epoch: good.epoch,
+            serial: good.serial,
+            principal: good.principal,
+            person: Person::clone(&good.person),
+        }
+    }
+}
+
+/// Who asks, and where he may.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// Whom he acts as.
+    pub person: Arc<Person>,
+    /// See [`Good::below`].
+    pub below: Option<Arc<[u8]>>,
 }
 
 /// The same, as a session's cache keeps it.
 #[derive(Clone, Debug)]
 struct Verified {
     good: Good,
+    /// What was not revoked of what it allows.
+    left: Operations,
+    /// What that was, for changes that were deferred before this stamp.
+    before: (u64, Operations),
     /// Its time is over, and what was committed before has been applied.
     ended: bool,
+}
+
+impl Verified {
+    fn now(&self) -> Operations {
+        if self.ended { Operations(0) } else { self.left }
+    }
 }
 
 /// What a session has presented and was believed, by handle. Handles count from 1.
@@ -39,9 +94,34 @@ struct Verified {
 pub struct Presented(BTreeMap<u32, Verified>);
 
 impl Presented {
-    /// From a record: `handle` stands for this.
-    pub fn insert(&mut self, handle: u32, good: Good) {
-        self.0.insert(handle, Verified { good, ended: false });
+    /// From a record: `handle` stands for this, of which so much was not revoked.
+    pub fn insert(&mut self, handle: u32, good: Good, left: Operations) {
+        self.0.insert(handle, Verified { good, left, before: (0, left), ended: false });
+    }
+
+    /// Something was revoked: so much is `left` of each. Changes that were deferred before this
+    /// stamp count as they did.
+    pub fn revise(&mut self, left: impl Fn(&Good) -> Operations, stamp: u64) {
+        for verified in self.0.values_mut() {
+            let now = left(&verified.good);
+            if now != verified.left {
+                verified.before = (stamp, verified.left);
+                verified.left = now;
+            }
+        }
+    }
+
+    /// The newest one, and what it allows now.
+    pub fn newest(&self) -> Option<(u32, Operations)> {
+        let (handle, newest) = self.0.last_key_value()?;
+        Some((*handle, newest.now()))
+    }
+
+    /// What this one allows now, until when, and whether everywhere.
+    pub fn allows(&self, handle: u32) -> Option<(Rights, bool)> {
+        let verified = self.0.get(&handle)?;
+        let (operations, expires_s) = (verified.now(), verified.good.rights.expires_s);
+        Some((Rights { operations, expires_s }, verified.good.below.is_none()))
     }
 
     /// Whether this handle may stand for that: it does, or is the one that comes next.
@@ -83,17 +163,54 @@ impl Presented {
 /// The authorization role of one server.
 pub struct Authz {
     key: Key,
-    epoch: u64,
+    revoked: Revoked,
 }
 
 impl Authz {
     /// An issuer with this key.
     pub fn new(key: Key) -> Self {
-        Authz { key, epoch: 0 }
+        Authz { key, revoked: Revoked::default() }
+    }
+
+    /// What a record says of a revocation.
+    ///
+    /// # Errors
+    /// As [`Revoked::next`].
+    pub fn revocation(&self, what: Revocation) -> Result<Local> {
+        self.revoked.next(what)
+    }
+
+    /// From a record.
+    pub fn revoke(&mut self, what: Revocation, epoch: u64) {
+        self.revoked.apply(what, epoch);
+    }
+
+    /// What was not revoked of what this allows.
+    pub fn left(&self, good: &Good) -> Operations {
+        self.revoked.left(good.rights.operations, (good.serial, good.principal, good.epoch))
+    }
+
+    /// Records from which what was revoked comes back.
+    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
+        self.revoked.snapshot()
     }
 
     /// A capability for everything in the root container, for whom the credential names.
     pub fn issue(&self, world: &dyn World, credential: &Credential) -> Result<Capability> {
+        self.issue_of(world, credential, self.revoked.epoch())
+    }
+
+    /// The same for the server's own process, whose work for others no revocation ends.
+    pub fn issue_own(&self, world: &dyn World, credential: &Credential) -> Result<Capability> {
+        self.issue_of(world, credential, u64::MAX)
+    }
+
+    fn issue_of(
+        &self,
+        world: &dyn World,
+        credential: &Credential,
+        epoch: u64,
+    ) -> Result<Capability> {
         let expires_s = credential.issued_s.saturating_add(credential.lifetime_s);
         if world.wall_s() >= expires_s {
             return Err(Error::new(ErrorKind::Unauthorized, "credential: expired"));
@@ -102,7 +219,7 @@ impl Authz {
             container: ROOT_CONTAINER,
             operations: Operations::ALL,
             principal: credential.principal,
-            epoch: self.epoch,
+            epoch,
             expires_s,
             serial: world.random()? as u64,
         };
@@ -114,15 +231,19 @@ impl Authz {
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if it is forged, expired or of a revoked epoch.
     pub fn verify(&self, now_s: u64, capability: &Capability, person: Arc<Person>) -> Result<Good> {
-        let rights = capability.verify(&self.key, now_s)?;
+        let refuse = |why| Err(Error::new(ErrorKind::Unauthorized, why));
+        let scope = capability.verify(&self.key, now_s)?;
         let grant = &capability.grant;
-        if grant.container != ROOT_CONTAINER || grant.epoch != self.epoch {
-            return Err(Error::new(
-                ErrorKind::Unauthorized,
-                "capability: revoked, or not for here",
-            ));
+        if grant.container != ROOT_CONTAINER {
+            return refuse("capability: not for here");
         }
-        Ok(Good { rights, epoch: grant.epoch, person })
+        let below = scope.below.filter(|below| !below.is_empty()).map(Arc::from);
+        let (epoch, serial, principal) = (grant.epoch, grant.serial, grant.principal);
+        let good = Good { rights: scope.rights, below, epoch, serial, principal, person };
+        if scope.rights.operations != Operations(0) && self.left(&good) == Operations(0) {
+            return refuse("capability: revoked");
+        }
+        Ok(good)
     }
 
     /// A handle for what was verified.
@@ -149,33 +270,38 @@ impl Authz {
         presented: &Presented,
         handle: u32,
         request: &Request<'_>,
-    ) -> Result<Arc<Person>> {
+    ) -> Result<Allowed> {
         let refuse = |why| Err(Error::new(ErrorKind::Unauthorized, why));
-        let verified = match presented.0.get(&handle) {
-            Some(verified) if verified.good.epoch == self.epoch => verified,
-            _ => return refuse("capability: none was presented"),
+        let Some(verified) = presented.0.get(&handle) else {
+            return refuse("capability: none was presented");
         };
         if verified.ended || now_s >= verified.good.rights.expires_s {
             return refuse("capability: expired");
         }
-        if verified.good.rights.operations.contain(request.needs()) {
-            return Ok(verified.good.person.clone());
+        if verified.left.contain(request.needs()) {
+            let Good { person, below, .. } = &verified.good;
+            return Ok(Allowed { person: person.clone(), below: below.clone() });
+        }
+        if verified.left == Operations(0) && verified.good.rights.operations != Operations(0) {
+            return refuse("capability: revoked");
         }
         Err(Error::new(ErrorKind::Denied, "the capability presented does not allow this"))
     }
 
-    /// Who made a change that was committed under `handle` and needs these operations; `None` if it
-    /// does not count. What was committed in time does, whenever it is applied.
+    /// Who made a change that was committed under `handle`, with this stamp, and needs these
+    /// operations; `None` if it does not count. What was committed in time does, whenever it is
+    /// applied. Nobody who is bound to a path defers.
     pub fn covers(
         &self,
         presented: &Presented,
-        handle: u32,
+        (handle, stamp): (u32, u64),
         needs: Operations,
     ) -> Option<Arc<Person>> {
-        let lasting = |verified: &&Verified| verified.good.epoch == self.epoch && !verified.ended;
+        let lasting = |verified: &&Verified| !verified.ended && verified.good.below.is_none();
         let verified = presented.0.get(&handle).filter(lasting)?;
-        let allowed = verified.good.rights.operations.contain(needs);
-        allowed.then(|| verified.good.person.clone())
+        let (revised, before) = verified.before;
+        let left = if stamp < revised { before } else { verified.left };
+        left.contain(needs).then(|| verified.good.person.clone())
     }
 }
 
@@ -185,12 +311,13 @@ mod tests {
 
     use super::{Authz, Good, Presented};
     use crate::core::world::{Tick, World};
-    use terral_format::Result;
+    use terral_format::disk::local::Local;
     use terral_format::wire::capability::{
-        Capability, Caveat, Credential, Key, Operations, Principal, Rights,
+        Capability, Caveat, Credential, Key, Operations, Principal, Revocation, Rights,
     };
-    use terral_format::wire::message::Request;
+    use terral_format::wire::message::{Request, Target};
     use terral_format::wire::person::Person;
+    use terral_format::{ErrorKind, Result};
 
     const NOW_S: u64 = 1_000_000;
 
@@ -225,7 +352,8 @@ mod tests {
     fn present(authz: &Authz, presented: &mut Presented, capability: &Capability) -> Option<u32> {
         let good = authz.verify(NOW_S, capability, Default::default()).ok()?;
         let handle = authz.handle(presented).ok()?;
-        presented.insert(handle, good);
+        let left = authz.left(&good);
+        presented.insert(handle, good, left);
         Some(handle)
     }
 
@@ -244,8 +372,8 @@ mod tests {
         let narrow = own.attenuate(Caveat::Only(Operations::READ)).expect("narrows");
         let handle = present(&authz, &mut presented, &narrow).expect("is good");
         assert!(authz.check(NOW_S, &presented, handle, &Request::Unlink(b"x")).is_err());
-        assert!(authz.covers(&presented, handle, Operations::REMOVE).is_none());
-        assert!(authz.covers(&presented, handle, Operations::READ).is_some());
+        assert!(authz.covers(&presented, (handle, 0), Operations::REMOVE).is_none());
+        assert!(authz.covers(&presented, (handle, 0), Operations::READ).is_some());
         let expired = own.attenuate(Caveat::Until(1)).expect("narrows");
         assert!(present(&authz, &mut presented, &expired).is_none());
     }
@@ -255,19 +383,65 @@ mod tests {
         let (authz, mut presented) = (Authz::new(Key([1; 32])), Presented::default());
         let until = |expires_s| Good {
             rights: Rights { operations: Operations::ALL, expires_s },
+            below: None,
             epoch: 0,
+            serial: 5,
+            principal: Principal::User(7),
             person: Arc::new(Person { user: 7, ..Person::default() }),
         };
-        presented.insert(1, until(10));
+        presented.insert(1, until(10), Operations::ALL);
         assert!(authz.check(NOW_S, &presented, 1, &Request::Unlink(b"x")).is_err());
-        let who = authz.covers(&presented, 1, Operations::REMOVE).expect("committed in time");
+        let who = authz.covers(&presented, (1, 0), Operations::REMOVE).expect("committed in time");
         assert_eq!(who.user, 7);
         assert_eq!((presented.find(&until(10)), presented.find(&until(11))), (Some(1), None));
         assert_eq!((presented.expires_s(), presented.is_over(10)), (Some(10), true));
         presented.end(10);
-        assert!(authz.covers(&presented, 1, Operations::REMOVE).is_none());
+        assert!(authz.covers(&presented, (1, 0), Operations::REMOVE).is_none());
         assert_eq!(presented.expires_s(), None);
-        presented.insert(2, until(20));
+        presented.insert(2, until(20), Operations::ALL);
         assert!(!presented.is_over(19) && presented.is_over(20));
+    }
+
+    fn revoke(authz: &mut Authz, presented: &mut Presented, what: Revocation) -> bool {
+        let Ok(Local::Revoked { what, epoch }) = authz.revocation(what) else { panic!("{what:?}") };
+        authz.revoke(what, epoch);
+        let before = presented.newest();
+        presented.revise(|good| authz.left(good), 100);
+        presented.newest() != before
+    }
+
+    #[test]
+    fn what_was_revoked_allows_no_request_and_covers_what_was_committed_before() {
+        let (mut authz, mut presented) = (Authz::new(Key([1; 32])), Presented::default());
+        let own = authz.issue(&Still, &credential()).expect("issues");
+        let child = own.attenuate(Caveat::Only(Operations::REMOVE)).expect("narrows");
+        let handles = [&own, &child].map(|one| present(&authz, &mut presented, one).expect("good"));
+        let (remove, look) = (Request::Unlink(b"x"), Request::Stat(Target::Path(b"x")));
+        let may = |authz: &Authz, presented: &Presented, handle, request| {
+            authz.check(NOW_S, presented, handle, request).map(drop).map_err(|error| error.kind)
+        };
+
+        let remove_no_more = Revocation::Operations(Operations::REMOVE);
+        assert!(revoke(&mut authz, &mut presented, remove_no_more));
+        assert_eq!(may(&authz, &presented, handles[0], &remove), Err(ErrorKind::Denied));
+        assert_eq!(may(&authz, &presented, handles[0], &look), Ok(()));
+        assert_eq!(may(&authz, &presented, handles[1], &remove), Err(ErrorKind::Unauthorized));
+        for handle in handles {
+            let covers = |stamp| authz.covers(&presented, (handle, stamp), Operations::REMOVE);
+            assert!(covers(99).is_some() && covers(100).is_none());
+        }
+        assert!(!revoke(&mut authz, &mut presented, Revocation::Serial(own.grant.serial + 1)));
+        assert_eq!(may(&authz, &presented, handles[0], &look), Ok(()));
+        // The newest allowed nothing else before.
+        assert!(!revoke(&mut authz, &mut presented, Revocation::Principal(Principal::User(1))));
+        assert_eq!(may(&authz, &presented, handles[0], &look), Err(ErrorKind::Unauthorized));
+        assert!(present(&authz, &mut presented, &own).is_none(), "it was issued before");
+        let fresh = authz.issue(&Still, &credential()).expect("issues");
+        assert!(present(&authz, &mut presented, &fresh).is_some());
+        let narrow = fresh.attenuate(Caveat::Below(b"a".to_vec())).expect("narrows");
+        let narrow = present(&authz, &mut presented, &narrow).expect("is good");
+        assert!(authz.covers(&presented, (narrow, 200), Operations::REMOVE).is_none());
+        assert!(revoke(&mut authz, &mut presented, Revocation::Serial(fresh.grant.serial)));
+        assert!(present(&authz, &mut presented, &fresh).is_none(), "and so for ever");
     }
 }

@@ -1,5 +1,8 @@
 //! The authority: who a client is, and what it may do.
 
+pub mod audit;
 pub mod authn;
+pub mod revoked;
+
 pub mod authz;
 pub mod caller;

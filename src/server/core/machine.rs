@@ -100,6 +100,9 @@ pub trait Machine: Send + Sync {
     /// What the file system says.
     fn make_fifo(&self, ino: Ino) -> Result<()>;
 
+    /// Writes down a line of what was granted, denied and revoked.
+    fn audit(&self, line: &str);
+
     /// A FIFO or socket has lost its last name: so has the kernel's object. Who still has it open
     /// finds its owner and mode there from now on.
     fn remove_node(&self, inode: &Inode);

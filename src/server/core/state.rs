@@ -11,10 +11,11 @@ use std::time::Duration;
 use terral_format::Result;
 use terral_format::disk::Record;
 use terral_format::disk::facts::Fact;
-use terral_format::disk::local::{Began, Local};
+use terral_format::disk::local::{Began, Held, Local};
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, SessionSlot};
 use terral_format::local::tables::access;
+use terral_format::wire::capability::Principal;
 use terral_format::wire::message::{Attributes, Name};
 use terral_store::backing::Backing;
 use terral_store::log::Journal;
@@ -260,12 +261,26 @@ impl State {
     /// Replaces the log by what it comes to.
     pub fn rewrite_log(&mut self) {
         let State {
-            log, began, names, sessions, descriptions, hands, xattrs, members, far, ..
+            log,
+            began,
+            names,
+            sessions,
+            descriptions,
+            hands,
+            xattrs,
+            members,
+            far,
+            authz,
+            ..
         } = self;
         let first = std::iter::once(Local::Began(began.clone()));
         let totals = sessions.totals_of_ended();
         let last = std::iter::once(Local::Counters { bound: names.bound(), totals });
-        let here = sessions.snapshot().chain(descriptions.snapshot()).chain(hands.snapshot());
+        let here = authz
+            .snapshot()
+            .chain(sessions.snapshot())
+            .chain(descriptions.snapshot())
+            .chain(hands.snapshot());
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
         let snapshot = snapshot.chain(here.chain(last).map(Record::from));
@@ -328,9 +343,16 @@ impl State {
                 self.count_open(ino, *access, 1);
             }
             Local::Presented { session, handle, rights, epoch, person } => {
-                let person = Arc::new(person.clone());
-                let good = Good { rights: *rights, epoch: *epoch, person };
-                self.sessions.presented(*session, *handle, good);
+                let (rights, epoch, person) = (*rights, *epoch, person.clone());
+                let (below, serial, principal) = (None, 0, Principal::User(self.machine.user()));
+                let held = Held { rights, below, epoch, serial, principal, person };
+                self.apply_held(*session, *handle, &held);
+            }
+            Local::Held { session, handle, held } => self.apply_held(*session, *handle, held),
+            Local::Revoked { what, epoch } => {
+                self.authz.revoke(*what, *epoch);
+                let stamp = self.storage.memory().deferred().next_stamp();
+                self.sessions.revise(|good| self.authz.left(good), stamp);
             }
             Local::Lent { session, descriptions, inos } => {
                 self.hands.lent(*session, descriptions, inos);
@@ -351,6 +373,12 @@ impl State {
             }
             _ => self.names.apply_local(local),
         }
+    }
+
+    fn apply_held(&mut self, session: SessionSlot, handle: u32, held: &Held) {
+        let good = Good::from(held);
+        let left = self.authz.left(&good);
+        self.sessions.presented(session, handle, (good, left));
     }
 
     /// Whether something that other members want waits for the permanent store.

@@ -130,8 +130,9 @@ fn apply_one(state: &mut State, change: &Committed, made: &Made<'_>) -> Result<(
         return closing::close(state, description, nonce);
     }
     let presented = state.sessions.presented_by(session);
-    let who = presented
-        .and_then(|presented| state.authz.covers(presented, made.authority, made.change.needs()));
+    let by = (made.authority, change.stamp);
+    let who =
+        presented.and_then(|presented| state.authz.covers(presented, by, made.change.needs()));
     let Some(person) = who.filter(|_| state.sessions.may_defer(session)) else {
         return Ok(());
     };

@@ -11,6 +11,7 @@ use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 
+use crate::authority::audit::Who;
 use crate::core::machine::Process;
 use crate::core::state::State;
 use crate::requests::{ending, presenting};
@@ -44,7 +45,8 @@ pub fn admit(
     let pid = process.pid();
     state.log.reserve()?;
     bound_sessions(state, pid, started_ticks)?;
-    state.authz.verify(state.world.wall_s(), capability, Arc::default())?;
+    let who = Who { pid, user: person.user };
+    presenting::verify(state, capability, who, Arc::default())?;
     let session = state.sessions.free_slot()?;
     let page = page(session, &*process)?;
     state.sessions.attach(session, process, page);

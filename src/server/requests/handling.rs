@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
 use terral_format::ids::{Asker, Owner, SessionSlot};
-use terral_format::wire::capability::Credential;
+use terral_format::wire::capability::{Capability, Credential};
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::Taken;
 
-use crate::authority::authz::Presented;
+use crate::authority::audit::{self, Who};
+use crate::authority::authz::{Allowed, Presented};
 use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
@@ -20,7 +21,7 @@ use crate::far::asking;
 use crate::files::closing;
 use crate::members::requiring;
 use crate::naming::creating;
-use crate::requests::{presenting, routing, status};
+use crate::requests::{bounding, presenting, routing, status};
 use crate::sessions::clients::session_of;
 use crate::sharing::carrying;
 use crate::storage::spill::jobs;
@@ -31,6 +32,20 @@ const NOBODY: SessionSlot = SessionSlot(u16::MAX);
 
 /// By this slot who asks without a session is told from the members that ask.
 const AT_THE_DOOR: u8 = 1;
+
+/// Who asks without a session.
+pub struct Asked<'a> {
+    /// What vouches for him.
+    pub credential: &'a Credential,
+    /// What he shows, to do no more than that allows.
+    pub shown: Option<&'a Capability>,
+    /// His process.
+    pub who: Who,
+    /// Whom he acts as.
+    pub person: Person,
+    /// By which he is known.
+    pub number: u64,
+}
 
 /// What becomes of a request.
 pub enum Outcome {
@@ -114,8 +129,12 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
     } else {
         let presented = presenting::presented_by(state, session)?;
         let now_s = state.world.wall_s();
-        let person = state.authz.check(now_s, presented, envelope.authority, &request)?;
-        Some(Caller { session, person })
+        let allowed = state.authz.check(now_s, presented, envelope.authority, &request);
+        let allowed = allowed.and_then(|allowed| within(state, session, allowed, &request));
+        if let Err(error) = &allowed {
+            presenting::was_denied(state, session, request.needs(), error.kind);
+        }
+        Some(Caller { session, person: allowed? })
     };
     if request.is_seen() && has_ended(state, session) {
         return Err(Error::new(ErrorKind::Unauthorized, "its process has ended"));
@@ -147,6 +166,19 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
     }
 }
 
+/// Who asks, if he may where he asks for it.
+fn within(
+    state: &State,
+    session: SessionSlot,
+    allowed: Allowed,
+    request: &Request<'_>,
+) -> Result<Arc<Person>> {
+    if let Some(place) = &allowed.below {
+        bounding::permit(state, session, place, request)?;
+    }
+    Ok(allowed.person)
+}
+
 /// Whether a request only ends what is the caller's own, which it may when all else has run out:
 /// whoever knows a description's nonce may close it, and who appended in vain give up.
 pub fn ends_own(session: SessionSlot, request: &Request<'_>) -> bool {
@@ -172,18 +204,40 @@ fn has_ended(state: &State, session: SessionSlot) -> bool {
 /// As the request says; [`ErrorKind::Invalid`] for one that needs a session.
 pub fn question(
     state: &mut State,
-    who: &Credential,
-    (person, number): (Person, u64),
+    asked: Asked<'_>,
     request: Request<'_>,
 ) -> Result<(Reply, bool)> {
     if !request.is_question() {
         return Err(Error::new(ErrorKind::Invalid, "a request that needs a session"));
     }
-    let capability = state.authz.issue(&*state.world, who)?;
+    let Asked { credential, shown, who, person, number } = asked;
+    let issued = state.authz.issue(&*state.world, credential)?;
+    let (now_s, capability) = (state.world.wall_s(), shown.unwrap_or(&issued));
     let mut presented = Presented::default();
-    let now_s = state.world.wall_s();
-    presented.insert(1, state.authz.verify(now_s, &capability, Arc::new(person))?);
-    let person = state.authz.check(now_s, &presented, 1, &request)?;
+    let good = presenting::verify(state, capability, who, Arc::new(person))?;
+    let left = state.authz.left(&good);
+    presented.insert(1, good, left);
+    let allowed = state.authz.check(now_s, &presented, 1, &request);
+    let allowed = allowed.and_then(|allowed| within(state, NOBODY, allowed, &request));
+    let person = allowed.inspect_err(|error| {
+        state.machine.audit(&audit::denied(now_s, who, request.needs(), error.kind));
+    })?;
+    match request {
+        Request::Capability if shown.is_some() => {
+            let context = "who shows a capability gets no other: narrow that one";
+            return Err(Error::new(ErrorKind::Denied, context));
+        }
+        Request::Capability => {
+            state.machine.audit(&audit::granted(now_s, who, &issued));
+            return Ok((Reply::Capability(Box::new(issued)), false));
+        }
+        Request::Revoke(what) => {
+            let revoked = presenting::revoke(state, who, what)?;
+            carrying::resume(state)?;
+            return Ok((Reply::Revoked(revoked), false));
+        }
+        _ => {}
+    }
     let caller = Caller { session: NOBODY, person };
     let more = applying::apply_deferred(state)?;
     let asker = at_the_door(number);

@@ -2,6 +2,7 @@
 //! and then.
 
 pub mod admission;
+pub mod bounding;
 pub mod ending;
 pub mod executing;
 pub mod far_locks;

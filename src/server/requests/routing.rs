@@ -7,6 +7,7 @@ use terral_format::wire::message::{Reply, Request, Target};
 use terral_format::wire::roster::Verdict;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::audit::Who;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
@@ -17,7 +18,7 @@ use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
-use crate::requests::{executing, far_locks, late, locking, status};
+use crate::requests::{executing, far_locks, late, locking, presenting, status};
 use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving, safety};
 use crate::storage::{granting, mapping, reclaim};
 
@@ -74,6 +75,11 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),
         Request::Preallocate { count, kernel } => {
             preallocating::preallocate(state, who.session, count, kernel)
+        }
+        Request::Revoke(what) => {
+            let pid = state.sessions.process_of(who.session).map_or(0, |(pid, _)| pid);
+            let who = Who { pid, user: who.person.user };
+            presenting::revoke(state, who, what).map(Reply::Revoked)
         }
         Request::LockBlocks => state.locks.blocks_for(who.session),
         Request::Late { file, chunk } => late::answer(state, file, chunk),

@@ -8,10 +8,10 @@ use terral_format::ids::{Owner, PageNumber, SessionSlot};
 use terral_format::local::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::local::hazard::{self, HazardWord};
 use terral_format::local::tables::Counters;
-use terral_format::wire::capability::Rights;
+use terral_format::local::tables::WITHOUT_ASKING;
+use terral_format::wire::capability::{Operations, Rights};
 use terral_format::wire::locks::LockOwner;
 use terral_format::wire::message::Totals;
-use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 
@@ -31,6 +31,8 @@ pub struct Client {
     pub writes_small: bool,
     /// Descriptions and inode numbers that it shall have in hand.
     pub wanted: (usize, usize),
+    /// What was denied to it, as far as that was written down.
+    pub denied: Operations,
 }
 
 /// What the log says of a session, whether or not its process still lives.
@@ -104,13 +106,31 @@ impl Sessions {
         self.ended = *totals;
     }
 
-    /// A session presented a capability.
-    pub fn presented(&mut self, session: SessionSlot, handle: u32, good: Good) {
+    /// A session presented a capability, of which so much was not revoked.
+    pub fn presented(
+        &mut self,
+        session: SessionSlot,
+        handle: u32,
+        (good, left): (Good, Operations),
+    ) {
         if let Some(known) = self.known.get_mut(&session) {
             self.expires_s = self.expires_s.min(good.rights.expires_s);
             holds("a handle stands for one capability", || known.presented.may_be(handle, &good));
-            known.presented.insert(handle, good);
+            known.presented.insert(handle, good, left);
         }
+    }
+
+    /// Something was revoked: so much is `left` of what was presented; see [`Presented::revise`].
+    pub fn revise(&mut self, left: impl Fn(&Good) -> Operations, stamp: u64) {
+        self.known.values_mut().for_each(|known| known.presented.revise(&left, stamp));
+    }
+
+    /// What each session has presented last: its handle, and what that allows now.
+    pub fn newest(&self) -> impl Iterator<Item = (SessionSlot, u32, Operations)> {
+        self.known.iter().filter_map(|(session, known)| {
+            let (handle, allows) = known.presented.newest()?;
+            Some((*session, handle, allows))
+        })
     }
 
     /// A session may defer changes from now on.
@@ -190,7 +210,8 @@ impl Sessions {
 
     /// A live client, by the page through which it asks.
     pub fn attach(&mut self, slot: SessionSlot, process: Box<dyn Process>, session: Session) {
-        let client = Client { process, session, near: None, writes_small: false, wanted: (0, 0) };
+        let (near, writes_small, wanted, denied) = (None, false, (0, 0), Operations(0));
+        let client = Client { process, session, near, writes_small, wanted, denied };
         self.clients.insert(slot, client);
     }
 
@@ -209,13 +230,36 @@ impl Sessions {
         self.clients.get_mut(&session)
     }
 
-    /// Sets what a live client finds in its page of what it has presented.
-    pub fn publish(&self, session: SessionSlot, rights: Rights) {
+    /// A live client was denied these operations; whether one of them was not before.
+    pub fn was_denied(&mut self, session: SessionSlot, needs: Operations) -> bool {
+        let Some(client) = self.clients.get_mut(&session) else { return false };
+        let known = client.denied.contain(needs);
+        client.denied = client.denied.and(needs);
+        !known
+    }
+
+    /// Sets what a live client finds in its page: what this handle allows now.
+    pub fn publish(&self, session: SessionSlot, handle: u32) {
+        let allows = self.presented_by(session).and_then(|presented| presented.allows(handle));
+        if let Some((rights, everywhere)) = allows {
+            self.publish_as(session, rights, everywhere);
+        }
+    }
+
+    /// A live client finds in its page that it may do nothing any more.
+    pub fn publish_none(&self, session: SessionSlot, now_s: u64) {
+        self.publish_as(session, Rights { operations: Operations(0), expires_s: now_s }, false);
+    }
+
+    fn publish_as(&self, session: SessionSlot, rights: Rights, everywhere: bool) {
         if let Some(client) = self.clients.get(&session) {
             let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
+            let asks = !everywhere || rights.operations == Operations(0);
+            let without_asking = if asks { 0 } else { WITHOUT_ASKING };
+            let operations = u64::from(rights.operations.0) | without_asking;
             let page = client.session.page();
             page.until_ns.store(until_ns, Ordering::SeqCst);
-            page.operations.store(rights.operations.0.into(), Ordering::SeqCst);
+            page.operations.store(operations, Ordering::SeqCst);
         }
     }
 
@@ -266,12 +310,10 @@ impl Sessions {
                 Some(Local::Answered { session, request: at as u8, sequence, reply })
             });
             let presented = known.presented.iter();
-            let presented = presented.map(move |(handle, good)| Local::Presented {
+            let presented = presented.map(move |(handle, good)| Local::Held {
                 session,
                 handle,
-                rights: good.rights,
-                epoch: good.epoch,
-                person: Person::clone(&good.person),
+                held: good.into(),
             });
             let defers = known.defers.then_some(Local::Defers { session });
             std::iter::once(began).chain(answered).chain(presented).chain(defers)

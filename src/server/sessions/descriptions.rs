@@ -112,6 +112,11 @@ impl Descriptions {
         self.open.get(slot.0 as usize)?.as_ref()
     }
 
+    /// Whether a session has opened this.
+    pub fn has_opened(&self, session: SessionSlot, ino: Ino) -> bool {
+        self.iter().any(|(_, open)| (open.session, open.ino) == (session, ino))
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (DescriptionSlot, &Open)> {
         let all = self.open.iter().enumerate();

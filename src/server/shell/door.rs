@@ -20,10 +20,12 @@ use terral_transport::process::{self, Process, WaitSet};
 use terral_transport::requests;
 use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
+use crate::authority::audit::Who;
 use crate::authority::authn;
 use crate::core::machine;
 use crate::core::workers::Trade;
 use crate::requests::admission::Comer;
+use crate::requests::handling::Asked;
 use crate::requests::{admission, handling};
 use crate::shared::Shared;
 use crate::shell::host::make_page;
@@ -222,7 +224,7 @@ impl<'s> Door<'s> {
                 begun.map(|(welcome, page)| Some((welcome, Some(page))))
             }
             Wants::Answer(request) => {
-                let reply = self.look(caller, hello.person, request)?;
+                let reply = self.look(caller, (hello.person, hello.capability), request)?;
                 Ok(reply.map(|reply| (Welcome::Answer(Box::new(reply)), None)))
             }
         }
@@ -232,7 +234,12 @@ impl<'s> Door<'s> {
         authn::identify(&*self.shared.world, &*self.shared.machine, peer)
     }
 
-    fn look(&self, caller: &Caller, person: Person, request: Request<'_>) -> Result<Option<Reply>> {
+    fn look(
+        &self,
+        caller: &Caller,
+        (person, shown): (Person, Option<Capability>),
+        request: Request<'_>,
+    ) -> Result<Option<Reply>> {
         let credential = self.identify(caller.peer)?;
         let process = Process::open(caller.peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
@@ -240,8 +247,14 @@ impl<'s> Door<'s> {
         let waits = !bounded || caller.since.elapsed() < ANSWER_WITHIN;
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(waits);
-        let who = (person, caller.token);
-        let answer = handling::question(&mut state, &credential, who, request);
+        let asked = Asked {
+            credential: &credential,
+            shown: shown.as_ref(),
+            who: Who { pid: caller.peer.pid, user: person.user },
+            person,
+            number: caller.token,
+        };
+        let answer = handling::question(&mut state, asked, request);
         state.fetches.let_wait(false);
         if state.fetches.must_wait() {
             state.fetches.are_asked(true);
@@ -259,8 +272,8 @@ impl<'s> Door<'s> {
         Ok(Some(reply))
     }
 
-    /// A process of the server's user gets what it may do; one that has become another user since
-    /// shows what it had.
+    /// A process of the server's user gets what it may do, unless it shows what it has; one that
+    /// has become another user since does.
     fn begin(
         &self,
         peer: Peer,
@@ -273,6 +286,9 @@ impl<'s> Door<'s> {
         let mut state = self.shared.lock();
         let capability = match had {
             Some(capability) => capability,
+            None if peer.pid == state.machine.pid() => {
+                state.authz.issue_own(&*state.world, &self.identify(peer)?)?
+            }
             None => state.authz.issue(&*state.world, &self.identify(peer)?)?,
         };
         let comer = Comer { process: Box::new(process), started_ticks, person };

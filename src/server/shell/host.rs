@@ -3,6 +3,7 @@
 //! made and taken over as the server starts (`instance`).
 
 use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,11 @@ impl Process for process::Process {
         Some(self.as_fd())
     }
 }
+
+/// Where what was granted, denied and revoked is written down.
+const AUDIT: &str = "audit";
+/// So long that may get.
+const AUDIT_BYTES: u64 = 16 << 20;
 
 /// This machine, as the processes of one instance share it.
 pub struct Host {
@@ -264,6 +270,17 @@ impl Machine for Host {
         // Whoever made it may have been killed before this.
         let open = |name: &Path| fs::set_permissions(name, Permissions::from_mode(ALL));
         change_object(&object, Kind::Fifo, open).map_err(failed)
+    }
+
+    fn audit(&self, line: &str) {
+        let path = self.directory.join(AUDIT);
+        let mut how = OpenOptions::new();
+        let file = how.create(true).append(true).mode(0o600).open(path);
+        let short = |file: &File| file.metadata().is_ok_and(|found| found.len() < AUDIT_BYTES);
+        if let Some(mut file) = file.ok().filter(short) {
+            // Where memory is full a line is missing.
+            let _ = file.write_all(line.as_bytes());
+        }
     }
 
     fn remove_node(&self, inode: &Inode) {

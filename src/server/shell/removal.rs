@@ -27,7 +27,8 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 11] = [
+const OTHERS: [&[u8]; 12] = [
+    b"audit",
     b"headers",
     b"instructions",
     b"invitation",

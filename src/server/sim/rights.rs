@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::local::size::SizeWord;
-use terral_format::wire::capability::Caveat;
-use terral_format::wire::message::{Presentation, Reply, Request};
+use terral_format::wire::capability::{Caveat, Revocation};
+use terral_format::wire::message::{Presentation, Reply, Request, Target};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use super::Sim;
 use super::client::CREATE;
+use super::deferring::{Begun, Progress, Wish};
 use super::writing::Wrote;
 use crate::core::world::World;
 
@@ -101,4 +102,53 @@ fn who_may_not_finish_an_append_gives_its_ticket_up() {
         5,
         "nothing else has been appended"
     );
+}
+
+/// Goes on with a deferred change to its end; whether it has happened.
+fn happens(sim: &mut Sim, begun: &mut Begun) -> bool {
+    loop {
+        match sim.go_on(begun) {
+            Progress::Going | Progress::Happened => {}
+            Progress::Refused => return false,
+            Progress::Over => return true,
+        }
+    }
+}
+
+#[test]
+fn what_is_deferred_before_a_revocation_counts_and_nothing_after_it_whenever_a_server_dies() {
+    let mut killed = 0;
+    for moment in 0..12 {
+        let mut sim = Sim::without_dir(1);
+        let (one, other) = (sim.connect(), sim.connect());
+        sim.fetch(one).expect("an empty store");
+        sim.fetch(other).expect("an empty store");
+        let create = |name: &[u8]| Wish::Create(name.to_vec());
+        let mut early = sim.begin(one, create(b"early")).expect("nothing is in its way");
+        assert!(happens(&mut sim, &mut early));
+        let mut late = sim.begin(one, create(b"late")).expect("nothing is in its way");
+        assert!(matches!(sim.go_on(&mut late), Progress::Going));
+
+        let serial = sim.clients[one].capability.grant.serial;
+        sim.kill_at(moment);
+        let revoked = sim.ask(other, Request::Revoke(Revocation::Serial(serial)));
+        assert!(matches!(revoked, Ok(Reply::Revoked(_))), "{moment}: {revoked:?}");
+        sim.kill_at(-1);
+        sim.clients[one].until_s = Some(0);
+
+        assert!(!happens(&mut sim, &mut late), "{moment}: it is refused");
+        assert!(sim.begin(one, create(b"later")).is_none(), "{moment}: nothing begins");
+        let look = |path| Request::Stat(Target::Path(path));
+        for _ in 0..2 {
+            sim.ask(one, look(b"early")).expect_err("it was revoked");
+            sim.present(one, None).expect_err("for ever");
+            sim.ask(other, look(b"early")).expect("it was answered");
+            sim.ask(other, look(b"late")).expect_err("it was refused");
+            sim.kill();
+        }
+        let mut others = sim.begin(other, create(b"others")).expect("nothing is in its way");
+        assert!(happens(&mut sim, &mut others), "{moment}: others go on");
+        killed += sim.killed.saturating_sub(2);
+    }
+    assert!(killed > 1, "none died in between");
 }

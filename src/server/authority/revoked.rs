@@ -1,0 +1,145 @@
+//! What was revoked: by serial, by principal, by operation.
+//!
+//! One epoch counts the revocations of a container. A capability says in which it was issued; an
+//! operation, or a principal, in which it was revoked last: what was issued before is good for it
+//! no more, and everything else goes on. Serials have no epoch: they are named one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use terral_format::disk::local::Local;
+use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::{Error, ErrorKind, Result};
+
+/// Most serials that are revoked one by one.
+const SERIALS_MAX: usize = 1 << 16;
+/// As many operations as a set can have.
+const OPERATIONS: usize = 8;
+
+/// What was revoked of one container.
+#[derive(Clone, Debug, Default)]
+pub struct Revoked {
+    epoch: u64,
+    /// By number of the operation's bit: what was issued before does not allow it.
+    operations: [u64; OPERATIONS],
+    principals: BTreeMap<Principal, u64>,
+    serials: BTreeSet<u64>,
+}
+
+impl Revoked {
+    /// The epoch of what is issued now.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What a record says of this revocation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if too many serials are.
+    pub fn next(&self, what: Revocation) -> Result<Local> {
+        if matches!(what, Revocation::Serial(_)) && self.serials.len() >= SERIALS_MAX {
+            let context = "serials revoked one by one: revoke operations, or the principal";
+            return Err(Error::new(ErrorKind::TooMany, context));
+        }
+        Ok(Local::Revoked { what, epoch: self.epoch + 1 })
+    }
+
+    /// From a record.
+    pub fn apply(&mut self, what: Revocation, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
+        match what {
+            Revocation::Serial(serial) => {
+                self.serials.insert(serial);
+            }
+            Revocation::Operations(set) => {
+                let each = self.operations.iter_mut().enumerate();
+                let named = each.filter(|(at, _)| set.0 & 1 << at != 0);
+                named.for_each(|(_, since)| *since = epoch.max(*since));
+            }
+            Revocation::Principal(who) => {
+                let since = self.principals.entry(who).or_default();
+                *since = epoch.max(*since);
+            }
+        }
+    }
+
+    /// What is left of these operations of a capability.
+    pub fn left(
+        &self,
+        operations: Operations,
+        (serial, principal, epoch): (u64, Principal, u64),
+    ) -> Operations {
+        let since = self.principals.get(&principal).copied().unwrap_or_default();
+        if epoch < since || self.serials.contains(&serial) {
+            return Operations(0);
+        }
+        let gone = self.operations.iter().enumerate().filter(|(_, since)| epoch < **since);
+        operations.without(Operations(gone.fold(0, |set, (at, _)| set | 1 << at)))
+    }
+
+    /// Records from which it comes back.
+    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
+        let record = |what, epoch| Local::Revoked { what, epoch };
+        let each = self.operations.iter().enumerate().filter(|(_, since)| **since > 0);
+        let operations = each
+            .map(move |(at, since)| record(Revocation::Operations(Operations(1 << at)), *since));
+        let principals = self.principals.iter();
+        let principals =
+            principals.map(move |(who, since)| record(Revocation::Principal(*who), *since));
+        let serials = self.serials.iter();
+        let serials = serials.map(move |one| record(Revocation::Serial(*one), self.epoch));
+        operations.chain(principals).chain(serials)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Local, Operations, Principal, Revocation, Revoked};
+
+    const WHO: Principal = Principal::User(1);
+
+    fn left(revoked: &Revoked, serial: u64, epoch: u64) -> Operations {
+        revoked.left(Operations::ALL, (serial, WHO, epoch))
+    }
+
+    fn revoke(revoked: &mut Revoked, what: Revocation) {
+        match revoked.next(what).expect("few") {
+            Local::Revoked { what, epoch } => revoked.apply(what, epoch),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_issued_later_is_good_again_and_a_serial_never() {
+        let mut revoked = Revoked::default();
+        revoke(&mut revoked, Revocation::Operations(Operations::WRITE));
+        assert_eq!(left(&revoked, 1, 0), Operations::ALL.without(Operations::WRITE));
+        assert_eq!(left(&revoked, 2, revoked.epoch()), Operations::ALL);
+        revoke(&mut revoked, Revocation::Serial(2));
+        assert_eq!(left(&revoked, 2, u64::MAX), Operations(0));
+        assert_eq!(left(&revoked, 3, 1), Operations::ALL);
+        revoke(&mut revoked, Revocation::Principal(Principal::User(7)));
+        assert_eq!(left(&revoked, 3, 1), Operations::ALL);
+        revoke(&mut revoked, Revocation::Principal(WHO));
+        assert_eq!(left(&revoked, 3, 1), Operations(0));
+        assert_eq!(left(&revoked, 4, revoked.epoch()), Operations::ALL);
+    }
+
+    #[test]
+    fn a_snapshot_says_the_same() {
+        let mut revoked = Revoked::default();
+        let set = Operations::WRITE.and(Operations::REMOVE);
+        revoke(&mut revoked, Revocation::Operations(set));
+        revoke(&mut revoked, Revocation::Serial(2));
+        revoke(&mut revoked, Revocation::Principal(WHO));
+        revoke(&mut revoked, Revocation::Operations(Operations::WRITE));
+        let mut again = Revoked::default();
+        for record in revoked.snapshot() {
+            let Local::Revoked { what, epoch } = record else { panic!("{record:?}") };
+            again.apply(what, epoch);
+        }
+        assert_eq!(again.epoch(), revoked.epoch());
+        for (serial, epoch) in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 4)] {
+            assert_eq!(left(&again, serial, epoch), left(&revoked, serial, epoch), "{epoch}");
+        }
+    }
+}
