@@ -206,9 +206,10 @@ impl Which {
         Ok(Client::connect(&self.served()?)?)
     }
 
-    /// A way to ask it, without being one of its programs.
+    /// A way to ask it, without being one of its programs; as little as they may if
+    /// `TERRAL_CAPABILITY` says so.
     pub fn observe(&self) -> Result<Client> {
-        Ok(Client::observe(&self.served()?)?)
+        Ok(Client::observe_with(&self.served()?, terral_client::of_environment()?)?)
     }
 
     fn served(&self) -> Result<PathBuf> {

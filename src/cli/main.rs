@@ -56,6 +56,7 @@ mod partition;
 mod serve;
 mod status;
 
+mod cap;
 mod fence;
 mod policy;
 mod rsh;
@@ -181,6 +182,7 @@ enum Verb {
     Invite(partition::Arguments),
     Fence(fence::Arguments),
     Policy(policy::Arguments),
+    Cap(cap::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -225,6 +227,7 @@ fn main() -> std::process::ExitCode {
         Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Policy(arguments) => policy::main(&arguments),
+        Verb::Cap(arguments) => cap::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),
