@@ -91,18 +91,25 @@ impl Verified {
 
 /// What a session has presented and was believed, by handle. Handles count from 1.
 #[derive(Clone, Debug, Default)]
-pub struct Presented(BTreeMap<u32, Verified>);
+pub struct Presented {
+    all: BTreeMap<u32, Verified>,
+    /// What was presented last: by this its client goes.
+    last: u32,
+}
 
 impl Presented {
     /// From a record: `handle` stands for this, of which so much was not revoked.
     pub fn insert(&mut self, handle: u32, good: Good, left: Operations) {
-        self.0.insert(handle, Verified { good, left, before: (0, left), ended: false });
+        self.last = handle;
+        let verified = Verified { good, left, before: (0, left), ended: false };
+        let known = self.all.entry(handle).or_insert(verified);
+        (known.left, known.ended) = (left, false);
     }
 
     /// Something was revoked: so much is `left` of each. Changes that were deferred before this
     /// stamp count as they did.
     pub fn revise(&mut self, left: impl Fn(&Good) -> Operations, stamp: u64) {
-        for verified in self.0.values_mut() {
+        for verified in self.all.values_mut() {
             let now = left(&verified.good);
             if now != verified.left {
                 verified.before = (stamp, verified.left);
@@ -111,28 +118,28 @@ impl Presented {
         }
     }
 
-    /// The newest one, and what it allows now.
+    /// What was presented last, and what it allows now.
     pub fn newest(&self) -> Option<(u32, Operations)> {
-        let (handle, newest) = self.0.last_key_value()?;
-        Some((*handle, newest.now()))
+        self.all.get(&self.last).map(|newest| (self.last, newest.now()))
     }
 
     /// What this one allows now, until when, and whether everywhere.
     pub fn allows(&self, handle: u32) -> Option<(Rights, bool)> {
-        let verified = self.0.get(&handle)?;
+        let verified = self.all.get(&handle)?;
         let (operations, expires_s) = (verified.now(), verified.good.rights.expires_s);
         Some((Rights { operations, expires_s }, verified.good.below.is_none()))
     }
 
     /// Whether this handle may stand for that: it does, or is the one that comes next.
     pub fn may_be(&self, handle: u32, good: &Good) -> bool {
-        let next = self.0.last_key_value().map_or(1, |(newest, _)| newest + 1);
-        handle == next || self.0.get(&handle).is_some_and(|known| known.good == *good)
+        let next = self.all.last_key_value().map_or(1, |(newest, _)| newest + 1);
+        handle == next || self.all.get(&handle).is_some_and(|known| known.good == *good)
     }
 
-    /// Everything in it, by handle.
+    /// Everything in it, by handle, and once more what was presented last.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Good)> {
-        self.0.iter().map(|(handle, verified)| (*handle, &verified.good))
+        let last = self.all.get_key_value(&self.last);
+        self.all.iter().chain(last).map(|(handle, verified)| (*handle, &verified.good))
     }
 
     /// The handle that stands for the very same already.
@@ -141,20 +148,26 @@ impl Presented {
         self.iter().find(same).map(|(handle, _)| handle)
     }
 
+    /// Whom the holder of this one acts as.
+    pub fn person(&self, handle: u32) -> Option<&Person> {
+        self.all.get(&handle).map(|verified| &*verified.good.person)
+    }
+
     /// When the next one runs out that has not been ended, seconds since 1970.
     pub fn expires_s(&self) -> Option<u64> {
-        let lasting = self.0.values().filter(|verified| !verified.ended);
+        let lasting = self.all.values().filter(|verified| !verified.ended);
         lasting.map(|verified| verified.good.rights.expires_s).min()
     }
 
-    /// Whether the newest one has run out.
+    /// Whether what was presented last has run out.
     pub fn is_over(&self, now_s: u64) -> bool {
-        self.0.last_key_value().is_some_and(|(_, newest)| now_s >= newest.good.rights.expires_s)
+        let last = self.all.get(&self.last);
+        last.is_some_and(|last| now_s >= last.good.rights.expires_s)
     }
 
     /// Deferred changes do not count any more under what has run out.
     pub fn end(&mut self, now_s: u64) {
-        for verified in self.0.values_mut() {
+        for verified in self.all.values_mut() {
             verified.ended |= now_s >= verified.good.rights.expires_s;
         }
     }
@@ -251,10 +264,10 @@ impl Authz {
     /// # Errors
     /// [`ErrorKind::TooMany`] if the session has presented as much as one may.
     pub fn handle(&self, presented: &Presented) -> Result<u32> {
-        if presented.0.len() >= PRESENTED_MAX {
+        if presented.all.len() >= PRESENTED_MAX {
             return Err(Error::new(ErrorKind::TooMany, "capabilities presented by one session"));
         }
-        Ok(presented.0.last_key_value().map_or(1, |(newest, _)| newest + 1))
+        Ok(presented.all.last_key_value().map_or(1, |(newest, _)| newest + 1))
     }
 
     /// Whether the capability behind `handle` allows `request` now; gives who asks. Every request
@@ -272,18 +285,18 @@ impl Authz {
         request: &Request<'_>,
     ) -> Result<Allowed> {
         let refuse = |why| Err(Error::new(ErrorKind::Unauthorized, why));
-        let Some(verified) = presented.0.get(&handle) else {
+        let Some(verified) = presented.all.get(&handle) else {
             return refuse("capability: none was presented");
         };
         if verified.ended || now_s >= verified.good.rights.expires_s {
             return refuse("capability: expired");
         }
+        if verified.left == Operations(0) && verified.good.rights.operations != Operations(0) {
+            return refuse("capability: revoked");
+        }
         if verified.left.contain(request.needs()) {
             let Good { person, below, .. } = &verified.good;
             return Ok(Allowed { person: person.clone(), below: below.clone() });
-        }
-        if verified.left == Operations(0) && verified.good.rights.operations != Operations(0) {
-            return refuse("capability: revoked");
         }
         Err(Error::new(ErrorKind::Denied, "the capability presented does not allow this"))
     }
@@ -298,7 +311,7 @@ impl Authz {
         needs: Operations,
     ) -> Option<Arc<Person>> {
         let lasting = |verified: &&Verified| !verified.ended && verified.good.below.is_none();
-        let verified = presented.0.get(&handle).filter(lasting)?;
+        let verified = presented.all.get(&handle).filter(lasting)?;
         let (revised, before) = verified.before;
         let left = if stamp < revised { before } else { verified.left };
         left.contain(needs).then(|| verified.good.person.clone())
@@ -400,6 +413,13 @@ mod tests {
         assert_eq!(presented.expires_s(), None);
         presented.insert(2, until(20), Operations::ALL);
         assert!(!presented.is_over(19) && presented.is_over(20));
+        presented.insert(3, until(15), Operations::READ);
+        assert!(presented.is_over(15) && presented.newest() == Some((3, Operations::READ)));
+        presented.insert(2, until(20), Operations::ALL);
+        assert!(!presented.is_over(15) && presented.newest() == Some((2, Operations::ALL)));
+        let mut again = Presented::default();
+        presented.iter().for_each(|(at, good)| again.insert(at, good.clone(), Operations::ALL));
+        assert_eq!((again.newest(), again.iter().count()), (presented.newest(), 4));
     }
 
     fn revoke(authz: &mut Authz, presented: &mut Presented, what: Revocation) -> bool {
@@ -426,6 +446,8 @@ mod tests {
         assert_eq!(may(&authz, &presented, handles[0], &remove), Err(ErrorKind::Denied));
         assert_eq!(may(&authz, &presented, handles[0], &look), Ok(()));
         assert_eq!(may(&authz, &presented, handles[1], &remove), Err(ErrorKind::Unauthorized));
+        let whatever = &Request::Space;
+        assert_eq!(may(&authz, &presented, handles[1], whatever), Err(ErrorKind::Unauthorized));
         for handle in handles {
             let covers = |stamp| authz.covers(&presented, (handle, stamp), Operations::REMOVE);
             assert!(covers(99).is_some() && covers(100).is_none());

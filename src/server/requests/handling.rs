@@ -132,7 +132,8 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
         let allowed = state.authz.check(now_s, presented, envelope.authority, &request);
         let allowed = allowed.and_then(|allowed| within(state, session, allowed, &request));
         if let Err(error) = &allowed {
-            presenting::was_denied(state, session, request.needs(), error.kind);
+            let asked = (session, envelope.authority);
+            presenting::was_denied(state, asked, request.needs(), error.kind);
         }
         Some(Caller { session, person: allowed? })
     };

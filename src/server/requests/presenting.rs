@@ -61,12 +61,18 @@ pub fn verify(
 }
 
 /// A session asked for what it may not: that is written down once for all that is denied it.
-pub fn was_denied(state: &mut State, session: SessionSlot, needs: Operations, why: ErrorKind) {
+pub fn was_denied(
+    state: &mut State,
+    (session, handle): (SessionSlot, u32),
+    needs: Operations,
+    why: ErrorKind,
+) {
     let process = state.sessions.process_of(session).filter(|_| needs != Operations(0));
     let Some((pid, _)) = process.filter(|_| state.sessions.was_denied(session, needs)) else {
         return;
     };
-    let who = Who { pid, user: state.machine.user() };
+    let person = presented_by(state, session).ok().and_then(|presented| presented.person(handle));
+    let who = Who { pid, user: person.map_or(state.machine.user(), |person| person.user) };
     state.machine.audit(&audit::denied(state.world.wall_s(), who, needs, why));
 }
 
