@@ -78,31 +78,46 @@ impl Opened {
 }
 
 impl Sim {
+    /// What a program is given that comes.
+    pub(super) fn issue(&mut self, pid: u32) -> Result<Capability> {
+        let machine = self.machine.clone();
+        loop {
+            let machine = machine.clone();
+            let issued = self.with(move |server| {
+                let state = server.lock();
+                let peer = Peer { pid, uid: 0 };
+                let credential = authn::identify(&*state.world, &*machine, peer)?;
+                state.authz.issue(&*state.world, &credential)
+            });
+            // A server that dies in it issues nothing.
+            if let Some(issued) = issued {
+                return issued;
+            }
+        }
+    }
+
     /// A program comes. Gives its index.
     pub fn connect(&mut self) -> usize {
         let pid = self.machine.begin();
         let machine = self.machine.clone();
+        let capability = self.issue(pid).expect("it is the server's user");
         let welcome = loop {
-            let machine = machine.clone();
+            let (machine, capability) = (machine.clone(), capability.clone());
             let welcome = self.with(move |server| {
                 let mut state = server.lock();
-                let peer = Peer { pid, uid: 0 };
-                let credential = authn::identify(&*state.world, &*machine, peer)?;
-                let capability = state.authz.issue(&*state.world, &credential)?;
                 let process = machine.find(pid);
                 let comer =
                     Comer { process, started_ticks: pid.into(), person: Default::default() };
-                let admitted = admission::admit(&mut state, comer, &capability, |session, _| {
+                admission::admit(&mut state, comer, &capability, |session, _| {
                     machine.make_page(session)
-                });
-                admitted.map(|admitted| (admitted, capability))
+                })
             });
             // A server that dies in it lets nobody in; who comes, comes again.
             if let Some(welcome) = welcome {
                 break welcome;
             }
         };
-        let ((session, authority), capability) = welcome.expect("there is room for it");
+        let (session, authority) = welcome.expect("there is room for it");
         let page = machine.page(session).expect("the page just made");
         self.clients.push(Client {
             session,

@@ -33,6 +33,8 @@ pub(super) struct Maybe {
     piece: [u8; PIECE],
     /// Or some of them.
     in_part: bool,
+    /// He may be in the middle of his copy.
+    copies: bool,
 }
 
 impl Maybe {
@@ -60,7 +62,7 @@ impl Content {
     /// Somebody, `by`, begins to write to a page.
     pub fn begins(&mut self, page: u64, by: u64, piece: [u8; PIECE]) {
         let in_part = page * (PAGE_BYTES as u64) < self.size;
-        self.maybe.entry(page).or_default().push(Maybe { by, piece, in_part });
+        self.maybe.entry(page).or_default().push(Maybe { by, piece, in_part, copies: true });
     }
 
     /// His bytes are there, if the file is long enough.
@@ -69,7 +71,7 @@ impl Content {
         if page * (PAGE_BYTES as u64) < self.size {
             self.pieces.insert(page, piece);
         } else {
-            let only = Maybe { by, piece, in_part: false };
+            let only = Maybe { by, piece, in_part: false, copies: false };
             self.maybe.insert(page, vec![only]);
         }
     }
@@ -77,6 +79,9 @@ impl Content {
     /// The file is so long, and what he wrote counts, unless others have written there since.
     pub fn grows(&mut self, to: u64, page: u64, by: u64) {
         self.size = self.size.max(to);
+        // Of who was stopped beyond the end, what he has copied so far is seen now.
+        let seen = self.maybe.range_mut(..self.size.div_ceil(PAGE_BYTES as u64));
+        seen.flat_map(|(_, all)| all).for_each(|maybe| maybe.in_part |= maybe.copies);
         self.counts(page, by);
     }
 

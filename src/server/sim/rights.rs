@@ -49,6 +49,24 @@ impl Sim {
         }
     }
 
+    /// What a client was given is revoked by another one, and the client gets a new one. What it
+    /// has presented is over until it presents that.
+    ///
+    /// # Errors
+    /// As the server says; then it may have been revoked or not, and the client has a new one, too.
+    pub fn revoke(&mut self, by: usize, client: usize) -> Result<()> {
+        let serial = self.clients[client].capability.grant.serial;
+        let revoked = self.ask(by, Request::Revoke(Revocation::Serial(serial)));
+        if revoked.is_ok() {
+            self.clients[client].until_s = Some(0);
+        }
+        self.clients[client].capability = self.issue(self.clients[client].pid)?;
+        match revoked? {
+            Reply::Revoked(_) => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// A client acts as another user from now on.
     pub fn become_user(&mut self, client: usize, user: u32) {
         self.clients[client].person = Person { user, group: user, groups: vec![] };
@@ -129,12 +147,11 @@ fn what_is_deferred_before_a_revocation_counts_and_nothing_after_it_whenever_a_s
         let mut late = sim.begin(one, create(b"late")).expect("nothing is in its way");
         assert!(matches!(sim.go_on(&mut late), Progress::Going));
 
-        let serial = sim.clients[one].capability.grant.serial;
+        let gone = sim.clients[one].capability.clone();
         sim.kill_at(moment);
-        let revoked = sim.ask(other, Request::Revoke(Revocation::Serial(serial)));
-        assert!(matches!(revoked, Ok(Reply::Revoked(_))), "{moment}: {revoked:?}");
+        sim.revoke(other, one).expect("it may");
         sim.kill_at(-1);
-        sim.clients[one].until_s = Some(0);
+        sim.clients[one].capability = gone;
 
         assert!(!happens(&mut sim, &mut late), "{moment}: it is refused");
         assert!(sim.begin(one, create(b"later")).is_none(), "{moment}: nothing begins");

@@ -308,11 +308,27 @@ impl Schedule {
 
     /// A client presents something anew, which runs out soon, or does not.
     fn renew(&mut self, at: usize) {
+        if self.chance(6) == 0 {
+            return self.revoke(at);
+        }
         let for_s = (self.chance(4) != 0).then(|| self.chance(8));
         let presented = self.sim.present(self.players[at].client, for_s);
         self.tell(|| format!("{at}: presents something for {for_s:?} s: {presented:?}"));
         // For no time at all it is refused.
         assert!(presented.is_ok() || for_s.is_some(), "{presented:?}");
+    }
+
+    /// A client's capability is revoked by another one that may, and it gets a new one.
+    fn revoke(&mut self, at: usize) {
+        let client = self.players[at].client;
+        let mut others = self.players.iter().map(|player| player.client);
+        let may = |other: &usize| *other != client && !self.sim.is_over(*other);
+        let Some(by) = others.find(may) else { return };
+        let revoked = self.sim.revoke(by, client);
+        self.tell(|| format!("{at}: what it has is revoked: {revoked:?}"));
+        if let Err(error) = revoked {
+            assert!(self.excuses(&error), "{error:?}");
+        }
     }
 
     /// A machine sleeps, or somebody sets its clock.
