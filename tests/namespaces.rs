@@ -22,18 +22,29 @@ pub struct Machines {
     home: TempDir,
     switch: Child,
     hosts: Vec<Child>,
+    /// What makes links slow.
+    slow: Vec<Child>,
 }
 
 fn holder(options: &[&str], begin: &str) -> Child {
     let mut command = Command::new("unshare");
     command.args(options).args(["sh", "-c", &format!("{begin} && echo ready && exec sleep 3600")]);
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("unshare starts");
+    begun(&mut command)
+}
+
+/// Something that goes on, once it says that it does.
+fn begun(command: &mut Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut said = String::new();
     let stdout = child.stdout.take().expect("its output");
     BufReader::new(stdout).read_line(&mut said).expect("reads");
     assert_eq!(said, "ready\n");
     child
 }
+
+/// How slow a link is that is.
+pub const SLOW: Duration = Duration::from_millis(20);
+const SLOW_LINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/machines/slow_link.py");
 
 fn done(command: &mut Command) {
     let output = command.output().expect("starts");
@@ -68,7 +79,7 @@ impl Machines {
             );
             holder(&["-n", "-m", "-u"], &begin)
         });
-        let machines = Machines { home, switch, hosts: hosts.collect() };
+        let machines = Machines { home, switch, hosts: hosts.collect(), slow: Vec::new() };
         (0..count).for_each(|at| machines.plug(at));
         machines.write_shell();
         Some(machines)
@@ -83,6 +94,16 @@ impl Machines {
         done(within(&self.switch, false).args(["sh", "-c", &plugged]));
         let up = format!("ip addr add 10.77.0.{}/24 dev eth0 && ip link set eth0 up", at + 1);
         done(within(host, false).args(["sh", "-c", &up]));
+    }
+
+    /// What a machine sends comes [so much](SLOW) later from now on, and what is sent to it.
+    pub fn slow_down(&mut self, at: usize) {
+        let (host, link) = (&self.hosts[at], format!("v{at}"));
+        done(within(&self.switch, false).args(["ip", "link", "del", &link]));
+        let mut command = within(&self.switch, false);
+        command.args(["python3", SLOW_LINK, &host.id().to_string(), "eth0", "br0"]);
+        command.args([SLOW.as_secs_f64().to_string(), format!("10.77.0.{}/24", at + 1)]);
+        self.slow.push(begun(&mut command));
     }
 
     /// What stands for ssh: `TERRAL_RSH`, and `on` for scripts. It passes nothing of the
@@ -187,7 +208,8 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        for holder in self.hosts.iter_mut().chain([&mut self.switch]) {
+        let all = self.slow.iter_mut().chain(&mut self.hosts);
+        for holder in all.chain([&mut self.switch]) {
             let _ = holder.kill();
             let _ = holder.wait();
         }
