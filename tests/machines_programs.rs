@@ -105,15 +105,17 @@ fn mpich_starts_programs_of_the_run_in_its_directories_on_all_machines() {
     let each = "mpiexec.mpich -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 3";
     let script = format!(
         "cp $(which hostname) name; mkdir sub; cd sub
-        {each} sh -c 'hostname > rank$PMI_RANK'; {each} ../name | sort; cat rank0 rank1 rank2
-        cd ..; {each} ./name | sort"
+        {each} sh -c 'hostname > rank$PMI_RANK' || echo first: $?
+        {each} ../name > ../second || echo second: $?
+        cd ..; {each} ./name > third || echo third: $?
+        cat sub/rank0 sub/rank1 sub/rank2; echo; sort second; echo; sort third"
     );
     let mut command = machines.begin(&["--cwd"], &script);
     let run = command.env("PATH", machines.path_with_ssh()).spawn().expect("starts");
     let output = descendants::ended(run);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "h0\nh1\nh2\n".repeat(3),
+        ["h0\nh1\nh2\n"; 3].join("\n"),
         "{}",
         said(&output)
     );
