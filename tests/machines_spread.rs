@@ -116,7 +116,9 @@ fn ranks_of_mpich_bring_their_machines_in() {
         return;
     }
     let each = "mpiexec.mpich -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 6";
-    let script = format!("{each} sh -c 'hostname > rank$PMI_RANK'; cat rank[0-5] | sort | uniq -c");
+    // None ends at once (docs/launchers.md).
+    let rank = "sh -c 'hostname > rank$PMI_RANK; sleep 0.2'";
+    let script = format!("{each} {rank}; cat rank[0-5] | sort | uniq -c");
     let mut command = spread.begin(&["--cwd"], &script);
     let run = command.env("PATH", spread.machines.path_with_ssh()).spawn().expect("starts");
     let output = descendants::ended(run);
@@ -125,8 +127,8 @@ fn ranks_of_mpich_bring_their_machines_in() {
     assert_eq!(["h1", "h2"].map(|host| joins(&output, host)), [1, 1], "{}", said(&output));
     // Started as somebody says, they have the environment all the same, but not the directory.
     let each = "mpiexec.mpich -launcher ssh -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 6";
-    let script =
-        format!("{each} sh -c 'hostname > /terral/by$PMI_RANK'; cat /terral/by* | sort -u");
+    let rank = "sh -c 'hostname > /terral/by$PMI_RANK; sleep 0.2'";
+    let script = format!("{each} {rank}; cat /terral/by* | sort -u");
     let path = spread.machines.home().join("bin").display().to_string();
     let path = format!("{path}:{}", std::env::var("PATH").unwrap_or_default());
     let run = spread.begin(&[], &script).env("PATH", path).spawn().expect("starts");

@@ -341,7 +341,8 @@ fn mpich_starts_its_ranks_on_all_machines_where_the_command_stands() {
     }
     let to = machines.home().join("to");
     let script = "mpiexec.mpich -hosts 10.77.0.1,10.77.0.2,10.77.0.3 -n 3 \
-                  sh -c 'echo $(uname -n) in $(pwd) > by-$(uname -n)' && cat by-h0 by-h1 by-h2";
+                  sh -c 'echo $(uname -n) in $(pwd) > by-$(uname -n); sleep 0.2' \
+                  && cat by-h0 by-h1 by-h2";
     let mut command = machines.begin(&["--to", &to.display().to_string(), "--cwd"], script);
     let run = command.env("PATH", machines.path_with_ssh()).spawn().expect("starts");
     let ran = descendants::ended(run);
