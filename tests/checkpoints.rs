@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)] // What is skipped, and seeds, are said.
 
 mod beside;
+mod brought;
 mod heat;
 mod mount;
 mod process;
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use brought::{names, settle};
 use mount::Mount;
 use process::{Bench, Home, start_server};
 use random::Random;
@@ -270,23 +272,6 @@ fn those_that_are_not_whole_do_not_count_among_those_that_are_kept() {
     assert_eq!(all.steps().expect("lists"), [10]);
 }
 
-fn there(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).expect("a directory");
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("reads").file_name();
-    let mut names: Vec<_> = entries.map(name).filter_map(|name| name.into_string().ok()).collect();
-    names.retain(|name| name != ".terral");
-    names.sort();
-    names
-}
-
-/// Waits until the directory has everything.
-fn settle(client: &Client) {
-    client.flush().expect("flushes");
-    while !client.status().expect("status").drain.settled {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Another server, on another machine or after this one was lost, has only what has arrived.
 #[test]
 fn the_next_run_goes_on_from_what_the_permanent_directory_has_whole() {
@@ -308,8 +293,8 @@ fn the_next_run_goes_on_from_what_the_permanent_directory_has_whole() {
     std::fs::remove_file(points.join(lost)).expect("was there");
     run(2, 5);
     run(5, 6);
-    assert_eq!(there(directory.path()), ["points"]);
-    assert_eq!(there(&points).len(), 6);
+    assert_eq!(names(directory.path()), ["points"]);
+    assert_eq!(names(&points).len(), 6);
 }
 
 #[test]
@@ -326,7 +311,7 @@ fn an_older_one_stays_until_a_newer_one_is_in_the_permanent_directory() {
     directory.remount("ro");
     (2..=4).for_each(|step| save(&checkpoints, step));
     assert_eq!(steps(), [1, 2, 3, 4], "of the newer ones none is there");
-    assert_eq!(there(&points), ["step-000000000001"]);
+    assert_eq!(names(&points), ["step-000000000001"]);
     directory.remount("rw");
     settle(&client);
     // Each goes with the end of one that was begun when its successor was there.
@@ -334,11 +319,11 @@ fn an_older_one_stays_until_a_newer_one_is_in_the_permanent_directory() {
         save(&checkpoints, step);
         assert_eq!(steps(), [step - 1, step]);
         settle(&client);
-        assert_eq!(there(&points).len(), 2);
+        assert_eq!(names(&points).len(), 2);
     }
-    assert_eq!(there(directory.path()), ["points"], "and no rubbish");
+    assert_eq!(names(directory.path()), ["points"], "and no rubbish");
     let last = points.join("step-000000000006");
-    assert_eq!(there(&last), ["0", "manifest"]);
+    assert_eq!(names(&last), ["0", "manifest"]);
     let first = std::fs::read(last.join("0/00000000000000000000000000000000")).expect("arrived");
     assert!(first == bytes(6, 0, PIECE));
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)] // What is skipped is said.
 #![cfg(not(loom))]
 
+mod brought;
 mod fault;
 mod files;
 mod process;
@@ -225,12 +226,7 @@ fn a_file_changed_in_place_is_no_conflict() {
 /// A file that was brought is renamed, and written to again: in place, if it is known as ours.
 fn rename_and_write(client: &Client, _: &Path) -> Option<File> {
     write(client, "first", WRITE, BEFORE).close();
-    client.flush().expect("flushes");
-    let begin = Instant::now();
-    while !client.status().expect("status").drain.settled {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never arrived");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    brought::settle(client);
     client.rename(b"first", b"data", RenameHow::Replace).expect("renames");
     Some(write(client, "data", WRITE, OURS))
 }

@@ -2,12 +2,14 @@
 //! when somebody is killed. Not here: checkpoints, the C face (`c_api`).
 #![cfg(not(loom))]
 
+mod brought;
 mod files;
 mod process;
 
 use std::path::Path;
 use std::time::Duration;
 
+use brought::settle;
 use files::WRITE;
 use process::{Bench, Home, start_server};
 use rustix::process::Signal;
@@ -323,23 +325,6 @@ fn an_object_with_a_name_is_a_file_and_keeps_its_address() {
     assert_eq!(kind(container.open_object(one, false)), Some(ErrorKind::NotFound));
 }
 
-/// Waits until the directory has everything.
-fn settle(client: &Client) {
-    client.flush().expect("flushes");
-    while !client.status().expect("status").drain.settled {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn there(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).expect("a directory");
-    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("reads").file_name();
-    let mut names: Vec<_> = entries.map(name).filter_map(|name| name.into_string().ok()).collect();
-    names.retain(|name| name != ".terral");
-    names.sort();
-    names
-}
-
 #[test]
 fn the_permanent_directory_has_what_has_a_name_and_nothing_of_what_is_gone() {
     let (home, directory) = (Home::new(), tempfile::tempdir().expect("directory"));
@@ -349,14 +334,14 @@ fn the_permanent_directory_has_what_has_a_name_and_nothing_of_what_is_gone() {
     let address = filled(&bound, 5, &[7; 5 << 20]);
     settle(&client);
     // What has no name yet is kept all the same: nobody else has it.
-    assert_eq!(there(directory.path()), [".terral-objects"]);
+    assert_eq!(brought::names(directory.path()), [".terral-objects"]);
     assert!(bound.status(address).expect("is there").in_backing);
     bound.bind(b"results").expect("is free");
     let gone = container(&client);
     filled(&gone, 5, &[7; 5 << 20]);
     gone.remove().expect("removes");
     settle(&client);
-    assert_eq!(there(directory.path()), ["results"]);
+    assert_eq!(brought::names(directory.path()), ["results"]);
     let name = format!("results/{}/{}", address.server, address.id);
     assert!(std::fs::read(directory.path().join(name)).expect("arrived") == [7; 5 << 20]);
 }

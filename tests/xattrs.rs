@@ -2,16 +2,18 @@
 //! becomes of them when the server is killed.
 #![cfg(not(loom))]
 
+mod brought;
 mod files;
 mod mount;
 mod process;
 
 use std::path::Path;
 
+use brought::settle;
 use files::open;
 use mount::Mount;
 use process::start_server;
-use terral_client::{Client, Drain, ErrorKind, LockKind, LockRange, Locker, RenameHow, XattrHow};
+use terral_client::{Client, ErrorKind, LockKind, LockRange, Locker, RenameHow, XattrHow};
 
 /// Plays the role this process was started for; in the test run itself it does nothing.
 #[test]
@@ -29,20 +31,6 @@ fn connect(instance: &Path) -> Client {
 
 fn kind(error: terral_client::Error) -> ErrorKind {
     error.kind
-}
-
-/// Waits until the directory has everything.
-fn settle(client: &Client) -> Drain {
-    client.flush().expect("flushes");
-    let begin = std::time::Instant::now();
-    loop {
-        let drain = client.status().expect("status").drain;
-        if drain.settled {
-            return drain;
-        }
-        assert!(begin.elapsed().as_secs() < 60, "the drain stands still: {drain:?}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 #[test]

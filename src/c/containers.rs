@@ -186,14 +186,9 @@ unsafe extern "C" fn terral_container_close(held: *mut Held) {
 type Each = unsafe extern "C" fn(context: *mut c_void, address: *const CAddress) -> c_int;
 
 fn list(held: &Held, each: Each, context: *mut c_void) -> Result<bool> {
-    for address in held.container.list()? {
-        let address = CAddress::from(address);
-        // SAFETY: the caller's function, with the caller's context and an address that outlives it.
-        if unsafe { each(context, &address) } != 0 {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let mut all = held.container.list()?.into_iter().map(CAddress::from);
+    // SAFETY: the caller's function, with the caller's context and an address that outlives it.
+    Ok(all.any(|address| unsafe { each(context, &address) } != 0))
 }
 
 #[unsafe(no_mangle)]

@@ -224,14 +224,9 @@ unsafe extern "C" fn terral_object_attribute(
 type Each = unsafe extern "C" fn(context: *mut c_void, key: *const c_char) -> c_int;
 
 fn keys(open: &Open, each: Each, context: *mut c_void) -> Result<bool> {
-    for key in open.object.attributes()? {
-        let Ok(key) = CString::new(key) else { continue };
-        // SAFETY: the caller's function, with the caller's context and a string that outlives it.
-        if unsafe { each(context, key.as_ptr()) } != 0 {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let mut all = open.object.attributes()?.into_iter().flat_map(CString::new);
+    // SAFETY: the caller's function, with the caller's context and a string that outlives it.
+    Ok(all.any(|key| unsafe { each(context, key.as_ptr()) } != 0))
 }
 
 #[unsafe(no_mangle)]

@@ -13,16 +13,14 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use terral_client::{
-    CAPABILITY, Capability, Caveat, Client, Operations, Principal, Revocation, of_environment,
+    CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, Operations, Principal, Revocation,
+    of_environment,
 };
 
 use crate::instances::{Which, name_of, place};
 use crate::report::{self, note};
 use crate::shown::{add_name, tame_name};
 use crate::units::{parse_duration, plural, time};
-
-/// No text of a capability is longer.
-const TEXT_MAX: u64 = 64 << 10;
 
 /// Gets, narrows, shows and revokes capabilities
 #[derive(Args)]
@@ -228,10 +226,10 @@ fn narrowed(whole: Capability, narrower: &Narrower) -> Result<Capability> {
 fn read(file: Option<&Path>) -> Result<Capability> {
     let mut text = String::new();
     match file.filter(|file| *file != Path::new("-")) {
-        None => std::io::stdin().lock().take(TEXT_MAX).read_to_string(&mut text)?,
+        None => std::io::stdin().lock().take(CAPABILITY_TEXT_MAX).read_to_string(&mut text)?,
         Some(path) => {
             let file = fs::File::open(path).with_context(|| path.display().to_string())?;
-            let read = file.take(TEXT_MAX).read_to_string(&mut text);
+            let read = file.take(CAPABILITY_TEXT_MAX).read_to_string(&mut text);
             read.with_context(|| path.display().to_string())?
         }
     };

@@ -4,13 +4,11 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use terral_format::wire::capability::{Capability, Operations};
+use terral_format::wire::capability::{Capability, Operations, TEXT_MAX};
 use terral_format::{Error, ErrorKind, Result};
 
 /// Environment variable that names the file.
 pub const VARIABLE: &str = "TERRAL_CAPABILITY";
-/// No text of a capability is longer.
-const TEXT_MAX: u64 = 64 << 10;
 /// Bits of a mode by which others than the owner may read.
 const OTHERS: u32 = 0o044;
 

@@ -60,7 +60,8 @@ pub use nodes::Opened;
 pub use terral_format::ids::{DescriptionSlot, Ino, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{
-    Capability, Caveat, Operations, Principal, Revocation, is_at_or_below,
+    Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,
+    is_at_or_below,
 };
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::wire::message::{

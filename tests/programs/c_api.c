@@ -5,23 +5,14 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <terral.h>
 
-#include "check.h"
+#include "terral_check.h"
 
 enum { THREADS = 4, RECORDS = 200, RECORD = 777 };
 
 static terral_t *t;
 static char block[300000];
 static char back[300000];
-
-/* That `call` gives no pointer and says why. */
-#define NONE(call, code) \
-    do { \
-        errno = 0; \
-        CHECK((call) == NULL && errno == (code)); \
-        CHECK(terral_error()[0] != '\0'); \
-    } while (0)
 
 static void connects(const char *instance) {
     CHECK(strcmp(terral_error(), "") == 0);

@@ -2,20 +2,12 @@
  * the instance's directory. */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/stat.h>
-#include <terral.h>
 
-#include "check.h"
+#include "terral_check.h"
 
 static terral_t *t;
 static char block[300000];
 static char back[300000];
-
-#define NONE(call, code) \
-    do { \
-        errno = 0; \
-        CHECK((call) == NULL && errno == (code)); \
-        CHECK(terral_error()[0] != '\0'); \
-    } while (0)
 
 static int first(void *context, const struct terral_address *address) {
     *(struct terral_address *)context = *address;

@@ -18,6 +18,8 @@ use crate::{Error, ErrorKind, Result};
 const TEXT_VERSION: u16 = 1;
 /// What that begins with.
 const PREFIX: &str = "terral-cap-1:";
+/// Nothing that is longer, white space around it included, is read as one, bytes.
+pub const TEXT_MAX: u64 = 64 << 10;
 /// Most bytes that it stands for. They fit a message.
 const TEXT_BYTES_MAX: usize = 6 << 10;
 
