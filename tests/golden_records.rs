@@ -152,7 +152,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 4] {
+fn authority() -> [Local; 5] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -163,7 +163,8 @@ fn authority() -> [Local; 4] {
     };
     let revoked = |what| Local::Revoked { what, epoch: 257 };
     [
-        Local::Held { session: SessionSlot(252), handle: 253, held },
+        Local::Held { session: SessionSlot(252), handle: 253, held: held.clone() },
+        Local::HeldLeased { session: SessionSlot(254), handle: 255, held },
         revoked(Revocation::Operations(Operations::WRITE)),
         revoked(Revocation::Serial(258)),
         revoked(Revocation::Principal(Principal::User(259))),

@@ -7,6 +7,7 @@ use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
 use terral_format::wire::body::Body;
+use terral_format::wire::capability::{Principal, Revocation};
 use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::moving::{Back, Renamed};
 use terral_format::wire::person::Person;
@@ -65,6 +66,7 @@ pub fn bodies() -> Vec<Body> {
         Change::LetGoOf(number(430), b"q".into()),
         Change::Xattr { name: b"s".into(), value: Some(b"t".into()), how: XattrHow::Replace },
         Change::Swap(number(436), b"y".into()),
+        Change::Revoke(Revocation::Serial(437)),
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -79,6 +81,10 @@ pub fn bodies() -> Vec<Body> {
         Outcome::LetGoOf(Some(Fingerprint::default()), 431),
         Outcome::Xattr(b"u".into()),
         Outcome::XattrNames(vec![b"v".into()], true),
+        Outcome::Good(golden_values::capability().scope()),
+        Outcome::Revoked(438),
+        Outcome::Issued(Box::new(golden_values::capability())),
+        Outcome::Ended(439, vec![Member::LEAST]),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -92,6 +98,9 @@ pub fn bodies() -> Vec<Body> {
     let looks = [Look::Step(b"o".into()), Look::Xattr(b"w".into()), Look::XattrNames(b"x".into())];
     all.extend(looks.map(|look| by(look).body()));
     all.extend([Look::Safety, Look::Server { hasten: true }].map(|look| by(look).body()));
+    let verify = Look::Verify(Box::new(golden_values::capability()));
+    let looks = [verify, Look::Revoked, Look::Issue(Principal::User(440), 441)];
+    all.extend(looks.map(|look| by(look).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

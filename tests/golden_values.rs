@@ -104,6 +104,7 @@ pub fn capability() -> Capability {
         epoch: 22,
         expires_s: 2_000_000_000,
         serial: 23,
+        issuer: ServerId(24),
     };
     Capability::issue(&KEY, grant)
         .and_then(|whole| whole.attenuate(Caveat::Only(Operations::READ)))
@@ -191,6 +192,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Revoke(Revocation::Serial(249)),
         Request::Revoke(Revocation::Operations(Operations::WRITE)),
         Request::Revoke(Revocation::Principal(Principal::User(250))),
+        Request::Renew,
         Request::Leave,
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
@@ -417,7 +419,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Again,
         Reply::Invitation("word".into()),
         Reply::Capability(Box::new(capability())),
-        Reply::Revoked(251),
+        Reply::Revoked { sessions: 251, deaf: vec![Member::LEAST] },
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
     ];

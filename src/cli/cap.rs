@@ -18,6 +18,7 @@ use terral_client::{
 };
 
 use crate::instances::{Which, name_of, place};
+use crate::members::Hosts;
 use crate::report::{self, note};
 use crate::shown::{add_name, tame_name};
 use crate::units::{parse_duration, plural, time};
@@ -126,6 +127,8 @@ struct Show {
 #[command(after_help = "\
 When it is over nobody begins anything any more that was revoked; what a program has mapped, it has.
 Who is issued a capability afterwards, as a program is that begins without one, may do it again.
+Over several machines it ends on all. One that does not answer is named, and the exit status is 1:
+what was handed out is over there within 5.1 s, its own programs go on until it hears of it.
 
 Examples:
   terral cap revoke reader.cap
@@ -180,7 +183,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         What::Get(arguments) => get(arguments)?,
         What::Attenuate(arguments) => attenuate(arguments)?,
         What::Show(Show { file, json }) => show(&read(file.as_deref())?, *json)?,
-        What::Revoke(arguments) => revoke(arguments)?,
+        What::Revoke(arguments) => return revoke(arguments),
     }
     Ok(0)
 }
@@ -300,7 +303,7 @@ fn show(capability: &Capability, as_json: bool) -> Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-fn revoke(arguments: &Revoke) -> Result<()> {
+fn revoke(arguments: &Revoke) -> Result<u8> {
     let Named { serial, operations, principal } = &arguments.named;
     let what = match (serial, operations, principal) {
         (Some(serial), ..) => Revocation::Serial(*serial),
@@ -309,14 +312,23 @@ fn revoke(arguments: &Revoke) -> Result<()> {
         _ => Revocation::Serial(read(arguments.file.as_deref())?.grant.serial),
     };
     let client = arguments.which.observe()?;
-    let sessions = client.revoke(what)?;
+    let (sessions, deaf) = client.revoke(what)?;
+    let hosts = Hosts::of(client.instance());
+    let deaf: Vec<String> = deaf.into_iter().map(|member| hosts.name(member)).collect();
     if arguments.json {
         let name = name_of(client.instance());
-        return report::json(&json!({ "instance": name, "sessions": sessions }));
+        let object = json!({ "instance": name, "sessions": sessions, "silent": deaf });
+        return report::json(&object).map(|()| u8::from(!deaf.is_empty()));
     }
     let programs = plural(sessions.into(), "program that runs", "programs that run");
     note(format_args!("revoked: {programs} may do less now"));
-    Ok(())
+    for name in &deaf {
+        note(format_args!(
+            "{name}: does not answer: what was handed out is good there no more, and its own \
+             programs go on until it does"
+        ));
+    }
+    Ok(u8::from(!deaf.is_empty()))
 }
 
 #[cfg(test)]

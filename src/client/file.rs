@@ -153,7 +153,7 @@ impl File {
         if words.access.load(Ordering::Relaxed) & need == 0 {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
-        self.connection.own()?.check(need)?;
+        self.connection.allows(need)?;
         if self.is_directory() {
             return Err(Error::new(ErrorKind::IsDirectory, "descriptor"));
         }

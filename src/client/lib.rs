@@ -14,6 +14,8 @@ mod session;
 mod borrowed;
 mod clock;
 
+mod allowing;
+
 mod locks;
 mod xattrs;
 
@@ -57,7 +59,7 @@ pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
 pub use nodes::Opened;
-pub use terral_format::ids::{DescriptionSlot, Ino, Number};
+pub use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{
     Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use terral_format::Result;
+use terral_format::ids::Member;
 use terral_format::wire::capability::{Capability, Caveat, Revocation};
 use terral_format::wire::message::{Reply, Request};
 
@@ -61,13 +62,15 @@ impl Client {
     }
 
     /// Ends what capabilities allow: once this is answered, nobody does that any more by a call
-    /// that begins. Gives how many sessions may do less now.
+    /// that begins. Gives how many sessions of the server that says who is in may do less now, and
+    /// which members have not said that they go by it: what was handed out is good there no more,
+    /// and their own programs go on until they do.
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`] if too many serials were revoked.
-    pub fn revoke(&self, what: Revocation) -> Result<u32> {
+    pub fn revoke(&self, what: Revocation) -> Result<(u32, Vec<Member>)> {
         match self.0.call(Request::Revoke(what))? {
-            Reply::Revoked(sessions) => Ok(sessions),
+            Reply::Revoked { sessions, deaf } => Ok((sessions, deaf)),
             _ => Err(unexpected()),
         }
     }

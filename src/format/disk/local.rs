@@ -160,6 +160,15 @@ pub enum Local {
         /// The container's revocation epoch from then on.
         epoch: u64,
     },
+    /// As `Held`; another member has issued it.
+    HeldLeased {
+        /// Which session.
+        session: SessionSlot,
+        /// The number that stands for it there.
+        handle: u32,
+        /// What it allows, to whom.
+        held: Held,
+    },
 }
 
 /// What the holder of a capability may do.

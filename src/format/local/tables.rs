@@ -343,6 +343,9 @@ const _: () = assert!(size_of::<Hand>() == 1024);
 /// What a session may do, it may do everywhere, and defer changes: beside the bits of operations in
 /// [`SessionPage::operations`]. Who is bound to a path asks the server.
 pub const WITHOUT_ASKING: u64 = 1 << 8;
+/// What a session may do counts until [`SessionPage::until_ns`]; then the client has the server ask
+/// who has issued it whether it still does.
+pub const LEASED: u64 = 1 << 9;
 
 /// All of `session-N`.
 #[derive(FromBytes, KnownLayout)]
@@ -353,8 +356,8 @@ pub struct SessionPage {
     /// The session's index.
     pub session: AtomicU64,
     /// Bits of [`crate::wire::capability::Operations`] that what the session presented last allows,
-    /// and [`WITHOUT_ASKING`]; 0 once that has run out. The client looks before it reads or writes
-    /// bytes, and once more after it has claimed a word for a deferred change.
+    /// [`WITHOUT_ASKING`] and [`LEASED`]; 0 once that has run out. The client looks before it reads
+    /// or writes bytes, and once more after it has claimed a word for a deferred change.
     pub operations: AtomicU64,
     /// When that runs out, nanoseconds since 1970.
     pub until_ns: AtomicU64,

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::frame;
-use crate::ids::ContainerId;
+use crate::ids::{ContainerId, ServerId};
 use crate::wire::digits;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of the text of a capability.
-const TEXT_VERSION: u16 = 1;
+const TEXT_VERSION: u16 = 2;
 /// What that begins with.
 const PREFIX: &str = "terral-cap-1:";
 /// Nothing that is longer, white space around it included, is read as one, bytes.
@@ -131,6 +131,8 @@ pub struct Grant {
     pub expires_s: u64,
     /// Names this capability for ever.
     pub serial: u64,
+    /// Whose key signed it: a member's server, or 0, one that was alone.
+    pub issuer: ServerId,
 }
 
 /// What a capability comes to with all its caveats.
@@ -143,7 +145,7 @@ pub struct Rights {
 }
 
 /// The same, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// What, and until when.
     pub rights: Rights,
@@ -160,6 +162,15 @@ pub enum Revocation {
     Operations(Operations),
     /// All that were issued to him before.
     Principal(Principal),
+}
+
+/// Something that was revoked, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// What.
+    pub what: Revocation,
+    /// The revocation epoch from then on.
+    pub epoch: u64,
 }
 
 /// The right to do some operations on a container, for whoever holds it.
@@ -202,6 +213,26 @@ impl Capability {
         let mut caveats = self.caveats.clone();
         caveats.push(caveat);
         Ok(Capability { grant: self.grant.clone(), caveats, tag })
+    }
+
+    /// Whether a narrower one was made of this one, which the issuer has said to be good: who has
+    /// its tag can tell, without the key.
+    pub fn is_parent_of(&self, child: &Capability) -> bool {
+        if child.grant != self.grant {
+            return false;
+        }
+        let Some(rest) = child.caveats.strip_prefix(self.caveats.as_slice()) else { return false };
+        let Some((last, between)) = rest.split_last() else { return child.is_same(&self.tag) };
+        let step = |tag: Result<[u8; 32]>, caveat| {
+            Ok(chain(&tag?, caveat)?.finalize().into_bytes().into())
+        };
+        let tag = between.iter().fold(Ok(self.tag), step).and_then(|tag| chain(&tag, last));
+        tag.is_ok_and(|mac| mac.verify_slice(&child.tag).is_ok())
+    }
+
+    /// Compared in a time that says nothing of where they differ.
+    fn is_same(&self, tag: &[u8; 32]) -> bool {
+        self.tag.iter().zip(tag).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
     /// What it says that it allows. Only its issuer knows whether that is so.
@@ -280,7 +311,8 @@ pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights, Scope, frame,
+        Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights, Scope,
+        ServerId, frame,
     };
     use crate::ErrorKind;
     use proptest::prelude::{any, prop, proptest};
@@ -294,6 +326,7 @@ mod tests {
             epoch: 0,
             expires_s: 100,
             serial: 9,
+            issuer: ServerId(5),
         };
         let issued = Capability::issue(&key, grant).expect("encodes");
         (key, issued)
@@ -314,6 +347,25 @@ mod tests {
         forged.grant.operations = Operations::ALL;
         assert!(forged.verify(&key, 1).is_err());
         assert!(whole.verify(&Key([8; 32]), 1).is_err());
+    }
+
+    #[test]
+    fn who_knows_a_parent_to_be_good_knows_its_children() {
+        let (_, whole) = capability();
+        let narrow = |from: &Capability, at| from.attenuate(Caveat::Until(at)).expect("encodes");
+        let (child, other) = (narrow(&whole, 50), narrow(&whole, 51));
+        let grandchild = narrow(&narrow(&child, 40), 30);
+        for made in [&whole, &child, &grandchild] {
+            assert!(whole.is_parent_of(made), "{made:?}");
+        }
+        assert!(child.is_parent_of(&grandchild) && !child.is_parent_of(&whole));
+        assert!(!other.is_parent_of(&child) && !other.is_parent_of(&grandchild));
+        let mut widened = grandchild.clone();
+        widened.caveats.pop();
+        assert!(!whole.is_parent_of(&widened) && !child.is_parent_of(&widened));
+        let mut forged = whole.clone();
+        forged.tag[31] ^= 1;
+        assert!(!whole.is_parent_of(&forged) && !forged.is_parent_of(&child));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -410,6 +410,8 @@ pub enum Request<'a> {
     Capability,
     /// End what capabilities allow → [`Reply::Revoked`], once nobody does it any more. (`admin`)
     Revoke(Revocation),
+    /// What another member has issued is to count still: see [`crate::local::tables::LEASED`].
+    Renew,
 }
 
 impl Request<'_> {
@@ -425,6 +427,7 @@ impl Request<'_> {
             | Request::Everywhere { hasten: false }
             | Request::Status
             | Request::Late { .. }
+            | Request::Renew
             | Request::Unblock { .. } => Operations(0),
             Request::Stat(_)
             | Request::ReadLink(_)
@@ -505,6 +508,7 @@ impl Request<'_> {
                 | Request::LockBlocked { .. }
                 | Request::StopWaiting(_)
                 | Request::Present(_)
+                | Request::Renew
                 | Request::Preallocate { .. }
         ) || matches!(self, Request::Far(far) if far.is_apart())
     }
@@ -666,6 +670,12 @@ pub enum Reply {
     Offered(Offered),
     /// One to keep.
     Capability(Box<Capability>),
-    /// So many sessions may do less now.
-    Revoked(u32),
+    /// It was revoked.
+    Revoked {
+        /// So many sessions where that was done may do less now.
+        sessions: u32,
+        /// These members have not said that they go by it: what was handed out is good there no
+        /// more, and their own programs go on until they do.
+        deaf: Vec<Member>,
+    },
 }

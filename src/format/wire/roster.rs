@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::capability::Revoked;
 use super::digits;
 use super::moving::{Moving, Of};
 use crate::frame;
@@ -175,8 +176,8 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these policies.
-    Roster(Roster, Vec<Policy>),
+    /// By the control: this is so now, with these policies, and all this was revoked.
+    Roster(Roster, Vec<Policy>, Vec<Revoked>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::{Attributes, Kind};
 use super::body::Body;
+use super::capability::{Capability, Principal, Revocation, Scope};
 use super::locks::Waiting;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
 use crate::fingerprint::Fingerprint;
-use crate::ids::Number;
+use crate::ids::{Member, Number};
 use crate::{Error, ErrorKind, Result, frame};
 
 /// One name of a directory.
@@ -89,6 +90,12 @@ pub enum Look {
     },
     /// Which processes wait for locks of what the server has that decides it.
     Waits,
+    /// Whether the server that decides it has issued this, and what it comes to.
+    Verify(Box<Capability>),
+    /// In which epoch something was revoked last, as the control knows.
+    Revoked,
+    /// A capability for everything, for him, for so long from now on, seconds; of the control.
+    Issue(Principal, u64),
 }
 
 /// What is changed of a thing.
@@ -131,6 +138,8 @@ pub enum Change {
     /// Something else is about to change places with this name of it, in this directory, also in
     /// the permanent store.
     Swap(Number, Vec<u8>),
+    /// What capabilities allow is revoked, at the control; done once no member does it any more.
+    Revoke(Revocation),
 }
 
 /// What is to be done, and who does it.
@@ -172,6 +181,15 @@ pub enum Outcome {
     Server(Box<MemberStatus>),
     /// Which processes wait for locks.
     Waits(Vec<Waiting>),
+    /// The capability is good, and comes to this.
+    Good(Scope),
+    /// The epoch in which something was revoked last.
+    Revoked(u64),
+    /// What was issued.
+    Issued(Box<Capability>),
+    /// So many sessions may do less, and these members have not said that they go by it: what was
+    /// handed out is good there no more, and their own programs go on.
+    Ended(u32, Vec<Member>),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

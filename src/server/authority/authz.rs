@@ -1,19 +1,23 @@
 //! What a client may do: issues capabilities for the container, verifies presented ones once, and
-//! answers every request, and every deferred change, from what it remembers after that.
+//! answers every request, and every deferred change, from what it remembers after that. Not here:
+//! what another member has issued (`sharing/leasing`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use terral_format::disk::local::{Held, Local};
-use terral_format::ids::ROOT_CONTAINER;
+use terral_format::ids::{ROOT_CONTAINER, ServerId, SessionSlot};
 use terral_format::wire::capability::{
-    Capability, Credential, Grant, Key, Operations, Principal, Revocation, Rights,
+    self, Capability, Credential, Grant, Key, Operations, Principal, Revocation, Rights, Scope,
 };
 use terral_format::wire::message::Request;
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::hearing::Hearing;
+use crate::authority::lease::Lease;
 use crate::authority::revoked::Revoked;
+use crate::authority::vouched::Vouched;
 use crate::core::world::World;
 
 /// Most capabilities one session may present.
@@ -34,6 +38,8 @@ pub struct Good {
     pub principal: Principal,
     /// Whom its holder acts as.
     pub person: Arc<Person>,
+    /// Another member has issued it: it counts as long as the lease does.
+    pub leased: bool,
 }
 
 impl From<&Held> for Good {
@@ -45,6 +51,18 @@ impl From<&Held> for Good {
             serial: held.serial,
             principal: held.principal,
             person: Arc::new(held.person.clone()),
+            leased: false,
+        }
+    }
+}
+
+impl Good {
+    /// A session has presented it: a handle stands for it there.
+    pub fn record(&self, session: SessionSlot, handle: u32) -> Local {
+        let held = Held::from(self);
+        match self.leased {
+            true => Local::HeldLeased { session, handle, held },
+            false => Local::Held { session, handle, held },
         }
     }
 }
@@ -69,6 +87,19 @@ pub struct Allowed {
     pub person: Arc<Person>,
     /// See [`Good::below`].
     pub below: Option<Arc<[u8]>>,
+    /// See [`Good::leased`].
+    pub leased: bool,
+}
+
+/// What the one that a client goes by allows now.
+#[derive(Clone, Copy, Debug)]
+pub struct Allows {
+    /// What, and until when.
+    pub rights: Rights,
+    /// Nobody need be asked where.
+    pub everywhere: bool,
+    /// See [`Good::leased`].
+    pub leased: bool,
 }
 
 /// The same, as a session's cache keeps it.
@@ -123,11 +154,17 @@ impl Presented {
         self.all.get(&self.last).map(|newest| (self.last, newest.now()))
     }
 
-    /// What this one allows now, until when, and whether everywhere.
-    pub fn allows(&self, handle: u32) -> Option<(Rights, bool)> {
+    /// What this one allows now.
+    pub fn allows(&self, handle: u32) -> Option<Allows> {
         let verified = self.all.get(&handle)?;
-        let (operations, expires_s) = (verified.now(), verified.good.rights.expires_s);
-        Some((Rights { operations, expires_s }, verified.good.below.is_none()))
+        let Good { rights: Rights { expires_s, .. }, below, leased, .. } = &verified.good;
+        let rights = Rights { operations: verified.now(), expires_s: *expires_s };
+        Some(Allows { rights, everywhere: below.is_none(), leased: *leased })
+    }
+
+    /// Whether what was presented last was issued by another member.
+    pub fn is_leased(&self) -> bool {
+        self.all.get(&self.last).is_some_and(|newest| newest.good.leased)
     }
 
     /// Whether this handle may stand for that: it does, or is the one that comes next.
@@ -173,29 +210,63 @@ impl Presented {
     }
 }
 
+fn refuse(why: &str) -> Error {
+    Error::new(ErrorKind::Unauthorized, why)
+}
+
 /// The authorization role of one server.
 pub struct Authz {
     key: Key,
+    /// Whose key that is, and whether it was alone once.
+    issuer: (ServerId, bool),
     revoked: Revoked,
+    /// Of what other members have issued.
+    pub vouched: Vouched,
+    /// How long that counts.
+    pub lease: Lease,
+    /// Who waits until all have heard of what was revoked.
+    pub hearing: Hearing,
 }
 
 impl Authz {
     /// An issuer with this key.
     pub fn new(key: Key) -> Self {
-        Authz { key, revoked: Revoked::default() }
+        let (revoked, vouched, lease, hearing) = Default::default();
+        Authz { key, issuer: (ServerId(0), true), revoked, vouched, lease, hearing }
     }
 
-    /// What a record says of a revocation.
+    /// From a record: this server is a member, which was alone before, or has just begun.
+    pub fn joined(&mut self, server: ServerId, was_alone: bool) {
+        self.issuer = (server, was_alone);
+    }
+
+    /// Whether this server has issued what says so.
+    pub fn has_issued(&self, grant: &Grant) -> bool {
+        let (own, was_alone) = self.issuer;
+        grant.issuer == own || (grant.issuer == ServerId(0) && was_alone)
+    }
+
+    /// A revocation, as a record is to say it.
     ///
     /// # Errors
     /// As [`Revoked::next`].
-    pub fn revocation(&self, what: Revocation) -> Result<Local> {
+    pub fn revocation(&self, what: Revocation) -> Result<capability::Revoked> {
         self.revoked.next(what)
     }
 
+    /// The epoch of what is issued now.
+    pub fn epoch(&self) -> u64 {
+        self.revoked.epoch()
+    }
+
+    /// Whether a revocation is no news.
+    pub fn knows(&self, revoked: capability::Revoked) -> bool {
+        self.revoked.knows(revoked)
+    }
+
     /// From a record.
-    pub fn revoke(&mut self, what: Revocation, epoch: u64) {
-        self.revoked.apply(what, epoch);
+    pub fn revoke(&mut self, revoked: capability::Revoked) {
+        self.revoked.apply(revoked);
     }
 
     /// What was not revoked of what this allows.
@@ -203,9 +274,15 @@ impl Authz {
         self.revoked.left(good.rights.operations, (good.serial, good.principal, good.epoch))
     }
 
+    /// All that was revoked.
+    pub fn all_revoked(&self) -> impl Iterator<Item = capability::Revoked> {
+        self.revoked.snapshot()
+    }
+
     /// Records from which what was revoked comes back.
     pub fn snapshot(&self) -> impl Iterator<Item = Local> {
-        self.revoked.snapshot()
+        let record = |capability::Revoked { what, epoch }| Local::Revoked { what, epoch };
+        self.revoked.snapshot().map(record)
     }
 
     /// A capability for everything in the root container, for whom the credential names.
@@ -235,26 +312,48 @@ impl Authz {
             epoch,
             expires_s,
             serial: world.random()? as u64,
+            issuer: self.issuer.0,
         };
         Capability::issue(&self.key, grant)
     }
 
-    /// Verifies a capability that is presented.
+    /// Verifies a capability that is presented, and was issued here.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] if it is forged, expired or of a revoked epoch.
+    /// [`ErrorKind::Unauthorized`] if it is forged, expired or revoked.
     pub fn verify(&self, now_s: u64, capability: &Capability, person: Arc<Person>) -> Result<Good> {
-        let refuse = |why| Err(Error::new(ErrorKind::Unauthorized, why));
         let scope = capability.verify(&self.key, now_s)?;
+        self.good(capability, scope, person)
+    }
+
+    /// The same, of another member's, which has said that it is good and comes to this. Its time is
+    /// said by this machine's clock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] if it is expired or revoked.
+    pub fn verify_leased(
+        &self,
+        now_s: u64,
+        (capability, scope): (&Capability, Scope),
+        person: Arc<Person>,
+    ) -> Result<Good> {
+        if now_s >= scope.rights.expires_s {
+            return Err(refuse("capability: expired"));
+        }
+        Ok(Good { leased: true, ..self.good(capability, scope, person)? })
+    }
+
+    fn good(&self, capability: &Capability, scope: Scope, person: Arc<Person>) -> Result<Good> {
         let grant = &capability.grant;
         if grant.container != ROOT_CONTAINER {
-            return refuse("capability: not for here");
+            return Err(refuse("capability: not for here"));
         }
         let below = scope.below.filter(|below| !below.is_empty()).map(Arc::from);
         let (epoch, serial, principal) = (grant.epoch, grant.serial, grant.principal);
-        let good = Good { rights: scope.rights, below, epoch, serial, principal, person };
-        if scope.rights.operations != Operations(0) && self.left(&good) == Operations(0) {
-            return refuse("capability: revoked");
+        let (rights, leased) = (scope.rights, false);
+        let good = Good { rights, below, epoch, serial, principal, person, leased };
+        if rights.operations != Operations(0) && self.left(&good) == Operations(0) {
+            return Err(refuse("capability: revoked"));
         }
         Ok(good)
     }
@@ -284,19 +383,18 @@ impl Authz {
         handle: u32,
         request: &Request<'_>,
     ) -> Result<Allowed> {
-        let refuse = |why| Err(Error::new(ErrorKind::Unauthorized, why));
         let Some(verified) = presented.all.get(&handle) else {
-            return refuse("capability: none was presented");
+            return Err(refuse("capability: none was presented"));
         };
         if verified.ended || now_s >= verified.good.rights.expires_s {
-            return refuse("capability: expired");
+            return Err(refuse("capability: expired"));
         }
         if verified.left == Operations(0) && verified.good.rights.operations != Operations(0) {
-            return refuse("capability: revoked");
+            return Err(refuse("capability: revoked"));
         }
         if verified.left.contain(request.needs()) {
-            let Good { person, below, .. } = &verified.good;
-            return Ok(Allowed { person: person.clone(), below: below.clone() });
+            let Good { person, below, leased, .. } = &verified.good;
+            return Ok(Allowed { person: person.clone(), below: below.clone(), leased: *leased });
         }
         Err(Error::new(ErrorKind::Denied, "the capability presented does not allow this"))
     }
@@ -324,7 +422,6 @@ mod tests {
 
     use super::{Authz, Good, Presented};
     use crate::core::world::{Tick, World};
-    use terral_format::disk::local::Local;
     use terral_format::wire::capability::{
         Capability, Caveat, Credential, Key, Operations, Principal, Revocation, Rights,
     };
@@ -397,6 +494,7 @@ mod tests {
         let until = |expires_s| Good {
             rights: Rights { operations: Operations::ALL, expires_s },
             below: None,
+            leased: false,
             epoch: 0,
             serial: 5,
             principal: Principal::User(7),
@@ -423,8 +521,7 @@ mod tests {
     }
 
     fn revoke(authz: &mut Authz, presented: &mut Presented, what: Revocation) -> bool {
-        let Ok(Local::Revoked { what, epoch }) = authz.revocation(what) else { panic!("{what:?}") };
-        authz.revoke(what, epoch);
+        authz.revoke(authz.revocation(what).expect("few"));
         let before = presented.newest();
         presented.revise(|good| authz.left(good), 100);
         presented.newest() != before

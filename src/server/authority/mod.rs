@@ -2,7 +2,11 @@
 
 pub mod audit;
 pub mod authn;
+pub mod lease;
 pub mod revoked;
+pub mod vouched;
+
+pub mod hearing;
 
 pub mod authz;
 pub mod caller;

@@ -6,12 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::disk::local::Local;
-use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::wire::capability::{self, Operations, Principal, Revocation};
 use terral_format::{Error, ErrorKind, Result};
 
 /// Most serials that are revoked one by one.
-const SERIALS_MAX: usize = 1 << 16;
+const SERIALS_MAX: usize = 1 << 14;
 /// As many operations as a set can have.
 const OPERATIONS: usize = 8;
 
@@ -35,16 +34,33 @@ impl Revoked {
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`] if too many serials are.
-    pub fn next(&self, what: Revocation) -> Result<Local> {
+    pub fn next(&self, what: Revocation) -> Result<capability::Revoked> {
         if matches!(what, Revocation::Serial(_)) && self.serials.len() >= SERIALS_MAX {
             let context = "serials revoked one by one: revoke operations, or the principal";
             return Err(Error::new(ErrorKind::TooMany, context));
         }
-        Ok(Local::Revoked { what, epoch: self.epoch + 1 })
+        Ok(capability::Revoked { what, epoch: self.epoch + 1 })
+    }
+
+    /// Whether this is no news.
+    pub fn knows(&self, revoked: capability::Revoked) -> bool {
+        let capability::Revoked { what, epoch } = revoked;
+        let knows = match what {
+            Revocation::Serial(serial) => self.serials.contains(&serial),
+            Revocation::Operations(set) => {
+                let mut each = self.operations.iter().enumerate();
+                each.all(|(at, since)| set.0 & 1 << at == 0 || *since >= epoch)
+            }
+            Revocation::Principal(who) => {
+                self.principals.get(&who).is_some_and(|since| *since >= epoch)
+            }
+        };
+        knows && self.epoch >= epoch
     }
 
     /// From a record.
-    pub fn apply(&mut self, what: Revocation, epoch: u64) {
+    pub fn apply(&mut self, revoked: capability::Revoked) {
+        let capability::Revoked { what, epoch } = revoked;
         self.epoch = self.epoch.max(epoch);
         match what {
             Revocation::Serial(serial) => {
@@ -76,9 +92,9 @@ impl Revoked {
         operations.without(Operations(gone.fold(0, |set, (at, _)| set | 1 << at)))
     }
 
-    /// Records from which it comes back.
-    pub fn snapshot(&self) -> impl Iterator<Item = Local> {
-        let record = |what, epoch| Local::Revoked { what, epoch };
+    /// All of it, from which it comes back.
+    pub fn snapshot(&self) -> impl Iterator<Item = capability::Revoked> {
+        let record = |what, epoch| capability::Revoked { what, epoch };
         let each = self.operations.iter().enumerate().filter(|(_, since)| **since > 0);
         let operations = each
             .map(move |(at, since)| record(Revocation::Operations(Operations(1 << at)), *since));
@@ -93,7 +109,7 @@ impl Revoked {
 
 #[cfg(test)]
 mod tests {
-    use super::{Local, Operations, Principal, Revocation, Revoked};
+    use super::{Operations, Principal, Revocation, Revoked};
 
     const WHO: Principal = Principal::User(1);
 
@@ -102,10 +118,10 @@ mod tests {
     }
 
     fn revoke(revoked: &mut Revoked, what: Revocation) {
-        match revoked.next(what).expect("few") {
-            Local::Revoked { what, epoch } => revoked.apply(what, epoch),
-            other => panic!("{other:?}"),
-        }
+        let said = revoked.next(what).expect("few");
+        assert!(!revoked.knows(said));
+        revoked.apply(said);
+        assert!(revoked.knows(said));
     }
 
     #[test]
@@ -133,10 +149,8 @@ mod tests {
         revoke(&mut revoked, Revocation::Principal(WHO));
         revoke(&mut revoked, Revocation::Operations(Operations::WRITE));
         let mut again = Revoked::default();
-        for record in revoked.snapshot() {
-            let Local::Revoked { what, epoch } = record else { panic!("{record:?}") };
-            again.apply(what, epoch);
-        }
+        revoked.snapshot().for_each(|said| again.apply(said));
+        assert!(revoked.snapshot().all(|said| again.knows(said)));
         assert_eq!(again.epoch(), revoked.epoch());
         for (serial, epoch) in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 4)] {
             assert_eq!(left(&again, serial, epoch), left(&revoked, serial, epoch), "{epoch}");

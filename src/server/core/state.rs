@@ -15,7 +15,7 @@ use terral_format::disk::local::{Began, Held, Local};
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, SessionSlot};
 use terral_format::local::tables::access;
-use terral_format::wire::capability::Principal;
+use terral_format::wire::capability::{Principal, Revoked};
 use terral_format::wire::message::{Attributes, Name};
 use terral_store::backing::Backing;
 use terral_store::log::Journal;
@@ -346,11 +346,16 @@ impl State {
                 let (rights, epoch, person) = (*rights, *epoch, person.clone());
                 let (below, serial, principal) = (None, 0, Principal::User(self.machine.user()));
                 let held = Held { rights, below, epoch, serial, principal, person };
-                self.apply_held(*session, *handle, &held);
+                self.apply_held(*session, *handle, Good::from(&held));
             }
-            Local::Held { session, handle, held } => self.apply_held(*session, *handle, held),
+            Local::Held { session, handle, held } => {
+                self.apply_held(*session, *handle, Good::from(held));
+            }
+            Local::HeldLeased { session, handle, held } => {
+                self.apply_held(*session, *handle, Good { leased: true, ..Good::from(held) });
+            }
             Local::Revoked { what, epoch } => {
-                self.authz.revoke(*what, *epoch);
+                self.authz.revoke(Revoked { what: *what, epoch: *epoch });
                 let stamp = self.storage.memory().deferred().next_stamp();
                 self.sessions.revise(|good| self.authz.left(good), stamp);
             }
@@ -375,8 +380,7 @@ impl State {
         }
     }
 
-    fn apply_held(&mut self, session: SessionSlot, handle: u32, held: &Held) {
-        let good = Good::from(held);
+    fn apply_held(&mut self, session: SessionSlot, handle: u32, good: Good) {
         let left = self.authz.left(&good);
         self.sessions.presented(session, handle, (good, left));
     }
@@ -391,6 +395,7 @@ impl State {
     fn apply_member(&mut self, member: &Membership) {
         if let Membership::Joined { me, server, root, partition } = member {
             self.members = Some(Box::new(Members::joined((*me, *server), *root, *partition)));
+            self.authz.joined(*server, me == root);
         }
         self.names.apply_member(member);
         self.members.iter_mut().for_each(|members| members.apply(member));

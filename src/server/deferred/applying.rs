@@ -59,6 +59,19 @@ pub fn open_gate(state: &mut State) {
     }
 }
 
+/// Does something while nothing is deferred; all that was before is applied then.
+///
+/// # Errors
+/// If that cannot be, or be written down.
+pub fn behind_the_gate(state: &mut State, act: impl FnOnce(&mut State)) -> Result<()> {
+    let done = close_gate(state).and_then(|()| {
+        act(state);
+        state.commit()
+    });
+    open_gate(state);
+    done
+}
+
 /// What needs something of the permanent store waits until that is fetched, and not whoever has
 /// it applied now.
 fn apply_collected(state: &mut State, limit: u64, revoke: bool) -> Result<bool> {

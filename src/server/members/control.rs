@@ -114,6 +114,19 @@ pub(super) fn own_roster(state: &State) -> Result<Roster> {
     Ok(members.roster().clone())
 }
 
+/// Something else that the control keeps has changed: all are told of it with the roster, whose
+/// version this is.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control.
+pub fn tell_all(state: &mut State) -> Result<u64> {
+    let mut roster = own_roster(state)?;
+    roster.version += 1;
+    let version = roster.version;
+    seat(state, roster);
+    Ok(version)
+}
+
 /// A member is at these addresses.
 ///
 /// # Errors

@@ -37,6 +37,7 @@ pub fn permit(
         | Request::LockBlocked { .. }
         | Request::LockBlocks
         | Request::StopWaiting(_)
+        | Request::Renew
         | Request::Space
         | Request::Status
         | Request::Unblock { .. } => Ok(()),

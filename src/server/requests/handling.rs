@@ -23,7 +23,7 @@ use crate::members::requiring;
 use crate::naming::creating;
 use crate::requests::{bounding, presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::sharing::carrying;
+use crate::sharing::{carrying, leasing, revoking};
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -135,7 +135,11 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
             let asked = (session, envelope.authority);
             presenting::was_denied(state, asked, request.needs(), error.kind);
         }
-        Some(Caller { session, person: allowed? })
+        let allowed = allowed?;
+        if allowed.leased {
+            leasing::counts(state)?;
+        }
+        Some(Caller { session, person: allowed.person })
     };
     if request.is_seen() && has_ended(state, session) {
         return Err(Error::new(ErrorKind::Unauthorized, "its process has ended"));
@@ -173,11 +177,11 @@ fn within(
     session: SessionSlot,
     allowed: Allowed,
     request: &Request<'_>,
-) -> Result<Arc<Person>> {
+) -> Result<Allowed> {
     if let Some(place) = &allowed.below {
         bounding::permit(state, session, place, request)?;
     }
-    Ok(allowed.person)
+    Ok(allowed)
 }
 
 /// Whether a request only ends what is the caller's own, which it may when all else has run out:
@@ -198,8 +202,7 @@ fn has_ended(state: &State, session: SessionSlot) -> bool {
     state.sessions.client(session).is_some_and(|client| !client.process.is_alive())
 }
 
-/// Answers who has no session, and whether more was deferred than is applied now. He is known by a
-/// number that nobody else has, also when his question is carried out anew.
+/// Answers who has no session, and whether more was deferred than is applied now.
 ///
 /// # Errors
 /// As the request says; [`ErrorKind::Invalid`] for one that needs a session.
@@ -211,51 +214,78 @@ pub fn question(
     if !request.is_question() {
         return Err(Error::new(ErrorKind::Invalid, "a request that needs a session"));
     }
-    let Asked { credential, shown, who, person, number } = asked;
-    let issued = state.authz.issue(&*state.world, credential)?;
-    let (now_s, capability) = (state.world.wall_s(), shown.unwrap_or(&issued));
+    let number = asked.number;
+    at_the_door(state, number, |state| answer(state, asked, request))
+}
+
+fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(Reply, bool)> {
+    let Asked { credential, shown, who, person, .. } = asked;
+    let now_s = state.world.wall_s();
     let mut presented = Presented::default();
-    let good = presenting::verify(state, capability, who, Arc::new(person))?;
+    let good = match shown {
+        Some(shown) => presenting::verify(state, shown, who, Arc::new(person))?,
+        None => {
+            let issued = state.authz.issue(&*state.world, credential)?;
+            state.authz.verify(now_s, &issued, Arc::new(person))?
+        }
+    };
     let left = state.authz.left(&good);
     presented.insert(1, good, left);
     let allowed = state.authz.check(now_s, &presented, 1, &request);
     let allowed = allowed.and_then(|allowed| within(state, NOBODY, allowed, &request));
-    let person = allowed.inspect_err(|error| {
+    let allowed = allowed.inspect_err(|error| {
         state.machine.audit(&audit::denied(now_s, who, request.needs(), error.kind));
     })?;
+    if allowed.leased {
+        leasing::counts(state)?;
+    }
     match request {
         Request::Capability if shown.is_some() => {
             let context = "who shows a capability gets no other: narrow that one";
             return Err(Error::new(ErrorKind::Denied, context));
         }
         Request::Capability => {
+            let issued = leasing::issue(state, credential)?;
             state.machine.audit(&audit::granted(now_s, who, &issued));
             return Ok((Reply::Capability(Box::new(issued)), false));
         }
         Request::Revoke(what) => {
-            let revoked = presenting::revoke(state, who, what)?;
-            carrying::resume(state)?;
-            return Ok((Reply::Revoked(revoked), false));
+            let (sessions, deaf) = revoking::revoke(state, who, what)?;
+            return Ok((Reply::Revoked { sessions, deaf }, false));
         }
         _ => {}
     }
-    let caller = Caller { session: NOBODY, person };
+    let caller = Caller { session: NOBODY, person: allowed.person };
     let more = applying::apply_deferred(state)?;
-    let asker = at_the_door(number);
-    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
     let reply = match routing::carry_out(state, &caller, request) {
         Ok(reply) => reply,
         Err(error) => Reply::Failed(error),
     };
+    Ok((reply, more))
+}
+
+/// Who has no session does something that may have to wait for what another member says: then it is
+/// done anew. He is known by a number that nobody else has.
+///
+/// # Errors
+/// Those of `act`, and of the log.
+pub fn at_the_door<T>(
+    state: &mut State,
+    number: u64,
+    act: impl FnOnce(&mut State) -> Result<T>,
+) -> Result<T> {
+    let asker = asker_at_the_door(number);
+    state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
+    let done = act(state);
     state.members.iter_mut().for_each(|members| members.asks(None));
     if !state.fetches.is_waiting() {
         requiring::is_answered(state, asker);
     }
     carrying::resume(state)?;
-    Ok((reply, more))
+    done
 }
 
-fn at_the_door(number: u64) -> Asker {
+fn asker_at_the_door(number: u64) -> Asker {
     Asker { session: NOBODY, index: AT_THE_DOOR, sequence: number }
 }
 
@@ -264,7 +294,7 @@ fn at_the_door(number: u64) -> Asker {
 /// # Errors
 /// If the log cannot be written.
 pub fn is_gone(state: &mut State, number: u64) -> Result<()> {
-    requiring::is_answered(state, at_the_door(number));
+    requiring::is_answered(state, asker_at_the_door(number));
     carrying::resume(state)
 }
 

@@ -1,10 +1,10 @@
-//! Capabilities that sessions present, and what happens when they run out, or are revoked.
+//! Capabilities that sessions present, and what happens when they run out. Not here: what is
+//! revoked (`sharing/revoking`).
 
 use std::sync::Arc;
 
-use terral_format::disk::local::{Held, Local};
 use terral_format::ids::SessionSlot;
-use terral_format::wire::capability::{Capability, Operations, Revocation};
+use terral_format::wire::capability::{Capability, Operations};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -13,6 +13,7 @@ use crate::authority::authn;
 use crate::authority::authz::{Good, Presented};
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::sharing::leasing;
 
 /// What a session has presented.
 pub fn presented_by(state: &State, session: SessionSlot) -> Result<&Presented> {
@@ -23,8 +24,7 @@ pub fn presented_by(state: &State, session: SessionSlot) -> Result<&Presented> {
 /// Verifies what a session presents. Gives the handle that stands for it there.
 ///
 /// # Errors
-/// As [`Authz::verify`](crate::authority::authz::Authz::verify), and
-/// [`ErrorKind::Unauthorized`] if its process may not act as `person`.
+/// As [`leasing::verify`], and [`ErrorKind::Unauthorized`] if its process may not act as `person`.
 pub fn present(
     state: &mut State,
     session: SessionSlot,
@@ -42,22 +42,32 @@ pub fn present(
         Some(handle) => handle,
         None => state.authz.handle(presented)?,
     };
-    state.record(Local::Held { session, handle, held: Held::from(&good) });
-    state.sessions.publish(session, handle);
+    state.record(good.record(session, handle));
+    publish(state, session, handle);
     Ok(handle)
 }
 
-/// As [`Authz::verify`](crate::authority::authz::Authz::verify); what is refused is written down.
+/// Verifies a capability, whoever has issued it; what is refused is written down.
+///
+/// # Errors
+/// As [`leasing::verify`].
 pub fn verify(
-    state: &State,
+    state: &mut State,
     capability: &Capability,
     who: Who,
     person: Arc<Person>,
 ) -> Result<Good> {
-    let now_s = state.world.wall_s();
-    state.authz.verify(now_s, capability, person).inspect_err(|_| {
-        state.machine.audit(&audit::refused(now_s, who, capability));
+    let verified = leasing::verify(state, capability, person);
+    verified.inspect_err(|error| {
+        if error.kind == ErrorKind::Unauthorized {
+            state.machine.audit(&audit::refused(state.world.wall_s(), who, capability));
+        }
     })
+}
+
+/// Sets what a client finds in its page: what this handle allows now.
+pub fn publish(state: &State, session: SessionSlot, handle: u32) {
+    state.sessions.publish(session, handle, leasing::until_ns(state));
 }
 
 /// A session asked for what it may not: that is written down once for all that is denied it.
@@ -85,38 +95,5 @@ pub fn recall_expired(state: &mut State, now_s: u64) -> Result<()> {
     for session in state.sessions.expired(now_s) {
         state.sessions.publish_none(session, now_s);
     }
-    behind_the_gate(state, |state| state.sessions.end_expired(now_s))
-}
-
-/// Takes back what was granted: when this is over, nobody does what was revoked any more. Gives how
-/// many sessions may do less now. What was committed before is applied, and others go on.
-///
-/// # Errors
-/// [`ErrorKind::TooMany`], and those of the log; nothing was revoked then.
-pub fn revoke(state: &mut State, who: Who, what: Revocation) -> Result<u32> {
-    state.log.reserve()?;
-    let record = state.authz.revocation(what)?;
-    let mut sessions = 0;
-    behind_the_gate(state, |state| {
-        let before: Vec<_> = state.sessions.newest().collect();
-        state.record(record);
-        let after: Vec<_> = state.sessions.newest().collect();
-        for ((session, handle, _), _) in after.iter().zip(&before).filter(|(now, then)| now != then)
-        {
-            state.sessions.publish(*session, *handle);
-            sessions += 1;
-        }
-    })?;
-    state.machine.audit(&audit::revoked(state.world.wall_s(), who, what, sessions));
-    Ok(sessions as u32)
-}
-
-/// Does something while nothing is deferred; all that was before is applied then.
-fn behind_the_gate(state: &mut State, act: impl FnOnce(&mut State)) -> Result<()> {
-    let done = applying::close_gate(state).and_then(|()| {
-        act(state);
-        state.commit()
-    });
-    applying::open_gate(state);
-    done
+    applying::behind_the_gate(state, |state| state.sessions.end_expired(now_s))
 }

@@ -19,7 +19,8 @@ use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans};
 use crate::requests::{executing, far_locks, late, locking, presenting, status};
-use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving, safety};
+use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving};
+use crate::sharing::{revoking, safety};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -79,7 +80,14 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Revoke(what) => {
             let pid = state.sessions.process_of(who.session).map_or(0, |(pid, _)| pid);
             let who = Who { pid, user: who.person.user };
-            presenting::revoke(state, who, what).map(Reply::Revoked)
+            let (sessions, deaf) = revoking::revoke(state, who, what)?;
+            Ok(Reply::Revoked { sessions, deaf })
+        }
+        Request::Renew => {
+            // It counts, or it was refused before.
+            let newest = presenting::presented_by(state, who.session)?.newest();
+            newest.iter().for_each(|(handle, _)| presenting::publish(state, who.session, *handle));
+            Ok(Reply::Done)
         }
         Request::LockBlocks => state.locks.blocks_for(who.session),
         Request::Late { file, chunk } => late::answer(state, file, chunk),

@@ -8,14 +8,14 @@ use terral_format::ids::{Owner, PageNumber, SessionSlot};
 use terral_format::local::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::local::hazard::{self, HazardWord};
 use terral_format::local::tables::Counters;
-use terral_format::local::tables::WITHOUT_ASKING;
+use terral_format::local::tables::{LEASED, WITHOUT_ASKING};
 use terral_format::wire::capability::{Operations, Rights};
 use terral_format::wire::locks::LockOwner;
 use terral_format::wire::message::Totals;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::requests::Session;
 
-use crate::authority::authz::{Good, Presented};
+use crate::authority::authz::{Allows, Good, Presented};
 use crate::core::invariant::holds;
 use crate::core::machine::Process;
 
@@ -133,6 +133,12 @@ impl Sessions {
         })
     }
 
+    /// What each session has presented last that another member has issued.
+    pub fn leased(&self) -> impl Iterator<Item = (SessionSlot, u32)> {
+        let leased = self.known.iter().filter(|(_, known)| known.presented.is_leased());
+        leased.filter_map(|(session, known)| Some((*session, known.presented.newest()?.0)))
+    }
+
     /// A session may defer changes from now on.
     pub fn defers(&mut self, session: SessionSlot) {
         if let Some(known) = self.known.get_mut(&session) {
@@ -238,25 +244,30 @@ impl Sessions {
         !known
     }
 
-    /// Sets what a live client finds in its page: what this handle allows now.
-    pub fn publish(&self, session: SessionSlot, handle: u32) {
+    /// Sets what a live client finds in its page: what this handle allows now, and where another
+    /// member has issued it, no longer than its lease is good.
+    pub fn publish(&self, session: SessionSlot, handle: u32, leased_until_ns: u64) {
         let allows = self.presented_by(session).and_then(|presented| presented.allows(handle));
-        if let Some((rights, everywhere)) = allows {
-            self.publish_as(session, rights, everywhere);
+        if let Some(allows) = allows {
+            self.publish_as(session, allows, leased_until_ns);
         }
     }
 
     /// A live client finds in its page that it may do nothing any more.
     pub fn publish_none(&self, session: SessionSlot, now_s: u64) {
-        self.publish_as(session, Rights { operations: Operations(0), expires_s: now_s }, false);
+        let rights = Rights { operations: Operations(0), expires_s: now_s };
+        self.publish_as(session, Allows { rights, everywhere: false, leased: false }, 0);
     }
 
-    fn publish_as(&self, session: SessionSlot, rights: Rights, everywhere: bool) {
+    fn publish_as(&self, session: SessionSlot, allows: Allows, leased_until_ns: u64) {
+        let Allows { rights, everywhere, leased } = allows;
         if let Some(client) = self.clients.get(&session) {
             let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
-            let asks = !everywhere || rights.operations == Operations(0);
-            let without_asking = if asks { 0 } else { WITHOUT_ASKING };
-            let operations = u64::from(rights.operations.0) | without_asking;
+            let until_ns = if leased { until_ns.min(leased_until_ns) } else { until_ns };
+            let none = rights.operations == Operations(0);
+            let without_asking = if !everywhere || none { 0 } else { WITHOUT_ASKING };
+            let leased = if leased && !none { LEASED } else { 0 };
+            let operations = u64::from(rights.operations.0) | without_asking | leased;
             let page = client.session.page();
             page.until_ns.store(until_ns, Ordering::SeqCst);
             page.operations.store(operations, Ordering::SeqCst);
@@ -310,11 +321,7 @@ impl Sessions {
                 Some(Local::Answered { session, request: at as u8, sequence, reply })
             });
             let presented = known.presented.iter();
-            let presented = presented.map(move |(handle, good)| Local::Held {
-                session,
-                handle,
-                held: good.into(),
-            });
+            let presented = presented.map(move |(handle, good)| good.record(session, handle));
             let defers = known.defers.then_some(Local::Defers { session });
             std::iter::once(began).chain(answered).chain(presented).chain(defers)
         })

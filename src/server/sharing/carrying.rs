@@ -20,8 +20,8 @@ use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
-    adrift, bodies, circles, departing, large, leaving, moving, removal, restoring, serving,
-    unnamed,
+    adrift, bodies, circles, departing, large, leasing, leaving, moving, removal, restoring,
+    revoking, serving, unnamed,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -111,6 +111,8 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         large::give_back(state);
         departing::tick(state)?;
         circles::settle(state);
+        leasing::settle(state);
+        revoking::tick(state);
         control::expire(state);
     }
     departing::leave_if_quiet(state);
@@ -126,6 +128,7 @@ pub fn resume(state: &mut State) -> Result<()> {
     departing::are_gone(state);
     unnamed::settle(state);
     circles::resume(state);
+    leasing::settle(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
     serving::serve_again(state);

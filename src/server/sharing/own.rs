@@ -28,6 +28,8 @@ pub(super) enum Own {
     Handed,
     /// Who waits for locks elsewhere, by the number of the question.
     Circles,
+    /// Whether something was revoked, by the number of the question.
+    Lease,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {
@@ -53,9 +55,10 @@ pub(super) fn as_own(
     let asker = asker_of(what, ino);
     let may = state.fetches.let_wait(true);
     let waits = state.fetches.must_wait();
+    let before = state.members.as_ref().and_then(|members| members.asker());
     state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
     let done = act(state);
-    state.members.iter_mut().for_each(|members| members.asks(None));
+    state.members.iter_mut().for_each(|members| members.asks(before));
     if done.is_ok() || !state.fetches.is_waiting() {
         // It is done, or it was refused and is asked for anew by and by.
         requiring::has_run(state, asker);

@@ -11,6 +11,7 @@ use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Input;
 
+use crate::authority::audit::Who;
 use crate::authority::caller::Caller;
 use crate::core::paths::components;
 use crate::core::state::State;
@@ -20,7 +21,7 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::{bodies, circles, everywhere, safety};
+use crate::sharing::{bodies, circles, everywhere, leasing, revoking, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -131,8 +132,12 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
     if let Look::Server { hasten } = by.what {
         return everywhere::here(state, hasten).map(|status| Outcome::Server(Box::new(status)));
     }
-    if by.what == Look::Waits {
-        return Ok(circles::here(state));
+    match &by.what {
+        Look::Waits => return Ok(circles::here(state)),
+        Look::Verify(capability) => return leasing::is_good(state, capability),
+        Look::Revoked => return Ok(Outcome::Revoked(state.authz.epoch())),
+        Look::Issue(principal, for_s) => return leasing::issue_for(state, *principal, *for_s),
+        _ => {}
     }
     let looked_at = bodies::inode_of(state, thing)?;
     if by.what == Look::Safety {
@@ -208,6 +213,11 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
         let set = (name.as_slice(), value.as_deref(), *how);
         return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
     }
+    if let Change::Revoke(what) = by.what {
+        let who = Who { pid: state.machine.pid(), user: by.person.user };
+        let (sessions, deaf) = revoking::revoke(state, who, what)?;
+        return Ok(Outcome::Ended(sessions, deaf));
+    }
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {
         Change::Name(child) => {
@@ -250,7 +260,7 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
             Ok(Outcome::Done(None))
         }
         // Done above.
-        Change::Xattr { .. } => Ok(Outcome::Done(None)),
+        Change::Xattr { .. } | Change::Revoke(_) => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
         Change::Swap(directory, name) => {

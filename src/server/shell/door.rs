@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use terral_format::ids::SessionSlot;
@@ -23,6 +24,7 @@ use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 use crate::authority::audit::Who;
 use crate::authority::authn;
 use crate::core::machine;
+use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::requests::admission::Comer;
 use crate::requests::handling::Asked;
@@ -220,8 +222,8 @@ impl<'s> Door<'s> {
         }
         match hello.wants {
             Wants::Session => {
-                let begun = self.begin(caller.peer, hello.person, hello.capability);
-                begun.map(|(welcome, page)| Some((welcome, Some(page))))
+                let begun = self.begin(caller, hello.person, hello.capability)?;
+                Ok(begun.map(|(welcome, page)| (welcome, Some(page))))
             }
             Wants::Answer(request) => {
                 let reply = self.look(caller, (hello.person, hello.capability), request)?;
@@ -255,15 +257,7 @@ impl<'s> Door<'s> {
             number: caller.token,
         };
         let answer = handling::question(&mut state, asked, request);
-        state.fetches.let_wait(false);
-        if state.fetches.must_wait() {
-            state.fetches.are_asked(true);
-            drop(state);
-            // It has the needs of all fetched.
-            self.shared.nudge();
-            self.shared.wake_links();
-            return Ok(None);
-        }
+        let Some(state) = self.is_done(state) else { return Ok(None) };
         let (reply, more) = answer?;
         if more {
             requests::ring_deferred(self.shared.bell(), true);
@@ -272,14 +266,30 @@ impl<'s> Door<'s> {
         Ok(Some(reply))
     }
 
+    /// What was carried out need not wait for anything.
+    fn is_done<'l>(&self, mut state: MutexGuard<'l, State>) -> Option<MutexGuard<'l, State>> {
+        state.fetches.let_wait(false);
+        if !state.fetches.must_wait() {
+            return Some(state);
+        }
+        state.fetches.are_asked(true);
+        drop(state);
+        // It has the needs of all fetched.
+        self.shared.nudge();
+        self.shared.wake_links();
+        None
+    }
+
     /// A process of the server's user gets what it may do, unless it shows what it has; one that
-    /// has become another user since does.
+    /// has become another user since does. `None`: another member is to say first whether that is
+    /// good.
     fn begin(
         &self,
-        peer: Peer,
+        caller: &Caller,
         person: Person,
         had: Option<Capability>,
-    ) -> Result<(Welcome, File)> {
+    ) -> Result<Option<(Welcome, File)>> {
+        let peer = caller.peer;
         let process = Process::open(peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let started_ticks = process::started_ticks(peer.pid)?;
@@ -299,7 +309,12 @@ impl<'s> Door<'s> {
             made = Some(file);
             Ok(page)
         };
-        let (session, authority) = admission::admit(&mut state, comer, &capability, page)?;
+        state.fetches.let_wait(true);
+        let admitted = handling::at_the_door(&mut state, caller.token, |state| {
+            admission::admit(state, comer, &capability, page)
+        });
+        let Some(state) = self.is_done(state) else { return Ok(None) };
+        let (session, authority) = admitted?;
         let page =
             made.ok_or_else(|| Error::new(ErrorKind::Invalid, "a session without a page"))?;
         if state.sleepers.sleeps(Trade::Preparing) {
@@ -309,6 +324,6 @@ impl<'s> Door<'s> {
         let pid = peer.pid;
         let welcome =
             Welcome::Session { instance, session, capability, authority, started_ticks, pid };
-        Ok((welcome, page))
+        Ok(Some((welcome, page)))
     }
 }

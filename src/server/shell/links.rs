@@ -35,7 +35,7 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, departing, moving, restoring};
+use crate::sharing::{carrying, departing, moving, restoring, revoking};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
@@ -465,9 +465,10 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster, policies) if members.control() == with => {
+            Control::Roster(roster, policies, revoked) if members.control() == with => {
                 let version = roster.version;
                 let roster = Roster { policies, ..roster };
+                revoking::heard(&mut state, revoked)?;
                 self.roster(&mut state, roster);
                 drop(state);
                 self.say(with, &Control::Knows(version));

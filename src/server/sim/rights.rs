@@ -62,7 +62,7 @@ impl Sim {
         }
         self.clients[client].capability = self.issue(self.clients[client].pid)?;
         match revoked? {
-            Reply::Revoked(_) => Ok(()),
+            Reply::Revoked { .. } => Ok(()),
             other => panic!("{other:?}"),
         }
     }

@@ -38,9 +38,10 @@ impl Links<'_> {
                 false => Vec::new(),
             };
             let roster = (!behind.is_empty()).then(|| members.roster().clone());
-            let told = (behind, roster);
-            let (asks, news) = (members.take_asks(), members.take_news());
-            (frames, said, leaves, asks, told, members.control(), news)
+            let (asks, news, control) =
+                (members.take_asks(), members.take_news(), members.control());
+            let roster = roster.map(|roster| (roster, state.authz.all_revoked().collect()));
+            (frames, said, leaves, asks, (behind, roster), control, news)
         };
         self.say_frames(frames);
         for (to, said) in said {
@@ -52,11 +53,10 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some(roster) = roster {
-            for with in behind {
-                let said = Control::Roster(roster.clone(), roster.policies.clone());
-                self.say(with, &said);
-            }
+        if let Some((roster, revoked)) = roster {
+            let policies = roster.policies.clone();
+            let said = Control::Roster(roster, policies, revoked);
+            behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {
             self.parking.go_on(self.shared);

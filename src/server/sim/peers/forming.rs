@@ -118,7 +118,7 @@ impl Forming {
         }
         let roster = self.roster(0);
         for with in self.telling.tell(&roster, self.come.iter()) {
-            let said = Control::Roster(roster.clone(), Vec::new());
+            let said = Control::Roster(roster.clone(), Vec::new(), Vec::new());
             self.say(0, with.number().into(), said);
         }
     }
@@ -154,7 +154,7 @@ impl Forming {
             Control::Here(addresses) => self.act(to, |state| {
                 control::is_at(state, member(from), addresses.clone()).expect("it is the control");
             }),
-            Control::Roster(roster, _) => {
+            Control::Roster(roster, ..) => {
                 let version = roster.version;
                 self.act(to, |state| control::heard(state, roster.clone()));
                 let with = |(one, other): &(usize, usize)| match (*one == to, *other == to) {

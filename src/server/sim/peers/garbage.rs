@@ -19,12 +19,12 @@ use super::{OF_MEMORY, OF_MOVES, Peers, far, linking, member, walk_all};
 use crate::core::state::State;
 use crate::far::desk::{Desk, Payload};
 use crate::members::control;
-use crate::sharing::{carrying, moving, restoring};
+use crate::sharing::{carrying, moving, restoring, revoking};
 use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
 const GOLDEN: [&[u8]; 2] = [
-    include_bytes!("../../../../tests/golden/far-4.bin"),
+    include_bytes!("../../../../tests/golden/far-5.bin"),
     include_bytes!("../../../../tests/golden/remembered-1.bin"),
 ];
 /// Frames that are heard for each that is kept of a walk.
@@ -135,7 +135,8 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, policies)) if control == with => {
+        Said::Control(Control::Roster(roster, policies, revoked)) if control == with => {
+            revoking::heard(state, revoked)?;
             control::heard(state, Roster { policies, ..roster });
             carrying::resume(state)
         }
@@ -164,7 +165,8 @@ fn walk(seed: u64) -> [u64; 3] {
         let roster = roster.expect("a member");
         let (version, policies) = (roster.version + 1, roster.policies.clone());
         let addresses = vec![([127, 0, 0, 1], 7).into()];
-        [Control::Roster(Roster { version, ..roster }, policies), Control::Here(addresses)]
+        let revoked = state.authz.all_revoked().collect();
+        [Control::Roster(Roster { version, ..roster }, policies, revoked), Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));
     real.extend(control);

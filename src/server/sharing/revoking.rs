@@ -1,0 +1,133 @@
+//! Revoking what capabilities allow: the control writes it down and tells all members, and who
+//! revokes is answered when all go by it.
+//!
+//! Invariant: once he is answered, nobody begins anything that was revoked, but for what members
+//! that are named let their own programs do: those have not said that they have heard. What was
+//! handed out is good there no more, as its lease is over.
+
+use terral_format::disk::local::Local;
+use terral_format::disk::partition::Standing;
+use terral_format::ids::{Member, Number};
+use terral_format::wire::capability::{Revocation, Revoked};
+use terral_format::wire::peers::Work;
+use terral_format::wire::person::Person;
+use terral_format::wire::roster::Seat;
+use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::audit::{self, Who};
+use crate::authority::hearing::Begun;
+use crate::core::state::State;
+use crate::deferred::applying;
+use crate::members::control;
+use crate::naming::elsewhere;
+use crate::sharing::leasing;
+
+/// Revokes something, everywhere. Gives how many sessions where that is done may do less now, and
+/// who has not heard of it.
+///
+/// # Errors
+/// If who asks must wait; [`ErrorKind::TooMany`], and those of the log: nothing was revoked then.
+pub fn revoke(state: &mut State, who: Who, what: Revocation) -> Result<(u32, Vec<Member>)> {
+    let Some(members) = &state.members else {
+        return Ok((here(state, who, what)?, Vec::new()));
+    };
+    let (control, asker) = (members.control(), members.asker());
+    if control != members.me() {
+        return at_the_control(state, control, who, what);
+    }
+    let late = || Error::new(ErrorKind::Busy, "nobody waits for it");
+    let asker = asker.ok_or_else(late)?;
+    let begun = match state.authz.hearing.of(asker) {
+        Some(begun) => begun,
+        None => {
+            let sessions = here(state, who, what)?;
+            let version = state.members.as_ref().map_or(0, |members| members.roster().version);
+            let begun = Begun { version, sessions, since: state.world.now() };
+            state.authz.hearing.begins(asker, begun);
+            begun
+        }
+    };
+    let deaf = deaf(state, begun.version);
+    if !deaf.is_empty() && !begun.is_over(state.world.now()) {
+        return Err(state.fetches.wait());
+    }
+    state.authz.hearing.ends(asker);
+    Ok((begun.sessions, deaf))
+}
+
+fn at_the_control(
+    state: &mut State,
+    control: Member,
+    who: Who,
+    what: Revocation,
+) -> Result<(u32, Vec<Member>)> {
+    let person = Person { user: who.user, ..Person::default() };
+    let work = Work::Change(By { person, what: Change::Revoke(what) }.body()?);
+    let strange = || Error::new(ErrorKind::Malformed, "what the control says of a revocation");
+    let its = Number::new(control, 0).ok_or_else(strange)?;
+    match elsewhere::ask_home(state, its, &work)? {
+        Outcome::Ended(sessions, deaf) => Ok((sessions, deaf)),
+        _ => Err(strange()),
+    }
+}
+
+/// Those that are in, and go by an older roster.
+fn deaf(state: &State, version: u64) -> Vec<Member> {
+    let Some(members) = &state.members else { return Vec::new() };
+    let is_in =
+        |seat: &&Seat| matches!(seat.standing, Standing::In(_)) && !seat.addresses.is_empty();
+    let others = members.roster().seats.iter().filter(is_in).map(|seat| seat.member);
+    others.filter(|member| !members.goes_by(*member, version)).collect()
+}
+
+/// Takes back what was granted here: when this is over, nobody does what was revoked any more.
+/// Gives how many sessions may do less now. What was committed before is applied, and others go on.
+fn here(state: &mut State, who: Who, what: Revocation) -> Result<u32> {
+    let revoked = state.authz.revocation(what)?;
+    take_back(state, who, &[revoked])
+}
+
+/// The control says that all this was revoked.
+///
+/// # Errors
+/// Those of the log.
+pub fn heard(state: &mut State, mut revoked: Vec<Revoked>) -> Result<()> {
+    revoked.retain(|one| !state.authz.knows(*one));
+    if revoked.is_empty() {
+        return Ok(());
+    }
+    let who = Who { pid: state.machine.pid(), user: state.machine.user() };
+    take_back(state, who, &revoked).map(drop)
+}
+
+fn take_back(state: &mut State, who: Who, revoked: &[Revoked]) -> Result<u32> {
+    state.log.reserve()?;
+    let until_ns = leasing::until_ns(state);
+    let mut sessions = 0;
+    applying::behind_the_gate(state, |state| {
+        let before: Vec<_> = state.sessions.newest().collect();
+        for Revoked { what, epoch } in revoked {
+            state.record(Local::Revoked { what: *what, epoch: *epoch });
+        }
+        let after: Vec<_> = state.sessions.newest().collect();
+        for ((session, handle, _), _) in after.iter().zip(&before).filter(|(now, then)| now != then)
+        {
+            state.sessions.publish(*session, *handle, until_ns);
+            sessions += 1;
+        }
+        // A member that is none does not tell.
+        let _ = control::tell_all(state);
+    })?;
+    for Revoked { what, .. } in revoked {
+        state.machine.audit(&audit::revoked(state.world.wall_s(), who, *what, sessions));
+    }
+    Ok(sessions as u32)
+}
+
+/// Time has passed: who waits looks again.
+pub fn tick(state: &mut State) {
+    if state.authz.hearing.tick(state.world.now()) {
+        state.members.iter_mut().for_each(|members| members.go_on());
+    }
+}
