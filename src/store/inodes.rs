@@ -30,6 +30,8 @@ pub struct Inodes {
     pub(crate) room: Room,
     /// Slots that readers are kept from.
     held: Vec<u32>,
+    /// Hashes of names whose stripes they are kept from.
+    held_names: Vec<u32>,
     /// How much the names of each directory are, if that is counted.
     weights: Option<Weights>,
 }
@@ -49,6 +51,7 @@ impl Inodes {
             named: 0,
             room: Room::default(),
             held: Vec::new(),
+            held_names: Vec::new(),
             weights: None,
         }
     }
@@ -187,18 +190,30 @@ impl Inodes {
     /// they ask.
     pub fn hold(&mut self, ino: Ino) {
         let index = index_of(ino);
-        if self.exists(index)
-            && self.table().slot(index)[0].load(Ordering::Relaxed).is_multiple_of(2)
-        {
+        if self.exists(index) && !is_held(&self.table().slot(index)[0]) {
             begin(&self.table().slot(index)[0]);
             self.held.push(index);
         }
+    }
+
+    /// The same for what has, or has not, a name, and for the list of names of its directory.
+    pub fn hold_name(&mut self, (directory, name): Place<'_>) {
+        let hash = hash(index_of(directory), name);
+        let stripe = self.table().stripe(hash);
+        if !is_held(stripe) {
+            begin(stripe);
+            self.held_names.push(hash);
+        }
+        self.hold(directory);
     }
 
     /// Lets readers see all that was held.
     pub fn release(&mut self) {
         for index in std::mem::take(&mut self.held) {
             end(&self.table().slot(index)[0]);
+        }
+        for hash in std::mem::take(&mut self.held_names) {
+            end(self.table().stripe(hash));
         }
     }
 
@@ -343,11 +358,10 @@ impl Inodes {
         let first = table.stripe(hashes[0]);
         let second = hashes.get(1).map(|hash| table.stripe(*hash));
         let second = second.filter(|second| !std::ptr::eq(*second, first));
-        begin(first);
-        second.into_iter().for_each(begin);
-        change(self);
-        end(first);
-        second.into_iter().for_each(end);
+        changing(first, || match second {
+            Some(second) => changing(second, || change(self)),
+            None => change(self),
+        });
     }
 
     fn write(&self, index: u32, inode: &Inode) {
@@ -501,9 +515,14 @@ fn end(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
-/// Readers of a slot wait until `change` is done, or longer if it is held.
+/// Whether readers wait already.
+fn is_held(counter: &AtomicU64) -> bool {
+    !counter.load(Ordering::Relaxed).is_multiple_of(2)
+}
+
+/// Readers of a slot, or a stripe, wait until `change` is done, or longer if it is held.
 fn changing(counter: &AtomicU64, change: impl FnOnce()) {
-    let held = !counter.load(Ordering::Relaxed).is_multiple_of(2);
+    let held = is_held(counter);
     if !held {
         begin(counter);
     }

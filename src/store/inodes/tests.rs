@@ -162,3 +162,39 @@ fn readers_never_see_a_name_that_is_there_missing_nor_half_an_inode() {
         over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn of_names_that_are_held_readers_see_nothing_until_all_have_changed() {
+    let (memory, mut table) = rooted(1 << 10);
+    let [one, other] = [0, 1].map(|_| {
+        let ino = table.next_ino();
+        table.insert(inode(ino, Kind::Directory), (ROOT, format!("{ino}").as_bytes()), b"");
+        ino
+    });
+    let file = table.next_ino();
+    table.insert(inode(file, Kind::File), (one, b"old"), b"");
+    let sees = |directory, name: &[u8]| memory.names().lookup(directory, name);
+    let lists = |directory| memory.names().children(directory, 10, Member::LEAST);
+    assert!(matches!(sees(one, b"old"), Lookup::Found(_)));
+    for _ in 0..2 {
+        // Held twice, they are held once.
+        table.hold_name((one, b"old"));
+        table.hold_name((other, b"new"));
+    }
+    for moved in [false, true] {
+        if moved {
+            table.rename(index_of(file), (other, b"new"), None);
+        }
+        for (directory, name) in [(one, &b"old"[..]), (other, b"new")] {
+            assert!(matches!(sees(directory, name), Lookup::Unsure), "moved: {moved}");
+            assert!(lists(directory).is_none(), "moved: {moved}");
+        }
+        assert!(matches!(sees(ROOT, format!("{one}").as_bytes()), Lookup::Unsure));
+    }
+    table.release();
+    assert!(matches!(sees(one, b"old"), Lookup::Missing));
+    assert!(matches!(sees(other, b"new"), Lookup::Found(inode) if inode.ino == file));
+    assert_eq!(lists(one).map(|names| names.len()), Some(0));
+    assert_eq!(lists(other).map(|names| names.len()), Some(1));
+    assert!(matches!(sees(ROOT, format!("{one}").as_bytes()), Lookup::Found(_)));
+}
