@@ -22,6 +22,7 @@ use terral_format::wire::message::{
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
+use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::{Error, ErrorKind};
 
 /// Signs the golden capability.
@@ -210,8 +211,28 @@ pub fn requests() -> Vec<Request<'static>> {
             how: XattrHow::Replace,
         },
         Request::SetXattr { target: xattr.0, name: xattr.1, value: None, how: XattrHow::Any },
+        Request::Transact(transactions::encode(&operations()).expect("it is short").leak()),
     ]);
     all
+}
+
+/// A transaction of all operations.
+fn operations() -> [Operation<Vec<u8>>; 9] {
+    let [from, to, path] = [b"out/a", b"out/b", b"out/c"].map(|path| path.to_vec());
+    let (name, value) = (b"user.b".to_vec(), Some(b"c".to_vec()));
+    let number = Number::of(Member::LEAST, Ino(251));
+    let version = Version { number, size: 252, modified_ns: 253 };
+    [
+        Operation::Rename { from: from.clone(), to: to.clone(), how: RenameHow::Exchange },
+        Operation::Link { from, to: to.clone() },
+        Operation::Unlink(to),
+        Operation::MakeDirectory { path: path.clone(), mode: 0o755 },
+        Operation::RemoveDirectory(path.clone()),
+        Operation::SetXattr { path: path.clone(), name, value, how: XattrHow::Create },
+        Operation::Exists(path.clone()),
+        Operation::Missing(path.clone()),
+        Operation::Unchanged { path, version },
+    ]
 }
 
 /// Changes that clients defer.

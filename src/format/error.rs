@@ -71,6 +71,8 @@ pub enum ErrorKind {
     Special,
     /// The server is there and says nothing: stopped, or hard at work.
     Unanswered,
+    /// It is not as it was when the caller looked at it, which a transaction depends on.
+    Changed,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -145,6 +147,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::Busy, 16, "in use"),
     (ErrorKind::Unsupported, 95, "not supported"),
     (ErrorKind::WouldBlock, 11, "locked by another"),
+    (ErrorKind::Changed, 11, "changed since it was looked at"),
     (ErrorKind::Deadlock, 35, "its holder waits for us"),
     (ErrorKind::Interrupted, 4, "interrupted by a signal"),
     (ErrorKind::NoData, 61, "no such attribute"),

@@ -9,8 +9,10 @@ pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
+pub use crate::wire::manner::{RenameHow, XattrHow};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
+use crate::wire::transactions;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 17;
@@ -83,18 +85,6 @@ pub struct OpenHow {
     pub mode: u32,
 }
 
-/// What a rename does with what is at the new name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RenameHow {
-    /// It is replaced.
-    #[default]
-    Replace,
-    /// The rename fails.
-    Keep,
-    /// The two change places.
-    Exchange,
-}
-
 /// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of
 /// nothing is `chown(2)` of nothing, which takes set-id bits off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,18 +121,6 @@ impl Change {
         let others = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
         !others && now(self.accessed_ns) && now(self.modified_ns)
     }
-}
-
-/// What setting an extended attribute asks of what is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum XattrHow {
-    /// Nothing.
-    #[default]
-    Any,
-    /// That there is none of this name (`XATTR_CREATE`).
-    Create,
-    /// That there is one (`XATTR_REPLACE`).
-    Replace,
 }
 
 /// A request: on whose authority, and what.
@@ -412,6 +390,8 @@ pub enum Request<'a> {
     Revoke(Revocation),
     /// What another member has issued is to count still: see [`crate::local::tables::LEASED`].
     Renew,
+    /// Carry out all of these encoded [`transactions::Operation`]s, or none.
+    Transact(&'a [u8]),
 }
 
 impl Request<'_> {
@@ -470,6 +450,7 @@ impl Request<'_> {
             Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
             Request::Capability | Request::Revoke(_) => Operations::ADMIN,
             Request::Far(far) => far.needs(),
+            Request::Transact(operations) => transactions::needs(operations),
         }
     }
 
@@ -524,6 +505,7 @@ impl Request<'_> {
             | Request::Link { .. }
             | Request::MakeLink { .. }
             | Request::MakeNode { .. }
+            | Request::Transact(_)
             | Request::Execute { .. } => true,
             _ => false,
         }
@@ -553,6 +535,7 @@ impl Request<'_> {
                 | Request::Truncate { .. }
                 | Request::Unlink(_)
                 | Request::Rename { .. }
+                | Request::Transact(_)
                 | Request::Unblock { .. }
         )
     }
@@ -565,7 +548,8 @@ impl Request<'_> {
             | Request::Rename { .. }
             | Request::Link { .. }
             | Request::MakeLink { .. }
-            | Request::MakeNode { .. } => true,
+            | Request::MakeNode { .. }
+            | Request::Transact(_) => true,
             _ => false,
         }
     }
@@ -585,6 +569,7 @@ impl Request<'_> {
                 | Request::MakeLink { .. }
                 | Request::MakeNode { .. }
                 | Request::SetXattr { .. }
+                | Request::Transact(_)
                 | Request::Far(FarFile::Open { .. } | FarFile::Lost(..))
         )
     }

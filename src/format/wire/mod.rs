@@ -21,6 +21,10 @@ pub mod status;
 pub mod far;
 pub mod far_files;
 
+pub mod manner;
+
+pub mod transactions;
+
 pub mod message;
 
 pub mod handshake;

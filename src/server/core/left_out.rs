@@ -51,6 +51,8 @@ pub enum Step {
     CompareThere,
     /// That processes wait for each other over several machines is believed when it was said twice.
     SayTwice,
+    /// All operations of a transaction are looked at before the first is done, and written at once.
+    Together,
     /// What was written until committed is merged by bytes. Who merges is a script in tests.
     #[cfg(test)]
     MergeBytes,

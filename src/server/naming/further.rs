@@ -113,7 +113,7 @@ fn link_in(
 
 /// Refuses a further name of somebody else's file to who may not read and write it, or where
 /// it gives its runner rights, if this machine does so (`protected_hardlinks`, proc(5)).
-fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u8]) -> Result<()> {
+pub(super) fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u8]) -> Result<()> {
     let Some(is) = state.attributes(ino) else { return Ok(()) };
     let safe =
         is.kind == Kind::File && !gives_rights(is.mode) && caller.person.may(&is, READ_WRITE);

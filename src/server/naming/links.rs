@@ -15,7 +15,7 @@ use crate::naming::{counting, elsewhere, exchanging, homes, listing, lookup, mak
 use crate::storage::bringing;
 
 /// Whether a path leads through another.
-fn is_below(path: &[u8], other: &[u8]) -> bool {
+pub(super) fn is_below(path: &[u8], other: &[u8]) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 

@@ -2,7 +2,7 @@
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::{Ino, Number};
-use terral_format::wire::message::Kind;
+use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::things::{Change, Child, Made};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -36,11 +36,24 @@ pub fn make(state: &mut State, caller: &Caller, new: &New<'_>) -> Ino {
 
 /// Makes something that has its number, as of `time_ns`.
 pub fn make_as(state: &mut State, caller: &Caller, ino: Ino, new: &New<'_>, time_ns: u64) {
+    let above = state.names.inode(new.place.0).map(|above| above.attributes());
+    let fact = fact_of(caller, ino, new, above.as_ref(), time_ns);
+    state.record(fact);
+}
+
+/// What is to be recorded of that, in a directory that is `above`.
+pub(super) fn fact_of(
+    caller: &Caller,
+    ino: Ino,
+    new: &New<'_>,
+    above: Option<&Attributes>,
+    time_ns: u64,
+) -> Fact {
     let &New { place: (parent, name), kind, mode, target } = new;
-    let above = state.names.inode(parent).filter(|above| above.mode & SET_GROUP != 0);
+    let above = above.filter(|above| above.mode & u32::from(SET_GROUP) != 0);
     let directory = kind == Kind::Directory && above.is_some();
     let mode = if directory { mode | u32::from(SET_GROUP) } else { mode };
-    state.record(Fact::Made {
+    Fact::Made {
         parent,
         name: name.into(),
         ino,
@@ -50,7 +63,7 @@ pub fn make_as(state: &mut State, caller: &Caller, ino: Ino, new: &New<'_>, time
         gid: above.map_or(caller.person.group, |above| above.gid),
         time_ns,
         target: target.into(),
-    });
+    }
 }
 
 /// Makes something under a path, here or where another member has the directory. What was made;

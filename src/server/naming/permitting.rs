@@ -10,7 +10,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 
 /// What is in a directory with this bit is removed by its owner or the directory's only.
-const STICKY: u16 = 0o1000;
+const STICKY: u32 = 0o1000;
 /// `w` of permission bits.
 const WRITE: u32 = 2;
 
@@ -58,9 +58,19 @@ pub fn permit_removal(
     path: &[u8],
 ) -> Result<()> {
     permit_change_in(state, caller, directory, path)?;
-    let found = [directory, ino].map(|ino| state.names.inode(ino));
-    let [Some(directory), Some(inode)] = found else { return Ok(()) };
-    let own = [directory, inode].iter().any(|inode| caller.person.owns(&inode.attributes()));
+    let found = [directory, ino].map(|ino| state.names.inode(ino).map(|inode| inode.attributes()));
+    let [Some(directory), Some(removed)] = found else { return Ok(()) };
+    permit_taking(caller, &directory, &removed, path)
+}
+
+/// Refuses to take what is somebody else's from a directory with the sticky bit.
+pub fn permit_taking(
+    caller: &Caller,
+    directory: &Attributes,
+    taken: &Attributes,
+    path: &[u8],
+) -> Result<()> {
+    let own = [directory, taken].iter().any(|is| caller.person.owns(is));
     if directory.mode & STICKY == 0 || own { Ok(()) } else { Err(not_permitted(path)) }
 }
 

@@ -9,7 +9,7 @@ use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Change, Kind};
 
 use crate::core::invariant::holds;
-use crate::naming::names::{Names, is_known};
+use crate::naming::names::{Names, Place, is_known};
 
 impl Names {
     /// What clients may act upon without asking, and what another server would know nothing of:
@@ -21,6 +21,17 @@ impl Names {
             Record::Member(Membership::Elsewhere { ino, is: false }) => self.inodes.hold(*ino),
             _ => {}
         }
+    }
+
+    /// Keeps readers from names, and from inodes, which several records are about to change, until
+    /// all is written: nobody sees a part of it.
+    pub(super) fn hold_all<'n>(
+        &mut self,
+        names: impl Iterator<Item = Place<'n>>,
+        inos: impl Iterator<Item = Ino>,
+    ) {
+        names.for_each(|place| self.inodes.hold_name(place));
+        inos.for_each(|ino| self.inodes.hold(ino));
     }
 
     /// All is written.

@@ -49,6 +49,18 @@ fn is_there(inode: &Inode) -> bool {
     inode.published.is_some() && !inode.is(flag::REWRITTEN)
 }
 
+/// Refuses to set one of what has none.
+///
+/// # Errors
+/// `EPERM`.
+pub(super) fn must_keep(is: Kind, path: &[u8]) -> Result<()> {
+    if matches!(is, Kind::File | Kind::Directory) {
+        return Ok(());
+    }
+    let kind = ErrorKind::Unauthorized;
+    Err(Error { kind, errno: kind.to_errno(), context: shown(path) })
+}
+
 fn xattr_target(
     state: &mut State,
     caller: &Caller,
@@ -60,9 +72,8 @@ fn xattr_target(
     let missing = || Error::new(ErrorKind::NotFound, shown(&path));
     let inode = state.names.inode(ino).ok_or_else(missing)?;
     let kept = matches!(inode.kind, Kind::File | Kind::Directory);
-    if !kept && want == WRITE {
-        let kind = ErrorKind::Unauthorized;
-        return Err(Error { kind, errno: kind.to_errno(), context: shown(&path) });
+    if want == WRITE {
+        must_keep(inode.kind, &path)?;
     }
     if want != 0 {
         elsewhere::attributes(state, caller, ino)?;
@@ -189,12 +200,25 @@ fn set_here(
     ino: Ino,
     (name, value, how): (&[u8], Option<&[u8]>, XattrHow),
 ) -> Result<()> {
+    check(state.xattrs.of(ino), (name, value, how))?;
+    let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
+    state.record(Fact::Xattr { ino, name, value, time_ns: state.storage.time_ns() });
+    Ok(())
+}
+
+/// Whether one can be set, or removed, in something that has these.
+///
+/// # Errors
+/// Those of setxattr(2).
+pub(super) fn check(
+    values: Option<&Values>,
+    (name, value, how): (&[u8], Option<&[u8]>, XattrHow),
+) -> Result<()> {
     check_name(name)?;
     let refuse = |kind| Err(Error::new(kind, String::from_utf8_lossy(name)));
     if value.is_some_and(|value| value.len() > XATTR_VALUE_MAX) {
         return refuse(ErrorKind::TooBig);
     }
-    let values = state.xattrs.of(ino);
     let before = values.and_then(|values| values.get(name));
     let there = before.is_some();
     match (how, value, there) {
@@ -209,8 +233,6 @@ fn set_here(
     if others + value.map_or(0, long) > ALL_MAX {
         return refuse(ErrorKind::NoSpace);
     }
-    let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-    state.record(Fact::Xattr { ino, name, value, time_ns: state.storage.time_ns() });
     Ok(())
 }
 

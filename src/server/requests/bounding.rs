@@ -8,6 +8,7 @@
 use terral_format::ids::{FileSlot, SessionSlot};
 use terral_format::wire::capability::is_at_or_below;
 use terral_format::wire::message::{FileRef, OpenHow, Request, Target};
+use terral_format::wire::transactions;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::paths::{components, refuse};
@@ -57,6 +58,7 @@ pub fn permit(
         | Request::MakeLink { path, .. }
         | Request::MakeNode { path, .. } => bound.below(path),
         Request::Rename { from, to, .. } => bound.below(from).and_then(|()| bound.below(to)),
+        Request::Transact(operations) => bound.all(operations),
         Request::Link { target, path } => bound.target(target).and_then(|()| bound.below(path)),
         Request::Reopen { file, .. }
         | Request::Grant { file, .. }
@@ -98,6 +100,18 @@ impl Bound<'_> {
             (_, true) if path != self.place => self.below(path),
             _ => self.at(path),
         }
+    }
+
+    /// All operations of a transaction.
+    fn all(&self, encoded: &[u8]) -> Result<()> {
+        for operation in transactions::decode(encoded)? {
+            // Attributes of the place itself may be set, as by a request of their own.
+            let at = !operation.moves();
+            for path in operation.paths().into_iter().flatten() {
+                if at { self.at(path) } else { self.below(path) }?;
+            }
+        }
+        Ok(())
     }
 
     fn target(&self, target: &Target<'_>) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::locks::Waiter;
 use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
-use crate::naming::{making, nodes, orphans};
+use crate::naming::{making, nodes, orphans, transactions};
 use crate::requests::{executing, far_locks, late, locking, presenting, status};
 use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving};
 use crate::sharing::{revoking, safety};
@@ -193,6 +193,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
             attributes::truncate_target(state, who, &target, size)
         }
         Request::DropSetId(file) => attributes::drop_set_id(state, who, file),
+        Request::Transact(operations) => transactions::carry_out(state, who, operations),
         Request::Close { description, nonce } => closing::close(state, description, nonce),
         Request::Grant { file, first, count, pages } => {
             granting::grant(state, session, file, (first, count), pages)

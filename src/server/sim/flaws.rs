@@ -58,6 +58,7 @@ fn a_server_that_leaves_a_step_out_is_caught() {
         (Step::KeepDirty, Weather { cramped: true, ..kills }, 60),
         (Step::Announce, Weather { defers: true, ..kills }, 400),
         (Step::CopyAnew, Weather { freezes: true, ..Weather::default() }, 400),
+        (Step::Together, Weather { transacts: true, ..Weather::default() }, 60),
         (Step::CompareThere, Weather { others: true, ..Weather::default() }, 60),
     ] {
         let found = without(step, || caught(weather, seeds));

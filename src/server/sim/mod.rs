@@ -63,6 +63,7 @@ mod seeds;
 mod short_memory;
 mod speed;
 mod spilling;
+mod transactions;
 mod unwritten;
 mod world;
 mod writing;

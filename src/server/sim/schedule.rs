@@ -34,6 +34,7 @@ mod opening;
 mod others;
 mod specials;
 mod spilling;
+mod transacting;
 mod users;
 mod wishing;
 mod writing;
@@ -109,6 +110,8 @@ pub struct Weather {
     pub disk: Disk,
     /// Files have several names, change places, and are made without any.
     pub links: bool,
+    /// Several operations on names come to be at once.
+    pub transacts: bool,
     /// There are symbolic links and FIFOs.
     pub specials: bool,
     /// Some clients are another user's, who may do less.
@@ -261,6 +264,9 @@ impl Schedule {
         }
         if self.weather.links && self.chance(5) == 0 {
             return self.relate(at);
+        }
+        if self.weather.transacts && self.chance(3) == 0 {
+            return self.transact(at);
         }
         if self.weather.specials && self.chance(6) == 0 {
             return self.use_specials(at);

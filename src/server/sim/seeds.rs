@@ -13,6 +13,7 @@ pub const QUIET: Weather = Weather {
     cramped: false,
     disk: Disk::None,
     links: false,
+    transacts: false,
     specials: false,
     users: false,
     freezes: false,
@@ -96,6 +97,14 @@ fn files_with_several_names_are_brought_whatever_fails_and_dies() {
     // One in which a link took the name of somebody else's file, and one in which a name stayed as
     // the file's other name, where it was then, was below a file in the store.
     run(&[41, 1451], 300, weather);
+}
+
+#[test]
+fn of_a_transaction_all_is_there_or_nothing_whatever_dies_or_fails() {
+    let quiet = Weather { transacts: true, links: true, ..QUIET };
+    run(&seeds(40), 300, quiet);
+    run(&seeds(60), 300, Weather { kills: true, defers: true, ..quiet });
+    run(&seeds(20), 300, Weather { transacts: true, ..ALL });
 }
 
 #[test]

@@ -137,8 +137,16 @@ fn stage_all(state: &mut State, file: FileRef, chunks: Range<u64>) -> Result<()>
 /// A file that is about to lose its name while it is open: what only the backing has of it
 /// comes into memory, where its openers go on reading it.
 pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
-    let Some(inode) = state.names.inode(ino) else { return Ok(()) };
-    let open = state.names.openers(ino).all > 0 && inode.links < 2;
+    keep_losing(state, ino, 1).map(drop)
+}
+
+/// The same for one that loses several at once. Whether it is such a file.
+///
+/// # Errors
+/// As [`stage`]'s.
+pub fn keep_losing(state: &mut State, ino: Ino, names: u32) -> Result<bool> {
+    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
+    let open = state.names.openers(ino).all > 0 && inode.links <= names;
     let slot = match inode.slot {
         // What else it has does not go with its name.
         None if open && inode.kind == Kind::File && inode.backed_bytes > 0 => {
@@ -146,7 +154,7 @@ pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
         }
         slot => slot,
     };
-    let (Some(slot), true) = (slot, open) else { return Ok(()) };
+    let (Some(slot), true) = (slot, open) else { return Ok(false) };
     let file = FileRef { ino, slot };
     let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
     let bound = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
@@ -161,7 +169,18 @@ pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
     let chunks = 0..backed.div_ceil(CHUNK_BYTES);
     stage_all(state, file, chunks)?;
     state.keeping = None;
-    Ok(())
+    Ok(true)
+}
+
+/// Whether all of such a file is in memory, or in the spill.
+pub fn is_kept(state: &State, ino: Ino) -> bool {
+    let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) else { return true };
+    let file = FileRef { ino, slot };
+    let chunks = state.storage.backed_bytes(slot).div_ceil(CHUNK_BYTES);
+    (0..chunks).all(|index| {
+        let entry = state.storage.memory().entry(slot, index);
+        entry.is_here() || entry.place().is_some() || !state.storage.is_backed(file, index)
+    })
 }
 
 /// Brings one chunk.

@@ -55,6 +55,7 @@ mod looks;
 mod relay;
 mod replacing;
 mod scaling;
+mod transacting;
 mod tree;
 mod trouble;
 mod waiting;

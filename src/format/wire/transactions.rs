@@ -1,0 +1,214 @@
+//! Transactions: operations on names and on objects that come to be all together or not at all.
+//! Each sees what those before it have done. Not here: who carries them out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Number;
+use crate::wire::attributes::Seen;
+use crate::wire::capability::Operations;
+use crate::wire::list;
+use crate::wire::manner::{RenameHow, XattrHow};
+use crate::{Error, ErrorKind, Result, frame};
+
+/// Most operations of one.
+pub const OPERATIONS_MAX: usize = 1024;
+/// Most bytes of one, as it is encoded: it is one message.
+pub const TRANSACTION_BYTES: usize = (16 << 10) - 64;
+
+/// What a file was when somebody looked at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Which it is.
+    pub number: Number,
+    /// Bytes.
+    pub size: u64,
+    /// Last modification, nanoseconds since 1970.
+    pub modified_ns: u64,
+}
+
+impl From<&Seen> for Version {
+    fn from(seen: &Seen) -> Self {
+        Version { number: seen.number, size: seen.size, modified_ns: seen.modified_ns }
+    }
+}
+
+/// One operation. Paths, `B`, are as those of requests: relative, normal, without symbolic links
+/// on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation<B> {
+    /// Move a name.
+    Rename {
+        /// The old name.
+        from: B,
+        /// The new name.
+        to: B,
+        /// What else may happen at `to`.
+        how: RenameHow,
+    },
+    /// Give a file a further name.
+    Link {
+        /// One that it has.
+        from: B,
+        /// The new name.
+        to: B,
+    },
+    /// Remove a file's name.
+    Unlink(B),
+    /// Make a directory.
+    MakeDirectory {
+        /// Where.
+        path: B,
+        /// Permission bits, umask already taken off.
+        mode: u32,
+    },
+    /// Remove an empty directory.
+    RemoveDirectory(B),
+    /// Set or remove an extended attribute.
+    SetXattr {
+        /// Of what.
+        path: B,
+        /// Its name, with its prefix.
+        name: B,
+        /// Its value; `None` removes it.
+        value: Option<B>,
+        /// What must be there.
+        how: XattrHow,
+    },
+    /// There must be something of this name.
+    Exists(B),
+    /// There must be nothing of this name.
+    Missing(B),
+    /// What has this name must be as it was.
+    Unchanged {
+        /// Its name.
+        path: B,
+        /// As it was.
+        version: Version,
+    },
+}
+
+impl<B> Operation<B> {
+    /// The paths that it is about.
+    pub fn paths(&self) -> [Option<&B>; 2] {
+        match self {
+            Operation::Rename { from, to, .. } | Operation::Link { from, to } => {
+                [Some(from), Some(to)]
+            }
+            Operation::Unlink(path)
+            | Operation::MakeDirectory { path, .. }
+            | Operation::RemoveDirectory(path)
+            | Operation::SetXattr { path, .. }
+            | Operation::Exists(path)
+            | Operation::Missing(path)
+            | Operation::Unchanged { path, .. } => [Some(path), None],
+        }
+    }
+
+    /// Whether it makes or removes names.
+    pub fn moves(&self) -> bool {
+        matches!(
+            self,
+            Operation::Rename { .. }
+                | Operation::Link { .. }
+                | Operation::Unlink(_)
+                | Operation::MakeDirectory { .. }
+                | Operation::RemoveDirectory(_)
+        )
+    }
+
+    /// The same, to be replaced.
+    pub fn paths_mut(&mut self) -> [Option<&mut B>; 2] {
+        match self {
+            Operation::Rename { from, to, .. } | Operation::Link { from, to } => {
+                [Some(from), Some(to)]
+            }
+            Operation::Unlink(path)
+            | Operation::MakeDirectory { path, .. }
+            | Operation::RemoveDirectory(path)
+            | Operation::SetXattr { path, .. }
+            | Operation::Exists(path)
+            | Operation::Missing(path)
+            | Operation::Unchanged { path, .. } => [Some(path), None],
+        }
+    }
+
+    fn needs(&self) -> Operations {
+        match self {
+            Operation::Rename { .. } => Operations::CREATE.and(Operations::REMOVE),
+            Operation::Link { .. } | Operation::MakeDirectory { .. } => Operations::CREATE,
+            Operation::Unlink(_) | Operation::RemoveDirectory(_) => Operations::REMOVE,
+            Operation::SetXattr { .. } => Operations::WRITE,
+            Operation::Exists(_) | Operation::Missing(_) | Operation::Unchanged { .. } => {
+                Operations::LIST
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Written<'a>(
+    #[serde(borrow, deserialize_with = "list::deserialize")] Vec<Operation<&'a [u8]>>,
+);
+
+/// The operations of an encoded transaction.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`]; [`ErrorKind::TooBig`] for more than [`OPERATIONS_MAX`].
+pub fn decode(encoded: &[u8]) -> Result<Vec<Operation<&[u8]>>> {
+    let Written(operations) = frame::decode(encoded)?;
+    check_count(operations.len()).map(|()| operations)
+}
+
+/// Encodes a transaction.
+///
+/// # Errors
+/// [`ErrorKind::TooBig`] for more than [`OPERATIONS_MAX`], or [`TRANSACTION_BYTES`].
+pub fn encode(operations: &[Operation<Vec<u8>>]) -> Result<Vec<u8>> {
+    check_count(operations.len())?;
+    let encoded = frame::encode(&operations)?;
+    match encoded.len() <= TRANSACTION_BYTES {
+        true => Ok(encoded),
+        false => Err(Error::new(ErrorKind::TooBig, "transaction")),
+    }
+}
+
+fn check_count(count: usize) -> Result<()> {
+    let what = || format!("transaction of {count} operations");
+    if count <= OPERATIONS_MAX { Ok(()) } else { Err(Error::new(ErrorKind::TooBig, what())) }
+}
+
+/// What a capability must allow for an encoded transaction.
+pub(super) fn needs(encoded: &[u8]) -> Operations {
+    // What cannot be read is refused as such.
+    let operations = decode(encoded).unwrap_or_default();
+    operations.iter().fold(Operations(0), |needs, operation| needs.and(operation.needs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OPERATIONS_MAX, Operation, TRANSACTION_BYTES, decode, encode};
+    use crate::ErrorKind;
+    use crate::wire::capability::Operations;
+
+    #[test]
+    fn what_is_encoded_is_read_and_needs_what_all_its_operations_need() {
+        let operations = [
+            Operation::Unlink(b"a".to_vec()),
+            Operation::MakeDirectory { path: b"b".to_vec(), mode: 0o755 },
+        ];
+        let encoded = encode(&operations).expect("encodes");
+        let read = decode(&encoded).expect("reads");
+        assert_eq!(read[0], Operation::Unlink(&b"a"[..]));
+        assert_eq!(read[1], Operation::MakeDirectory { path: &b"b"[..], mode: 0o755 });
+        assert_eq!(super::needs(&encoded), Operations::CREATE.and(Operations::REMOVE));
+        assert_eq!(decode(&encoded[..3]).map_err(|e| e.kind), Err(ErrorKind::Malformed));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let many = vec![Operation::Exists(b"a".to_vec()); OPERATIONS_MAX + 1];
+        assert_eq!(encode(&many).map_err(|e| e.kind), Err(ErrorKind::TooBig));
+        let long = [Operation::Exists(vec![b'a'; TRANSACTION_BYTES])];
+        assert_eq!(encode(&long).map_err(|e| e.kind), Err(ErrorKind::TooBig));
+    }
+}

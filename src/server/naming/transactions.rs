@@ -1,0 +1,267 @@
+//! Transactions of one server: all operations are looked at in their order, each as those before it
+//! will have left the names, and then all are recorded, which the log takes as one. So whoever is
+//! killed when, all of them came to be, or none.
+//!
+//! Not here: what names will be (`planning`); several machines, which refuse it.
+
+use terral_format::disk::facts::Fact;
+use terral_format::ids::Ino;
+use terral_format::wire::message::{Kind, RenameHow, XattrHow};
+use terral_format::wire::transactions::{self, Operation, Version};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::left_out::{Step, does};
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::naming::names::Place;
+use crate::naming::planning::Plan;
+use crate::naming::{further, links, lookup, permitting, xattr_requests};
+use crate::storage::bringing;
+
+/// `w` of permission bits.
+const WRITE: u32 = 2;
+
+type Asked<'a> = Operation<&'a [u8]>;
+
+/// Carries out an encoded transaction.
+///
+/// # Errors
+/// As its first operation says that cannot be done: nothing is done then.
+pub fn carry_out(state: &mut State, caller: &Caller, encoded: &[u8]) -> Result<()> {
+    if state.members.is_some() {
+        let what = "transactions where there are several machines";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    let operations = transactions::decode(encoded)?;
+    if does(Step::Together) {
+        return all_or_none(state, caller, &operations);
+    }
+    operations.chunks(1).try_for_each(|one| {
+        all_or_none(state, caller, one)?;
+        state.commit()
+    })
+}
+
+fn all_or_none(state: &mut State, caller: &Caller, operations: &[Asked<'_>]) -> Result<()> {
+    let mut plan = Plan::new(caller, state.storage.time_ns());
+    match look_at_all(state, &mut plan, operations) {
+        Ok(()) => {
+            plan.carries_out(state);
+            Ok(())
+        }
+        Err(error) => {
+            plan.gives_up(state);
+            Err(error)
+        }
+    }
+}
+
+fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>]) -> Result<()> {
+    for (at, operation) in operations.iter().enumerate() {
+        look_at(state, plan, operation).map_err(|error| Error {
+            context: format!("operation {at}: {}", error.context),
+            ..error
+        })?;
+    }
+    if plan.news() > state.names.left() as usize {
+        return Err(Error::new(ErrorKind::TooMany, "names of a transaction"));
+    }
+    keep_for_openers(state, plan)
+}
+
+/// What loses its names while it is open is in memory, all at the same time.
+fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
+    let mut kept = Vec::new();
+    for (ino, names) in plan.losses() {
+        if bringing::keep_losing(state, ino, names)? {
+            kept.push(ino);
+        }
+    }
+    match kept.iter().all(|ino| bringing::is_kept(state, *ino)) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::NoSpace, "open files that lose their names at once")),
+    }
+}
+
+fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Result<()> {
+    match *operation {
+        Operation::Rename { from, to, how } => rename(state, plan, (from, to), how),
+        Operation::Link { from, to } => link(state, plan, from, to),
+        Operation::Unlink(path) => remove(state, plan, path, false),
+        Operation::RemoveDirectory(path) => remove(state, plan, path, true),
+        Operation::MakeDirectory { path, mode } => make_directory(state, plan, path, mode),
+        Operation::SetXattr { path, name, value, how } => {
+            set_xattr(state, plan, path, (name, value, how))
+        }
+        Operation::Exists(path) => plan.must_find(state, path).map(drop),
+        Operation::Missing(path) => must_miss(state, plan, path),
+        Operation::Unchanged { path, version } => must_be(state, plan, path, version),
+    }
+}
+
+/// What has a name that is about to be made; as [`lookup::child_or_new`].
+fn there_or_new(state: &mut State, plan: &Plan<'_>, place: Place<'_>) -> Result<Option<Ino>> {
+    lookup::or_new(plan.child(state, place))
+}
+
+fn kind_of(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<Kind> {
+    plan.attributes(state, ino, path).map(|attributes| attributes.kind)
+}
+
+fn rename(
+    state: &mut State,
+    plan: &mut Plan<'_>,
+    (from, to): (&[u8], &[u8]),
+    how: RenameHow,
+) -> Result<()> {
+    let (old, ino) = plan.named(state, from)?;
+    let new = plan.parent(state, to)?;
+    let there = match how {
+        RenameHow::Exchange => Some(plan.must_find(state, to)?),
+        RenameHow::Replace | RenameHow::Keep => there_or_new(state, plan, new)?,
+    };
+    if how == RenameHow::Keep && there.is_some() {
+        return Err(refuse(ErrorKind::Exists, to));
+    }
+    if links::is_below(to, from) {
+        return Err(refuse(ErrorKind::Invalid, to));
+    }
+    if links::is_below(from, to) {
+        let exchanges = how == RenameHow::Exchange;
+        let kind = if exchanges { ErrorKind::Invalid } else { ErrorKind::NotEmpty };
+        return Err(refuse(kind, to));
+    }
+    plan.permit_moving(state, ino, (old.0, new.0), from)?;
+    match there {
+        Some(there) if how == RenameHow::Exchange => {
+            plan.permit_moving(state, there, (new.0, old.0), to)?;
+        }
+        Some(there) => plan.permit_removal(state, new.0, there, to)?,
+        None => plan.permit_change_in(state, new.0, to)?,
+    }
+    match there {
+        Some(there) if there == ino => return Ok(()),
+        Some(there) if how == RenameHow::Replace => {
+            permit_replacing(state, plan, ino, there, to)?;
+            plan.loses(state, there);
+        }
+        _ => {}
+    }
+    plan.stands_for(old, there.filter(|_| how == RenameHow::Exchange));
+    plan.stands_for(new, Some(ino));
+    let (parent, name, to_parent, to_name) = (old.0, old.1.into(), new.0, new.1.into());
+    let time_ns = plan.time_ns;
+    plan.records(match how {
+        RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
+        _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
+    });
+    Ok(())
+}
+
+/// What rename(2) lets one thing take the place of.
+fn permit_replacing(
+    state: &mut State,
+    plan: &Plan<'_>,
+    moved: Ino,
+    there: Ino,
+    to: &[u8],
+) -> Result<()> {
+    let is_directory = |ino| Ok(kind_of(state, plan, ino, to)? == Kind::Directory);
+    let (is, was): (Result<bool>, Result<bool>) = (is_directory(moved), is_directory(there));
+    match (is?, was?) {
+        (true, false) => Err(refuse(ErrorKind::NotDirectory, to)),
+        (false, true) => Err(refuse(ErrorKind::IsDirectory, to)),
+        (true, true) if !plan.is_empty(state, there)? => Err(refuse(ErrorKind::NotEmpty, to)),
+        _ => Ok(()),
+    }
+}
+
+fn link(state: &mut State, plan: &mut Plan<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+    let ino = plan.must_find(state, from)?;
+    let place = plan.parent(state, to)?;
+    if there_or_new(state, plan, place)?.is_some() {
+        return Err(refuse(ErrorKind::Exists, to));
+    }
+    if kind_of(state, plan, ino, from)? == Kind::Directory {
+        return Err(permitting::not_permitted(to));
+    }
+    further::permit_linking(state, plan.caller, ino, to)?;
+    plan.permit_change_in(state, place.0, to)?;
+    plan.stands_for(place, Some(ino));
+    // Its number is known when it is recorded.
+    let (alias, time_ns) = (Ino(0), plan.time_ns);
+    plan.records(Fact::Linked { ino, alias, parent: place.0, name: place.1.into(), time_ns });
+    Ok(())
+}
+
+/// Removes an empty directory, or what is none.
+fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) -> Result<()> {
+    let (place, ino) = plan.named(state, path)?;
+    plan.permit_removal(state, place.0, ino, path)?;
+    match (directory, kind_of(state, plan, ino, path)? == Kind::Directory) {
+        (true, false) => return Err(refuse(ErrorKind::NotDirectory, path)),
+        (false, true) => return Err(refuse(ErrorKind::IsDirectory, path)),
+        (true, true) if !plan.is_empty(state, ino)? => {
+            return Err(refuse(ErrorKind::NotEmpty, path));
+        }
+        _ => {}
+    }
+    plan.loses(state, ino);
+    plan.stands_for(place, None);
+    let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);
+    plan.records(Fact::Removed { parent, name, time_ns });
+    Ok(())
+}
+
+fn make_directory(state: &mut State, plan: &mut Plan<'_>, path: &[u8], mode: u32) -> Result<()> {
+    if path.is_empty() {
+        return Err(refuse(ErrorKind::Exists, path));
+    }
+    let place = plan.parent(state, path)?;
+    if there_or_new(state, plan, place)?.is_some() {
+        return Err(refuse(ErrorKind::Exists, path));
+    }
+    plan.permit_change_in(state, place.0, path)?;
+    plan.makes_directory(state, place, mode);
+    Ok(())
+}
+
+fn set_xattr(
+    state: &mut State,
+    plan: &mut Plan<'_>,
+    path: &[u8],
+    (name, value, how): (&[u8], Option<&[u8]>, XattrHow),
+) -> Result<()> {
+    let ino = plan.must_find(state, path)?;
+    let is = plan.attributes(state, ino, path)?;
+    xattr_requests::must_keep(is.kind, path)?;
+    permitting::permit(plan.caller, &is, WRITE, path)?;
+    if !plan.makes(ino) {
+        xattr_requests::find_xattrs(state, ino)?;
+    }
+    xattr_requests::check(plan.values(state, ino), (name, value, how))?;
+    plan.sets(state, ino, name, value);
+    Ok(())
+}
+
+fn must_miss(state: &mut State, plan: &Plan<'_>, path: &[u8]) -> Result<()> {
+    match plan.find(state, path) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(refuse(ErrorKind::Exists, path)),
+        // Where nothing can be is nothing.
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What has a name is as somebody saw it.
+fn must_be(state: &mut State, plan: &Plan<'_>, path: &[u8], version: Version) -> Result<()> {
+    let ino = plan.must_find(state, path)?;
+    let is = state.attributes(ino).map(|is| Version {
+        number: state.number(ino),
+        size: is.size,
+        modified_ns: is.modified_ns,
+    });
+    if is == Some(version) { Ok(()) } else { Err(refuse(ErrorKind::Changed, path)) }
+}
