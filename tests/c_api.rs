@@ -158,7 +158,16 @@ fn the_header_declares_what_the_library_has() {
     let code: String = header.split("*/").filter_map(|part| part.split("/*").next()).collect();
     let declared: BTreeSet<String> =
         calls(&code, "").into_iter().filter(|name| !name.ends_with("_callback")).collect();
-    let rust = ["error", "connection", "names", "file", "containers", "objects", "checkpoints"];
+    let rust = [
+        "error",
+        "connection",
+        "names",
+        "file",
+        "containers",
+        "objects",
+        "transactions",
+        "checkpoints",
+    ];
     let rust = rust.map(|name| read(&format!("{name}.rs"))).concat();
     assert!(declared.len() > 20);
     assert_eq!(declared, calls(&rust, "fn "));

@@ -19,4 +19,6 @@ mod containers;
 
 mod objects;
 
+mod transactions;
+
 mod checkpoints;

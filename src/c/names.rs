@@ -2,7 +2,8 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use terral_client::{Client, Kind, RenameHow, Result};
+use terral_client::transactions::Version;
+use terral_client::{Client, Kind, Number, RenameHow, Result};
 
 use crate::buffers::{handle, path, unsigned};
 use crate::connection::Connection;
@@ -24,6 +25,14 @@ pub struct Attributes {
 }
 
 const _: () = assert!(size_of::<Attributes>() == 64, "terral.h says 64 bytes");
+
+impl Attributes {
+    /// What a transaction compares with what is there.
+    pub fn version(&self) -> Version {
+        let number = Number::of_word(self.ino);
+        Version { number, size: self.size_bytes, modified_ns: self.modified_ns }
+    }
+}
 
 /// As `st_mode` has it.
 fn type_bits(kind: Kind) -> u32 {

@@ -154,7 +154,7 @@ unsafe extern "C" fn terral_object_sync(open: *const Open) -> c_int {
 }
 
 /// A value of the type that a letter says, of these bytes in this machine's order.
-fn value(letter: c_int, bytes: &[u8]) -> Result<Value> {
+pub fn value(letter: c_int, bytes: &[u8]) -> Result<Value> {
     let eight = || <[u8; 8]>::try_from(bytes).map_err(|_| invalid("number that is not 8 bytes"));
     match u8::try_from(letter) {
         Ok(b'i') => Ok(Value::Integer(i64::from_ne_bytes(eight()?))),

@@ -305,6 +305,62 @@ int terral_object_bind(terral_container_t *container, const struct terral_addres
 int terral_object_move(terral_container_t *container, const struct terral_address *address,
                        const char *path);
 
+/* Transactions. -------------------------------------------------------------------------------- */
+
+/* Operations on names and objects that come to be all together or not at all, whoever is killed
+ * when. Each sees what those before it have done. Nothing of it has happened until its commit,
+ * which is one message: the calls before only collect. Symbolic links on the way of a path are
+ * followed then, that of the last component is not. One thread at a time uses a transaction. */
+typedef struct terral_txn terral_txn_t;
+
+/* One without operations. */
+terral_txn_t *terral_txn_begin(terral_t *connection);
+
+/* How a name is moved: in the place of what has the new one, unless something has it (EEXIST), or
+ * so that the two change places. */
+#define TERRAL_REPLACE 0
+#define TERRAL_KEEP 1
+#define TERRAL_EXCHANGE 2
+
+int terral_txn_rename(terral_txn_t *txn, const char *from, const char *to, int how);
+
+/* A further name of a file, which must be free. */
+int terral_txn_link(terral_txn_t *txn, const char *from, const char *to);
+int terral_txn_unlink(terral_txn_t *txn, const char *path);
+int terral_txn_mkdir(terral_txn_t *txn, const char *path, mode_t mode);
+int terral_txn_rmdir(terral_txn_t *txn, const char *path);
+
+/* An object gets a name beside its address, which must be free; becomes a file of that name, in the
+ * place of what has it; is removed; has an attribute set, or removed (`value` NULL). */
+int terral_txn_bind(terral_txn_t *txn, terral_container_t *container,
+                    const struct terral_address *address, const char *path);
+int terral_txn_move(terral_txn_t *txn, terral_container_t *container,
+                    const struct terral_address *address, const char *path);
+int terral_txn_remove(terral_txn_t *txn, terral_container_t *container,
+                      const struct terral_address *address);
+int terral_txn_set_attribute(terral_txn_t *txn, terral_container_t *container,
+                             const struct terral_address *address, const char *key, int type,
+                             const void *value, size_t length);
+
+/* A container gets a path, which must be free, with all that is in it; from then on it is found by
+ * terral_container_at. */
+int terral_txn_bind_container(terral_txn_t *txn, terral_container_t *container, const char *path);
+
+/* All fails if nothing has this name (ENOENT), if something has (EEXIST), if what has it is not
+ * what terral_stat has told, or is longer or shorter, or was written to since (EAGAIN). */
+int terral_txn_must_exist(terral_txn_t *txn, const char *path);
+int terral_txn_must_not_exist(terral_txn_t *txn, const char *path);
+int terral_txn_must_be_unchanged(terral_txn_t *txn, const char *path,
+                                 const struct terral_attributes *seen);
+
+/* Has all of it done, or nothing, and frees the handle, also when it fails: as the first operation
+ * does that cannot be done, whose number, from 0, is in terral_error(). E2BIG: more than 1,024
+ * operations, or 16 KiB of paths and values; EOPNOTSUPP: there are several machines. */
+int terral_txn_commit(terral_txn_t *txn);
+
+/* Frees it; nothing is done. */
+void terral_txn_abort(terral_txn_t *txn);
+
 /* Checkpoints. --------------------------------------------------------------------------------- */
 
 /* A checkpoint is written by any number of processes, each an object of its own, and gets one name

@@ -50,6 +50,8 @@ mod rights;
 
 pub mod objects;
 
+pub mod transactions;
+
 pub mod checkpoints;
 
 pub use client::Client;

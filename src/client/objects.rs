@@ -25,5 +25,6 @@ pub use container::{Container, ObjectStatus, RESERVED};
 pub use object::Object;
 pub use vector::{EXTENTS_MAX, Extent};
 
+pub(crate) use attribute::attribute_of;
 pub(crate) use clearing::clear;
 pub(crate) use container::{all_containers, set_aside, tidy};

@@ -466,7 +466,8 @@ impl Own {
         let mut buffer = [0; REQUEST_BYTES];
         let large;
         let envelope = Envelope { authority, request };
-        let long = matches!(request, Request::SetXattr { .. } | Request::Far(_));
+        let long =
+            matches!(request, Request::SetXattr { .. } | Request::Far(_) | Request::Transact(_));
         let message = if long {
             large = frame::encode(&envelope)?;
             large.as_slice()

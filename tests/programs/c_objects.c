@@ -1,5 +1,5 @@
-/* Every call of terral.h on objects and checkpoints, used well and used badly. The only argument:
- * the instance's directory. */
+/* Every call of terral.h on objects, transactions and checkpoints, used well and used badly. The
+ * only argument: the instance's directory. */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/stat.h>
 
@@ -194,6 +194,81 @@ static void checkpoints(void) {
     terral_checkpoints_close(all);
 }
 
+static terral_txn_t *begin(void) {
+    terral_txn_t *txn = terral_txn_begin(t);
+    CHECK(txn != NULL);
+    return txn;
+}
+
+static void refused(void) {
+    NONE(terral_txn_begin(NULL), EINVAL);
+    FAILS(terral_txn_commit(NULL), EINVAL);
+    FAILS(terral_txn_unlink(NULL, "a"), EINVAL);
+    terral_txn_abort(NULL);
+    terral_txn_t *txn = begin();
+    FAILS(terral_txn_rename(txn, "a", "b", 3), EINVAL);
+    FAILS(terral_txn_rename(txn, "a", NULL, TERRAL_KEEP), EINVAL);
+    FAILS(terral_txn_link(txn, NULL, "b"), EINVAL);
+    FAILS(terral_txn_mkdir(txn, "../a", 0755), EINVAL);
+    FAILS(terral_txn_bind(txn, NULL, NULL, "b"), EINVAL);
+    FAILS(terral_txn_bind_container(txn, NULL, "b"), EINVAL);
+    FAILS(terral_txn_must_be_unchanged(txn, "a", NULL), EINVAL);
+    CHECK(terral_txn_mkdir(txn, "txn", 0755) == 0);
+    terral_txn_abort(txn);
+}
+
+static void transactions(void) {
+    struct terral_attributes seen;
+    terral_container_t *c = terral_container_create(t, "txn-run", 0755);
+    struct terral_address at[3];
+    for (int i = 0; i < 3; i++) {
+        terral_object_t *o = terral_object_create(c, NULL);
+        CHECK(o != NULL && terral_object_write(o, "abc", 3, 0) == 0);
+        CHECK(terral_object_address(o, &at[i]) == 0 && terral_object_close(o) == 0);
+    }
+    refused();
+    terral_txn_t *txn = begin();
+    int64_t step = 7;
+    CHECK(terral_txn_mkdir(txn, "/txn/", 0777) == 0);
+    CHECK(terral_txn_bind(txn, c, &at[0], "txn/a") == 0);
+    CHECK(terral_txn_move(txn, c, &at[1], "txn/b") == 0);
+    CHECK(terral_txn_remove(txn, c, &at[2]) == 0);
+    CHECK(terral_txn_link(txn, "txn/b", "txn/c") == 0);
+    CHECK(terral_txn_set_attribute(txn, c, &at[0], "step", TERRAL_INTEGER, &step, 8) == 0);
+    FAILS(terral_txn_set_attribute(txn, c, &at[0], "step", 'x', &step, 8), EINVAL);
+    CHECK(terral_txn_must_exist(txn, "txn/a") == 0);
+    CHECK(terral_txn_must_not_exist(txn, "txn/d") == 0);
+    FAILS(terral_stat(t, "txn", &seen), ENOENT);
+    CHECK(terral_txn_commit(txn) == 0);
+    CHECK(terral_stat(t, "txn/c", &seen) == 0 && seen.size_bytes == 3 && seen.links == 2);
+    txn = begin();
+    CHECK(terral_txn_unlink(txn, "txn/c") == 0);
+    CHECK(terral_txn_mkdir(txn, "txn/b/below", 0755) == 0);
+    FAILS(terral_txn_commit(txn), ENOTDIR);
+    CHECK(strncmp(terral_error(), "operation 1: /txn/b/below", 25) == 0);
+    txn = begin();
+    CHECK(terral_txn_must_be_unchanged(txn, "txn/c", &seen) == 0);
+    CHECK(terral_txn_rename(txn, "txn/a", "txn/b", TERRAL_EXCHANGE) == 0);
+    CHECK(terral_txn_rename(txn, "txn/a", "txn/c", TERRAL_KEEP) == 0);
+    FAILS(terral_txn_commit(txn), EEXIST);
+    seen.modified_ns++;
+    txn = begin();
+    CHECK(terral_txn_must_be_unchanged(txn, "txn/c", &seen) == 0);
+    FAILS(terral_txn_commit(txn), EAGAIN);
+    txn = begin();
+    CHECK(terral_txn_rename(txn, "txn/a", "txn/c", TERRAL_REPLACE) == 0);
+    CHECK(terral_txn_unlink(txn, "txn/b") == 0 && terral_txn_unlink(txn, "txn/c") == 0);
+    CHECK(terral_txn_rmdir(txn, "txn") == 0);
+    CHECK(terral_txn_bind_container(txn, c, "txn") == 0);
+    CHECK(terral_txn_commit(txn) == 0);
+    terral_container_close(c);
+    c = terral_container_at(t, "txn");
+    int all = 0;
+    CHECK(terral_container_list(c, counts, &all) == 0 && all == 1);
+    CHECK(terral_container_remove(c) == 0);
+    terral_container_close(c);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     CHECK(sizeof(struct terral_object_status) == 64 && sizeof(struct terral_part) == 40);
@@ -204,6 +279,7 @@ int main(int count, char **arguments) {
     CHECK(t != NULL);
     containers();
     objects();
+    transactions();
     checkpoints();
     terral_disconnect(t);
     puts("c_objects: all well");

@@ -10,6 +10,9 @@ const PREFIX: &[u8] = b"user.terral.";
 /// Most bytes of a key.
 const KEY_MAX: usize = 200;
 
+/// The name of an extended attribute, and its value.
+type Stored = (Vec<u8>, Option<Vec<u8>>);
+
 /// A value, and of which type it is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -55,6 +58,11 @@ pub(super) fn name_of(key: &[u8]) -> Result<Vec<u8>> {
         return Err(invalid("key of an attribute"));
     }
     Ok([PREFIX, key].concat())
+}
+
+/// An extended attribute that is to be set, or removed: its name, and its value.
+pub(crate) fn attribute_of(key: &[u8], value: Option<&Value>) -> Result<Stored> {
+    Ok((name_of(key)?, value.map(Value::write)))
 }
 
 /// The key of an attribute, if it is one of an object.

@@ -7,7 +7,7 @@ use terral_format::wire::message::XattrHow;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::address::Address;
-use super::attribute::{Value, key_of, name_of};
+use super::attribute::{Value, attribute_of, key_of, name_of};
 use super::vector::{self, Extent};
 use crate::file::File;
 use crate::holes;
@@ -130,8 +130,8 @@ impl Object {
     /// [`ErrorKind::Invalid`] for a key of no or more than 200 bytes, [`ErrorKind::TooBig`] for a
     /// value of 8 KiB or more, [`ErrorKind::NoData`] if there is none to be removed.
     pub fn set_attribute(&self, key: &[u8], value: Option<&Value>) -> Result<()> {
-        let stored = value.map(Value::write);
-        self.file.set_xattr(&name_of(key)?, stored.as_deref(), XattrHow::default())
+        let (name, stored) = attribute_of(key, value)?;
+        self.file.set_xattr(&name, stored.as_deref(), XattrHow::default())
     }
 
     /// An attribute, if it has it.
