@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 20] = [
+const EXTRAS: [Extra; 21] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "spill", measure: bench_spill::measure },
@@ -40,6 +40,7 @@ const EXTRAS: [Extra; 20] = [
     Extra { name: "locks", measure: bench_locks::measure },
     Extra { name: "objects-create", measure: bench_objects::create },
     Extra { name: "objects-checkpoint", measure: bench_objects::checkpoint },
+    Extra { name: "objects-transaction", measure: bench_objects::transaction },
     Extra { name: "names-tar", measure: bench_tar::measure },
     Extra { name: "names-git", measure: bench_git::measure },
     Extra { name: "names-make", measure: bench_make::measure },

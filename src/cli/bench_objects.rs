@@ -1,5 +1,5 @@
-//! Objects created per second beside files, and a checkpoint of four processes: an object for each
-//! beside a file for each and one file for all.
+//! Objects created per second beside files, a checkpoint of four processes: an object for each
+//! beside a file for each and one file for all, and a transaction beside requests.
 //!
 //! Invariant: what an object needs that a file does not (to begin and end the checkpoint, its one
 //! name) is in the measured time; what is removed between rounds is not.
@@ -9,6 +9,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use terral_client::checkpoints::{Checkpoint, Checkpoints, Part};
 use terral_client::objects::{Address, Container, ObjectId};
+use terral_client::transactions::Transaction;
+use terral_client::{OpenHow, RenameHow, access};
 
 use crate::bench_figure::{Effort, writing};
 use crate::bench_host::{Bed, Face, Host, Team};
@@ -74,6 +76,49 @@ pub fn create(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
         of(tmpfs, "objects created, 1 process", "× tmpfs", 1.0),
         of(disk, "objects created, 1 process, and the disk", "× disk", 10.0),
     ])
+}
+
+/// Names that change places in a round.
+const RENAMES: u64 = 2000;
+
+/// Nanoseconds of each of so many times that two names are moved, and moved back, by `moves`.
+fn moved(moves: impl Fn([&[u8]; 4]) -> terral_client::Result<()>) -> Result<f64> {
+    let [a, b, c, d] = [&b"moved/a"[..], b"moved/b", b"moved/c", b"moved/d"];
+    let begin = Instant::now();
+    for round in 0..RENAMES {
+        moves(if round % 2 == 0 { [a, b, c, d] } else { [b, a, d, c] })?;
+    }
+    Ok(begin.elapsed().as_nanos() as f64 / RENAMES as f64)
+}
+
+/// A transaction of two operations beside two requests, one after the other.
+pub fn transaction(host: &Host, effort: &Effort) -> Result<Vec<Fact>> {
+    let bed = Bed::start(host, None)?;
+    let client = &bed.client;
+    client.make_directory(b"moved", 0o755)?;
+    // What has several names is moved by the server, without a transaction, too.
+    for name in ["moved/a", "moved/c"] {
+        let how = OpenHow { access: access::WRITE as u8, create: true, ..OpenHow::default() };
+        client.open(name.as_bytes(), how)?.close();
+        client.link(name.as_bytes(), format!("{name}-too").as_bytes())?;
+    }
+    let mut times: [Vec<f64>; 2] = Default::default();
+    for _ in 0..=effort.rounds {
+        times[0].push(moved(|[a, b, c, d]| {
+            let mut transaction = Transaction::begin(client);
+            transaction.rename(a, b, RenameHow::Replace).rename(c, d, RenameHow::Replace);
+            transaction.commit()
+        })?);
+        times[1].push(moved(|[a, b, c, d]| {
+            client.rename(a, b, RenameHow::Replace)?;
+            client.rename(c, d, RenameHow::Replace)
+        })?);
+    }
+    let [own, other] = &times;
+    let median = Spread::of(own.iter().skip(1).map(|time| time / 1e3)).median;
+    let fact = Fact::new("commit of two operations", median, "µs", Some(Bound::Below(100.0)));
+    let note = format!("{} against {} µs for two renames", spread(own, 1e3), spread(other, 1e3));
+    Ok(vec![fact.note(note)])
 }
 
 /// How a checkpoint is written.
