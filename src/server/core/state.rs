@@ -112,8 +112,8 @@ pub struct State {
     pub wrote: bool,
     /// Who sleeps of those who work in the background.
     pub sleepers: Sleepers,
-    /// This file's bytes are just being brought into memory, all of them.
-    pub keeping: Option<Ino>,
+    /// All bytes of these files are just being brought into memory, and stay there meanwhile.
+    pub keeping: Vec<Ino>,
     /// What requests need of the backing.
     pub fetches: Fetches,
     /// Programs that are about to be executed.
@@ -203,7 +203,7 @@ impl State {
             listing: None,
             wrote: false,
             sleepers: Sleepers::default(),
-            keeping: None,
+            keeping: Vec::new(),
             fetches: Fetches::new(far),
             starting: Starting::default(),
             stat_ahead: StatAhead::default(),

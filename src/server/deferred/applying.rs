@@ -164,7 +164,7 @@ fn apply_as(state: &mut State, caller: &Caller, change: Deferred<'_>) -> Result<
         Deferred::Unlink { parent, name, ino, time_ns } => {
             if state.names.child_here(parent, name) == Some(ino) {
                 let kept = bringing::keep_for_openers(state, ino);
-                state.keeping = None;
+                state.keeping.clear();
                 kept?;
                 state.record(Fact::Removed { parent, name: name.into(), time_ns });
             }
@@ -194,7 +194,7 @@ fn apply_as(state: &mut State, caller: &Caller, change: Deferred<'_>) -> Result<
             let there = state.names.child_here(to_parent, to_name).unwrap_or(Ino(0));
             if state.names.child_here(parent, name) == Some(ino) && there == over && ino != over {
                 let kept = bringing::keep_for_openers(state, over);
-                state.keeping = None;
+                state.keeping.clear();
                 kept?;
                 let (name, to_name) = (name.into(), to_name.into());
                 state.record(Fact::Renamed { parent, name, to_parent, to_name, time_ns });

@@ -144,7 +144,7 @@ pub fn is_let_go(state: &mut State, ino: Ino) -> Result<Option<Fingerprint>> {
     }
     await_drain(state, ino)?;
     let kept = bringing::keep_for_openers(state, ino);
-    state.keeping = None;
+    state.keeping.clear();
     kept?;
     Ok(state.names.inode(ino).and_then(|inode| inode.published))
 }

@@ -72,16 +72,8 @@ fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>])
 
 /// What loses its names while it is open is in memory, all at the same time.
 fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
-    let mut kept = Vec::new();
-    for (ino, names) in plan.losses() {
-        if bringing::keep_losing(state, ino, names)? {
-            kept.push(ino);
-        }
-    }
-    match kept.iter().all(|ino| bringing::is_kept(state, *ino)) {
-        true => Ok(()),
-        false => Err(Error::new(ErrorKind::NoSpace, "open files that lose their names at once")),
-    }
+    let mut losses = plan.losses();
+    losses.try_for_each(|(ino, names)| bringing::keep_losing(state, ino, names))
 }
 
 fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Result<()> {

@@ -84,14 +84,14 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
         Err(error) => (Reply::Failed(error), false),
     };
     if fetches {
-        state.keeping = None;
+        state.keeping.clear();
         return written(state, Outcome::Fetch);
     }
     if matches!(&reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace) {
         status::warn_if_cramped(state, true);
     }
     let parks = must_park(state, &reply, taken);
-    state.keeping = None;
+    state.keeping.clear();
     if parks {
         return written(state, Outcome::Park);
     }

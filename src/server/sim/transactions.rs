@@ -238,3 +238,24 @@ fn who_has_a_file_open_that_loses_all_its_names_at_once_goes_on_reading_it() {
     sim.finish();
     assert_eq!(arrived(&sim), texts(&[("two", "new")]));
 }
+
+#[test]
+fn one_that_is_garbled_is_answered_and_what_is_there_stays_sound() {
+    let (mut sim, one) = begun(3);
+    let whole = frame::encode(&STEPS).expect("it is short");
+    let mut refused = 0;
+    for _ in 0..2000 {
+        let mut garbled = whole.clone();
+        for _ in 0..=sim.world.one_of(3) {
+            let at = sim.world.one_of(garbled.len() as u64) as usize;
+            garbled[at] = sim.world.one_of(256) as u8;
+        }
+        garbled.truncate(1 + sim.world.one_of(2 * whole.len() as u64) as usize);
+        let answer = sim.ask(one, Request::Transact(&garbled));
+        refused += u32::from(answer.is_err_and(|error| error.kind == ErrorKind::Malformed));
+    }
+    assert!(refused > 100, "{refused} are no transactions");
+    sim.ask(one, Request::MakeDirectory { path: b"still-here", mode: 0o755 }).expect("a free name");
+    sim.finish();
+    assert!(sim.dir.directories().iter().any(|path| path == b"still-here"));
+}

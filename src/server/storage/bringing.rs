@@ -115,7 +115,7 @@ fn stage_all(state: &mut State, file: FileRef, chunks: Range<u64>) -> Result<()>
     for index in chunks {
         let entry = state.storage.memory().entry(file.slot, index);
         // What is spilled stays the file's when it loses its name.
-        let here = entry.is_here() || (entry.place().is_some() && state.keeping.is_some());
+        let here = entry.is_here() || (entry.place().is_some() && !state.keeping.is_empty());
         if here || (entry.is_absent() && !state.storage.is_backed(file, index)) {
             continue;
         }
@@ -137,15 +137,17 @@ fn stage_all(state: &mut State, file: FileRef, chunks: Range<u64>) -> Result<()>
 /// A file that is about to lose its name while it is open: what only the backing has of it
 /// comes into memory, where its openers go on reading it.
 pub fn keep_for_openers(state: &mut State, ino: Ino) -> Result<()> {
-    keep_losing(state, ino, 1).map(drop)
+    keep_losing(state, ino, 1)?;
+    state.keeping.clear();
+    Ok(())
 }
 
-/// The same for one that loses several at once. Whether it is such a file.
+/// The same for one that loses several at once; it stays there until the request has run.
 ///
 /// # Errors
 /// As [`stage`]'s.
-pub fn keep_losing(state: &mut State, ino: Ino, names: u32) -> Result<bool> {
-    let Some(inode) = state.names.inode(ino) else { return Ok(false) };
+pub fn keep_losing(state: &mut State, ino: Ino, names: u32) -> Result<()> {
+    let Some(inode) = state.names.inode(ino) else { return Ok(()) };
     let open = state.names.openers(ino).all > 0 && inode.links <= names;
     let slot = match inode.slot {
         // What else it has does not go with its name.
@@ -154,7 +156,7 @@ pub fn keep_losing(state: &mut State, ino: Ino, names: u32) -> Result<bool> {
         }
         slot => slot,
     };
-    let (Some(slot), true) = (slot, open) else { return Ok(false) };
+    let (Some(slot), true) = (slot, open) else { return Ok(()) };
     let file = FileRef { ino, slot };
     let backed = state.storage.memory().record(slot).backed_bytes().load(Ordering::SeqCst);
     let bound = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
@@ -164,23 +166,10 @@ pub fn keep_losing(state: &mut State, ino: Ino, names: u32) -> Result<bool> {
         error.errno = ErrorKind::NoSpace.to_errno();
         return Err(error);
     }
-    state.keeping = Some(ino);
+    state.keeping.push(ino);
     // If that fails, this file's own debts are no reason to wait.
     let chunks = 0..backed.div_ceil(CHUNK_BYTES);
-    stage_all(state, file, chunks)?;
-    state.keeping = None;
-    Ok(true)
-}
-
-/// Whether all of such a file is in memory, or in the spill.
-pub fn is_kept(state: &State, ino: Ino) -> bool {
-    let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) else { return true };
-    let file = FileRef { ino, slot };
-    let chunks = state.storage.backed_bytes(slot).div_ceil(CHUNK_BYTES);
-    (0..chunks).all(|index| {
-        let entry = state.storage.memory().entry(slot, index);
-        entry.is_here() || entry.place().is_some() || !state.storage.is_backed(file, index)
-    })
+    stage_all(state, file, chunks)
 }
 
 /// Brings one chunk.

@@ -112,14 +112,14 @@ pub fn is_evictable(state: &State, inode: &Inode) -> bool {
         },
     };
     let ours = inode.is(flag::NAMED) && !inode.is(flag::CONTESTED);
-    there && ours && state.keeping != Some(inode.ino)
+    there && ours && !state.keeping.contains(&inode.ino)
 }
 
 /// Whether the drain can free memory: whether any file it owes has bytes that are not mapped
 /// and that it has not had as they are, or it is at a file that has lost some.
 pub fn can_drain(state: &State) -> bool {
     let frees = |ino| {
-        let named = |inode: &Inode| inode.is(flag::NAMED) && state.keeping != Some(ino);
+        let named = |inode: &Inode| inode.is(flag::NAMED) && !state.keeping.contains(&ino);
         let Some(inode) = state.names.inode(ino).filter(named) else { return false };
         let entries = inode.slot.map_or_else(Vec::new, |slot| state.storage.entries(slot));
         let behind = !is_evictable(state, &inode)

@@ -34,7 +34,7 @@ pub(super) fn choose(state: &mut State, must: bool) {
 fn files(state: &State) -> Vec<(u64, Ino, FileSlot)> {
     let mut found = Vec::new();
     for inode in state.names.inodes() {
-        if let Some(slot) = inode.slot.filter(|_| state.keeping != Some(inode.ino)) {
+        if let Some(slot) = inode.slot.filter(|_| !state.keeping.contains(&inode.ino)) {
             let header = state.storage.memory().header(slot);
             let used = header.modified_ns().load(Ordering::SeqCst);
             found.push((used.max(header.accessed_ns().load(Ordering::SeqCst)), inode.ino, slot));
