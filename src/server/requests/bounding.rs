@@ -7,6 +7,7 @@
 
 use terral_format::ids::{FileSlot, SessionSlot};
 use terral_format::wire::capability::is_at_or_below;
+use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{FileRef, OpenHow, Request, Target};
 use terral_format::wire::transactions;
 use terral_format::{Error, ErrorKind, Result};
@@ -68,6 +69,7 @@ pub fn permit(
         | Request::DropSetId(file)
         | Request::Execute { file, .. }
         | Request::Late { file, .. } => bound.file(*file),
+        Request::Far(far) => bound.far(far),
         _ => Err(Error::new(ErrorKind::Denied, "a capability for one place allows no such thing")),
     }
 }
@@ -119,6 +121,25 @@ impl Bound<'_> {
             Target::Path(path) => self.at(path),
             Target::File(file) => self.file(*file),
         }
+    }
+
+    /// A file whose bytes are on another machine, and that he has opened.
+    fn far(&self, far: &FarFile<'_>) -> Result<()> {
+        let of = match far {
+            FarFile::Bounce | FarFile::Through { .. } => return Ok(()),
+            FarFile::Read { of, .. }
+            | FarFile::Write { of, .. }
+            | FarFile::Ship { of, .. }
+            | FarFile::Borrow { of, .. }
+            | FarFile::Grow { of, .. }
+            | FarFile::Batch { of, .. }
+            | FarFile::Commit(of) => of,
+            _ => return Err(Error::new(ErrorKind::Denied, "of a file of another machine")),
+        };
+        let open = self.state.descriptions.get(of.description);
+        let own = open.filter(|open| open.nonce == of.nonce && open.session == self.session);
+        let denied = || Error::new(ErrorKind::Denied, "a file that was opened by somebody else");
+        own.map(drop).ok_or_else(denied)
     }
 
     /// One that is there now, by one of its names, or that he has opened.
