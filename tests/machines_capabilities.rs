@@ -163,6 +163,23 @@ fn what_is_revoked_ends_on_a_machine_that_is_cut_off_and_that_is_said() {
     ends(&rest, &said);
 }
 
+/// Programs look at the lease themselves.
+#[test]
+fn what_is_revoked_ends_on_a_machine_whose_server_is_stopped() {
+    let Some(machines) = Machines::new(2) else { return };
+    let lines = with_writers(
+        &machines,
+        "$cap get --allow read,write,create,list --instance machines -o $home/cap
+        writer h1 $home/cap held; server=$(pid_of h1); kill -STOP $server
+        $cap revoke $home/cap --instance machines 2> /dev/null; echo $?
+        count() { cat $home/held.said.count; }
+        held=$(count); sleep 0.5; [ $(count) = $held ] && echo nothing is written
+        kill -CONT $server; until_said held permitted
+        touch $home/over; wait; cat $home/held.said",
+    );
+    ends(&lines, &["1", "nothing is written", "wrote", "Operation not permitted"]);
+}
+
 #[test]
 fn what_the_server_does_for_other_machines_no_revocation_ends() {
     let Some(machines) = Machines::new(2) else { return };

@@ -88,22 +88,6 @@ pub enum Operation<B> {
 }
 
 impl<B> Operation<B> {
-    /// The paths that it is about.
-    pub fn paths(&self) -> [Option<&B>; 2] {
-        match self {
-            Operation::Rename { from, to, .. } | Operation::Link { from, to } => {
-                [Some(from), Some(to)]
-            }
-            Operation::Unlink(path)
-            | Operation::MakeDirectory { path, .. }
-            | Operation::RemoveDirectory(path)
-            | Operation::SetXattr { path, .. }
-            | Operation::Exists(path)
-            | Operation::Missing(path)
-            | Operation::Unchanged { path, .. } => [Some(path), None],
-        }
-    }
-
     /// Whether it makes or removes names.
     pub fn moves(&self) -> bool {
         matches!(
@@ -116,7 +100,7 @@ impl<B> Operation<B> {
         )
     }
 
-    /// The same, to be replaced.
+    /// The paths that it is about.
     pub fn paths_mut(&mut self) -> [Option<&mut B>; 2] {
         match self {
             Operation::Rename { from, to, .. } | Operation::Link { from, to } => {

@@ -23,8 +23,8 @@ pub struct Lease {
     /// When that was asked, if it has no answer.
     asked: Option<Tick>,
     until: Tick,
-    /// It is wanted since, and is not good.
-    since: Option<Tick>,
+    /// When it was wanted first, of those times that followed each other, and last.
+    wanted: Option<(Tick, Tick)>,
 }
 
 impl Lease {
@@ -40,8 +40,16 @@ impl Lease {
 
     /// Somebody needs it, and it is not good. False: it will not come.
     pub fn is_awaited(&mut self, now: Tick) -> bool {
-        let late = now.since(self.until.max(*self.since.get_or_insert(now))) >= PATIENCE;
-        !late
+        // Who wanted it before, and had no more patience, is no reason to have none now.
+        let lately = self.wanted.filter(|(_, last)| now.since(*last) < TERM);
+        let first = lately.map_or(now, |(first, _)| first);
+        self.wanted = Some((first, now));
+        now.since(self.until.max(first)) < PATIENCE
+    }
+
+    /// Whether the control was asked, and has not answered.
+    pub fn is_asking(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// The question that the control is to be asked now, or was asked; if there is one.
@@ -63,7 +71,7 @@ impl Lease {
         let asked = self.asked.take_if(|_| question == self.question);
         if let Some(asked) = asked.filter(|_| is_known) {
             self.until = self.until.max(asked + TERM);
-            self.since = None;
+            self.wanted = None;
         }
     }
 }
@@ -114,12 +122,18 @@ mod tests {
     fn nobody_waits_for_it_for_ever() {
         let mut lease = Lease::default();
         let patience = PATIENCE.as_millis() as u64;
-        assert!(lease.is_awaited(at(1000)) && lease.is_awaited(at(999 + patience)));
-        assert!(!lease.is_awaited(at(1000 + patience)));
-        let first = lease.asks(at(70_000)).expect("it is not good");
+        let waits = |lease: &mut Lease, from: u64| {
+            // They ask again and again.
+            assert!((0..patience).step_by(1000).all(|late| lease.is_awaited(at(from + late))));
+            assert!(!lease.is_awaited(at(from + patience)));
+        };
+        waits(&mut lease, 1000);
+        // Long after.
+        waits(&mut lease, 100_000);
+        let first = lease.asks(at(200_000)).expect("it is not good");
+        assert!(lease.is_asking());
         lease.hears(first, true);
-        let over = 70_000 + TERM.as_millis() as u64;
-        assert!(lease.is_awaited(at(over)) && lease.is_awaited(at(over + patience - 1)));
-        assert!(!lease.is_awaited(at(over + patience)));
+        assert!(!lease.is_asking());
+        waits(&mut lease, 200_000 + TERM.as_millis() as u64);
     }
 }

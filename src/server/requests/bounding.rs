@@ -106,10 +106,10 @@ impl Bound<'_> {
 
     /// All operations of a transaction.
     fn all(&self, encoded: &[u8]) -> Result<()> {
-        for operation in transactions::decode(encoded)? {
+        for mut operation in transactions::decode(encoded)? {
             // Attributes of the place itself may be set, as by a request of their own.
             let at = !operation.moves();
-            for path in operation.paths().into_iter().flatten() {
+            for path in operation.paths_mut().into_iter().flatten() {
                 if at { self.at(path) } else { self.below(path) }?;
             }
         }

@@ -111,7 +111,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         large::give_back(state);
         departing::tick(state)?;
         circles::settle(state);
-        leasing::settle(state);
+        leasing::tick(state);
         revoking::tick(state);
         control::expire(state);
     }
@@ -128,7 +128,7 @@ pub fn resume(state: &mut State) -> Result<()> {
     departing::are_gone(state);
     unnamed::settle(state);
     circles::resume(state);
-    leasing::settle(state);
+    leasing::resume(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
     serving::serve_again(state);

@@ -120,12 +120,17 @@ pub fn counts(state: &mut State) -> Result<()> {
     if state.authz.lease.is_good(now) {
         return Ok(());
     }
-    if !state.authz.lease.is_awaited(now) {
-        let context = "nobody says whether the capability still is good: its issuer is silent";
-        return Err(Error { errno: EIO, ..Error::new(ErrorKind::Backing, context) });
-    }
     ask(state);
-    if state.authz.lease.is_good(now) { Ok(()) } else { Err(state.fetches.wait()) }
+    if state.authz.lease.is_good(now) {
+        return Ok(());
+    }
+    if state.authz.lease.is_awaited(now) {
+        return Err(state.fetches.wait());
+    }
+    let control = state.members.as_ref().map(|members| members.control().to_string());
+    let control = control.unwrap_or_default();
+    let context = format!("{control} does not answer whether the capability still is good");
+    Err(Error { errno: EIO, ..Error::new(ErrorKind::Backing, context) })
 }
 
 /// Until when the lease is good, by the machine's clock, nanoseconds since 1970.
@@ -134,9 +139,15 @@ pub fn until_ns(state: &State) -> u64 {
     state.world.wall_ns().saturating_add(left.as_nanos() as u64)
 }
 
-/// Something has come, or time has passed: the lease is asked for in good time, as long as anybody
-/// acts by one.
-pub fn settle(state: &mut State) {
+/// Something has come: it may be what the control was asked for.
+pub fn resume(state: &mut State) {
+    if state.authz.lease.is_asking() {
+        ask(state);
+    }
+}
+
+/// Time has passed: the lease is asked for in good time, as long as anybody acts by one.
+pub fn tick(state: &mut State) {
     if state.sessions.leased().next().is_some() {
         ask(state);
     }

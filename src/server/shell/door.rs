@@ -294,6 +294,7 @@ impl<'s> Door<'s> {
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let started_ticks = process::started_ticks(peer.pid)?;
         let mut state = self.shared.lock();
+        let shows = had.is_some();
         let capability = match had {
             Some(capability) => capability,
             None if peer.pid == state.machine.pid() => {
@@ -309,10 +310,14 @@ impl<'s> Door<'s> {
             made = Some(file);
             Ok(page)
         };
-        state.fetches.let_wait(true);
-        let admitted = handling::at_the_door(&mut state, caller.token, |state| {
-            admission::admit(state, comer, &capability, page)
-        });
+        // What was issued here just now needs nobody's word.
+        state.fetches.let_wait(shows);
+        let admitted = match shows {
+            true => handling::at_the_door(&mut state, caller.token, |state| {
+                admission::admit(state, comer, &capability, page)
+            }),
+            false => admission::admit(&mut state, comer, &capability, page),
+        };
         let Some(state) = self.is_done(state) else { return Ok(None) };
         let (session, authority) = admitted?;
         let page =
