@@ -2,9 +2,9 @@
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
-LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --release -p terral-tests --test grants \
-	--test leaving --test deferral --test lock_model --test leases --test batches --test way --config profile.release.package.terral-tests.opt-level=3 \
-	--target-dir target/loom
+LOOM = RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests -p terral-tests --test grants \
+	--test leaving --test deferral --test lock_model --test leases --test batches --test way \
+	--config profile.tests.package.terral-tests.opt-level=3 --target-dir target/loom
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test model bench peers soak lint calls fmt man install uninstall clean deps packages release
@@ -18,7 +18,7 @@ demo: deps release ## show on this machine what Terral does
 	demo/run.sh
 
 test: deps packages release ## prove it: all tests, then the model of the grant protocol
-	$(CARGO) test --release --workspace
+	$(CARGO) test --profile tests --workspace
 	$(LOOM)
 
 model: ## explore the grant protocol alone
@@ -33,7 +33,7 @@ peers: deps release ## measure beside sshfs, GlusterFS and NFS, into docs/benchm
 	demo/peers.py --json target/peers.json --markdown docs/benchmarks.md
 
 soak: release ## the larger searches, then all tests in full, again and again, with other seeds and ten times the kills (SECONDS_LONG=600, TERRAL_SEEDS=200)
-	TERRAL_EXPLORE=1 $(CARGO) test --release -p terral-partition -- --nocapture
+	TERRAL_EXPLORE=1 $(CARGO) test --profile tests -p terral-partition -- --nocapture
 	@end=$$(( $$(date +%s) + $${SECONDS_LONG:-600} )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 		: each round has seeds of its own, which no round before had; \
@@ -42,7 +42,7 @@ soak: release ## the larger searches, then all tests in full, again and again, w
 		echo "soak: TERRAL_FIRST_SEED=$$first TERRAL_SEEDS=$$seeds TERRAL_TEST_SEED=$$test"; \
 		TERRAL_FIRST_SEED=$$first TERRAL_SEEDS=$$seeds TERRAL_TEST_SEED=$$test \
 			TERRAL_TEST_KILLS=500 TERRAL_TEST_LONG=1 \
-			$(CARGO) test --release --workspace --quiet || exit 1; \
+			$(CARGO) test --profile tests --workspace --quiet || exit 1; \
 		rounds=$$((rounds + 1)); echo "soak: $$rounds rounds passed"; \
 	done
 

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A program that was built with this test.
+/// A program as users get it: what `cargo build --release` made, beside this test's profile.
 pub fn built(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("own path");
-    let path = own.parent().and_then(Path::parent).expect("target directory").join(name);
+    let path = own.ancestors().nth(3).expect("target directory").join("release").join(name);
     assert!(path.exists(), "{} is missing: cargo build --release first", path.display());
     path
 }

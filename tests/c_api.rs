@@ -28,10 +28,10 @@ enum Library {
     Static,
 }
 
-/// Where cargo puts libraries of the profile this program was built with.
+/// Where `cargo build --release` puts libraries.
 fn libraries() -> PathBuf {
     let own = std::env::current_exe().expect("own path");
-    own.parent().and_then(Path::parent).expect("target/PROFILE/deps").to_owned()
+    own.ancestors().nth(3).expect("target/PROFILE/deps").join("release")
 }
 
 fn compiler_missing() -> bool {

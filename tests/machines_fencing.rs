@@ -29,7 +29,8 @@ fn told(output: &Output) -> String {
 /// `timed WORDS` says whether that took less than three seconds.
 const WORDS: &str = r#"
 lose() { server=$(pid_of $1); host=$(ps -o ppid= -p $server); shift; kill -9 $host $server $*; }
-timed() { begin=$(date +%s); "$@"; [ $(($(date +%s) - begin)) -lt 3 ] && echo soon || echo late; }
+timed() { begin=$(date +%s%3N); "$@"
+    [ $(($(date +%s%3N) - begin)) -lt 3000 ] && echo soon || echo late; }
 "#;
 
 #[test]
