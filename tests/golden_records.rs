@@ -1,15 +1,16 @@
 //! A value of every record, for the golden files.
 
 use terral_format::disk::facts::{Fact, InodeImage};
-use terral_format::disk::local::{Began, Held, Local, Publishing};
+use terral_format::disk::local::{Began, Held, Kept, Local, Publishing};
 use terral_format::disk::{NameOperation, Record};
 use terral_format::fingerprint::Object;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::wire::credential::{Check, CredentialId};
 use terral_format::wire::message::Kind;
 
 use crate::golden_values::{
-    CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, totals,
+    CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, pilot, totals,
 };
 
 /// Every record of a server by itself.
@@ -152,7 +153,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 5] {
+fn authority() -> [Local; 9] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -161,6 +162,17 @@ fn authority() -> [Local; 5] {
         principal: Principal::User(256),
         person: person(),
     };
+    let kept = Kept {
+        id: CredentialId(271),
+        check: Check([66; 32]),
+        principal: pilot(),
+        operations: Operations::READ,
+        below: b"out".to_vec(),
+        issued_s: 272,
+        lifetime_s: 273,
+    };
+    let (session, credential) = (SessionSlot(274), CredentialId(276));
+    let under = Local::HeldUnder { session, handle: 275, held: held.clone(), credential };
     let revoked = |what| Local::Revoked { what, epoch: 257 };
     [
         Local::Held { session: SessionSlot(252), handle: 253, held: held.clone() },
@@ -168,6 +180,10 @@ fn authority() -> [Local; 5] {
         revoked(Revocation::Operations(Operations::WRITE)),
         revoked(Revocation::Serial(258)),
         revoked(Revocation::Principal(Principal::User(259))),
+        revoked(Revocation::Principal(pilot())),
+        under,
+        Local::LoggedIn(kept),
+        Local::LoggedOut(CredentialId(277)),
     ]
 }
 

@@ -10,11 +10,13 @@ use terral_format::local::geometry::Geometry;
 use terral_format::wire::capability::{
     Capability, Caveat, Grant, Key, Operations, Principal, Revocation, Rights,
 };
+use terral_format::wire::credential::{Credential, CredentialId, Secret};
 use terral_format::wire::far_files::{FarFile, Handle, LentTo, Offered, Piece, Stored};
 use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
+use terral_format::wire::login::{Hidden, Proof, Shown, Signed, Whom, Wish};
 use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, PROTOCOL,
     RenameHow, Reply, Request, Safety, Seen, Space, Status, Target, Totals, XattrHow,
@@ -111,7 +113,28 @@ pub fn capability() -> Capability {
         .and_then(|whole| whole.attenuate(Caveat::Only(Operations::READ)))
         .and_then(|narrow| narrow.attenuate(Caveat::Until(1_900_000_000)))
         .and_then(|narrow| narrow.attenuate(Caveat::Below(b"out".to_vec())))
+        .and_then(|narrow| narrow.attenuate(Caveat::While(CredentialId(263))))
         .expect("encodes")
+}
+
+/// A principal that has a name.
+pub fn pilot() -> Principal {
+    "key:pilot".parse().expect("is one")
+}
+
+const CREDENTIAL: Shown<'static> =
+    Shown { id: CredentialId(265), issuer: InstanceId(266), secret: Hidden(&[64; 32]) };
+
+/// What a server gives to who logs in.
+pub fn credential() -> Credential {
+    Credential {
+        id: CredentialId(267),
+        secret: Secret([65; 32]),
+        issuer: InstanceId(268),
+        principal: pilot(),
+        issued_s: 269,
+        lifetime_s: 270,
+    }
 }
 
 pub fn person() -> Person {
@@ -198,6 +221,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
+    all.extend(identity_requests());
     all.extend(lock_requests());
     all.extend(far_requests().map(Request::Far));
     let xattr = (Target::Path(b"a"), b"user.b");
@@ -232,6 +256,36 @@ fn operations() -> [Operation<Vec<u8>>; 9] {
         Operation::Exists(path.clone()),
         Operation::Missing(path.clone()),
         Operation::Unchanged { path, version },
+    ]
+}
+
+fn identity_requests() -> [Request<'static>; 7] {
+    [
+        Request::Revoke(Revocation::Principal(pilot())),
+        Request::Challenge,
+        Request::Login(
+            Proof::Key(Signed { key: [61; 32], challenge: [62; 32], signature: &[63; 64] }),
+            Wish { below: Some(b"out"), lifetime_s: Some(264) },
+        ),
+        Request::Login(Proof::Token(Hidden(b"eyJ")), Wish::default()),
+        Request::Authorize(CREDENTIAL, true),
+        Request::Logout(CREDENTIAL),
+        Request::Whom,
+    ]
+}
+
+/// Answers to who proves who he is.
+fn identity_replies() -> [Reply; 3] {
+    [
+        Reply::Challenge([67; 32]),
+        Reply::Credential(Box::new(credential())),
+        Reply::Whom(Box::new(Whom {
+            principal: pilot(),
+            operations: Operations::READ,
+            below: Some(b"out".to_vec()),
+            expires_s: 278,
+            credential: Some(CredentialId(279)),
+        })),
     ]
 }
 
@@ -444,7 +498,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
     ];
-    known.into_iter().chain(far_replies()).collect()
+    known.into_iter().chain(identity_replies()).chain(far_replies()).collect()
 }
 
 fn far_replies() -> [Reply; 7] {

@@ -17,6 +17,9 @@ const BACKING: &str = "TERRAL_TEST_BACKING";
 /// Environment variable with the directory that a server spills to.
 pub const SPILL: &str = "TERRAL_TEST_SPILL";
 
+/// Environment variable with the list of principals of a server.
+pub const PRINCIPALS: &str = "TERRAL_TEST_PRINCIPALS";
+
 /// A process that is killed when dropped.
 pub struct Process(pub Child);
 
@@ -162,6 +165,7 @@ fn serve(instance: &Path, memory_mib: u64) {
         ready_bytes: None,
         partition: None,
         listen: terral_server::EVERYWHERE,
+        principals: std::env::var_os(PRINCIPALS).map(Into::into),
         launcher: None,
     };
     terral_server::serve(&options).expect("serves");

@@ -28,6 +28,7 @@ impl Server {
             ready_bytes: Some(0),
             partition: None,
             listen: terral_server::EVERYWHERE,
+            principals: None,
             launcher: None,
         };
         let thread = std::thread::spawn(move || serve(&options).expect("serves"));

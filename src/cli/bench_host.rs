@@ -185,6 +185,7 @@ impl Bed {
             memory_bytes,
             spill,
             ready_bytes: None,
+            principals: None,
             part: None,
             ends_with_us: true,
         })?;

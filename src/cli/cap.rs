@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use terral_client::{
     CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, Operations, Principal, Revocation,
-    of_environment,
+    authorize, credential_of_environment, of_environment,
 };
 
 use crate::instances::{Which, name_of, place};
@@ -134,7 +134,8 @@ Examples:
   terral cap revoke reader.cap
   terral cap revoke --serial 4f0c9b1a2d3e5f60
   terral cap revoke --operations write,create,remove
-  terral cap revoke --principal 1000")]
+  terral cap revoke --principal 1000
+  terral cap revoke --principal key:pilot")]
 struct Revoke {
     /// The file that it is in; `-` is standard input. All that were made of it end with it
     #[arg(value_name = "FILE", required_unless_present = "revoked")]
@@ -158,9 +159,10 @@ struct Named {
     /// These operations, of all that were issued so far
     #[arg(long, value_parser = operations)]
     operations: Option<Operations>,
-    /// All that were issued to this user so far, by number
-    #[arg(long, value_name = "USER")]
-    principal: Option<u32>,
+    /// All that were issued so far to this user, by number, or to key:NAME or token:NAME, whose
+    /// credentials end with them
+    #[arg(long, value_name = "WHO")]
+    principal: Option<Principal>,
 }
 
 fn operations(said: &str) -> Result<Operations, String> {
@@ -192,8 +194,12 @@ fn get(arguments: &Get) -> Result<()> {
     if of_environment()?.is_some() {
         bail!("{CAPABILITY} is set: narrow that one (`terral cap attenuate`), or unset it");
     }
-    let client: Client = arguments.which.observe()?;
-    let narrower = narrowed(client.capability()?, &arguments.narrower)?;
+    let path = arguments.which.served()?;
+    let whole = match credential_of_environment()? {
+        Some(credential) => authorize(&path, &credential, true)?,
+        None => Client::observe_with(&path, None)?.capability()?,
+    };
+    let narrower = narrowed(whole, &arguments.narrower)?;
     give(&narrower, &arguments.output)
 }
 
@@ -259,7 +265,7 @@ fn give(capability: &Capability, output: &Output) -> Result<()> {
 }
 
 /// A new file in place of what is there, so that nobody has it open.
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
+pub fn write(path: &Path, text: &str) -> std::io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -270,13 +276,17 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn described(capability: &Capability) -> Value {
     let (scope, grant) = (capability.scope(), &capability.grant);
-    let Principal::User(principal) = grant.principal;
+    let principal = match grant.principal {
+        Principal::User(user) => json!(user),
+        named => json!(named.to_string()),
+    };
     let object = json!({
         "container": grant.container.0,
         "operations": scope.rights.operations.words().collect::<Vec<_>>(),
         "until_s": scope.rights.expires_s,
         "principal": principal,
         "serial": format!("{:016x}", grant.serial),
+        "credential": scope.credential.map(|id| id.to_string()),
         "below": null,
     });
     match scope.below {
@@ -290,7 +300,7 @@ fn show(capability: &Capability, as_json: bool) -> Result<()> {
         return report::json(&described(capability));
     }
     let (scope, grant) = (capability.scope(), &capability.grant);
-    let Principal::User(principal) = grant.principal;
+    let principal = grant.principal;
     let words: Vec<&str> = scope.rights.operations.words().collect();
     let words = if words.is_empty() { "nothing".into() } else { words.join(", ") };
     let until = time(scope.rights.expires_s.saturating_mul(1_000_000_000));
@@ -308,7 +318,7 @@ fn revoke(arguments: &Revoke) -> Result<u8> {
     let what = match (serial, operations, principal) {
         (Some(serial), ..) => Revocation::Serial(*serial),
         (_, Some(operations), _) => Revocation::Operations(*operations),
-        (.., Some(user)) => Revocation::Principal(Principal::User(*user)),
+        (.., Some(user)) => Revocation::Principal(*user),
         _ => Revocation::Serial(read(arguments.file.as_deref())?.grant.serial),
     };
     let client = arguments.which.observe()?;

@@ -121,6 +121,7 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
         memory_bytes,
         spill: None,
         ready_bytes: arguments.ready,
+        principals: None,
         part: Some(Part::Invited {
             invitation: partition::keep_invitation(&instance, &invitation)?,
             port: arguments.port,

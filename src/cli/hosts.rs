@@ -206,6 +206,7 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
         memory_bytes,
         spill: None,
         ready_bytes: wanted.ready,
+        principals: None,
         part: Some(Part::First {
             listen: wanted.listen,
             interface: wanted.interface.map(str::to_owned),

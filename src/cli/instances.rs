@@ -207,12 +207,15 @@ impl Which {
     }
 
     /// A way to ask it, without being one of its programs; as little as they may if
-    /// `TERRAL_CAPABILITY` says so.
+    /// `TERRAL_CAPABILITY`, or `TERRAL_CREDENTIAL`, says so.
     pub fn observe(&self) -> Result<Client> {
-        Ok(Client::observe_with(&self.served()?, terral_client::of_environment()?)?)
+        let path = self.served()?;
+        let shows = terral_client::of_environment_at(&path)?;
+        Ok(Client::observe_with(&path, shows)?)
     }
 
-    fn served(&self) -> Result<PathBuf> {
+    /// Its directory, if it is served.
+    pub fn served(&self) -> Result<PathBuf> {
         let path = self.path()?;
         if !terral_server::is_served(&path) {
             let name = name_of(&path);

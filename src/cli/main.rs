@@ -61,6 +61,8 @@ mod fence;
 mod policy;
 mod rsh;
 
+mod login;
+
 mod launchers;
 
 mod command;
@@ -183,6 +185,9 @@ enum Verb {
     Fence(fence::Arguments),
     Policy(policy::Arguments),
     Cap(cap::Arguments),
+    Login(login::Login),
+    Logout(login::Logout),
+    Whoami(login::Whoami),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -228,6 +233,9 @@ fn main() -> std::process::ExitCode {
         Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Policy(arguments) => policy::main(&arguments),
         Verb::Cap(arguments) => cap::main(&arguments),
+        Verb::Login(arguments) => login::login(&arguments),
+        Verb::Logout(arguments) => login::logout(&arguments),
+        Verb::Whoami(arguments) => login::whoami(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -160,8 +160,16 @@ fn recover(path: &Path, signals: &Signals, limit: Option<Duration>) -> Result<Do
     // Nobody will write.
     let ready_bytes = Some(0);
     let (target, spill) = (None, None);
-    let start =
-        Start { instance, target, memory_bytes: 0, spill, ready_bytes, part: None, ends_with_us };
+    let start = Start {
+        instance,
+        target,
+        memory_bytes: 0,
+        spill,
+        ready_bytes,
+        principals: None,
+        part: None,
+        ends_with_us,
+    };
     bring(start, &claim, signals, left())
 }
 

@@ -25,7 +25,7 @@ use crate::past::Past;
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
 use crate::search::{Place, Wanted};
-use crate::serve::{permanent_directory, spill_directory};
+use crate::serve::{permanent_directory, principals, spill_directory};
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
 use crate::staging;
@@ -95,6 +95,9 @@ pub struct Arguments {
     /// goes there, so that a slow DIR keeps no program waiting
     #[arg(long, value_name = "DIR")]
     spill: Option<PathBuf>,
+    /// Who others than you are, by what they prove it, and what they may (`terral login`)
+    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "hosts")]
+    principals: Option<PathBuf>,
     /// Where COMMAND sees the files
     #[arg(long, value_name = "PATH", default_value = PREFIX)]
     prefix: PathBuf,
@@ -317,6 +320,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         memory_bytes,
         spill,
         ready_bytes: arguments.ready,
+        principals: principals(arguments.principals.as_deref())?,
         part: None,
         ends_with_us,
     };

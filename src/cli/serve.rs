@@ -69,6 +69,10 @@ pub struct Arguments {
     /// From Ctrl-C or SIGTERM on, bring for so long at most (30, 90s, 10m, 2h)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait_timeout: Option<Duration>,
+    /// Who others than you are, by what they prove it, and what they may (`terral login`). A line
+    /// each: NAME OPERATIONS [below=/PATH] [for=TIME] key ssh-ed25519 KEY
+    #[arg(long, value_name = "FILE")]
+    principals: Option<PathBuf>,
     #[command(flatten)]
     partition: Partition,
     #[arg(long, hide = true, conflicts_with = "name")]
@@ -121,6 +125,17 @@ pub fn spill_directory(spill: Option<&Path>, target: &Path) -> Result<Option<Pat
     Ok(spill.map(check).transpose()?)
 }
 
+/// The list of principals, as an absolute path.
+///
+/// # Errors
+/// If it cannot be used; says why.
+pub fn principals(file: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(file) = file else { return Ok(None) };
+    let file = file.canonicalize().with_context(|| format!("--principals {}", file.display()))?;
+    terral_server::check_principals(&file)?;
+    Ok(Some(file))
+}
+
 /// Files in shared memory are shorter than this.
 const FILE_BYTES: u64 = 2 << 30;
 
@@ -138,6 +153,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 ready_bytes: arguments.ready,
                 partition: arguments.partition.part().map_err(not_started)?,
                 listen: arguments.partition.address().map_err(not_started)?,
+                principals: arguments.principals,
                 launcher: arguments.launcher,
             };
             (options, None)
@@ -167,6 +183,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
+    let principals = principals(arguments.principals.as_deref())?;
     let part = arguments.partition.part()?;
     let listen = arguments.partition.address()?;
     if let Some(Part::Invited(invitation)) = &part {
@@ -179,7 +196,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
             note(format_args!("{name}: goes on as the member that it was"));
         }
         say_part(&name, part.as_ref());
-        return Ok(options(arguments, place, (part, listen), (None, None)));
+        return Ok(options(arguments, place, (part, listen), (None, None), principals));
     }
     let target = match &arguments.to {
         Some(to) => permanent_directory(to)?,
@@ -210,7 +227,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
         note(format_args!("{name}: serving {shown}"));
     }
     say_part(&name, part.as_ref());
-    Ok(options(arguments, place, (part, listen), (Some(target), spill)))
+    Ok(options(arguments, place, (part, listen), (Some(target), spill), principals))
 }
 
 /// What the server is to be of several machines, and how it is used.
@@ -233,6 +250,7 @@ fn options(
     place: Place,
     (partition, listen): (Option<Part>, SocketAddr),
     (backing, spill): (Option<PathBuf>, Option<PathBuf>),
+    principals: Option<PathBuf>,
 ) -> (Options, Claim) {
     let Place { instance, memory_bytes, claim } = place;
     let options = Options {
@@ -243,6 +261,7 @@ fn options(
         ready_bytes: arguments.ready,
         partition,
         listen,
+        principals,
         launcher: None,
     };
     (options, claim)

@@ -49,6 +49,8 @@ pub struct Start {
     pub spill: Option<PathBuf>,
     /// Memory to keep ready for writers.
     pub ready_bytes: Option<u64>,
+    /// The file that says who others than its user are, as an absolute path.
+    pub principals: Option<PathBuf>,
     /// What it is of a partition, if not alone.
     pub part: Option<Part>,
     /// Whether it finishes by itself once we are gone.
@@ -130,6 +132,9 @@ impl Start {
         }
         if let Some(ready) = self.ready_bytes {
             command.arg("--ready").arg(ready.to_string());
+        }
+        if let Some(principals) = &self.principals {
+            command.arg("--principals").arg(principals);
         }
         command.args(self.part.iter().flat_map(Part::arguments));
         if self.ends_with_us {

@@ -163,6 +163,7 @@ impl Search<'_> {
             ready_bytes: Some(0),
             partition: None,
             listen: EVERYWHERE,
+            principals: None,
             launcher: None,
         }
     }
@@ -216,6 +217,7 @@ impl Search<'_> {
             spill: None,
             // Nobody will write.
             ready_bytes: Some(0),
+            principals: None,
             part: None,
             ends_with_us: true,
         }

@@ -20,7 +20,7 @@ use terral_transport::{kept, nodes};
 
 use crate::copy::Chunks;
 use crate::file::File;
-use crate::holding::of_environment;
+use crate::holding::of_environment_at;
 use crate::names::{Followed, RESERVED, shown};
 use crate::nodes::Opened;
 use crate::session::{Connection, unexpected};
@@ -35,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] if none does, [`ErrorKind::Denied`] if it is another user's,
-    /// [`ErrorKind::Version`] if it is of another version; those of [`of_environment`], and
+    /// [`ErrorKind::Version`] if it is of another version; those of [`of_environment_at`], and
     /// [`ErrorKind::Unauthorized`] if what that names is not good.
     pub fn connect(instance: &Path) -> Result<Self> {
         let client = Client::beside(instance)?;
@@ -49,7 +49,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; what is wrong with the server itself, later calls say.
     pub fn beside(instance: &Path) -> Result<Self> {
-        Connection::open(instance, of_environment()?).map(Client)
+        Connection::open(instance, of_environment_at(instance)?).map(Client)
     }
 
     /// As [`Client::beside`], for who only looks: it never has a session, so the server neither

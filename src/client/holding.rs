@@ -1,23 +1,26 @@
-//! The capability that a program was given in a file, to present instead of its user's own.
+//! What a program was given in a file, to present instead of its user's own: a capability, or a
+//! credential, for which its server gives one.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use terral_format::wire::capability::{Capability, Operations, TEXT_MAX};
+use terral_format::wire::capability::{Capability, TEXT_MAX};
+use terral_format::wire::credential::{self, Credential};
+use terral_format::wire::message::{Reply, Request};
 use terral_format::{Error, ErrorKind, Result};
+
+use crate::session::{ask, unexpected};
 
 /// Environment variable that names the file.
 pub const VARIABLE: &str = "TERRAL_CAPABILITY";
+/// Environment variable that names the file with a credential. A capability goes before it.
+pub const CREDENTIAL: &str = "TERRAL_CREDENTIAL";
 /// Bits of a mode by which others than the owner may read.
 const OTHERS: u32 = 0o044;
 
-/// What is in a file.
-///
-/// # Errors
-/// Those of [`Capability::of`]; [`ErrorKind::Invalid`] if others can read it: whoever reads it may
-/// do what it allows.
-pub fn read(path: &Path) -> Result<Capability> {
+/// The text that is in a file: whoever reads it may do what it allows.
+fn text_of(path: &Path, longest: u64) -> Result<String> {
     let failed = |error: std::io::Error| Error::system(&error, path.display().to_string());
     let file = std::fs::File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
@@ -25,25 +28,72 @@ pub fn read(path: &Path) -> Result<Capability> {
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     let mut text = String::new();
-    file.take(TEXT_MAX).read_to_string(&mut text).map_err(failed)?;
-    Capability::of(&text).map_err(|error| Error {
-        context: format!("{}: {}", path.display(), error.context),
-        ..error
-    })
+    file.take(longest).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
-/// What the environment names.
+/// The error, with the file that it is about.
+fn of(path: &Path) -> impl Fn(Error) -> Error {
+    move |error| Error { context: format!("{}: {}", path.display(), error.context), ..error }
+}
+
+/// The capability that is in a file.
+///
+/// # Errors
+/// Those of [`Capability::of`]; [`ErrorKind::Invalid`] if others can read it.
+pub fn read(path: &Path) -> Result<Capability> {
+    Capability::of(&text_of(path, TEXT_MAX)?).map_err(of(path))
+}
+
+/// The credential that is in a file.
+///
+/// # Errors
+/// Those of [`Credential::of`]; [`ErrorKind::Invalid`] if others can read it.
+pub fn read_credential(path: &Path) -> Result<Credential> {
+    Credential::of(&text_of(path, credential::TEXT_MAX)?).map_err(of(path))
+}
+
+/// A capability for whom a credential names, of the server that has issued that.
+///
+/// # Errors
+/// [`ErrorKind::Unauthorized`] if it is not good there, or has ended.
+pub fn authorize(instance: &Path, credential: &Credential, keeps: bool) -> Result<Capability> {
+    match ask(instance, Request::Authorize(credential.into(), keeps), None)? {
+        Reply::Capability(capability) => Ok(*capability),
+        _ => Err(unexpected()),
+    }
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The capability that the environment names.
 ///
 /// # Errors
 /// As [`read`].
 pub fn of_environment() -> Result<Option<Capability>> {
-    let said = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
-    said.map(|path| read(Path::new(&path))).transpose()
+    named(VARIABLE).map(|path| read(&path)).transpose()
 }
 
-/// Whether its holder must ask for what others see in shared memory.
-pub(crate) fn must_ask(capability: &Capability) -> bool {
-    let scope = capability.scope();
-    let bound = scope.below.is_some_and(|place| !place.is_empty());
-    bound || !scope.rights.operations.contain(Operations::LIST)
+/// The credential that the environment names.
+///
+/// # Errors
+/// As [`read_credential`].
+pub fn credential_of_environment() -> Result<Option<Credential>> {
+    named(CREDENTIAL).map(|path| read_credential(&path)).transpose()
+}
+
+/// What the environment says that this process may do at most, with this server.
+///
+/// # Errors
+/// As [`read`], [`read_credential`] and [`authorize`].
+pub fn of_environment_at(instance: &Path) -> Result<Option<Capability>> {
+    match of_environment()? {
+        Some(capability) => Ok(Some(capability)),
+        None => {
+            let credential = credential_of_environment()?;
+            credential.map(|own| authorize(instance, &own, false)).transpose()
+        }
+    }
 }

@@ -6,10 +6,12 @@
 
 #![deny(unsafe_code)]
 
-mod holding;
+mod bound;
 mod in_hand;
 
 mod session;
+
+mod holding;
 
 mod borrowed;
 mod clock;
@@ -46,6 +48,7 @@ mod nodes;
 
 mod client;
 
+mod logging_in;
 mod rights;
 
 pub mod objects;
@@ -56,18 +59,23 @@ pub mod checkpoints;
 
 pub use client::Client;
 pub use file::{File, ShortPath};
-pub use holding::{VARIABLE as CAPABILITY, of_environment, read as read_capability};
+pub use holding::{
+    CREDENTIAL, VARIABLE as CAPABILITY, authorize, credential_of_environment, of_environment,
+    of_environment_at, read as read_capability, read_credential,
+};
 pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
 pub use names::Followed;
 pub use nodes::Opened;
-pub use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
+pub use terral_format::ids::{DescriptionSlot, Ino, InstanceId, Member, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{
     Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,
     is_at_or_below,
 };
+pub use terral_format::wire::credential::{Credential, CredentialId};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
+pub use terral_format::wire::login::{Hidden, Proof, Signed, TOKEN_MAX, Whom, Wish, signed};
 pub use terral_format::wire::message::{
     Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Seen, Space, Status, Totals,
     XattrHow,

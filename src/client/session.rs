@@ -33,7 +33,7 @@ use terral_transport::region::{ForkMark, Region};
 use terral_transport::requests::{self, Begun, Session};
 use terral_transport::socket::Handshake;
 
-use crate::holding;
+use crate::bound;
 use crate::in_hand::InHand;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
@@ -226,7 +226,7 @@ impl Connection {
         memory: Memory,
         (observes, shows): (bool, Option<Capability>),
     ) -> Result<Self> {
-        let asks = AtomicBool::new(shows.as_ref().is_some_and(holding::must_ask));
+        let asks = AtomicBool::new(shows.as_ref().is_some_and(bound::must_ask));
         let (mark, sessions) = (ForkMark::new()?, [const { OnceLock::new() }; FORKS_MAX]);
         Ok(Connection {
             instance: instance.into(),
@@ -345,7 +345,7 @@ impl Connection {
         let narrower = held.attenuate(caveat)?;
         let who = acting();
         // What is deferred under what it had counts; nothing is from now on.
-        self.asks.fetch_or(holding::must_ask(&narrower), Ordering::SeqCst);
+        self.asks.fetch_or(bound::must_ask(&narrower), Ordering::SeqCst);
         let handle = own.present(self, &narrower, who)?;
         *held = narrower;
         own.authorities.iter().for_each(|known| known.store(0, Ordering::Release));
@@ -571,8 +571,8 @@ fn knock(
 }
 
 /// The answer to a question, without a session.
-fn ask(instance: &Path, question: Request<'_>, shows: Option<&Capability>) -> Result<Reply> {
-    match knock(instance, Some(question), acting(), shows)?.0 {
+pub(crate) fn ask(instance: &Path, what: Request<'_>, shows: Option<&Capability>) -> Result<Reply> {
+    match knock(instance, Some(what), acting(), shows)?.0 {
         Welcome::Answer(reply) => match *reply {
             Reply::Failed(error) => Err(error),
             reply => Ok(reply),

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use terral_client::{Client, Error, ErrorKind, read_capability};
+use terral_client::{
+    Capability, Client, Error, ErrorKind, authorize, read_capability, read_credential,
+};
 
 use crate::joining::{self, Joined};
 use crate::real::{Served, kernel};
@@ -97,21 +99,34 @@ fn beside() -> Result<Client, Error> {
 }
 
 fn connected() -> Result<Client, Error> {
-    let named = settings::capability();
-    let shows = match named {
-        b"" => None,
-        path => Some(read_capability(Path::new(OsStr::from_bytes(path))).map_err(unusable)?),
+    let path = |named| Path::new(OsStr::from_bytes(named));
+    let shows = match (settings::capability(), settings::credential()) {
+        (b"", b"") => None,
+        (b"", named) => Some(authorized(path(named))?),
+        (named, _) => Some(read_capability(path(named)).map_err(unusable("TERRAL_CAPABILITY"))?),
     };
     Client::beside_with(settings::instance(), shows)
 }
 
+/// What the server gives for a credential.
+fn authorized(path: &Path) -> Result<Capability, Error> {
+    let unusable = unusable("TERRAL_CREDENTIAL");
+    let credential = read_credential(path).map_err(&unusable)?;
+    let authorized = authorize(settings::instance(), &credential, false);
+    authorized.map_err(|error| match error.kind {
+        ErrorKind::Unreachable => error,
+        _ => unusable(error),
+    })
+}
+
 /// A program that was to have less than its user has nothing, and is told why.
-#[cold]
-fn unusable(error: Error) -> Error {
-    if !COMPLAINED.swap(true, Ordering::Relaxed) {
-        complain(&format!("terral: TERRAL_CAPABILITY: {error}\n"));
+fn unusable(variable: &str) -> impl Fn(Error) -> Error {
+    move |error| {
+        if !COMPLAINED.swap(true, Ordering::Relaxed) {
+            complain(&format!("terral: {variable}: {error}\n"));
+        }
+        Error::new(ErrorKind::Denied, error.context)
     }
-    Error::new(ErrorKind::Denied, error.context)
 }
 
 fn complain(line: &str) {

@@ -74,7 +74,7 @@ impl Environment {
         }
         // SAFETY: the caller's promise.
         let entries = unsafe { count(given) };
-        let list_bytes = (entries + OURS.len() + 2) * size_of::<*const c_char>();
+        let list_bytes = (entries + OURS.len() + 3) * size_of::<*const c_char>();
         let bytes = list_bytes + TEXT_BYTES;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -89,14 +89,15 @@ impl Environment {
         unsafe {
             let text = list.cast::<u8>().add(list_bytes);
             let text = std::slice::from_raw_parts_mut(text, TEXT_BYTES);
-            let Some((capability, text)) = carried(given, text) else { return untouched };
+            let Some((held, text)) = carried(given, text) else { return untouched };
             let Some((ours, kept)) = our_entries(given, text) else { return untouched };
             let mut at = 0;
             let others = (0..entries).map(|from| *given.add(from)).filter(|entry| {
                 let entry = CStr::from_ptr(*entry).to_bytes();
                 !OURS[..kept].iter().any(|name| entry.starts_with(name))
             });
-            for entry in others.chain(ours.into_iter().take(kept)).chain(capability) {
+            for entry in others.chain(ours.into_iter().take(kept)).chain(held.into_iter().flatten())
+            {
                 *list.add(at) = entry;
                 at += 1;
             }
@@ -119,17 +120,23 @@ unsafe fn is_of_another(given: Strings) -> bool {
     said.is_some_and(|said| said.to_bytes() != settings::instance().as_os_str().as_encoded_bytes())
 }
 
+/// Entries for what this process may do at most.
+type Carried = [Option<*const c_char>; 2];
+
 /// What says what a child may do, where this process may do less than its user and `given` says
 /// nothing of it; and the rest of the room.
-unsafe fn carried(given: Strings, text: &mut [u8]) -> Option<(Option<*const c_char>, &mut [u8])> {
-    let path = settings::capability();
-    // SAFETY: the caller promises an environment array.
-    let said = unsafe { settings::find(given, b"TERRAL_CAPABILITY") };
-    if path.is_empty() || said.is_some() {
-        return Some((None, text));
+unsafe fn carried(given: Strings, mut text: &mut [u8]) -> Option<(Carried, &mut [u8])> {
+    let mut entries = [None; 2];
+    let paths = [settings::capability(), settings::credential()];
+    for (at, (name, path)) in settings::HELD.into_iter().zip(paths).enumerate() {
+        // SAFETY: the caller promises an environment array.
+        let said = unsafe { settings::find(given, name) };
+        if !path.is_empty() && said.is_none() {
+            let (entry, rest) = write(text, &[name, b"=", path])?;
+            (entries[at], text) = (Some(entry), rest);
+        }
     }
-    let (entry, text) = write(text, &[b"TERRAL_CAPABILITY=", path])?;
-    Some((Some(entry), text))
+    Some((entries, text))
 }
 
 /// The entries of [`OURS`], in that order, and how many of them there are.

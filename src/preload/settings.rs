@@ -1,6 +1,6 @@
 //! What `terral run` says in the environment: `TERRAL_INSTANCE` and `TERRAL_PREFIX`. Without both
 //! the library is inert. And what the program may do, if that is less than its user: the file that
-//! `TERRAL_CAPABILITY` names.
+//! `TERRAL_CAPABILITY`, or `TERRAL_CREDENTIAL`, names.
 //!
 //! Invariants: read once, straight from `environ` (shells bring a `getenv` of their own), and
 //! copied, since programs overwrite their environment. Not here: the working directory.
@@ -52,10 +52,14 @@ impl<const N: usize> Text<N> {
 }
 
 static PREFIX: Text<1024> = Text::new();
+/// What says what a program may do, if that is less than its user.
+pub const HELD: [&[u8]; 2] = [b"TERRAL_CAPABILITY", b"TERRAL_CREDENTIAL"];
+
 static INSTANCE: Text<3072> = Text::new();
 static LIBRARY: Text<4096> = Text::new();
 static SPREAD: Text<8192> = Text::new();
 static CAPABILITY: Text<4096> = Text::new();
+static CREDENTIAL: Text<4096> = Text::new();
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -123,10 +127,12 @@ pub fn read(list: *const *const c_char) -> bool {
 
 fn take(list: *const *const c_char) -> bool {
     // SAFETY: the environment is a null-terminated array of strings.
-    let ([instance, prefix], [preloaded, spread, capability]) = unsafe {
+    let ([instance, prefix], [preloaded, spread, capability, credential]) = unsafe {
         let first = [&b"TERRAL_INSTANCE"[..], b"TERRAL_PREFIX"].map(|n| find(list, n));
-        let more = [&b"LD_PRELOAD"[..], b"TERRAL_SPREAD", b"TERRAL_CAPABILITY"];
-        (first, more.map(|n| find(list, n)))
+        let more = [&b"LD_PRELOAD"[..], b"TERRAL_SPREAD"];
+        let held = HELD.map(|n| find(list, n));
+        let more = more.map(|n| find(list, n));
+        (first, [more[0], more[1], held[0], held[1]])
     };
     let (Some(instance), Some(prefix)) = (instance, prefix) else { return false };
     let mut prefix = prefix.to_bytes();
@@ -138,9 +144,11 @@ fn take(list: *const *const c_char) -> bool {
         && prefix[1..].split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."));
     // What is too long is as none.
     let _ = SPREAD.set(spread.map_or(b"", CStr::to_bytes));
-    if !CAPABILITY.set(capability.map_or(b"", CStr::to_bytes)) {
-        // Whoever was given less must not have all: there is no such file.
-        let _ = CAPABILITY.set(b"/dev/null");
+    for (place, said) in [(&CAPABILITY, capability), (&CREDENTIAL, credential)] {
+        if !place.set(said.map_or(b"", CStr::to_bytes)) {
+            // Whoever was given less must not have all: there is no such file.
+            let _ = place.set(b"/dev/null");
+        }
     }
     plain
         && instance.to_bytes().starts_with(b"/")
@@ -212,6 +220,12 @@ pub fn spread() -> Option<(&'static [u8], &'static [u8])> {
 /// The file with the capability that is presented; empty: the user's own is. Only if [`active`].
 pub fn capability() -> &'static [u8] {
     CAPABILITY.get()
+}
+
+/// The file with the credential for which the server gives a capability; empty: there is none. Only
+/// if [`active`].
+pub fn credential() -> &'static [u8] {
+    CREDENTIAL.get()
 }
 
 /// Path of this library. Only if [`active`].

@@ -57,6 +57,7 @@ pub use shell::instance::{is_dying, is_served, server_pid};
 pub use shell::leftover::{
     FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
 };
+pub use shell::listed::check as check_principals;
 pub use shell::options::{EVERYWHERE, Options, Part};
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
 pub use shell::serve::{Outcome, serve, serve_with};

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
-use crate::wire::capability::{Key, Principal, Revocation, Rights};
+use crate::wire::capability::{Key, Operations, Principal, Revocation, Rights};
+use crate::wire::credential::{Check, CredentialId};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
 
@@ -169,6 +170,47 @@ pub enum Local {
         /// What it allows, to whom.
         held: Held,
     },
+    /// A session presented a capability that ends with a credential, and it was good.
+    HeldUnder {
+        /// Which session.
+        session: SessionSlot,
+        /// The number that stands for it there.
+        handle: u32,
+        /// What it allows, to whom.
+        held: Held,
+        /// With which credential.
+        credential: CredentialId,
+    },
+    /// Somebody has proven who he is.
+    LoggedIn(Kept),
+    /// A credential has ended.
+    LoggedOut(CredentialId),
+}
+
+/// What a server keeps of a credential: nothing that opens anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Names it.
+    pub id: CredentialId,
+    /// By which its secret is known.
+    pub check: Check,
+    /// For whom it was issued.
+    pub principal: Principal,
+    /// What he may do at most by it.
+    pub operations: Operations,
+    /// At this path, or below; empty: everywhere.
+    pub below: Vec<u8>,
+    /// When it was issued, seconds since 1970.
+    pub issued_s: u64,
+    /// How long it is good for, seconds.
+    pub lifetime_s: u64,
+}
+
+impl Kept {
+    /// When it is over, seconds since 1970.
+    pub fn expires_s(&self) -> u64 {
+        self.issued_s.saturating_add(self.lifetime_s)
+    }
 }
 
 /// What the holder of a capability may do.

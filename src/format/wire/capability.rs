@@ -1,4 +1,4 @@
-//! Credentials and capabilities: who somebody is, and what the holder may do to a container.
+//! Capabilities: what the holder may do to a container.
 //!
 //! A capability is signed by a key only the authorization role has (HMAC-SHA-256, RFC 2104). Its
 //! holder may attenuate it without asking: each caveat replaces the tag by HMAC(tag, caveat), the
@@ -11,7 +11,9 @@ use sha2::Sha256;
 
 use crate::frame;
 use crate::ids::{ContainerId, ServerId};
+use crate::wire::credential::CredentialId;
 use crate::wire::digits;
+pub use crate::wire::principal::Principal;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of the text of a capability.
@@ -79,32 +81,6 @@ impl Operations {
 /// What people call them, by the number of their bit.
 const WORDS: [&str; 6] = ["read", "write", "create", "remove", "list", "admin"];
 
-/// Whom a mechanism has identified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Principal {
-    /// A local user, vouched for by the kernel.
-    User(u32),
-}
-
-/// Proof that a mechanism identified a principal; opaque to its holder.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Credential {
-    /// Random; whoever has it acts for the principal.
-    pub secret: [u8; 32],
-    /// Whom.
-    pub principal: Principal,
-    /// When it was issued, seconds since 1970.
-    pub issued_s: u64,
-    /// How long it is good for, seconds.
-    pub lifetime_s: u64,
-}
-
-impl std::fmt::Debug for Credential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Credential({:?})", self.principal)
-    }
-}
-
 /// Narrows a capability; added by its holder, never taken off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Caveat {
@@ -114,6 +90,8 @@ pub enum Caveat {
     Until(u64),
     /// Only what is at this path, relative to the root, or below.
     Below(Vec<u8>),
+    /// Only while this credential lives.
+    While(CredentialId),
 }
 
 /// What the issuer signed.
@@ -151,6 +129,8 @@ pub struct Scope {
     pub rights: Rights,
     /// At this path, or below; `None`: everywhere.
     pub below: Option<Vec<u8>>,
+    /// While this credential lives, if it was issued to who had shown one.
+    pub credential: Option<CredentialId>,
 }
 
 /// What ends what capabilities allow before their time.
@@ -239,6 +219,7 @@ impl Capability {
     pub fn scope(&self) -> Scope {
         let (mut operations, mut expires_s) = (self.grant.operations, self.grant.expires_s);
         let mut below: Option<Vec<u8>> = None;
+        let mut credential = None;
         for caveat in &self.caveats {
             match caveat {
                 Caveat::Only(set) => operations = operations.within(*set),
@@ -248,9 +229,14 @@ impl Capability {
                     Some(above) if !is_at_or_below(path, above) => operations = Operations(0),
                     _ => below = Some(path.clone()),
                 },
+                Caveat::While(one) if credential.is_none_or(|known| known == *one) => {
+                    credential = Some(*one);
+                }
+                // Nobody is issued one under two.
+                Caveat::While(_) => operations = Operations(0),
             }
         }
-        Scope { rights: Rights { operations, expires_s }, below }
+        Scope { rights: Rights { operations, expires_s }, below, credential }
     }
 
     /// What it allows, until when and where, if the issuer of `key` made it and nobody widened it.
@@ -311,8 +297,8 @@ pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        Capability, Caveat, ContainerId, Grant, Key, Operations, Principal, Rights, Scope,
-        ServerId, frame,
+        Capability, Caveat, ContainerId, CredentialId, Grant, Key, Operations, Principal, Rights,
+        Scope, ServerId, frame,
     };
     use crate::ErrorKind;
     use proptest::prelude::{any, prop, proptest};
@@ -336,8 +322,10 @@ mod tests {
     fn a_holder_can_narrow_but_never_widen() {
         let (key, whole) = capability();
         let narrow = whole.attenuate(Caveat::Only(Operations::READ)).expect("encodes");
-        let rights =
-            |operations| Ok(Scope { rights: Rights { operations, expires_s: 100 }, below: None });
+        let rights = |operations| {
+            let rights = Rights { operations, expires_s: 100 };
+            Ok(Scope { rights, below: None, credential: None })
+        };
         assert_eq!(whole.verify(&key, 1), rights(Operations::READ.and(Operations::WRITE)));
         assert_eq!(narrow.verify(&key, 1), rights(Operations::READ));
         let mut widened = narrow.clone();
@@ -397,6 +385,21 @@ mod tests {
         for apart in [[narrow, b"a/c"], [b"a", b"ab"], [b"a/b", b"a/bc"]] {
             assert_eq!(below(&whole, &apart).rights.operations, Operations(0));
         }
+    }
+
+    #[test]
+    fn one_that_ends_with_a_credential_ends_with_that_alone() {
+        let (_, whole) = capability();
+        let under = |capability: &Capability, id| {
+            capability.attenuate(Caveat::While(CredentialId(id))).expect("encodes")
+        };
+        let one = under(&whole, 1);
+        assert_eq!(
+            (whole.scope().credential, one.scope().credential),
+            (None, Some(CredentialId(1)))
+        );
+        assert_eq!(under(&one, 1).scope(), one.scope());
+        assert_eq!(under(&one, 2).scope().rights.operations, Operations(0));
     }
 
     #[test]

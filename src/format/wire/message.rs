@@ -7,8 +7,10 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
 pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
+use crate::wire::credential::Credential;
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::locks::{HeldLock, LockAsk};
+use crate::wire::login::{CHALLENGE_BYTES, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{RenameHow, XattrHow};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
@@ -392,6 +394,17 @@ pub enum Request<'a> {
     Renew,
     /// Carry out all of these encoded [`transactions::Operation`]s, or none.
     Transact(&'a [u8]),
+    /// Something to sign → [`Reply::Challenge`], good once and for a minute.
+    Challenge,
+    /// Prove who one is → [`Reply::Credential`].
+    Login(#[serde(borrow)] Proof<'a>, Wish<'a>),
+    /// Have a capability for whom a credential names → [`Reply::Capability`]; whether it is to be
+    /// kept, which is written down.
+    Authorize(Shown<'a>, bool),
+    /// End a credential, and all capabilities that were got by it → [`Reply::Revoked`].
+    Logout(Shown<'a>),
+    /// As whom one acts → [`Reply::Whom`].
+    Whom,
 }
 
 impl Request<'_> {
@@ -409,6 +422,8 @@ impl Request<'_> {
             | Request::Late { .. }
             | Request::Renew
             | Request::Unblock { .. } => Operations(0),
+            Request::Challenge | Request::Login(..) | Request::Whom => Operations(0),
+            Request::Authorize(..) | Request::Logout(_) => Operations(0),
             Request::Stat(_)
             | Request::ReadLink(_)
             | Request::Xattr { .. }
@@ -474,7 +489,13 @@ impl Request<'_> {
                 | Request::Leave
                 | Request::Capability
                 | Request::Revoke(_)
-        )
+        ) || self.is_of_identity()
+    }
+
+    /// Whether it is about who somebody is.
+    pub fn is_of_identity(&self) -> bool {
+        matches!(self, Request::Challenge | Request::Login(..) | Request::Whom)
+            || matches!(self, Request::Authorize(..) | Request::Logout(_))
     }
 
     /// Whether it is about nothing that can be changed without waiting for the server.
@@ -663,4 +684,10 @@ pub enum Reply {
         /// more, and their own programs go on until they do.
         deaf: Vec<Member>,
     },
+    /// To be signed, once.
+    Challenge([u8; CHALLENGE_BYTES]),
+    /// One to keep.
+    Credential(Box<Credential>),
+    /// As whom one acts.
+    Whom(Box<Whom>),
 }

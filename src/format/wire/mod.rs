@@ -4,7 +4,13 @@
 
 mod digits;
 
+pub mod principal;
+
+pub mod credential;
+
 pub mod capability;
+
+pub mod login;
 
 pub mod person;
 

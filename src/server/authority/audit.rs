@@ -2,8 +2,11 @@
 //! is in it: a serial names a capability, and opens nothing. Not here: where it is written
 //! ([`Machine::audit`](crate::core::machine::Machine::audit)).
 
-use terral_format::ErrorKind;
+use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
+use terral_format::wire::credential::CredentialId;
+use terral_format::wire::login::Proof;
+use terral_format::{Error, ErrorKind};
 
 /// Who did it.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,19 @@ pub fn serial(serial: u64) -> String {
     format!("{serial:016x}")
 }
 
+/// A user by his number, others by their names, which need no escapes.
+fn who_is(principal: Principal) -> String {
+    match principal {
+        Principal::User(user) => user.to_string(),
+        named => format!("\"{named}\""),
+    }
+}
+
+/// A text as JSON has it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 fn line(now_s: u64, what: &str, who: Who, rest: &str) -> String {
     let Who { pid, user } = who;
     format!("{{\"time_s\":{now_s},\"what\":\"{what}\",\"pid\":{pid},\"user\":{user}{rest}}}\n")
@@ -33,7 +49,7 @@ fn line(now_s: u64, what: &str, who: Who, rest: &str) -> String {
 /// A capability was issued, to be kept.
 pub fn granted(now_s: u64, who: Who, capability: &Capability) -> String {
     let grant = &capability.grant;
-    let Principal::User(principal) = grant.principal;
+    let principal = who_is(grant.principal);
     let rest = format!(
         ",\"serial\":\"{}\",\"principal\":{principal},\"operations\":{},\"until_s\":{}",
         serial(grant.serial),
@@ -61,15 +77,50 @@ pub fn revoked(now_s: u64, who: Who, what: Revocation, sessions: usize) -> Strin
     let what = match what {
         Revocation::Serial(one) => format!("\"serial\":\"{}\"", serial(one)),
         Revocation::Operations(set) => format!("\"operations\":{}", words(set)),
-        Revocation::Principal(Principal::User(user)) => format!("\"principal\":{user}"),
+        Revocation::Principal(one) => format!("\"principal\":{}", who_is(one)),
     };
     line(now_s, "revoked", who, &format!(",{what},\"sessions\":{sessions}"))
 }
 
+/// Somebody has proven who he is, and has a credential.
+pub fn logged_in(now_s: u64, who: Who, kept: &Kept) -> String {
+    let rest = format!(
+        ",\"credential\":\"{}\",\"principal\":{},\"operations\":{},\"until_s\":{}",
+        kept.id,
+        who_is(kept.principal),
+        words(kept.operations),
+        kept.expires_s()
+    );
+    line(now_s, "login", who, &rest)
+}
+
+/// Somebody has not.
+pub fn failed(now_s: u64, who: Who, proof: Proof<'_>, why: &Error) -> String {
+    let by = match proof {
+        Proof::Key(_) => "key",
+        Proof::Token(_) => "token",
+    };
+    let rest = format!(",\"by\":\"{by}\",\"why\":{}", quoted(&why.context));
+    line(now_s, "login_failed", who, &rest)
+}
+
+/// A credential that somebody has shown is not good.
+pub fn unknown(now_s: u64, who: Who, id: CredentialId, why: &Error) -> String {
+    let rest = format!(",\"credential\":\"{id}\",\"why\":{}", quoted(&why.context));
+    line(now_s, "refused", who, &rest)
+}
+
+/// Somebody has ended his credential, and so many sessions may do less now.
+pub fn logged_out(now_s: u64, who: Who, id: CredentialId, sessions: usize) -> String {
+    let rest = format!(",\"credential\":\"{id}\",\"sessions\":{sessions}");
+    line(now_s, "logout", who, &rest)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Operations, Principal, Revocation, Who, denied, revoked};
-    use terral_format::ErrorKind;
+    use super::{Error, ErrorKind, Operations, Principal, Proof, Revocation, Who};
+    use super::{denied, failed, revoked};
+    use terral_format::wire::login::Hidden;
 
     #[test]
     fn a_line_is_one_object() {
@@ -84,5 +135,12 @@ mod tests {
             "{\"time_s\":3,\"what\":\"revoked\",\"pid\":4,\"user\":5,\
              \"principal\":6,\"sessions\":7}\n"
         );
+        let why = Error::new(ErrorKind::Unauthorized, "no \"such\"\nkey");
+        let proof = Proof::Token(Hidden(b"secret"));
+        let failed: serde_json::Value =
+            serde_json::from_str(&failed(3, who, proof, &why)).expect("one object");
+        assert_eq!((&failed["why"], &failed["by"]), (&why.context.into(), &"token".into()));
+        let pilot = Revocation::Principal("key:pilot".parse().expect("is one"));
+        assert!(revoked(3, who, pilot, 7).contains("\"principal\":\"key:pilot\""));
     }
 }

@@ -5,15 +5,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use terral_format::disk::local::{Held, Local};
+use terral_format::disk::local::{Held, Kept, Local};
 use terral_format::ids::{ROOT_CONTAINER, ServerId, SessionSlot};
 use terral_format::wire::capability::{
-    self, Capability, Credential, Grant, Key, Operations, Principal, Revocation, Rights, Scope,
+    self, Capability, Caveat, Grant, Key, Operations, Principal, Revocation, Rights, Scope,
 };
+use terral_format::wire::credential::CredentialId;
 use terral_format::wire::message::Request;
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::authn::Most;
+use crate::authority::credentials::Credentials;
 use crate::authority::hearing::Hearing;
 use crate::authority::lease::Lease;
 use crate::authority::revoked::Revoked;
@@ -40,6 +43,8 @@ pub struct Good {
     pub person: Arc<Person>,
     /// Another member has issued it: it counts as long as the lease does.
     pub leased: bool,
+    /// It ends with this credential.
+    pub credential: Option<CredentialId>,
 }
 
 impl From<&Held> for Good {
@@ -52,6 +57,7 @@ impl From<&Held> for Good {
             principal: held.principal,
             person: Arc::new(held.person.clone()),
             leased: false,
+            credential: None,
         }
     }
 }
@@ -60,9 +66,10 @@ impl Good {
     /// A session has presented it: a handle stands for it there.
     pub fn record(&self, session: SessionSlot, handle: u32) -> Local {
         let held = Held::from(self);
-        match self.leased {
-            true => Local::HeldLeased { session, handle, held },
-            false => Local::Held { session, handle, held },
+        match (self.credential, self.leased) {
+            (Some(credential), _) => Local::HeldUnder { session, handle, held, credential },
+            (None, true) => Local::HeldLeased { session, handle, held },
+            (None, false) => Local::Held { session, handle, held },
         }
     }
 }
@@ -226,13 +233,16 @@ pub struct Authz {
     pub lease: Lease,
     /// Who waits until all have heard of what was revoked.
     pub hearing: Hearing,
+    /// What ends with one that is not there any more allows nothing.
+    pub credentials: Credentials,
 }
 
 impl Authz {
     /// An issuer with this key.
     pub fn new(key: Key) -> Self {
-        let (revoked, vouched, lease, hearing) = Default::default();
-        Authz { key, issuer: (ServerId(0), true), revoked, vouched, lease, hearing }
+        let (revoked, vouched, lease, hearing, credentials) = Default::default();
+        let issuer = (ServerId(0), true);
+        Authz { key, issuer, revoked, vouched, lease, hearing, credentials }
     }
 
     /// From a record: this server is a member, which was alone before, or has just begun.
@@ -266,11 +276,17 @@ impl Authz {
 
     /// From a record.
     pub fn revoke(&mut self, revoked: capability::Revoked) {
+        if let Revocation::Principal(who) = revoked.what {
+            self.credentials.end_of(who);
+        }
         self.revoked.apply(revoked);
     }
 
     /// What was not revoked of what this allows.
     pub fn left(&self, good: &Good) -> Operations {
+        if good.credential.is_some_and(|id| !self.credentials.lives(id)) {
+            return Operations(0);
+        }
         self.revoked.left(good.rights.operations, (good.serial, good.principal, good.epoch))
     }
 
@@ -282,39 +298,45 @@ impl Authz {
     /// Records from which what was revoked comes back.
     pub fn snapshot(&self) -> impl Iterator<Item = Local> {
         let record = |capability::Revoked { what, epoch }| Local::Revoked { what, epoch };
-        self.revoked.snapshot().map(record)
+        self.revoked.snapshot().map(record).chain(self.credentials.snapshot())
     }
 
-    /// A capability for everything in the root container, for whom the credential names.
-    pub fn issue(&self, world: &dyn World, credential: &Credential) -> Result<Capability> {
-        self.issue_of(world, credential, self.revoked.epoch())
+    /// A capability for what a principal may at most.
+    pub fn issue(&self, world: &dyn World, most: &Most) -> Result<Capability> {
+        self.issue_of(world, most, self.revoked.epoch())
     }
 
     /// The same for the server's own process, whose work for others no revocation ends.
-    pub fn issue_own(&self, world: &dyn World, credential: &Credential) -> Result<Capability> {
-        self.issue_of(world, credential, u64::MAX)
+    pub fn issue_own(&self, world: &dyn World, most: &Most) -> Result<Capability> {
+        self.issue_of(world, most, u64::MAX)
     }
 
-    fn issue_of(
-        &self,
-        world: &dyn World,
-        credential: &Credential,
-        epoch: u64,
-    ) -> Result<Capability> {
-        let expires_s = credential.issued_s.saturating_add(credential.lifetime_s);
-        if world.wall_s() >= expires_s {
-            return Err(Error::new(ErrorKind::Unauthorized, "credential: expired"));
-        }
+    /// The same for whom a credential names: it ends with that.
+    pub fn issue_under(&self, world: &dyn World, kept: &Kept) -> Result<Capability> {
+        let most = Most {
+            principal: kept.principal,
+            operations: kept.operations,
+            below: kept.below.clone(),
+            until_s: kept.expires_s(),
+        };
+        self.issue(world, &most)?.attenuate(Caveat::While(kept.id))
+    }
+
+    fn issue_of(&self, world: &dyn World, most: &Most, epoch: u64) -> Result<Capability> {
         let grant = Grant {
             container: ROOT_CONTAINER,
-            operations: Operations::ALL,
-            principal: credential.principal,
+            operations: most.operations,
+            principal: most.principal,
             epoch,
-            expires_s,
+            expires_s: most.until_s,
             serial: world.random()? as u64,
             issuer: self.issuer.0,
         };
-        Capability::issue(&self.key, grant)
+        let whole = Capability::issue(&self.key, grant)?;
+        if most.below.is_empty() {
+            return Ok(whole);
+        }
+        whole.attenuate(Caveat::Below(most.below.clone()))
     }
 
     /// Verifies a capability that is presented, and was issued here.
@@ -340,6 +362,9 @@ impl Authz {
         if now_s >= scope.rights.expires_s {
             return Err(refuse("capability: expired"));
         }
+        if scope.credential.is_some() {
+            return Err(refuse("capability: of who has logged in on another machine"));
+        }
         Ok(Good { leased: true, ..self.good(capability, scope, person)? })
     }
 
@@ -350,8 +375,8 @@ impl Authz {
         }
         let below = scope.below.filter(|below| !below.is_empty()).map(Arc::from);
         let (epoch, serial, principal) = (grant.epoch, grant.serial, grant.principal);
-        let (rights, leased) = (scope.rights, false);
-        let good = Good { rights, below, epoch, serial, principal, person, leased };
+        let (rights, leased, credential) = (scope.rights, false, scope.credential);
+        let good = Good { rights, below, epoch, serial, principal, person, leased, credential };
         if rights.operations != Operations(0) && self.left(&good) == Operations(0) {
             return Err(refuse("capability: revoked"));
         }
@@ -420,43 +445,23 @@ impl Authz {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Authz, Good, Presented};
-    use crate::core::world::{Tick, World};
+    use super::{Authz, Good, Most, Presented};
+    use crate::authority::conformance::Fixed;
+    use terral_format::ErrorKind;
     use terral_format::wire::capability::{
-        Capability, Caveat, Credential, Key, Operations, Principal, Revocation, Rights,
+        Capability, Caveat, Key, Operations, Principal, Revocation, Rights,
     };
     use terral_format::wire::message::{Request, Target};
     use terral_format::wire::person::Person;
-    use terral_format::{ErrorKind, Result};
 
     const NOW_S: u64 = 1_000_000;
 
-    /// Time stands still, and chance is none.
-    struct Still;
+    /// Time stands still.
+    const STILL: Fixed = Fixed { wall_s: NOW_S };
 
-    impl World for Still {
-        fn now(&self) -> Tick {
-            Tick(0)
-        }
-
-        fn wall_ns(&self) -> u64 {
-            NOW_S * 1_000_000_000
-        }
-
-        fn random(&self) -> Result<u128> {
-            Ok(4)
-        }
-
-        fn give_way(&self) {}
-    }
-
-    fn credential() -> Credential {
-        Credential {
-            secret: [0; 32],
-            principal: Principal::User(1),
-            issued_s: NOW_S,
-            lifetime_s: 60,
-        }
+    fn most() -> Most {
+        let (principal, below) = (Principal::User(1), Vec::new());
+        Most { principal, operations: Operations::ALL, below, until_s: NOW_S + 60 }
     }
 
     fn present(authz: &Authz, presented: &mut Presented, capability: &Capability) -> Option<u32> {
@@ -471,13 +476,13 @@ mod tests {
     fn a_forged_stale_or_narrow_capability_is_refused() {
         let (authz, other) = (Authz::new(Key([1; 32])), Authz::new(Key([2; 32])));
         let mut presented = Presented::default();
-        let own = authz.issue(&Still, &credential()).expect("issues");
+        let own = authz.issue(&STILL, &most()).expect("issues");
         let handle = present(&authz, &mut presented, &own).expect("is good");
         assert!(authz.check(NOW_S, &presented, handle, &Request::Unlink(b"x")).is_ok());
         assert!(authz.check(NOW_S, &presented, handle + 1, &Request::Unlink(b"x")).is_err());
         assert!(authz.check(NOW_S, &presented, 0, &Request::Status).is_err());
 
-        let forged: Capability = other.issue(&Still, &credential()).expect("issues");
+        let forged: Capability = other.issue(&STILL, &most()).expect("issues");
         assert!(present(&authz, &mut presented, &forged).is_none());
         let narrow = own.attenuate(Caveat::Only(Operations::READ)).expect("narrows");
         let handle = present(&authz, &mut presented, &narrow).expect("is good");
@@ -499,6 +504,7 @@ mod tests {
             serial: 5,
             principal: Principal::User(7),
             person: Arc::new(Person { user: 7, ..Person::default() }),
+            credential: None,
         };
         presented.insert(1, until(10), Operations::ALL);
         assert!(authz.check(NOW_S, &presented, 1, &Request::Unlink(b"x")).is_err());
@@ -530,7 +536,7 @@ mod tests {
     #[test]
     fn what_was_revoked_allows_no_request_and_covers_what_was_committed_before() {
         let (mut authz, mut presented) = (Authz::new(Key([1; 32])), Presented::default());
-        let own = authz.issue(&Still, &credential()).expect("issues");
+        let own = authz.issue(&STILL, &most()).expect("issues");
         let child = own.attenuate(Caveat::Only(Operations::REMOVE)).expect("narrows");
         let handles = [&own, &child].map(|one| present(&authz, &mut presented, one).expect("good"));
         let (remove, look) = (Request::Unlink(b"x"), Request::Stat(Target::Path(b"x")));
@@ -555,7 +561,7 @@ mod tests {
         assert!(!revoke(&mut authz, &mut presented, Revocation::Principal(Principal::User(1))));
         assert_eq!(may(&authz, &presented, handles[0], &look), Err(ErrorKind::Unauthorized));
         assert!(present(&authz, &mut presented, &own).is_none(), "it was issued before");
-        let fresh = authz.issue(&Still, &credential()).expect("issues");
+        let fresh = authz.issue(&STILL, &most()).expect("issues");
         assert!(present(&authz, &mut presented, &fresh).is_some());
         let narrow = fresh.attenuate(Caveat::Below(b"a".to_vec())).expect("narrows");
         let narrow = present(&authz, &mut presented, &narrow).expect("is good");

@@ -1,8 +1,30 @@
 //! The authority: who a client is, and what it may do.
 
 pub mod audit;
+
+mod token_keys;
+
+pub mod principals;
+
+pub mod mechanism;
+
+#[cfg(test)]
+mod conformance;
+
+pub mod peer;
+
+mod challenges;
+
+mod by_key;
+mod by_token;
+
+mod failures;
+
 pub mod authn;
 pub mod lease;
+
+mod credentials;
+
 pub mod revoked;
 pub mod vouched;
 

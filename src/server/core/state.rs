@@ -22,6 +22,7 @@ use terral_store::log::Journal;
 use terral_store::ram::Ram;
 use terral_store::small::Small;
 
+use crate::authority::authn::Authn;
 use crate::authority::authz::{Authz, Good};
 use crate::core::machine::Machine;
 use crate::core::paths::shown;
@@ -84,6 +85,8 @@ pub struct State {
     pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
+    /// By what others than local users prove who they are.
+    pub authn: Authn,
     /// The permanent store.
     pub backing: Option<Arc<dyn Backing>>,
     /// What it is owed.
@@ -176,6 +179,7 @@ impl State {
             ),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
+            authn: Authn::default(),
             log_base: parts.log.bytes(),
             since: parts.world.now(),
             world: parts.world,
@@ -346,18 +350,27 @@ impl State {
                 let (rights, epoch, person) = (*rights, *epoch, person.clone());
                 let (below, serial, principal) = (None, 0, Principal::User(self.machine.user()));
                 let held = Held { rights, below, epoch, serial, principal, person };
-                self.apply_held(*session, *handle, Good::from(&held));
+                self.apply_held((*session, *handle), Good::from(&held));
             }
             Local::Held { session, handle, held } => {
-                self.apply_held(*session, *handle, Good::from(held));
+                self.apply_held((*session, *handle), Good::from(held));
             }
             Local::HeldLeased { session, handle, held } => {
-                self.apply_held(*session, *handle, Good { leased: true, ..Good::from(held) });
+                let good = Good { leased: true, ..Good::from(held) };
+                self.apply_held((*session, *handle), good);
+            }
+            Local::HeldUnder { session, handle, held, credential } => {
+                let good = Good { credential: Some(*credential), ..Good::from(held) };
+                self.apply_held((*session, *handle), good);
+            }
+            Local::LoggedIn(kept) => self.authz.credentials.begin(kept),
+            Local::LoggedOut(id) => {
+                self.authz.credentials.end(*id);
+                self.revise_sessions();
             }
             Local::Revoked { what, epoch } => {
                 self.authz.revoke(Revoked { what: *what, epoch: *epoch });
-                let stamp = self.storage.memory().deferred().next_stamp();
-                self.sessions.revise(|good| self.authz.left(good), stamp);
+                self.revise_sessions();
             }
             Local::Lent { session, descriptions, inos } => {
                 self.hands.lent(*session, descriptions, inos);
@@ -380,7 +393,13 @@ impl State {
         }
     }
 
-    fn apply_held(&mut self, session: SessionSlot, handle: u32, good: Good) {
+    /// What sessions have presented allows what is left of it; changes before count as they did.
+    fn revise_sessions(&mut self) {
+        let stamp = self.storage.memory().deferred().next_stamp();
+        self.sessions.revise(|good| self.authz.left(good), stamp);
+    }
+
+    fn apply_held(&mut self, (session, handle): (SessionSlot, u32), good: Good) {
         let left = self.authz.left(&good);
         self.sessions.presented(session, handle, (good, left));
     }

@@ -34,6 +34,7 @@ pub fn permit(
 ) -> Result<()> {
     let bound = Bound { state, session, place };
     match request {
+        identity if identity.is_of_identity() => Ok(()),
         Request::Present(_)
         | Request::Close { .. }
         | Request::LockBlocked { .. }

@@ -5,15 +5,17 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
 use terral_format::ids::{Asker, Owner, SessionSlot};
-use terral_format::wire::capability::{Capability, Credential};
+use terral_format::wire::capability::Capability;
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::Taken;
 
 use crate::authority::audit::{self, Who};
-use crate::authority::authz::{Allowed, Presented};
+use crate::authority::authn::Most;
+use crate::authority::authz::{Allowed, Good, Presented};
 use crate::authority::caller::Caller;
+use crate::authority::principals::Principals;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
@@ -21,7 +23,7 @@ use crate::far::asking;
 use crate::files::closing;
 use crate::members::requiring;
 use crate::naming::creating;
-use crate::requests::{bounding, presenting, routing, status};
+use crate::requests::{bounding, logging_in, presenting, routing, status};
 use crate::sessions::clients::session_of;
 use crate::sharing::{carrying, leasing, revoking};
 use crate::storage::spill::jobs;
@@ -35,8 +37,8 @@ const AT_THE_DOOR: u8 = 1;
 
 /// Who asks without a session.
 pub struct Asked<'a> {
-    /// What vouches for him.
-    pub credential: &'a Credential,
+    /// What the kernel vouches for.
+    pub most: &'a Most,
     /// What he shows, to do no more than that allows.
     pub shown: Option<&'a Capability>,
     /// His process.
@@ -45,6 +47,8 @@ pub struct Asked<'a> {
     pub person: Person,
     /// By which he is known.
     pub number: u64,
+    /// Who is who, for who logs in.
+    pub principals: Result<Principals>,
 }
 
 /// What becomes of a request.
@@ -219,18 +223,18 @@ pub fn question(
 }
 
 fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(Reply, bool)> {
-    let Asked { credential, shown, who, person, .. } = asked;
+    let Asked { most, shown, who, person, principals, .. } = asked;
     let now_s = state.world.wall_s();
     let mut presented = Presented::default();
     let good = match shown {
         Some(shown) => presenting::verify(state, shown, who, Arc::new(person))?,
         None => {
-            let issued = state.authz.issue(&*state.world, credential)?;
+            let issued = state.authz.issue(&*state.world, most)?;
             state.authz.verify(now_s, &issued, Arc::new(person))?
         }
     };
     let left = state.authz.left(&good);
-    presented.insert(1, good, left);
+    presented.insert(1, good.clone(), left);
     let allowed = state.authz.check(now_s, &presented, 1, &request);
     let allowed = allowed.and_then(|allowed| within(state, NOBODY, allowed, &request));
     let allowed = allowed.inspect_err(|error| {
@@ -245,13 +249,17 @@ fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(
             return Err(Error::new(ErrorKind::Denied, context));
         }
         Request::Capability => {
-            let issued = leasing::issue(state, credential)?;
+            let issued = leasing::issue(state, most)?;
             state.machine.audit(&audit::granted(now_s, who, &issued));
             return Ok((Reply::Capability(Box::new(issued)), false));
         }
         Request::Revoke(what) => {
             let (sessions, deaf) = revoking::revoke(state, who, what)?;
             return Ok((Reply::Revoked { sessions, deaf }, false));
+        }
+        identity if identity.is_of_identity() => {
+            let reply = of_identity(state, (who, &good), identity, principals)?;
+            return Ok((reply, false));
         }
         _ => {}
     }
@@ -283,6 +291,34 @@ pub fn at_the_door<T>(
     }
     carrying::resume(state)?;
     done
+}
+
+/// Answers who proves who he is, shows that he has, or asks as whom he acts.
+fn of_identity(
+    state: &mut State,
+    (who, good): (Who, &Good),
+    request: Request<'_>,
+    principals: Result<Principals>,
+) -> Result<Reply> {
+    match request {
+        Request::Challenge => {
+            let world = state.world.clone();
+            state.authn.keys.challenges.give(&*world).map(Reply::Challenge)
+        }
+        Request::Login(proof, wish) => {
+            let credential = logging_in::login(state, who, principals, (proof, wish))?;
+            Ok(Reply::Credential(Box::new(credential)))
+        }
+        Request::Authorize(shown, keeps) => {
+            let issued = logging_in::authorize(state, who, &shown, keeps)?;
+            Ok(Reply::Capability(Box::new(issued)))
+        }
+        Request::Logout(shown) => {
+            let (sessions, deaf) = (logging_in::logout(state, who, &shown)?, Vec::new());
+            Ok(Reply::Revoked { sessions, deaf })
+        }
+        _ => Ok(Reply::Whom(Box::new(logging_in::whom(state, good)))),
+    }
 }
 
 fn asker_at_the_door(number: u64) -> Asker {

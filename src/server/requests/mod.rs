@@ -9,6 +9,7 @@ pub mod far_locks;
 pub mod handling;
 pub mod late;
 pub mod locking;
+pub mod logging_in;
 pub mod presenting;
 pub mod routing;
 pub mod status;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use terral_format::ids::{Ino, Number};
 use terral_format::local::clock;
-use terral_format::wire::capability::{Capability, Credential, Principal, Scope};
+use terral_format::wire::capability::{Capability, Operations, Principal, Scope};
 use terral_format::wire::person::Person;
 use terral_format::wire::things::{Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::authn::Most;
 use crate::authority::authz::Good;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
@@ -73,18 +74,17 @@ fn by_own_clock(state: &State, mut scope: Scope) -> Scope {
     scope
 }
 
-/// A capability to be kept and handed on, for whom a credential names: the control's, which all
-/// members know.
+/// A capability to be kept and handed on, for what a principal may at most: the control's, which
+/// all members know.
 ///
 /// # Errors
 /// If who asks must wait, or the control cannot be reached.
-pub fn issue(state: &mut State, credential: &Credential) -> Result<Capability> {
+pub fn issue(state: &mut State, most: &Most) -> Result<Capability> {
     if state.members.as_ref().is_none_or(|members| members.control() == members.me()) {
-        return state.authz.issue(&*state.world, credential);
+        return state.authz.issue(&*state.world, most);
     }
-    let over_s = credential.issued_s.saturating_add(credential.lifetime_s);
-    let left_s = over_s.saturating_sub(state.world.wall_s());
-    match told(state, Look::Issue(credential.principal, left_s))? {
+    let left_s = most.until_s.saturating_sub(state.world.wall_s());
+    match told(state, Look::Issue(most.principal, left_s))? {
         Outcome::Issued(capability) => Ok(*capability),
         _ => Err(strange()),
     }
@@ -95,9 +95,10 @@ pub fn issue(state: &mut State, credential: &Credential) -> Result<Capability> {
 /// # Errors
 /// If there is no chance.
 pub fn issue_for(state: &State, principal: Principal, lifetime_s: u64) -> Result<Outcome> {
-    let (secret, issued_s) = ([0; 32], state.world.wall_s());
-    let credential = Credential { secret, principal, issued_s, lifetime_s };
-    let issued = state.authz.issue(&*state.world, &credential)?;
+    let until_s = state.world.wall_s().saturating_add(lifetime_s);
+    let (operations, below) = (Operations::ALL, Vec::new());
+    let most = Most { principal, operations, below, until_s };
+    let issued = state.authz.issue(&*state.world, &most)?;
     Ok(Outcome::Issued(Box::new(issued)))
 }
 

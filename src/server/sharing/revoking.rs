@@ -102,27 +102,37 @@ pub fn heard(state: &mut State, mut revoked: Vec<Revoked>) -> Result<()> {
 }
 
 fn take_back(state: &mut State, who: Who, revoked: &[Revoked]) -> Result<u32> {
+    let record = |one: &Revoked| Local::Revoked { what: one.what, epoch: one.epoch };
+    // A member that is none does not tell.
+    let tells = |state: &mut State| drop(control::tell_all(state));
+    let sessions = end(state, revoked.iter().map(record).collect(), tells)?;
+    for Revoked { what, .. } in revoked {
+        state.machine.audit(&audit::revoked(state.world.wall_s(), who, *what, sessions));
+    }
+    Ok(sessions as u32)
+}
+
+/// Ends what capabilities allow, as records say it: when this is over, nobody does it any more.
+/// Gives how many sessions may do less now.
+///
+/// # Errors
+/// Those of the log.
+pub fn end(state: &mut State, records: Vec<Local>, then: impl FnOnce(&mut State)) -> Result<usize> {
     state.log.reserve()?;
     let until_ns = leasing::until_ns(state);
     let mut sessions = 0;
     applying::behind_the_gate(state, |state| {
         let before: Vec<_> = state.sessions.newest().collect();
-        for Revoked { what, epoch } in revoked {
-            state.record(Local::Revoked { what: *what, epoch: *epoch });
-        }
+        records.into_iter().for_each(|record| state.record(record));
         let after: Vec<_> = state.sessions.newest().collect();
         for ((session, handle, _), _) in after.iter().zip(&before).filter(|(now, then)| now != then)
         {
             state.sessions.publish(*session, *handle, until_ns);
             sessions += 1;
         }
-        // A member that is none does not tell.
-        let _ = control::tell_all(state);
+        then(state);
     })?;
-    for Revoked { what, .. } in revoked {
-        state.machine.audit(&audit::revoked(state.world.wall_s(), who, *what, sessions));
-    }
-    Ok(sessions as u32)
+    Ok(sessions)
 }
 
 /// Time has passed: who waits looks again.

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use terral_format::ids::SessionSlot;
-use terral_format::wire::capability::{Capability, Credential};
+use terral_format::wire::capability::Capability;
 use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::message::{PROTOCOL, Reply, Request};
 use terral_format::wire::person::Person;
@@ -22,15 +22,18 @@ use terral_transport::requests;
 use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
 use crate::authority::audit::Who;
-use crate::authority::authn;
+use crate::authority::authn::{self, Most};
+use crate::authority::peer;
+use crate::authority::principals::Principals;
 use crate::core::machine;
 use crate::core::state::State;
 use crate::core::workers::Trade;
 use crate::requests::admission::Comer;
 use crate::requests::handling::Asked;
-use crate::requests::{admission, handling};
+use crate::requests::{admission, handling, logging_in};
 use crate::shared::Shared;
 use crate::shell::host::make_page;
+use crate::shell::listed;
 
 /// Most connections on which nothing was said yet, of all processes and of one.
 const SILENT_MAX: (usize, usize) = (512, 8);
@@ -57,6 +60,8 @@ pub struct Door<'s> {
     shared: &'s Shared,
     watch: &'s WaitSet,
     instance: &'s Path,
+    /// Where it says who is who.
+    principals: Option<PathBuf>,
     listener: Listener,
     /// By token: in the order in which they came.
     callers: BTreeMap<u64, Caller>,
@@ -75,8 +80,16 @@ impl<'s> Door<'s> {
         token: u64,
     ) -> Result<Self> {
         watch.add(listener.as_fd(), token)?;
-        let callers = BTreeMap::new();
-        Ok(Door { shared, watch, instance, listener, callers, next: CALLERS, told: false })
+        let (callers, principals) = (BTreeMap::new(), None);
+        let (next, told) = (CALLERS, false);
+        Ok(Door { shared, watch, instance, principals, listener, callers, next, told })
+    }
+
+    /// Others than the server's user may log in, whom this file lists.
+    #[must_use]
+    pub fn with_principals(mut self, principals: Option<PathBuf>) -> Self {
+        self.principals = principals;
+        self
     }
 
     /// Whether a token is that of somebody who is, or was, at the door.
@@ -232,8 +245,17 @@ impl<'s> Door<'s> {
         }
     }
 
-    fn identify(&self, peer: Peer) -> Result<Credential> {
-        authn::identify(&*self.shared.world, &*self.shared.machine, peer)
+    /// What the user of a process may, who is the server's.
+    fn identify(&self, peer: Peer) -> Result<Most> {
+        let own = self.shared.machine.user();
+        let identity = peer::Peer { own }.identity(peer.uid)?;
+        identity.most(self.shared.world.wall_s(), &Default::default())
+    }
+
+    /// Who is who, if somebody logs in.
+    fn listed(&self, request: &Request<'_>) -> Result<Principals> {
+        let path = self.principals.as_deref().filter(|_| matches!(request, Request::Login(..)));
+        path.map_or_else(|| Err(logging_in::nobody_listed()), listed::read)
     }
 
     fn look(
@@ -242,7 +264,8 @@ impl<'s> Door<'s> {
         (person, shown): (Person, Option<Capability>),
         request: Request<'_>,
     ) -> Result<Option<Reply>> {
-        let credential = self.identify(caller.peer)?;
+        let most = self.identify(caller.peer)?;
+        let principals = self.listed(&request);
         let process = Process::open(caller.peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let bounded = matches!(request, Request::Safety(_) | Request::Everywhere { .. });
@@ -250,7 +273,8 @@ impl<'s> Door<'s> {
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(waits);
         let asked = Asked {
-            credential: &credential,
+            most: &most,
+            principals,
             shown: shown.as_ref(),
             who: Who { pid: caller.peer.pid, user: person.user },
             person,

@@ -10,6 +10,7 @@ pub mod host;
 pub mod instance;
 pub mod leftover;
 pub mod links;
+pub mod listed;
 pub mod options;
 pub mod parking;
 mod part;

@@ -38,6 +38,8 @@ pub struct Options {
     pub partition: Option<Part>,
     /// Where other servers of the partition reach this one; port 0 is any that is free.
     pub listen: SocketAddr,
+    /// The file that says who others than its user are, by what they prove it, and what they may.
+    pub principals: Option<PathBuf>,
     /// Once this process is gone and no client is left, finish and leave.
     pub launcher: Option<u32>,
 }

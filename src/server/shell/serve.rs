@@ -77,7 +77,8 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     let listener = Listener::bind(&options.instance.join("socket"))?;
     instance::lend(&options.instance)?;
     let watch = WaitSet::new()?;
-    let door = Door::open(&shared, &watch, &options.instance, listener, LISTENER)?;
+    let door = Door::open(&shared, &watch, &options.instance, listener, LISTENER)?
+        .with_principals(options.principals.clone());
     let (stopped, stop) = std::io::pipe().map_err(|e| Error::system(&e, "pipe"))?;
     watch.add(stopped.as_fd(), STOP)?;
     let launcher = options.launcher.and_then(|pid| Process::open(pid).ok());

@@ -16,13 +16,12 @@ use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::{Session, Taken};
 
 use super::Sim;
-use crate::authority::authn;
+use crate::authority::peer::Peer;
 use crate::core::machine::Machine;
 use crate::requests::admission::Comer;
 use crate::requests::{admission, ending, handling};
 use crate::sessions::clients::Client as Admitted;
 use crate::shared::Shared;
-use terral_transport::socket::Peer;
 
 /// How a file is opened to be read.
 pub const READ: OpenHow = OpenHow {
@@ -79,15 +78,15 @@ impl Opened {
 
 impl Sim {
     /// What a program is given that comes.
-    pub(super) fn issue(&mut self, pid: u32) -> Result<Capability> {
+    pub(super) fn issue(&mut self) -> Result<Capability> {
         let machine = self.machine.clone();
         loop {
             let machine = machine.clone();
             let issued = self.with(move |server| {
                 let state = server.lock();
-                let peer = Peer { pid, uid: 0 };
-                let credential = authn::identify(&*state.world, &*machine, peer)?;
-                state.authz.issue(&*state.world, &credential)
+                let identity = Peer { own: machine.user() }.identity(0)?;
+                let most = identity.most(state.world.wall_s(), &Default::default())?;
+                state.authz.issue(&*state.world, &most)
             });
             // A server that dies in it issues nothing.
             if let Some(issued) = issued {
@@ -100,7 +99,7 @@ impl Sim {
     pub fn connect(&mut self) -> usize {
         let pid = self.machine.begin();
         let machine = self.machine.clone();
-        let capability = self.issue(pid).expect("it is the server's user");
+        let capability = self.issue().expect("it is the server's user");
         let welcome = loop {
             let (machine, capability) = (machine.clone(), capability.clone());
             let welcome = self.with(move |server| {

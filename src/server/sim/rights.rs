@@ -60,7 +60,7 @@ impl Sim {
         if revoked.is_ok() {
             self.clients[client].until_s = Some(0);
         }
-        self.clients[client].capability = self.issue(self.clients[client].pid)?;
+        self.clients[client].capability = self.issue()?;
         match revoked? {
             Reply::Revoked { .. } => Ok(()),
             other => panic!("{other:?}"),
