@@ -19,6 +19,7 @@ use terral_store::tier::{self, Snapshot, Want};
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::version::{SharedVersion, Version};
+use crate::naming::xattr_requests;
 use crate::shared::Shared;
 
 /// Progress is shown at least after this many bytes.
@@ -122,6 +123,25 @@ fn say_lost(shared: &Shared, job: &FileJob, backed: u64) {
     }
 }
 
+/// What is to be replaced has attributes that nobody has asked for yet: they go along.
+fn keep_attributes(shared: &Shared, source: &dyn Source, ino: Ino, old: &[u8]) -> Result<()> {
+    if shared.lock().xattrs.of(ino).is_some() {
+        return Ok(());
+    }
+    let found = match source.xattrs(old) {
+        Err(error) if [ErrorKind::Unsupported, ErrorKind::NotFound].contains(&error.kind) => {
+            return Ok(());
+        }
+        found => found?,
+    };
+    let mut state = shared.lock();
+    if state.xattrs.of(ino).is_some() || state.names.inode(ino).is_none() {
+        return Ok(());
+    }
+    xattr_requests::note_xattrs(&mut state, ino, found)?;
+    state.commit()
+}
+
 fn copy_whole(
     shared: &Shared,
     (source, sink): (&dyn Source, &dyn Sink),
@@ -132,6 +152,7 @@ fn copy_whole(
     let (epoch, backed) = begin(shared, job.slot);
     let (version, want) = version_of(shared, sink, job, backed)?;
     if let Some(old) = old {
+        keep_attributes(shared, source, job.ino, old)?;
         copy_absent(shared, source, job, (old, backed), &version)?;
     }
     let mut pass = Pass::default();

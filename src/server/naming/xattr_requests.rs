@@ -8,6 +8,7 @@ use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Kind, Reply, Target, XATTR_VALUE_MAX, XattrHow};
 use terral_format::wire::things::{Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Xattrs;
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
@@ -101,6 +102,14 @@ pub fn find_xattrs(state: &mut State, ino: Ino) -> Result<()> {
         Fetched::Xattrs(found) => found?,
         _ => return Ok(()),
     };
+    note_xattrs(state, ino, found)
+}
+
+/// Notes what the backing says of an inode's attributes.
+///
+/// # Errors
+/// If the log is full.
+pub fn note_xattrs(state: &mut State, ino: Ino, found: Xattrs) -> Result<()> {
     match state.log.reserve() {
         // That there is none is asked again, if it cannot be noted.
         Err(_) if found.is_empty() => return Ok(()),

@@ -56,7 +56,7 @@ fn a_server_that_leaves_a_step_out_is_caught() {
     for (step, weather, seeds) in [
         (Step::RememberAnswer, Weather { defers: true, ..kills }, 60),
         (Step::KeepDirty, Weather { cramped: true, ..kills }, 60),
-        (Step::Announce, Weather { defers: true, ..kills }, 400),
+        (Step::Announce, Weather { defers: true, ..kills }, 4000),
         (Step::CopyAnew, Weather { freezes: true, ..Weather::default() }, 400),
         (Step::Together, Weather { transacts: true, ..Weather::default() }, 60),
         (Step::CompareThere, Weather { others: true, ..Weather::default() }, 60),

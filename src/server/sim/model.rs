@@ -37,14 +37,6 @@ pub(super) struct Maybe {
     copies: bool,
 }
 
-impl Maybe {
-    fn fits(&self, before: &[u8], found: &[u8]) -> bool {
-        let new = &self.piece[..found.len()];
-        let one = |((found, old), new): ((&u8, &u8), &u8)| found == old || found == new;
-        found == new || (self.in_part && found.iter().zip(before).zip(new).all(one))
-    }
-}
-
 impl Default for Content {
     fn default() -> Self {
         let (pieces, xattrs, corrupt, maybe) = Default::default();
@@ -103,9 +95,15 @@ impl Content {
     /// Whether this may be read at the start of a page.
     pub fn may_show(&self, page: u64, found: &[u8]) -> bool {
         let before = self.pieces.get(&page).copied().unwrap_or_default();
-        let fits = |maybe: &Maybe| maybe.fits(&before[..found.len()], found);
-        *found == before[..found.len()]
-            || self.maybe.get(&page).is_some_and(|all| all.iter().any(fits))
+        let all = self.maybe.get(&page).map_or(&[][..], Vec::as_slice);
+        // One that is there whole, or not at all; over it what some have copied so far.
+        let mut wholes = [before].into_iter().chain(all.iter().map(|maybe| maybe.piece));
+        let copied =
+            |at: usize, byte: u8| all.iter().any(|maybe| maybe.in_part && maybe.piece[at] == byte);
+        wholes.any(|whole| {
+            let mut bytes = found.iter().enumerate();
+            bytes.all(|(at, byte)| whole[at] == *byte || copied(at, *byte))
+        })
     }
 
     /// Whether a file of this size, with these pages that are not all zeros, has this content.

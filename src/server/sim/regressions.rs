@@ -5,6 +5,7 @@ use std::time::Duration;
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_PAGES, PAGE_BYTES};
 use terral_format::wire::locks::{Lock, LockKind, LockRange, Locker};
 use terral_format::wire::message::{OpenHow, RenameHow, Reply, Request, Target};
+use terral_store::backing::{NameSink, Source};
 
 use super::Sim;
 use super::client::{CREATE, Opened, READ};
@@ -155,4 +156,19 @@ fn a_directory_that_was_made_where_an_unseen_file_was_arrives_and_the_file_is_ke
     sim.finish();
     assert_eq!(sim.dir.directories(), [b"name"]);
     assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [b"name.theirs-1"]);
+}
+
+#[test]
+fn a_file_that_is_brought_whole_over_one_that_changed_there_keeps_its_attributes() {
+    let mut sim = Sim::new(1);
+    sim.dir.put(b"name", b"before").expect("an empty store");
+    let one = sim.connect();
+    let file = sim.open(one, b"name", CREATE).expect("it is there");
+    sim.write(one, file.file, 0, b"ours").expect("there is room for it");
+    sim.dir.set_xattr(b"name", b"user.x", Some(b"kept")).expect("it is there");
+    sim.close(one, file).expect("it is open");
+    sim.finish();
+    let there = sim.dir.xattrs(b"name").expect("it is there");
+    assert_eq!(there, [(b"user.x".to_vec(), b"kept".to_vec())]);
+    assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [&b"name"[..], b"name.theirs-1"]);
 }
