@@ -79,6 +79,8 @@ install: man ## install under PREFIX (default /usr/local)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|" \
 		src/c/terral.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/terral.pc
+	install -d $(DESTDIR)$(PREFIX)/lib/terral/python/terral
+	install -m 644 src/python/terral/*.py $(DESTDIR)$(PREFIX)/lib/terral/python/terral/
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -D -m 644 target/completions/terral.bash \
@@ -100,7 +102,7 @@ uninstall: ## remove what `make install` put under PREFIX
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/terral \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_terral \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/terral.fish
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/terral
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/terral $(DESTDIR)$(PREFIX)/lib/terral
 
 clean: ## remove what was built
 	$(CARGO) clean

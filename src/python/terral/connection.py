@@ -1,0 +1,33 @@
+"""A connection to a server of this machine."""
+
+import os
+
+from ._library import Handle, calls
+
+
+class Connection:
+    """To the server of an instance. To connect again costs little: a process has one session."""
+
+    def __init__(self, instance=None):
+        """`instance`: its name, or its directory; None: what $TERRAL_INSTANCE says, which
+        `terral run` sets.
+
+        Raises ConnectionError or PermissionError (`terral.h` says when).
+        """
+        said = None if instance is None else os.fsencode(instance)
+        self.handle = Handle(calls.connect(said), calls.disconnect)
+
+    def close(self):
+        """Gives it back. What was opened through it stays open."""
+        self.handle.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def connect(instance=None):
+    """As `Connection(instance)`."""
+    return Connection(instance)
