@@ -101,6 +101,11 @@ fn archives() {
 }
 
 #[test]
-fn files_and_children() {
-    same(&["test_io", "test_subprocess"], 900, 4000);
+fn files() {
+    same(&["test_io"], 600, 3000);
+}
+
+#[test]
+fn children() {
+    same(&["test_subprocess"], 300, 1500);
 }
