@@ -6,6 +6,7 @@
 
 mod beside;
 mod files;
+mod keys;
 mod process;
 
 use std::fs;
@@ -18,10 +19,9 @@ use beside::built;
 use ed25519_dalek::{Signer, SigningKey};
 use files::{WRITE, open};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use keys::{key, private, public};
 use process::{Home, PRINCIPALS, Process};
 use serde_json::{Value, json};
-use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, PrivateKey};
-use ssh_key::public::Ed25519PublicKey;
 use terral_client::{
     Client, Credential, ErrorKind, Hidden, InstanceId, OpenHow, Operations, Proof, Signed, Wish,
     access, authorize, read_credential, signed,
@@ -35,10 +35,6 @@ const AUDIENCE: &str = "https://store.example";
 #[test]
 fn role() {
     process::play(128, &[]);
-}
-
-fn key(seed: u8) -> SigningKey {
-    SigningKey::from_bytes(&[seed; 32])
 }
 
 fn pem(name: &str) -> Vec<u8> {
@@ -58,10 +54,6 @@ impl House {
     fn new() -> Self {
         let house =
             House { at: Home::new(), home: tempfile::tempdir().expect("directory"), server: None };
-        let public = |seed| {
-            let public = Ed25519PublicKey(key(seed).verifying_key().to_bytes());
-            ssh_key::PublicKey::from(public).to_openssh().expect("text")
-        };
         fs::create_dir(house.file("keys")).expect("makes");
         for name in ["ec.pem", "rsa.pem"] {
             house.write(&format!("keys/{name}"), &pem(name));
@@ -77,13 +69,7 @@ impl House {
         );
         house.write("principals", list.as_bytes());
         for seed in 1..=3 {
-            let own = key(seed);
-            let pair = Ed25519Keypair {
-                public: Ed25519PublicKey(own.verifying_key().to_bytes()),
-                private: Ed25519PrivateKey::from_bytes(&own.to_bytes()),
-            };
-            let text = PrivateKey::from(pair).to_openssh(ssh_key::LineEnding::LF).expect("text");
-            house.write(&format!("key{seed}"), text.as_bytes());
+            house.write(&format!("key{seed}"), private(seed).as_bytes());
         }
         house.started()
     }

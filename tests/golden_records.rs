@@ -172,7 +172,8 @@ fn authority() -> [Local; 9] {
         lifetime_s: 273,
     };
     let (session, credential) = (SessionSlot(274), CredentialId(276));
-    let under = Local::HeldUnder { session, handle: 275, held: held.clone(), credential };
+    let under =
+        Local::HeldUnder { session, handle: 275, held: held.clone(), credential, leased: true };
     let revoked = |what| Local::Revoked { what, epoch: 257 };
     [
         Local::Held { session: SessionSlot(252), handle: 253, held: held.clone() },

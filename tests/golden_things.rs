@@ -5,9 +5,11 @@ use crate::golden_values;
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::{Epoch, Ino, Member, Number, ServerId};
+use terral_format::ids::{Epoch, Ino, InstanceId, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::capability::{Principal, Revocation};
+use terral_format::wire::credential::{self, CredentialId};
+use terral_format::wire::login::Carried;
 use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::moving::{Back, Renamed};
 use terral_format::wire::person::Person;
@@ -47,6 +49,11 @@ fn by<T>(what: T) -> By<T> {
     By { person: Person { user: 411, group: 412, groups: vec![413] }, what }
 }
 
+fn carried() -> Carried {
+    let (id, issuer) = (CredentialId(442), InstanceId(443));
+    Carried { id, issuer, secret: credential::Secret([44; 32]) }
+}
+
 /// Bodies of each kind, and of each form of what may be in them.
 pub fn bodies() -> Vec<Body> {
     let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
@@ -67,6 +74,7 @@ pub fn bodies() -> Vec<Body> {
         Change::Xattr { name: b"s".into(), value: Some(b"t".into()), how: XattrHow::Replace },
         Change::Swap(number(436), b"y".into()),
         Change::Revoke(Revocation::Serial(437)),
+        Change::Logout(carried()),
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -99,7 +107,8 @@ pub fn bodies() -> Vec<Body> {
     all.extend(looks.map(|look| by(look).body()));
     all.extend([Look::Safety, Look::Server { hasten: true }].map(|look| by(look).body()));
     let verify = Look::Verify(Box::new(golden_values::capability()));
-    let looks = [verify, Look::Revoked, Look::Issue(Principal::User(440), 441)];
+    let issue = Look::Issue(Principal::User(440), 441);
+    let looks = [verify, Look::Revoked, issue, Look::Authorize(carried())];
     all.extend(looks.map(|look| by(look).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }

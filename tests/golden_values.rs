@@ -259,8 +259,9 @@ fn operations() -> [Operation<Vec<u8>>; 9] {
     ]
 }
 
-fn identity_requests() -> [Request<'static>; 7] {
+fn identity_requests() -> [Request<'static>; 8] {
     [
+        Request::Revoke(Revocation::Credential(CredentialId(280))),
         Request::Revoke(Revocation::Principal(pilot())),
         Request::Challenge,
         Request::Login(

@@ -6,8 +6,11 @@
 
 mod beside;
 mod descendants;
+mod keys;
 mod launched;
 mod namespaces;
+
+use std::os::unix::fs::PermissionsExt;
 
 use launched::said;
 use namespaces::Machines;
@@ -196,4 +199,63 @@ fn what_the_server_does_for_other_machines_no_revocation_ends() {
     let ending: Vec<String> = lines.iter().rev().take(5).rev().cloned().collect();
     ends(&ending, &["here", "two", "three", "there", "two"]);
     assert!(!lines.iter().any(|line| line == "one"), "{lines:#?}");
+}
+
+#[test]
+fn who_has_logged_in_is_known_on_all_machines_and_who_has_logged_out_on_none() {
+    let Some(machines) = Machines::new(3) else { return };
+    let home = machines.home();
+    let write = |name: &str, text: &str| {
+        let path = home.join(name);
+        std::fs::write(&path, text).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("changes");
+        path
+    };
+    write("key", &keys::private(1));
+    let list = format!("pilot read,list,write,create below=/d for=1h key {}\n", keys::public(1));
+    let list = write("who", &list);
+    let program = write("writer.py", WRITER);
+    let to = home.join("to");
+    std::fs::create_dir(&to).expect("makes");
+    let script = format!(
+        "home={home}; exec 2>&1
+        mkdir d; on h1 'echo there > /terral/d/there; echo x > /terral/d/w'
+        $TERRAL login -q --key $home/key -o $home/cred --instance machines
+        on h1 \"$TERRAL login --key $home/key -o $home/cred1 --instance machines\"
+        as() {{ on $1 \"TERRAL_CREDENTIAL=$home/cred $2\"; }}
+        as h1 'cat /terral/d/there'; as h2 'cat /terral/d/there'
+        as h2 'rm /terral/d/there'; as h2 'cat /terral/top'
+        as h1 \"$TERRAL whoami --instance machines\" | head -1
+        as h2 'python3 {program} /terral/d/w {home}/w.said {home}/over' & writer=$!
+        until grep -q wrote $home/w.said 2> /dev/null; do sleep 0.02; done
+        cp $home/cred $home/copy; server=$(pid_of h1); kill -9 $server; as h1 'cat /terral/d/there'
+        on h1 \"$TERRAL logout $home/cred --instance machines\"
+        until grep -q 'not permitted' $home/w.said; do sleep 0.02; done; wc -l < $home/w.said
+        touch $home/over; wait $writer
+        on h2 \"TERRAL_CREDENTIAL=$home/copy cat /terral/d/there\"
+        on h2 'cat /terral/d/there'",
+        home = home.display(),
+        program = program.display(),
+    );
+    let (to, list) = (to.display().to_string(), list.display().to_string());
+    let output = machines.run_with(&["--to", &to, "--principals", &list], &script);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    ends(
+        &lines,
+        &[
+            "log in on the first): not supported",
+            "there",
+            "there",
+            "rm: cannot remove '/terral/d/there': Permission denied",
+            "cat: /terral/top: Permission denied",
+            "principal   key:pilot",
+            "there",
+            "terral: logged out: 0 programs that run may do less now",
+            "2",
+            "or ended (terral login again): capability refused",
+            "cat: /terral/d/there: Permission denied",
+            "there",
+        ],
+    );
 }

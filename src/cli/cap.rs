@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use terral_client::{
-    CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, Operations, Principal, Revocation,
-    authorize, credential_of_environment, of_environment,
+    CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, CredentialId, Operations,
+    Principal, Revocation, authorize, credential_of_environment, of_environment,
 };
 
 use crate::instances::{Which, name_of, place};
@@ -135,7 +135,8 @@ Examples:
   terral cap revoke --serial 4f0c9b1a2d3e5f60
   terral cap revoke --operations write,create,remove
   terral cap revoke --principal 1000
-  terral cap revoke --principal key:pilot")]
+  terral cap revoke --principal key:pilot
+  terral cap revoke --credential 83ca4105fcc7835f")]
 struct Revoke {
     /// The file that it is in; `-` is standard input. All that were made of it end with it
     #[arg(value_name = "FILE", required_unless_present = "revoked")]
@@ -163,6 +164,9 @@ struct Named {
     /// credentials end with them
     #[arg(long, value_name = "WHO")]
     principal: Option<Principal>,
+    /// This credential, as `whoami` and `audit` name it, and all that were got by it
+    #[arg(long, value_name = "ID", value_parser = serial)]
+    credential: Option<u64>,
 }
 
 fn operations(said: &str) -> Result<Operations, String> {
@@ -314,11 +318,12 @@ fn show(capability: &Capability, as_json: bool) -> Result<()> {
 }
 
 fn revoke(arguments: &Revoke) -> Result<u8> {
-    let Named { serial, operations, principal } = &arguments.named;
-    let what = match (serial, operations, principal) {
+    let Named { serial, operations, principal, credential } = &arguments.named;
+    let what = match (serial, operations, principal, credential) {
         (Some(serial), ..) => Revocation::Serial(*serial),
-        (_, Some(operations), _) => Revocation::Operations(*operations),
-        (.., Some(user)) => Revocation::Principal(*user),
+        (_, Some(operations), ..) => Revocation::Operations(*operations),
+        (_, _, Some(user), _) => Revocation::Principal(*user),
+        (.., Some(credential)) => Revocation::Credential(CredentialId(*credential)),
         _ => Revocation::Serial(read(arguments.file.as_deref())?.grant.serial),
     };
     let client = arguments.which.observe()?;

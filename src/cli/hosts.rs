@@ -56,6 +56,8 @@ pub struct Wanted<'a> {
     pub instance: Option<&'a Path>,
     /// Most memory on each.
     pub memory: Option<u64>,
+    /// Who is who, for those who log in here.
+    pub principals: Option<PathBuf>,
     /// Kept ready on each.
     pub ready: Option<u64>,
     /// Whether servers encrypt what they say to each other.
@@ -206,7 +208,7 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
         memory_bytes,
         spill: None,
         ready_bytes: wanted.ready,
-        principals: None,
+        principals: wanted.principals.clone(),
         part: Some(Part::First {
             listen: wanted.listen,
             interface: wanted.interface.map(str::to_owned),

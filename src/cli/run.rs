@@ -96,7 +96,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     spill: Option<PathBuf>,
     /// Who others than you are, by what they prove it, and what they may (`terral login`)
-    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "hosts")]
+    #[arg(long, value_name = "FILE", requires = "to")]
     principals: Option<PathBuf>,
     /// Where COMMAND sees the files
     #[arg(long, value_name = "PATH", default_value = PREFIX)]
@@ -225,6 +225,7 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         instance: arguments.instance.as_deref(),
         memory: arguments.memory,
         ready: arguments.ready,
+        principals: principals(arguments.principals.as_deref()).map_err(not_started)?,
         encrypted: !arguments.no_encryption,
         listen,
         interface: arguments.interface.as_deref(),

@@ -180,6 +180,8 @@ pub enum Local {
         held: Held,
         /// With which credential.
         credential: CredentialId,
+        /// Another member has issued it.
+        leased: bool,
     },
     /// Somebody has proven who he is.
     LoggedIn(Kept),

@@ -142,6 +142,8 @@ pub enum Revocation {
     Operations(Operations),
     /// All that were issued to him before.
     Principal(Principal),
+    /// This credential, and all that were got by it.
+    Credential(CredentialId),
 }
 
 /// Something that was revoked, and when.

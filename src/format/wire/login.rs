@@ -12,6 +12,7 @@ use super::capability::Operations;
 use super::credential::{CredentialId, Secret};
 use super::principal::Principal;
 use crate::ids::InstanceId;
+use crate::{Error, ErrorKind, Result};
 
 /// Bytes of a challenge.
 pub const CHALLENGE_BYTES: usize = 32;
@@ -75,6 +76,34 @@ impl<'a> From<&'a super::credential::Credential> for Shown<'a> {
     fn from(credential: &'a super::credential::Credential) -> Self {
         let Secret(secret) = &credential.secret;
         Shown { id: credential.id, issuer: credential.issuer, secret: Hidden(secret) }
+    }
+}
+
+/// The same, as one server shows it to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Which.
+    pub id: CredentialId,
+    /// Whose server has issued it.
+    pub issuer: InstanceId,
+    /// Its secret.
+    pub secret: Secret,
+}
+
+impl Carried {
+    /// Of what was shown.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] if that is no secret.
+    pub fn of(shown: &Shown<'_>) -> Result<Self> {
+        let malformed = |_| Error::new(ErrorKind::Unauthorized, "credential: malformed");
+        let secret = Secret(shown.secret.0.try_into().map_err(malformed)?);
+        Ok(Carried { id: shown.id, issuer: shown.issuer, secret })
+    }
+
+    /// As it was shown.
+    pub fn shown(&self) -> Shown<'_> {
+        Shown { id: self.id, issuer: self.issuer, secret: Hidden(&self.secret.0) }
     }
 }
 

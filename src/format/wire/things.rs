@@ -10,6 +10,7 @@ use super::attributes::{Attributes, Kind};
 use super::body::Body;
 use super::capability::{Capability, Principal, Revocation, Scope};
 use super::locks::Waiting;
+use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
@@ -96,6 +97,8 @@ pub enum Look {
     Revoked,
     /// A capability for everything, for him, for so long from now on, seconds; of the control.
     Issue(Principal, u64),
+    /// A capability for whom this credential names; of the control.
+    Authorize(Carried),
 }
 
 /// What is changed of a thing.
@@ -140,6 +143,8 @@ pub enum Change {
     Swap(Number, Vec<u8>),
     /// What capabilities allow is revoked, at the control; done once no member does it any more.
     Revoke(Revocation),
+    /// This credential ends, as its holder wishes; as `Revoke`.
+    Logout(Carried),
 }
 
 /// What is to be done, and who does it.

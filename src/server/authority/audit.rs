@@ -78,6 +78,7 @@ pub fn revoked(now_s: u64, who: Who, what: Revocation, sessions: usize) -> Strin
         Revocation::Serial(one) => format!("\"serial\":\"{}\"", serial(one)),
         Revocation::Operations(set) => format!("\"operations\":{}", words(set)),
         Revocation::Principal(one) => format!("\"principal\":{}", who_is(one)),
+        Revocation::Credential(id) => format!("\"credential\":\"{id}\""),
     };
     line(now_s, "revoked", who, &format!(",{what},\"sessions\":{sessions}"))
 }

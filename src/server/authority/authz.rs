@@ -63,11 +63,18 @@ impl From<&Held> for Good {
 }
 
 impl Good {
+    /// From a record: of one that ends with a credential.
+    pub fn under(held: &Held, credential: CredentialId, leased: bool) -> Self {
+        Good { credential: Some(credential), leased, ..Good::from(held) }
+    }
+
     /// A session has presented it: a handle stands for it there.
     pub fn record(&self, session: SessionSlot, handle: u32) -> Local {
         let held = Held::from(self);
         match (self.credential, self.leased) {
-            (Some(credential), _) => Local::HeldUnder { session, handle, held, credential },
+            (Some(credential), leased) => {
+                Local::HeldUnder { session, handle, held, credential, leased }
+            }
             (None, true) => Local::HeldLeased { session, handle, held },
             (None, false) => Local::Held { session, handle, held },
         }
@@ -276,15 +283,21 @@ impl Authz {
 
     /// From a record.
     pub fn revoke(&mut self, revoked: capability::Revoked) {
-        if let Revocation::Principal(who) = revoked.what {
-            self.credentials.end_of(who);
+        match revoked.what {
+            Revocation::Principal(who) => self.credentials.end_of(who),
+            Revocation::Credential(id) => self.credentials.end(id),
+            Revocation::Serial(_) | Revocation::Operations(_) => {}
         }
         self.revoked.apply(revoked);
     }
 
     /// What was not revoked of what this allows.
     pub fn left(&self, good: &Good) -> Operations {
-        if good.credential.is_some_and(|id| !self.credentials.lives(id)) {
+        let lives = |id| match good.leased {
+            true => !self.revoked.has_ended(id),
+            false => self.credentials.lives(id),
+        };
+        if !good.credential.is_none_or(lives) {
             return Operations(0);
         }
         self.revoked.left(good.rights.operations, (good.serial, good.principal, good.epoch))
@@ -345,7 +358,7 @@ impl Authz {
     /// [`ErrorKind::Unauthorized`] if it is forged, expired or revoked.
     pub fn verify(&self, now_s: u64, capability: &Capability, person: Arc<Person>) -> Result<Good> {
         let scope = capability.verify(&self.key, now_s)?;
-        self.good(capability, scope, person)
+        self.good(capability, (scope, false), person)
     }
 
     /// The same, of another member's, which has said that it is good and comes to this. Its time is
@@ -362,20 +375,22 @@ impl Authz {
         if now_s >= scope.rights.expires_s {
             return Err(refuse("capability: expired"));
         }
-        if scope.credential.is_some() {
-            return Err(refuse("capability: of who has logged in on another machine"));
-        }
-        Ok(Good { leased: true, ..self.good(capability, scope, person)? })
+        self.good(capability, (scope, true), person)
     }
 
-    fn good(&self, capability: &Capability, scope: Scope, person: Arc<Person>) -> Result<Good> {
+    fn good(
+        &self,
+        capability: &Capability,
+        (scope, leased): (Scope, bool),
+        person: Arc<Person>,
+    ) -> Result<Good> {
         let grant = &capability.grant;
         if grant.container != ROOT_CONTAINER {
             return Err(refuse("capability: not for here"));
         }
         let below = scope.below.filter(|below| !below.is_empty()).map(Arc::from);
         let (epoch, serial, principal) = (grant.epoch, grant.serial, grant.principal);
-        let (rights, leased, credential) = (scope.rights, false, scope.credential);
+        let (rights, credential) = (scope.rights, scope.credential);
         let good = Good { rights, below, epoch, serial, principal, person, leased, credential };
         if rights.operations != Operations(0) && self.left(&good) == Operations(0) {
             return Err(refuse("capability: revoked"));

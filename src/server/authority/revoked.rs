@@ -1,16 +1,18 @@
-//! What was revoked: by serial, by principal, by operation.
+//! What was revoked: by serial, by credential, by principal, by operation.
 //!
 //! One epoch counts the revocations of a container. A capability says in which it was issued; an
 //! operation, or a principal, in which it was revoked last: what was issued before is good for it
-//! no more, and everything else goes on. Serials have no epoch: they are named one by one.
+//! no more, and everything else goes on. Serials and credentials have no epoch: they are named one
+//! by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::wire::capability::{self, Operations, Principal, Revocation};
+use terral_format::wire::credential::CredentialId;
 use terral_format::{Error, ErrorKind, Result};
 
-/// Most serials that are revoked one by one.
-const SERIALS_MAX: usize = 1 << 14;
+/// Most serials, and most credentials, that are revoked one by one.
+const NAMED_MAX: usize = 1 << 14;
 /// As many operations as a set can have.
 const OPERATIONS: usize = 8;
 
@@ -22,6 +24,7 @@ pub struct Revoked {
     operations: [u64; OPERATIONS],
     principals: BTreeMap<Principal, u64>,
     serials: BTreeSet<u64>,
+    credentials: BTreeSet<CredentialId>,
 }
 
 impl Revoked {
@@ -35,8 +38,13 @@ impl Revoked {
     /// # Errors
     /// [`ErrorKind::TooMany`] if too many serials are.
     pub fn next(&self, what: Revocation) -> Result<capability::Revoked> {
-        if matches!(what, Revocation::Serial(_)) && self.serials.len() >= SERIALS_MAX {
-            let context = "serials revoked one by one: revoke operations, or the principal";
+        let named = match what {
+            Revocation::Serial(_) => self.serials.len(),
+            Revocation::Credential(_) => self.credentials.len(),
+            Revocation::Operations(_) | Revocation::Principal(_) => 0,
+        };
+        if named >= NAMED_MAX {
+            let context = "revoked one by one: revoke operations, or the principal";
             return Err(Error::new(ErrorKind::TooMany, context));
         }
         Ok(capability::Revoked { what, epoch: self.epoch + 1 })
@@ -47,6 +55,7 @@ impl Revoked {
         let capability::Revoked { what, epoch } = revoked;
         let knows = match what {
             Revocation::Serial(serial) => self.serials.contains(&serial),
+            Revocation::Credential(id) => self.has_ended(id),
             Revocation::Operations(set) => {
                 let mut each = self.operations.iter().enumerate();
                 each.all(|(at, since)| set.0 & 1 << at == 0 || *since >= epoch)
@@ -66,6 +75,9 @@ impl Revoked {
             Revocation::Serial(serial) => {
                 self.serials.insert(serial);
             }
+            Revocation::Credential(id) => {
+                self.credentials.insert(id);
+            }
             Revocation::Operations(set) => {
                 let each = self.operations.iter_mut().enumerate();
                 let named = each.filter(|(at, _)| set.0 & 1 << at != 0);
@@ -76,6 +88,11 @@ impl Revoked {
                 *since = epoch.max(*since);
             }
         }
+    }
+
+    /// Whether this credential was.
+    pub fn has_ended(&self, id: CredentialId) -> bool {
+        self.credentials.contains(&id)
     }
 
     /// What is left of these operations of a capability.
@@ -103,15 +120,29 @@ impl Revoked {
             principals.map(move |(who, since)| record(Revocation::Principal(*who), *since));
         let serials = self.serials.iter();
         let serials = serials.map(move |one| record(Revocation::Serial(*one), self.epoch));
-        operations.chain(principals).chain(serials)
+        let credentials = self.credentials.iter();
+        let credentials =
+            credentials.map(move |id| record(Revocation::Credential(*id), self.epoch));
+        operations.chain(principals).chain(serials).chain(credentials)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Operations, Principal, Revocation, Revoked};
+    use super::{CredentialId, Operations, Principal, Revocation, Revoked};
 
     const WHO: Principal = Principal::User(1);
+
+    #[test]
+    fn a_credential_ends_and_a_snapshot_says_so() {
+        let (mut revoked, id) = (Revoked::default(), CredentialId(9));
+        revoke(&mut revoked, Revocation::Credential(id));
+        let mut again = Revoked::default();
+        revoked.snapshot().for_each(|one| again.apply(one));
+        assert!(again.has_ended(id) && !again.has_ended(CredentialId(8)));
+        assert!(revoked.snapshot().all(|one| again.knows(one)));
+        assert_eq!(left(&revoked, 1, 0), Operations::ALL);
+    }
 
     fn left(revoked: &Revoked, serial: u64, epoch: u64) -> Operations {
         revoked.left(Operations::ALL, (serial, WHO, epoch))

@@ -359,8 +359,8 @@ impl State {
                 let good = Good { leased: true, ..Good::from(held) };
                 self.apply_held((*session, *handle), good);
             }
-            Local::HeldUnder { session, handle, held, credential } => {
-                let good = Good { credential: Some(*credential), ..Good::from(held) };
+            Local::HeldUnder { session, handle, held, credential, leased } => {
+                let good = Good::under(held, *credential, *leased);
                 self.apply_held((*session, *handle), good);
             }
             Local::LoggedIn(kept) => self.authz.credentials.begin(kept),

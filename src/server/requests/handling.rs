@@ -25,7 +25,7 @@ use crate::members::requiring;
 use crate::naming::creating;
 use crate::requests::{bounding, logging_in, presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::sharing::{carrying, leasing, revoking};
+use crate::sharing::{carrying, credentials, leasing, revoking};
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -310,11 +310,11 @@ fn of_identity(
             Ok(Reply::Credential(Box::new(credential)))
         }
         Request::Authorize(shown, keeps) => {
-            let issued = logging_in::authorize(state, who, &shown, keeps)?;
+            let issued = credentials::authorize(state, who, &shown, keeps)?;
             Ok(Reply::Capability(Box::new(issued)))
         }
         Request::Logout(shown) => {
-            let (sessions, deaf) = (logging_in::logout(state, who, &shown)?, Vec::new());
+            let (sessions, deaf) = credentials::logout(state, who, &shown)?;
             Ok(Reply::Revoked { sessions, deaf })
         }
         _ => Ok(Reply::Whom(Box::new(logging_in::whom(state, good)))),

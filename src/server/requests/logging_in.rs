@@ -1,10 +1,9 @@
-//! Logging in and out, and what somebody gets for his credential. Not here: how somebody proves who
-//! he is (`authority`), and where the list of principals is read (`shell::listed`).
+//! Logging in. Not here: how somebody proves who he is (`authority`), where the list of principals
+//! is read (`shell::listed`), and what somebody gets for his credential (`sharing::credentials`).
 
 use terral_format::disk::local::{Kept, Local};
-use terral_format::wire::capability::Capability;
 use terral_format::wire::credential::{Credential, CredentialId, Secret};
-use terral_format::wire::login::{Proof, Shown, Whom, Wish};
+use terral_format::wire::login::{Proof, Whom, Wish};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::audit::{self, Who};
@@ -14,7 +13,6 @@ use crate::authority::mechanism::Scene;
 use crate::authority::principals::Principals;
 use crate::core::paths::components;
 use crate::core::state::State;
-use crate::sharing::revoking;
 
 /// Gives a credential to who proves who he is.
 ///
@@ -76,42 +74,6 @@ fn made(state: &State, most: Most, issued_s: u64) -> Result<(Kept, Secret)> {
     Ok((Kept { id, check, principal, operations, below, issued_s, lifetime_s }, secret))
 }
 
-/// The credential that is shown; if it is not good, that is written down.
-fn known<'s>(state: &'s State, who: Who, shown: &Shown<'_>) -> Result<&'s Kept> {
-    let now_s = state.world.wall_s();
-    let known = state.authz.credentials.known(state.began.instance, now_s, shown);
-    known.inspect_err(|error| {
-        state.machine.audit(&audit::unknown(now_s, who, shown.id, error));
-    })
-}
-
-/// A capability for whom a credential names; it ends with that. Whether it is to be kept is written
-/// down.
-///
-/// # Errors
-/// [`ErrorKind::Unauthorized`] if the credential is not good.
-pub fn authorize(state: &State, who: Who, shown: &Shown<'_>, keeps: bool) -> Result<Capability> {
-    let kept = known(state, who, shown)?;
-    let issued = state.authz.issue_under(&*state.world, kept)?;
-    if keeps {
-        state.machine.audit(&audit::granted(state.world.wall_s(), who, &issued));
-    }
-    Ok(issued)
-}
-
-/// Ends a credential: when this is over, nobody does anything any more by what was got with it.
-/// Gives how many sessions may do less now.
-///
-/// # Errors
-/// [`ErrorKind::Unauthorized`] if the credential is not good, and those of the log.
-pub fn logout(state: &mut State, who: Who, shown: &Shown<'_>) -> Result<u32> {
-    state.log.reserve()?;
-    let id = known(state, who, shown)?.id;
-    let sessions = revoking::end(state, vec![Local::LoggedOut(id)], |_| ())?;
-    state.machine.audit(&audit::logged_out(state.world.wall_s(), who, id, sessions));
-    Ok(sessions as u32)
-}
-
 /// As whom the holder of what was verified acts, and what is left of it.
 pub fn whom(state: &State, good: &Good) -> Whom {
     Whom {
@@ -125,6 +87,7 @@ pub fn whom(state: &State, good: &Good) -> Whom {
 
 /// What a server says to who logs in where nobody is listed.
 pub fn nobody_listed() -> Error {
-    let what = "this server has no list of principals (terral serve --principals FILE)";
+    let what = "no list of principals here (terral serve --principals FILE; of several machines, \
+                log in on the first)";
     Error::new(ErrorKind::Unsupported, what)
 }

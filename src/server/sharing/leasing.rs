@@ -84,7 +84,15 @@ pub fn issue(state: &mut State, most: &Most) -> Result<Capability> {
         return state.authz.issue(&*state.world, most);
     }
     let left_s = most.until_s.saturating_sub(state.world.wall_s());
-    match told(state, Look::Issue(most.principal, left_s))? {
+    issue_under(state, Look::Issue(most.principal, left_s))
+}
+
+/// The same, of what the control is asked for in so many words.
+///
+/// # Errors
+/// If who asks must wait, or the control cannot be reached.
+pub fn issue_under(state: &mut State, look: Look) -> Result<Capability> {
+    match told(state, look)? {
         Outcome::Issued(capability) => Ok(*capability),
         _ => Err(strange()),
     }

@@ -56,6 +56,12 @@ pub fn revoke(state: &mut State, who: Who, what: Revocation) -> Result<(u32, Vec
     Ok((begun.sessions, deaf))
 }
 
+/// Whether who asks has begun that before, and waits until all have heard.
+pub fn is_begun(state: &State) -> bool {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    asker.is_some_and(|asker| state.authz.hearing.of(asker).is_some())
+}
+
 fn at_the_control(
     state: &mut State,
     control: Member,

@@ -6,7 +6,7 @@ use terral_format::ids::{Asker, Ino, Member, Operation, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::message::Kind;
 use terral_format::wire::peers::Work;
-use terral_format::wire::person::GROUPS_MAX;
+use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Input;
@@ -21,7 +21,7 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::{bodies, circles, everywhere, leasing, revoking, safety};
+use crate::sharing::{bodies, circles, credentials, everywhere, leasing, revoking, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -137,6 +137,10 @@ fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
         Look::Verify(capability) => return leasing::is_good(state, capability),
         Look::Revoked => return Ok(Outcome::Revoked(state.authz.epoch())),
         Look::Issue(principal, for_s) => return leasing::issue_for(state, *principal, *for_s),
+        Look::Authorize(carried) => {
+            let issued = credentials::issue(state, theirs(state, &by.person), &carried.shown())?;
+            return Ok(Outcome::Issued(Box::new(issued)));
+        }
         _ => {}
     }
     let looked_at = bodies::inode_of(state, thing)?;
@@ -206,6 +210,22 @@ fn is_name(name: &[u8]) -> bool {
     components(name).is_ok_and(|parts| parts.len() == 1)
 }
 
+/// Ends what capabilities allow, if that is asked for.
+fn ends(state: &mut State, by: &By<Change>) -> Option<Result<Outcome>> {
+    let who = theirs(state, &by.person);
+    let ended = match &by.what {
+        Change::Revoke(what) => revoking::revoke(state, who, *what),
+        Change::Logout(carried) => credentials::end(state, who, &carried.shown()),
+        _ => return None,
+    };
+    Some(ended.map(|(sessions, deaf)| Outcome::Ended(sessions, deaf)))
+}
+
+/// A program of another machine: by this server's process.
+fn theirs(state: &State, person: &Person) -> Who {
+    Who { pid: state.machine.pid(), user: person.user }
+}
+
 fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<Outcome> {
     let by = By::<Change>::of(body)?;
     let caller = caller(&by)?;
@@ -213,10 +233,8 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
         let set = (name.as_slice(), value.as_deref(), *how);
         return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
     }
-    if let Change::Revoke(what) = by.what {
-        let who = Who { pid: state.machine.pid(), user: by.person.user };
-        let (sessions, deaf) = revoking::revoke(state, who, what)?;
-        return Ok(Outcome::Ended(sessions, deaf));
+    if let Some(ended) = ends(state, &by) {
+        return ended;
     }
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {
@@ -260,7 +278,7 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
             Ok(Outcome::Done(None))
         }
         // Done above.
-        Change::Xattr { .. } | Change::Revoke(_) => Ok(Outcome::Done(None)),
+        Change::Xattr { .. } | Change::Revoke(_) | Change::Logout(_) => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
         Change::Swap(directory, name) => {
