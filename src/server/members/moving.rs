@@ -92,7 +92,10 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     if state.fetches.is_waiting() {
         let Ways { from, to, way, back } = ways;
         let back = back.map(|way| Box::new(Back { way, seen: None, is_known: false }));
-        let moving = Moving { id: now.0, from, to, way, brings, done: false, back };
+        // Who has not heard that one is over must not take the next one for it.
+        let id = now.0.max(members.last_move + 1);
+        members.last_move = id;
+        let moving = Moving { id, from, to, way, brings, done: false, back };
         members.mover = Some(Mover::of(moving, (asker, now), None));
         tell_all(state);
     }

@@ -226,6 +226,8 @@ pub struct Members {
     settled: BTreeSet<Thing>,
     /// A directory that this member moves to another path, if it does.
     pub(crate) mover: Option<Mover>,
+    /// By which number the last one was known that this process began.
+    pub(super) last_move: u64,
     /// What is to be said of such moves once the log has it.
     said: Vec<(Member, Of)>,
     /// Who was told that this one rests for them, and for which move.
@@ -280,6 +282,7 @@ impl Members {
             waited: Vec::new(),
             settled: BTreeSet::new(),
             mover: None,
+            last_move: 0,
             said: Vec::new(),
             rests: BTreeMap::new(),
             awaited: BTreeMap::new(),
