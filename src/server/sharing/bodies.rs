@@ -101,6 +101,7 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
         return Ok(());
     }
     if body.bytes().is_empty() {
+        is_gone(state, thing);
         return Ok(());
     }
     let Some(ino) = place_of(state, thing)? else { return Ok(()) };
@@ -135,6 +136,15 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
         header.accessed_ns().store(attributes.accessed_ns, Ordering::SeqCst);
     }
     Ok(())
+}
+
+/// A directory is no more: nothing gets a name in it.
+fn is_gone(state: &mut State, thing: Thing) {
+    let inode = inode_of(state, thing).ok().filter(|inode| inode.is_directory());
+    let attributes = inode.and_then(|inode| state.attributes(inode.ino));
+    if let Some(is) = attributes.filter(|is| is.links > 0) {
+        state.record(Membership::Looks { attributes: Attributes { links: 0, ..is } });
+    }
 }
 
 /// The place of what has come. A directory of a removed member may come to its heir, who has never
