@@ -355,7 +355,8 @@ int terral_txn_must_be_unchanged(terral_txn_t *txn, const char *path,
 
 /* Has all of it done, or nothing, and frees the handle, also when it fails: as the first operation
  * does that cannot be done, whose number, from 0, is in terral_error(). E2BIG: more than 1,024
- * operations, or 16 KiB of paths and values; EOPNOTSUPP: there are several machines. */
+ * operations, or 16 KiB of paths and values; EOPNOTSUPP: what another machine's server alone
+ * changes, as docs/transactions.md says. */
 int terral_txn_commit(terral_txn_t *txn);
 
 /* Frees it; nothing is done. */

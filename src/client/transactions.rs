@@ -140,7 +140,8 @@ impl Transaction {
     /// Nothing is done then. What the first operation fails with that cannot be done, after its
     /// number, from 0: the errors of the call of the same name; [`ErrorKind::Changed`] for what is
     /// not as it was seen. [`ErrorKind::TooBig`] for more than [`OPERATIONS_MAX`] operations or
-    /// [`TRANSACTION_BYTES`]; [`ErrorKind::Unsupported`] where there are several machines.
+    /// [`TRANSACTION_BYTES`]; [`ErrorKind::Unsupported`] where another machine's server alone
+    /// changes something of it, as a further name of its file.
     pub fn commit(self) -> Result<()> {
         let mut operations = self.operations;
         let done = self.client.transact(&mut operations);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::ids::{Asker, Member, SessionSlot, Thing, Wish};
+use terral_format::ids::{Asker, Ino, Member, SessionSlot, Thing, Wish};
 use terral_format::wire::peers::{Answer, Failure, Work};
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result};
@@ -305,12 +305,46 @@ pub fn let_go(state: &mut State) {
 /// What a path stood for is gone where it was born: something else may have taken its name since
 /// that was looked up, so all is to be done anew. Not for ever.
 pub fn is_astray(state: &mut State) -> bool {
+    state.members.as_mut().is_some_and(|members| members.take_gone()) && may_try_anew(state)
+}
+
+/// Whether a request may be carried out anew, as what it has found is gone. Not for ever.
+fn may_try_anew(state: &mut State) -> bool {
     let may_wait = state.fetches.may_wait();
     let Some(members) = &mut state.members else { return false };
-    let Some(asker) = members.asker().filter(|_| members.take_gone()) else { return false };
+    let Some(asker) = members.asker() else { return false };
     let times = members.astray.entry(asker).or_default();
     *times = times.saturating_add(1);
     may_wait && *times <= ASTRAY_MAX
+}
+
+/// A request has found that it needs this directory here, too: it is carried out anew, and asks for
+/// all at once. Not for ever, if it has it and that is of no use.
+pub fn needs_too(state: &mut State, directory: Ino) -> Error {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    let Some((members, asker)) = state.members.as_mut().zip(asker) else {
+        return Error::new(ErrorKind::NotFound, format!("directory {directory}"));
+    };
+    let is_new = members.further.entry(asker).or_default().insert(directory);
+    match is_new || may_try_anew(state) {
+        true => find_anew(state, asker),
+        false => Error::new(ErrorKind::Busy, "names change all the time"),
+    }
+}
+
+/// The same of several, which it asks for at once.
+pub fn needs_all(state: &mut State, directories: &BTreeSet<Ino>) {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    if let Some((members, asker)) = state.members.as_mut().zip(asker) {
+        members.further.entry(asker).or_default().extend(directories);
+    }
+}
+
+/// What the present request has found that it needs, too.
+pub fn further(state: &State) -> BTreeSet<Ino> {
+    let Some(members) = &state.members else { return BTreeSet::new() };
+    let found = members.asker().and_then(|asker| members.further.get(&asker));
+    found.cloned().unwrap_or_default()
 }
 
 /// Who was asked is in no more. What was of one that has left in order is in the permanent store:
@@ -384,6 +418,7 @@ pub fn is_answered(state: &mut State, asker: Asker) {
     moving::has_run(state, |its| *its == asker);
     if let Some(members) = &mut state.members {
         members.astray.remove(&asker);
+        members.further.remove(&asker);
     }
 }
 
@@ -417,6 +452,7 @@ pub fn has_ended(state: &mut State, session: SessionSlot) {
     moving::has_ended(state, session);
     let Some(members) = &mut state.members else { return };
     members.astray.retain(|asker, _| asker.session != session);
+    members.further.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));
     forget_all(state, its);
 }

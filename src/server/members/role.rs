@@ -195,6 +195,8 @@ pub struct Members {
     pub(super) wishes: BTreeMap<Wish, Wished>,
     /// Requests that have met something that is gone by now, and how often.
     pub(super) astray: BTreeMap<Asker, u16>,
+    /// Directories that requests need beside those that they ask for by their paths, as was found.
+    pub(super) further: BTreeMap<Asker, BTreeSet<Ino>>,
     /// Who is carried out now has met such a thing.
     gone: bool,
     /// Those of requests that a server before this one was asked, and will be asked again.
@@ -266,6 +268,7 @@ impl Members {
             copies: BTreeMap::new(),
             wishes: BTreeMap::new(),
             astray: BTreeMap::new(),
+            further: BTreeMap::new(),
             gone: false,
             left: BTreeSet::new(),
             effects: VecDeque::new(),

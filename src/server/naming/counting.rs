@@ -8,6 +8,8 @@
 //! permanent store, no other name of it comes or goes meanwhile. What others have been shown is so.
 //! Not here: what a file's home is asked for (`further`).
 
+use std::collections::BTreeMap;
+
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Member, Number, Thing};
@@ -24,6 +26,7 @@ use crate::debts::owing;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
 use crate::naming::elsewhere;
+use crate::naming::names::Name;
 
 /// Whether a file that was born here has, or may have, more than one name.
 pub fn is_several(state: &State, ino: Ino) -> bool {
@@ -56,42 +59,94 @@ pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
 ///
 /// # Errors
 /// If it must wait for that; as [`elsewhere::look`]'s.
-pub fn may_lose(
-    state: &mut State,
-    caller: &Caller,
-    ino: Ino,
-    (parent, name): (Ino, &[u8]),
-) -> Result<()> {
-    let Some(number) = asking::number_of(state, ino) else {
-        return if is_several(state, ino) { may_count(state, ino) } else { Ok(()) };
-    };
-    let members = state.members.as_ref();
-    let is_lost = members.is_some_and(|members| members.is_removed(number.born()));
-    if !does(Step::LetGo) || (is_lost && state.backing.is_none()) {
-        // Nobody counts its names.
-        return Ok(());
+pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) -> Result<()> {
+    is_let_go(state, caller, ino, place).map(drop)
+}
+
+/// The same; whether its home is elsewhere, and counts it.
+fn is_let_go(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) -> Result<bool> {
+    if asking::number_of(state, ino).is_none() {
+        let several = is_several(state, ino);
+        return if several { may_count(state, ino).map(|()| false) } else { Ok(false) };
     }
+    let Some((thing, work)) = to_let_go(state, caller, ino, place)? else { return Ok(false) };
     let malformed = |what| Error::new(ErrorKind::Malformed, what);
-    let directory = state.members.as_ref().and_then(|members| members.number(parent));
-    let directory = directory.ok_or_else(|| malformed("a directory that has no number"))?;
-    let by = By { person: (*caller.person).clone(), what: Change::LetGoOf(directory, name.into()) };
-    let work = Work::Change(by.body()?);
-    let Have::Done(answer) = requiring::need(state, Thing::File(number), &work)? else {
+    let Have::Done(answer) = requiring::need(state, thing, &work)? else {
         return Err(malformed("who has another member's file"));
     };
     match elsewhere::outcome(state, answer) {
         Ok(Outcome::LetGoOf(fingerprint, left)) => {
             state.record(Membership::There { ino, fingerprint });
             has_links(state, ino, left.saturating_add(1));
-            Ok(())
+            Ok(true)
         }
         Ok(_) => Err(malformed("what another member says")),
         // It has lost it since that was looked up, or does not know yet if it has another one.
         Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
         // What has no name is gone, and this one is on its way to be.
-        Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
+        Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// How the home of another member's file is asked to let a name go; `None`: nobody counts them.
+fn to_let_go(
+    state: &State,
+    caller: &Caller,
+    ino: Ino,
+    (parent, name): (Ino, &[u8]),
+) -> Result<Option<(Thing, Work)>> {
+    let Some(number) = asking::number_of(state, ino) else { return Ok(None) };
+    let members = state.members.as_ref();
+    let is_lost = members.is_some_and(|members| members.is_removed(number.born()));
+    if !does(Step::LetGo) || (is_lost && state.backing.is_none()) {
+        return Ok(None);
+    }
+    let unsaid = || Error::new(ErrorKind::Malformed, "a directory that has no number");
+    let directory = members.and_then(|members| members.number(parent)).ok_or_else(unsaid)?;
+    let by = By { person: (*caller.person).clone(), what: Change::LetGoOf(directory, name.into()) };
+    Ok(Some((Thing::File(number), Work::Change(by.body()?))))
+}
+
+/// Several names of one thing each are about to go at once, as [`may_lose`] has it of one: their
+/// homes are asked at the same time.
+///
+/// # Errors
+/// As those of [`may_lose`].
+pub(super) fn may_lose_all(
+    state: &mut State,
+    caller: &Caller,
+    losses: &BTreeMap<Ino, Vec<Name>>,
+) -> Result<()> {
+    let mut late = Ok(());
+    for (ino, names) in losses {
+        for (parent, name) in names {
+            let Some((thing, work)) = to_let_go(state, caller, *ino, (*parent, name))? else {
+                continue;
+            };
+            match requiring::need(state, thing, &work) {
+                Err(error) if state.fetches.is_waiting() => late = Err(error),
+                // It is heard of below.
+                _ => {}
+            }
+        }
+    }
+    late?;
+    losses.iter().try_for_each(|(ino, names)| may_lose_some(state, caller, *ino, names))
+}
+
+fn may_lose_some(state: &mut State, caller: &Caller, ino: Ino, names: &[Name]) -> Result<()> {
+    let mut further = 0;
+    for (at, (parent, name)) in names.iter().enumerate() {
+        let counted = is_let_go(state, caller, ino, (*parent, name))?;
+        further = if counted { at as u32 } else { 0 };
+    }
+    // So many are left, and those that go now.
+    let links = state.attributes(ino).map_or(0, |is| is.links);
+    if further > 0 {
+        has_links(state, ino, links.saturating_add(further));
+    }
+    Ok(())
 }
 
 /// What a file looks like with another count of names.

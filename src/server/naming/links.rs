@@ -114,7 +114,10 @@ fn come(state: &mut State, moved: (Ino, Place<'_>), back: Option<(Ino, Place<'_>
 
 /// A directory gets another path, or what others may have something of changes places: where there
 /// are several machines, one such move at a time.
-fn permit_moves(
+///
+/// # Errors
+/// If it must wait for that.
+pub(super) fn permit_moves(
     state: &mut State,
     caller: &Caller,
     (ino, from): (Ino, Place<'_>),

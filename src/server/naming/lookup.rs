@@ -33,7 +33,10 @@ pub fn resolve(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Ino> {
 }
 
 /// Waits while a directory that is near a path is on its way.
-fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
+///
+/// # Errors
+/// If so.
+pub(super) fn await_moves(state: &mut State, path: &[u8]) -> Result<()> {
     let stays = moving::await_moves(state, path);
     if stays.is_err() {
         // Who moves it may need what this request has taken.
@@ -67,7 +70,10 @@ fn descend(state: &mut State, caller: &Caller, path: &[u8], parts: &[&[u8]]) -> 
 
 /// A step of a path: what `name` is in a directory that one may search. Where another member has
 /// that, one question tells both.
-fn step(
+///
+/// # Errors
+/// As those of [`resolve`].
+pub(super) fn step(
     state: &mut State,
     caller: &Caller,
     directory: Ino,

@@ -2,6 +2,7 @@
 
 mod aliases;
 pub mod attributes;
+mod changed;
 pub mod changes;
 pub mod counting;
 pub mod creating;
@@ -9,6 +10,7 @@ pub mod elsewhere;
 pub mod exchanging;
 pub mod executing;
 pub mod further;
+mod gathering;
 mod hand;
 pub mod hidden;
 pub mod homes;

@@ -26,6 +26,9 @@ use crate::naming::hidden::Hidden;
 /// A name: where, and what it is called.
 pub type Place<'a> = (Ino, &'a [u8]);
 
+/// The same, to be kept.
+pub(super) type Name = (Ino, Vec<u8>);
+
 /// What a name of a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {

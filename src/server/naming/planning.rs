@@ -2,8 +2,10 @@
 //! have come to so far. What is to be recorded is collected; nothing is changed, so that a
 //! transaction one of whose operations fails has done nothing.
 //!
-//! Invariant: a number that was given to a directory that is to be made is given back, or recorded.
-//! Not here: what each operation may do (`transactions`).
+//! Invariants: a number that was given to a directory that is to be made is given back, or
+//! recorded. Where there are several machines, names are looked at in directories that are here
+//! until all is done: what is on the way to these is seen, each step at its own moment. Not here:
+//! what each operation may do (`transactions`), and which directories are here (`gathering`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +17,12 @@ use terral_format::{ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::{components, refuse};
 use crate::core::state::State;
+use crate::members::{moving, requiring};
+use crate::naming::changed::{Changed, Moved};
 use crate::naming::making::{self, New};
-use crate::naming::names::Place;
+use crate::naming::names::{Name, Place};
 use crate::naming::xattrs::Values;
-use crate::naming::{listing, lookup, permitting};
+use crate::naming::{counting, elsewhere, listing, lookup, permitting};
 
 /// `w` and `x` of permission bits.
 const WRITE: u32 = 2;
@@ -29,14 +33,18 @@ pub(super) struct Plan<'c> {
     pub caller: &'c Caller,
     /// When it happens, all of it.
     pub time_ns: u64,
-    /// What names stand for that it changes, by directory.
-    names: BTreeMap<Ino, BTreeMap<Vec<u8>, Option<Ino>>>,
+    /// Directories that are here until all is done; `None`: all are.
+    here: Option<BTreeSet<Ino>>,
+    /// What names stand for that it changes.
+    names: Changed,
+    /// The directory that it moves, if it does, and after how many facts.
+    moved: Option<(Moved, usize)>,
     /// Directories that it makes.
     made: BTreeMap<Ino, Attributes>,
     /// Directories that it removes.
     removed: BTreeSet<Ino>,
-    /// How many names it takes from what is no directory.
-    lost: BTreeMap<Ino, u32>,
+    /// Names that it takes from what is no directory, as they are now.
+    lost: BTreeMap<Ino, Vec<Name>>,
     /// Extended attributes of what it sets some of.
     values: BTreeMap<Ino, Values>,
     /// What is to be recorded, in this order.
@@ -44,19 +52,18 @@ pub(super) struct Plan<'c> {
 }
 
 impl<'c> Plan<'c> {
-    /// Of nothing.
-    pub fn new(caller: &'c Caller, time_ns: u64) -> Self {
-        let (names, made, removed, lost, values, facts) = Default::default();
-        Plan { caller, time_ns, names, made, removed, lost, values, facts }
+    /// Of nothing, where these directories are here.
+    pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
+        let (names, moved, made, removed, lost, values, facts) = Default::default();
+        Plan { caller, time_ns, here, names, moved, made, removed, lost, values, facts }
     }
 
     // Looking.
 
     /// What a name stands for.
     pub fn child(&self, state: &mut State, (directory, name): Place<'_>) -> Result<Option<Ino>> {
-        let changed = self.names.get(&directory).and_then(|names| names.get(name));
-        match changed {
-            Some(there) => Ok(*there),
+        match self.names.child((directory, name)) {
+            Some(there) => Ok(there),
             None if self.made.contains_key(&directory) => Ok(None),
             None => lookup::child(state, self.caller, directory, name),
         }
@@ -83,18 +90,49 @@ impl<'c> Plan<'c> {
         };
         let mut at = ROOT;
         for part in above {
-            self.permit(state, at, SEARCH, path)?;
-            let found = self.child(state, (at, part))?;
-            at = found.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
-            match self.attributes(state, at, path)?.kind {
-                Kind::Directory => {}
-                // The client knows it now, and where it leads.
-                Kind::Symlink => return Err(refuse(ErrorKind::Link, path)),
-                _ => return Err(refuse(ErrorKind::NotDirectory, path)),
-            }
+            at = match self.step(state, (at, part), path) {
+                Err(error) if !state.fetches.is_waiting() => {
+                    // It counts if that cannot change meanwhile.
+                    self.is_here(state, at)?;
+                    return Err(error);
+                }
+                next => next?,
+            };
         }
+        self.is_here(state, at)?;
         self.permit(state, at, SEARCH, path)?;
         Ok((at, name))
+    }
+
+    /// The directory that a component of a path leads to.
+    fn step(&self, state: &mut State, (at, part): Place<'_>, path: &[u8]) -> Result<Ino> {
+        let found = if self.makes(at) || self.names.child((at, part)).is_some() {
+            self.permit(state, at, SEARCH, path)?;
+            self.child(state, (at, part))?
+        } else {
+            lookup::step(state, self.caller, at, part, path)?
+        };
+        let at = found.ok_or_else(|| refuse(ErrorKind::NotFound, path))?;
+        match self.attributes(state, at, path)?.kind {
+            Kind::Directory => Ok(at),
+            // The client knows it now, and where it leads.
+            Kind::Symlink => Err(refuse(ErrorKind::Link, path)),
+            _ => Err(refuse(ErrorKind::NotDirectory, path)),
+        }
+    }
+
+    /// A directory is here, and as it is until all is done.
+    fn is_here(&self, state: &mut State, directory: Ino) -> Result<()> {
+        let Some(here) = &self.here else { return Ok(()) };
+        if self.makes(directory) {
+            return Ok(());
+        }
+        let stays = state.names.inode(directory).is_some_and(|inode| inode.links > 0);
+        // One that was removed since it was looked up is not what its name stands for.
+        match here.contains(&directory) && (stays || self.removed.contains(&directory)) {
+            true => Ok(()),
+            false => Err(requiring::needs_too(state, directory)),
+        }
     }
 
     /// What is at a path, if anything is.
@@ -120,7 +158,8 @@ impl<'c> Plan<'c> {
 
     /// Whether a directory has no names.
     pub fn is_empty(&self, state: &mut State, directory: Ino) -> Result<bool> {
-        let changed = self.names.get(&directory);
+        self.is_here(state, directory)?;
+        let changed = self.names.within(directory);
         if changed.is_some_and(|names| names.values().any(Option::is_some)) {
             return Ok(false);
         }
@@ -182,31 +221,76 @@ impl<'c> Plan<'c> {
         self.made.contains_key(&ino)
     }
 
-    /// What loses so many names, and is no directory.
-    pub fn losses(&self) -> impl Iterator<Item = (Ino, u32)> {
-        self.lost.iter().map(|(ino, names)| (*ino, *names))
+    /// What loses which names, and is no directory.
+    pub fn losses(&self) -> &BTreeMap<Ino, Vec<Name>> {
+        &self.lost
+    }
+
+    /// Whether it takes a name of this already, which is no directory.
+    pub fn takes(&self, ino: Ino) -> bool {
+        self.lost.contains_key(&ino)
+    }
+
+    /// Files that get further names.
+    pub fn linked(&self) -> impl Iterator<Item = Ino> {
+        self.facts.iter().filter_map(|fact| match fact {
+            Fact::Linked { ino, .. } => Some(*ino),
+            _ => None,
+        })
+    }
+
+    /// What it sets extended attributes of.
+    pub fn valued(&self) -> impl Iterator<Item = Ino> {
+        self.values.keys().copied()
+    }
+
+    /// The directory that it moves.
+    pub fn moved(&self) -> Option<&Moved> {
+        self.moved.as_ref().map(|(moved, _)| moved)
+    }
+
+    /// Whether others need know that something is moved: where there are others, and it, or what
+    /// comes back, is a directory that is there before.
+    pub fn must_be_told(&self, state: &State, moved: &Moved) -> bool {
+        self.here.is_some() && moved.inos().any(|ino| is_older_directory(state, ino))
+    }
+
+    /// Whether such a move is by names and directories that are there before, and the first one.
+    pub fn moves_plainly(&self, moved: &Moved) -> bool {
+        let Moved { from, to, back, .. } = moved;
+        let older = |name: &Name| self.names.origin(name).as_ref() == Some(name);
+        let plain = older(from) && !self.makes(to.0) && back.is_none_or(|_| older(to));
+        plain && self.moved.is_none()
     }
 
     /// How many inodes it makes, further names included.
     pub fn news(&self) -> usize {
-        let links = self.facts.iter().filter(|fact| matches!(fact, Fact::Linked { .. })).count();
-        self.made.len() + links
+        self.made.len() + self.linked().count()
     }
 
     // Doing.
 
     /// A name stands for something else from now on.
     pub fn stands_for(&mut self, (directory, name): Place<'_>, ino: Option<Ino>) {
-        self.names.entry(directory).or_default().insert(name.into(), ino);
+        self.names.stands_for((directory, name), ino);
+    }
+
+    /// What is moved has another name, and what comes back, if anything does, its own.
+    pub fn moves(&mut self, moved: Moved, must_be_told: bool) {
+        self.names.moves(&moved);
+        if must_be_told {
+            self.moved = Some((moved, self.facts.len()));
+        }
     }
 
     /// Something loses a name; a directory is no more.
-    pub fn loses(&mut self, state: &State, ino: Ino) {
-        let made = self.made.contains_key(&ino);
-        if made || state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
+    pub fn loses(&mut self, state: &State, ino: Ino, (directory, name): Place<'_>) {
+        if self.makes(ino) || is_older_directory(state, ino) {
             self.removed.insert(ino);
         } else {
-            *self.lost.entry(ino).or_default() += 1;
+            let name = (directory, name.to_vec());
+            let name = self.names.origin(&name).unwrap_or(name);
+            self.lost.entry(ino).or_default().push(name);
         }
     }
 
@@ -261,16 +345,10 @@ impl<'c> Plan<'c> {
 
     /// Records all of it. Readers wait until it is written.
     pub fn carries_out(self, state: &mut State) {
-        let names = self
-            .names
-            .iter()
-            .flat_map(|(directory, names)| names.keys().map(|name| (*directory, name.as_slice())));
-        let linked = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Linked { ino, .. } => Some(*ino),
-            _ => None,
-        });
-        state.names.hold_all(names, self.lost.keys().copied().chain(linked));
-        for fact in self.facts {
+        let names = self.names.all().map(|(place, _)| place);
+        state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
+        let moves = self.moved.map(|(_, at)| at);
+        for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();
             state.record(match fact {
                 Fact::Linked { ino, parent, name, time_ns, .. } => {
@@ -278,6 +356,20 @@ impl<'c> Plan<'c> {
                 }
                 other => other,
             });
+            if Some(at) == moves {
+                moving::is_sure(state);
+            }
+        }
+        for (place, ino) in self.names.all() {
+            if let Some(ino) = ino {
+                counting::comes(state, ino, place);
+                elsewhere::has_come(state, (ino, place.0));
+            }
         }
     }
+}
+
+/// Whether something is a directory that is there before.
+fn is_older_directory(state: &State, ino: Ino) -> bool {
+    state.names.inode(ino).is_some_and(|inode| inode.is_directory())
 }

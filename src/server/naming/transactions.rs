@@ -1,8 +1,9 @@
-//! Transactions of one server: all operations are looked at in their order, each as those before it
-//! will have left the names, and then all are recorded, which the log takes as one. So whoever is
-//! killed when, all of them came to be, or none.
+//! Transactions: all operations are looked at in their order, each as those before it will have
+//! left the names, and then all are recorded by one server, which its log takes as one. So whoever
+//! is killed when, all of them came to be, or none.
 //!
-//! Not here: what names will be (`planning`); several machines, which refuse it.
+//! Not here: what names will be (`planning`), and what is had, and asked, of other machines before
+//! (`gathering`).
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
@@ -14,9 +15,11 @@ use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
+use crate::far::committing;
+use crate::naming::changed::Moved;
 use crate::naming::names::Place;
 use crate::naming::planning::Plan;
-use crate::naming::{further, links, lookup, permitting, xattr_requests};
+use crate::naming::{elsewhere, further, gathering, links, lookup, permitting, xattr_requests};
 use crate::storage::bringing;
 
 /// `w` of permission bits.
@@ -29,10 +32,6 @@ type Asked<'a> = Operation<&'a [u8]>;
 /// # Errors
 /// As its first operation says that cannot be done: nothing is done then.
 pub fn carry_out(state: &mut State, caller: &Caller, encoded: &[u8]) -> Result<()> {
-    if state.members.is_some() {
-        let what = "transactions where there are several machines";
-        return Err(Error::new(ErrorKind::Unsupported, what));
-    }
     let operations = transactions::decode(encoded)?;
     if does(Step::Together) {
         return all_or_none(state, caller, &operations);
@@ -44,7 +43,8 @@ pub fn carry_out(state: &mut State, caller: &Caller, encoded: &[u8]) -> Result<(
 }
 
 fn all_or_none(state: &mut State, caller: &Caller, operations: &[Asked<'_>]) -> Result<()> {
-    let mut plan = Plan::new(caller, state.storage.time_ns());
+    let here = gathering::directories(state, caller, operations)?;
+    let mut plan = Plan::new(caller, state.storage.time_ns(), here);
     match look_at_all(state, &mut plan, operations) {
         Ok(()) => {
             plan.carries_out(state);
@@ -67,13 +67,14 @@ fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>])
     if plan.news() > state.names.left() as usize {
         return Err(Error::new(ErrorKind::TooMany, "names of a transaction"));
     }
-    keep_for_openers(state, plan)
+    keep_for_openers(state, plan)?;
+    gathering::await_others(state, plan)
 }
 
 /// What loses its names while it is open is in memory, all at the same time.
 fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
-    let mut losses = plan.losses();
-    losses.try_for_each(|(ino, names)| bringing::keep_losing(state, ino, names))
+    let mut losses = plan.losses().iter();
+    losses.try_for_each(|(ino, names)| bringing::keep_losing(state, *ino, names.len() as u32))
 }
 
 fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Result<()> {
@@ -136,18 +137,37 @@ fn rename(
         Some(there) if there == ino => return Ok(()),
         Some(there) if how == RenameHow::Replace => {
             permit_replacing(state, plan, ino, there, to)?;
-            plan.loses(state, there);
+            loses(state, plan, there, (new, to))?;
         }
-        _ => {}
+        Some(there) => gathering::may_be_renamed(state, there, to)?,
+        None => {}
     }
-    plan.stands_for(old, there.filter(|_| how == RenameHow::Exchange));
-    plan.stands_for(new, Some(ino));
+    gathering::may_be_renamed(state, ino, from)?;
+    let back = there.filter(|_| how == RenameHow::Exchange);
+    let moved = Moved { ino, from: (old.0, old.1.into()), to: (new.0, new.1.into()), back };
+    let must_be_told = plan.must_be_told(state, &moved);
+    if must_be_told {
+        gathering::may_move(plan, &moved, from)?;
+    }
+    plan.moves(moved, must_be_told);
     let (parent, name, to_parent, to_name) = (old.0, old.1.into(), new.0, new.1.into());
     let time_ns = plan.time_ns;
     plan.records(match how {
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
+    Ok(())
+}
+
+/// Something loses its name to something else.
+fn loses(
+    state: &State,
+    plan: &mut Plan<'_>,
+    ino: Ino,
+    (place, path): (Place<'_>, &[u8]),
+) -> Result<()> {
+    gathering::may_be_lost(state, plan, ino, path)?;
+    plan.loses(state, ino, place);
     Ok(())
 }
 
@@ -178,6 +198,7 @@ fn link(state: &mut State, plan: &mut Plan<'_>, from: &[u8], to: &[u8]) -> Resul
     if kind_of(state, plan, ino, from)? == Kind::Directory {
         return Err(permitting::not_permitted(to));
     }
+    gathering::may_be_linked(state, ino, from)?;
     further::permit_linking(state, plan.caller, ino, to)?;
     plan.permit_change_in(state, place.0, to)?;
     plan.stands_for(place, Some(ino));
@@ -199,7 +220,8 @@ fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) 
         }
         _ => {}
     }
-    plan.loses(state, ino);
+    gathering::may_be_renamed(state, ino, path)?;
+    plan.loses(state, ino, place);
     plan.stands_for(place, None);
     let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);
     plan.records(Fact::Removed { parent, name, time_ns });
@@ -229,6 +251,7 @@ fn set_xattr(
     let is = plan.attributes(state, ino, path)?;
     xattr_requests::must_keep(is.kind, path)?;
     permitting::permit(plan.caller, &is, WRITE, path)?;
+    gathering::must_be_own(state, ino, path)?;
     if !plan.makes(ino) {
         xattr_requests::find_xattrs(state, ino)?;
     }
@@ -250,6 +273,8 @@ fn must_miss(state: &mut State, plan: &Plan<'_>, path: &[u8]) -> Result<()> {
 /// What has a name is as somebody saw it.
 fn must_be(state: &mut State, plan: &Plan<'_>, path: &[u8], version: Version) -> Result<()> {
     let ino = plan.must_find(state, path)?;
+    committing::settle_ino(state, ino)?;
+    elsewhere::attributes(state, plan.caller, ino)?;
     let is = state.attributes(ino).map(|is| Version {
         number: state.number(ino),
         size: is.size,

@@ -28,7 +28,7 @@ pub(super) fn link(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Resu
 }
 
 /// How many names a file has, as all say.
-fn links(peers: &mut Peers, path: &[u8]) -> u32 {
+pub(super) fn links(peers: &mut Peers, path: &[u8]) -> u32 {
     let all: Vec<u32> = (0..3).map(|at| peers.stat(at, path).expect("it is there").links).collect();
     assert!(all.iter().all(|links| *links == all[0]), "{all:?}");
     all[0]
@@ -123,7 +123,7 @@ fn a_file_and_its_bytes_are_there_as_long_as_one_of_its_names_wherever_that_was_
 
 /// All see the same files under the same names; each says how many it has, and those that are left
 /// in the store are links to one another there.
-fn is_sound(peers: &mut Peers, paths: &[&[u8]]) {
+pub(super) fn is_sound(peers: &mut Peers, paths: &[&[u8]]) {
     rest(peers);
     let mut names = BTreeMap::<_, Vec<&[u8]>>::new();
     for path in paths {

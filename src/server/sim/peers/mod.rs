@@ -36,6 +36,7 @@ use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
 mod committing;
+mod counting;
 mod creating;
 mod crowd;
 mod departing;

@@ -22,7 +22,7 @@ impl Node {
 }
 
 /// One namespace, as all must see it: what each name stands for, and all that there was.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tree {
     names: BTreeMap<Vec<u8>, usize>,
     nodes: Vec<Node>,

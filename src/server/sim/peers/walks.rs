@@ -123,7 +123,7 @@ fn looks_like(is: Attributes) -> Node {
     Node { directory, mode: is.mode, links: if directory { 0 } else { is.links } }
 }
 
-fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+pub(super) fn some_path(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     let depth = 1 + draw(3);
     let names: Vec<Vec<u8>> = (0..depth).map(|_| vec![b'a' + draw(3) as u8]).collect();
     names.join(&b'/')

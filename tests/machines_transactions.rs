@@ -1,0 +1,94 @@
+//! Transactions of programs on three machines, from C: real servers, a real network between
+//! namespaces. Not here: each moment at which somebody may die (`server/sim/peers/transacting`),
+//! and one machine (`transactions`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod launched;
+mod namespaces;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use beside::{built, on_path};
+use launched::said;
+use namespaces::Machines;
+
+/// So often a program of each machine counts.
+const COUNTS: usize = 60;
+
+/// Compiles the programs; none without a compiler, which is said.
+fn compiled(home: &Path) -> Option<PathBuf> {
+    if !on_path("cc") {
+        println!("skipped: no C compiler");
+        return None;
+    }
+    let library = built("libterral.so");
+    let folder = library.parent().expect("a folder");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/c_transactions.c");
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/c");
+    let program = home.join("transactions");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-I", headers, "-o"]);
+    cc.arg(&program).arg(source).arg("-L").arg(folder).arg("-lterral");
+    cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+    let output = cc.output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    assert!(output.status.success(), "{}", said(output));
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Programs on all machines count at once, and one looks, while something happens.
+fn all_count(machines: &Machines, options: &[&str], meanwhile: &str) {
+    let Some(program) = compiled(machines.home()) else { return };
+    let (program, home) = (program.display(), machines.home().display());
+    let script = format!(
+        "{program} begin
+        on h1 {program} look {home}/over & looks=$!
+        for at in h0 h1 h2; do on $at {program} count $at {COUNTS} & counts=\"$counts $!\"; done
+        {meanwhile}
+        wait $counts; touch {home}/over; wait $looks
+        for at in h0 h1 h2; do on $at 'cd /terral; ls a b; cat latest; echo; ls log | wc -l'; done"
+    );
+    let mut said = lines(&machines.run_with(options, &script));
+    let all = 3 * COUNTS;
+    let seen = said.split_off(4);
+    said.sort();
+    assert_eq!(said, ["h0 counted", "h1 counted", "h2 counted", "looked"]);
+    let all = all.to_string();
+    assert_eq!(seen, ["a:", &all, "", "b:", &all, &all, &all].repeat(3));
+}
+
+#[test]
+fn of_three_machines_at_once_each_counts_once_and_nobody_sees_a_part() {
+    let Some(machines) = Machines::new(3) else { return };
+    all_count(&machines, &[], "");
+}
+
+#[test]
+fn so_it_is_whichever_server_is_killed_meanwhile() {
+    let Some(machines) = Machines::new(3) else { return };
+    let kills = "for at in h1 h0 h2 h1; do sleep 0.3; kill -9 $(pid_of $at); done";
+    all_count(&machines, &[], kills);
+}
+
+#[test]
+fn objects_of_three_machines_get_their_names_and_go_at_once() {
+    let Some(machines) = Machines::new(3) else { return };
+    let Some(program) = compiled(machines.home()) else { return };
+    let program = program.display();
+    let script = format!(
+        "{program} container
+        for at in h0 h1 h2; do on $at {program} objects $at; done
+        on h1 'cd /terral; ls out/h0 out/h1 out/h2; cat out/h0/field out/h2/field out/moved'"
+    );
+    let seen = lines(&machines.run(&script)).join("|");
+    let names = "out/h0:|field|moved||out/h1:|field||out/h2:|field";
+    assert_eq!(seen, format!("h0: all well|h1: all well|h2: all well|{names}|h0h2h2"),);
+}
