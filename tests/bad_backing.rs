@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // What is skipped is said.
 #![cfg(not(loom))]
 
+mod beside;
 mod fault;
 mod mount;
 mod process;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use beside::built;
 use fault::Fault;
 use mount::Mount;
 use terral_client::{Client, Drain, OpenHow, RenameHow, access};
@@ -66,10 +68,7 @@ impl Bench {
 
     /// What a person sees: `terral VERB` on this instance.
     fn terral(&self, arguments: &[&str]) -> Output {
-        let own = std::env::current_exe().expect("own path");
-        let built = own.parent().and_then(Path::parent).expect("target directory").join("terral");
-        assert!(built.exists(), "{} is missing: build all first", built.display());
-        let mut command = Command::new(built);
+        let mut command = Command::new(built("terral"));
         command.args(arguments).arg("--instance").arg(&self.instance);
         command.output().expect("terral runs")
     }
