@@ -13,9 +13,9 @@ programs that want checkpoints that are whole or not there, whoever is killed wh
     if last is not None:
         state = torch.load(last)
 
-It calls the C library (`terral.h`), which releases no more than it says there: units are bytes, what
-fails is an `OSError` with the errno of the header and a message for people. Calls may be made from
-any thread; Python's lock is released meanwhile.
+It calls the C library, whose header (`terral.h`) says what each call does: units are bytes, what fails
+is an `OSError` with the errno of the header and a message for people. Calls may be made from any
+thread; Python's lock is released meanwhile.
 """
 
 from .checkpoints import Checkpoint, Checkpoints, Part, Restart

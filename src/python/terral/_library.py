@@ -221,3 +221,20 @@ class Handle:
             self.close()
         except (AttributeError, OSError):
             pass
+
+
+class Holder:
+    """What has a `Handle`, and gives it back at the end of a `with`."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def close(self):
+        """Gives it back. What was opened through it stays open, and what was written stays."""
+        self.handle.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

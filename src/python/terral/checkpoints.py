@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from . import _library
 from ._buffers import memory_of
-from ._library import Handle, calls, path_bytes
+from ._library import Handle, Holder, calls, path_bytes
 from .connection import Connection
 from .objects import Address, Object, address_of, address_to
 
@@ -152,7 +152,7 @@ class Restart(io.RawIOBase):
         super().close()
 
 
-class Checkpoints:
+class Checkpoints(Holder):
     """The checkpoints in one directory, which is made if it is missing. `keep` of them stay."""
 
     def __init__(self, directory, keep=2, mode=0o755, connection=None):
@@ -160,7 +160,7 @@ class Checkpoints:
         raw = calls.checkpoints_open(
             self._connection.handle.raw, path_bytes(directory), keep, mode
         )
-        self.handle = Handle(raw, calls.checkpoints_close)
+        super().__init__(Handle(raw, calls.checkpoints_close))
 
     def begin(self, step):
         """Begins one; what was begun here before and not ended is removed."""
@@ -235,16 +235,6 @@ class Checkpoints:
             return Restart(calls.restart_open(self.handle.raw, -1 if step is None else step))
         except FileNotFoundError:
             return None
-
-    def close(self):
-        """Gives the handle back."""
-        self.handle.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 def _tried(what):

@@ -2,10 +2,10 @@
 
 import os
 
-from ._library import Handle, calls
+from ._library import Handle, Holder, calls
 
 
-class Connection:
+class Connection(Holder):
     """To the server of an instance. To connect again costs little: a process has one session."""
 
     def __init__(self, instance=None):
@@ -15,17 +15,7 @@ class Connection:
         Raises ConnectionError or PermissionError (`terral.h` says when).
         """
         said = None if instance is None else os.fsencode(instance)
-        self.handle = Handle(calls.connect(said), calls.disconnect)
-
-    def close(self):
-        """Gives it back. What was opened through it stays open."""
-        self.handle.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        super().__init__(Handle(calls.connect(said), calls.disconnect))
 
 
 def connect(instance=None):

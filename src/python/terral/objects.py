@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from . import _library
 from ._buffers import memory_of
-from ._library import Extent, Handle, calls, path_bytes
+from ._library import Extent, Handle, Holder, calls, path_bytes
 from .connection import Connection
 
 _TYPES = {"i": "=q", "r": "=d"}
@@ -66,11 +66,11 @@ def derived_id(job, rank, step):
     return _id_of(raw)
 
 
-class Object:
+class Object(Holder):
     """An open object; `Container.create` and `Container.open` give one."""
 
     def __init__(self, raw):
-        self.handle = Handle(raw, calls.object_close)
+        super().__init__(Handle(raw, calls.object_close))
 
     @property
     def address(self):
@@ -146,16 +146,6 @@ class Object:
         calls.object_attributes(self.handle.raw, _library.KEY_CALLBACK(each), None)
         return keys
 
-    def close(self):
-        """Closes it; what was written stays."""
-        self.handle.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
 
 def _extents(extents):
     each = [Extent(at, length) for at, length in extents]
@@ -182,11 +172,11 @@ def _decoded(kind, encoded):
     return encoded.decode() if kind == "t" else encoded
 
 
-class Container:
+class Container(Holder):
     """What objects are in, and the same users may use."""
 
     def __init__(self, raw, connection):
-        self.handle = Handle(raw, calls.container_close)
+        super().__init__(Handle(raw, calls.container_close))
         self._connection = connection
 
     @classmethod
@@ -273,13 +263,3 @@ class Container:
     def remove(self):
         """Removes it and all objects in it."""
         calls.container_remove(self.handle.raw)
-
-    def close(self):
-        """Gives the handle back."""
-        self.handle.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
