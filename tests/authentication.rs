@@ -418,7 +418,7 @@ fn what_cannot_be_used_is_said() {
     let house = House::new();
     fs::set_permissions(house.file("key1"), fs::Permissions::from_mode(0o644)).expect("changes");
     let said = house.refuses(&["login", "--key", "key1", "-o", "x"]);
-    assert!(said.contains("others can reach it"), "{said}");
+    assert!(said.contains("others can read it"), "{said}");
     let said = house.refuses(&["login", "--key", "principals", "-o", "x"]);
     assert!(said.contains("no private key of OpenSSH"), "{said}");
     let said = house.refuses(&["logout", "none"]);

@@ -251,7 +251,7 @@ fn who_has_logged_in_is_known_on_all_machines_and_who_has_logged_out_on_none() {
             "cat: /terral/top: Permission denied",
             "principal   key:pilot",
             "there",
-            "terral: logged out: 0 programs that run may do less now",
+            "terral: key:pilot has logged out: what was got by it is good no more",
             "2",
             "or ended (terral login again): capability refused",
             "cat: /terral/d/there: Permission denied",

@@ -3,9 +3,8 @@
 //! Invariants: no secret is an argument or in a message; a key that others can read is not used.
 //! Not here: what a mechanism believes, which is the server's.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use ed25519_dalek::{Signer, SigningKey};
 use serde_json::json;
 use terral_client::{
     CREDENTIAL, Client, Credential, Hidden, InstanceId, Proof, Signed, TOKEN_MAX, Wish,
-    read_credential, signed,
+    read_credential, read_secret, signed,
 };
 
 use crate::cap::write;
 use crate::instances::{Which, name_of, place};
 use crate::report::{self, note, say};
 use crate::shown::{add_name, tame_name};
-use crate::units::{parse_duration, plural, time};
+use crate::units::{parse_duration, time};
 
 /// Longest file with a key, bytes.
 const KEY_MAX: u64 = 64 << 10;
@@ -109,21 +108,9 @@ fn default_file() -> Result<PathBuf> {
     Ok(home.join("terral/credential"))
 }
 
-/// What is in a file that nobody else can read.
-fn secret_of(path: &Path, longest: u64) -> Result<String> {
-    let shown = || path.display().to_string();
-    let file = File::open(path).with_context(shown)?;
-    if file.metadata().with_context(shown)?.permissions().mode() & 0o077 != 0 {
-        bail!("{}: others can reach it (chmod 600)", shown());
-    }
-    let mut text = String::new();
-    file.take(longest).read_to_string(&mut text).with_context(shown)?;
-    Ok(text)
-}
-
 fn key_of(path: &Path) -> Result<SigningKey> {
     let shown = path.display();
-    let read = ssh_key::PrivateKey::from_openssh(secret_of(path, KEY_MAX)?);
+    let read = ssh_key::PrivateKey::from_openssh(read_secret(path, KEY_MAX)?);
     let Ok(key) = read else {
         bail!("{shown}: no private key of OpenSSH (ssh-keygen -t ed25519 makes one)");
     };
@@ -145,7 +132,7 @@ pub fn login(arguments: &Login) -> Result<u8> {
     let credential = match (&by.key, &by.token) {
         (Some(file), _) => by_key(&client, &key_of(file)?, wish)?,
         (None, Some(file)) => {
-            let token = secret_of(file, TOKEN_MAX as u64)?;
+            let token = read_secret(file, TOKEN_MAX as u64)?;
             client.login(Proof::Token(Hidden(token.trim().as_bytes())), wish)?
         }
         (None, None) => bail!("say --key FILE or --token FILE"),
@@ -186,12 +173,14 @@ pub fn logout(arguments: &Logout) -> Result<u8> {
     let file = arguments.file.clone().or(named).map_or_else(default_file, Ok)?;
     let credential = read_credential(&file)?;
     let client = Client::observe_with(&arguments.which.served()?, None)?;
-    let sessions = client.logout(&credential)?;
+    client.logout(&credential)?;
     if let Err(error) = fs::remove_file(&file) {
         say(format_args!("{}: {error}; what is in it is good for nothing", file.display()));
     }
-    let programs = plural(sessions.into(), "program that runs", "programs that run");
-    note(format_args!("logged out: {programs} may do less now"));
+    note(format_args!(
+        "{} has logged out: what was got by it is good no more",
+        credential.principal
+    ));
     Ok(0)
 }
 

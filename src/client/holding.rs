@@ -19,8 +19,11 @@ pub const CREDENTIAL: &str = "TERRAL_CREDENTIAL";
 /// Bits of a mode by which others than the owner may read.
 const OTHERS: u32 = 0o044;
 
-/// The text that is in a file: whoever reads it may do what it allows.
-fn text_of(path: &Path, longest: u64) -> Result<String> {
+/// The text that is in a file, up to so many bytes: whoever reads it may do what it allows.
+///
+/// # Errors
+/// Those of the file; [`ErrorKind::Invalid`] if others can read it.
+pub fn read_secret(path: &Path, longest: u64) -> Result<String> {
     let failed = |error: std::io::Error| Error::system(&error, path.display().to_string());
     let file = std::fs::File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
@@ -42,7 +45,7 @@ fn of(path: &Path) -> impl Fn(Error) -> Error {
 /// # Errors
 /// Those of [`Capability::of`]; [`ErrorKind::Invalid`] if others can read it.
 pub fn read(path: &Path) -> Result<Capability> {
-    Capability::of(&text_of(path, TEXT_MAX)?).map_err(of(path))
+    Capability::of(&read_secret(path, TEXT_MAX)?).map_err(of(path))
 }
 
 /// The credential that is in a file.
@@ -50,10 +53,10 @@ pub fn read(path: &Path) -> Result<Capability> {
 /// # Errors
 /// Those of [`Credential::of`]; [`ErrorKind::Invalid`] if others can read it.
 pub fn read_credential(path: &Path) -> Result<Credential> {
-    Credential::of(&text_of(path, credential::TEXT_MAX)?).map_err(of(path))
+    Credential::of(&read_secret(path, credential::TEXT_MAX)?).map_err(of(path))
 }
 
-/// A capability for whom a credential names, of the server that has issued that.
+/// A capability for whom a credential names: that is known on all machines of a run.
 ///
 /// # Errors
 /// [`ErrorKind::Unauthorized`] if it is not good there, or has ended.

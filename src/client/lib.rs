@@ -61,7 +61,7 @@ pub use client::Client;
 pub use file::{File, ShortPath};
 pub use holding::{
     CREDENTIAL, VARIABLE as CAPABILITY, authorize, credential_of_environment, of_environment,
-    of_environment_at, read as read_capability, read_credential,
+    of_environment_at, read as read_capability, read_credential, read_secret,
 };
 pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
