@@ -12,6 +12,7 @@ pub const WRITE: OpenHow = OpenHow {
     directory: false,
     unnamed: false,
     mode: 0o644,
+    token: 0,
 };
 
 /// Opens or makes a file.

@@ -2,6 +2,7 @@
 
 use terral_format::ids::{Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
+use terral_format::wire::fencing::{Fenced, Fencing};
 use terral_format::wire::locks::{HeldLock, LockKind, LockRange};
 use terral_format::{Error, ErrorKind};
 
@@ -28,9 +29,9 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Close,
         Act::IsOpen,
         Act::Read { at: 509, bytes: 510, kept: true },
-        Act::Write { at: Some(511), strips: true },
-        Act::Write { at: None, strips: false },
-        Act::Truncate { size: 512, strips: true },
+        Act::Write { at: Some(511), strips: true, token: 550 },
+        Act::Write { at: None, strips: false, token: 0 },
+        Act::Truncate { size: 512, strips: true, token: 551 },
         Act::Recall { step: 13 },
         Act::Lock(golden_values::far_lock()),
         Act::TestLock(golden_values::far_lock()),
@@ -46,6 +47,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Accept { by, index: 543, stamp: 544 },
         Act::ReadMapped { index: 545, at: 546, bytes: 547 },
         Act::WriteMapped { index: 548, at: 549 },
+        Act::Fencing(golden_values::far_lock().owner, Fencing::Take { lease_ms: 552 }),
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -70,7 +72,9 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let (written, open) = (Ok(Done::Written(520)), Ok(Done::Open));
     let lent = Ok(Done::Lent { count: 538, size: 539, stamp: 540 });
     let offered = Ok(Done::Offered { size: 550, bytes: 551, stamp: 552 });
-    let results = [Ok(Done::Done), written, Ok(Done::Unknown), held, open, lent, offered, failed];
+    let fenced = Ok(Done::Fenced(Fenced { token: 553, wanted: true }));
+    let known = Ok(Done::Unknown);
+    let results = [Ok(Done::Done), written, known, held, open, lent, offered, fenced, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

@@ -28,8 +28,8 @@ pub fn layout() -> String {
     );
     fields!(out, FileRecord: ino backed_bytes inline root given evictions reserved);
     fields!(out, MapPage: 0);
-    fields!(out, FileHeader: size ticket modified_ns accessed_ns changed_ns holes hint reserved);
-    fields!(out, Description: nonce ino file access offset reserved);
+    fields!(out, FileHeader: size ticket modified_ns accessed_ns changed_ns holes hint fence);
+    fields!(out, Description: nonce ino file access offset token reserved);
     fields!(out, Doorbell: rings sleeping sessions deferred reserved);
     fields!(out, RequestSlot: state length sequence waiting padding reserved message);
     fields!(out, HazardSlot: word reserved);

@@ -153,7 +153,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 9] {
+fn authority() -> [Local; 11] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -185,6 +185,8 @@ fn authority() -> [Local; 9] {
         under,
         Local::LoggedIn(kept),
         Local::LoggedOut(CredentialId(277)),
+        Local::Token { ino: Ino(260), token: 261 },
+        Local::Fenced { ino: Ino(262), token: 263 },
     ]
 }
 

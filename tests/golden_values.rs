@@ -12,6 +12,7 @@ use terral_format::wire::capability::{
 };
 use terral_format::wire::credential::{Credential, CredentialId, Secret};
 use terral_format::wire::far_files::{FarFile, Handle, LentTo, Offered, Piece, Stored};
+use terral_format::wire::fencing::{Fenced, Fencing};
 use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
@@ -168,10 +169,14 @@ pub fn welcomes() -> [Welcome; 3] {
     [session, Welcome::Refused(error()), Welcome::Answer(Box::new(Reply::Done))]
 }
 
+fn how() -> OpenHow {
+    let most = OpenHow { access: 3, create: true, truncate: true, ..OpenHow::default() };
+    OpenHow { mode: 0o600, token: 262, ..most }
+}
+
 /// Every request.
 pub fn requests() -> Vec<Request<'static>> {
-    let how =
-        OpenHow { access: 3, create: true, truncate: true, mode: 0o600, ..OpenHow::default() };
+    let how = how();
     let mut all = vec![
         Request::Present(b"cap"),
         Request::Stat(Target::Path(b"out/a")),
@@ -189,7 +194,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Reopen { file: FILE, how },
         Request::List { path: b"out", after: b"a" },
         Request::Change { target: Target::Path(b"a"), change: CHANGE },
-        Request::Truncate { target: Target::File(FILE), size: 28 },
+        Request::Truncate { target: Target::File(FILE), size: 28, token: 261 },
         Request::Grant { file: FILE, first: 29, count: 30, pages: 141 },
         Request::Map { file: FILE, first: 167, count: 168, stores: true },
         Request::Preallocate { count: 142, kernel: true },
@@ -241,7 +246,7 @@ pub fn requests() -> Vec<Request<'static>> {
 }
 
 /// A transaction of all operations.
-fn operations() -> [Operation<Vec<u8>>; 9] {
+fn operations() -> [Operation<Vec<u8>>; 10] {
     let [from, to, path] = [b"out/a", b"out/b", b"out/c"].map(|path| path.to_vec());
     let (name, value) = (b"user.b".to_vec(), Some(b"c".to_vec()));
     let number = Number::of(Member::LEAST, Ino(251));
@@ -255,7 +260,8 @@ fn operations() -> [Operation<Vec<u8>>; 9] {
         Operation::SetXattr { path: path.clone(), name, value, how: XattrHow::Create },
         Operation::Exists(path.clone()),
         Operation::Missing(path.clone()),
-        Operation::Unchanged { path, version },
+        Operation::Unchanged { path: path.clone(), version },
+        Operation::Holds { path, token: 260 },
     ]
 }
 
@@ -314,7 +320,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 29] {
+fn far_requests() -> [FarFile<'static>; 33] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -349,6 +355,10 @@ fn far_requests() -> [FarFile<'static>; 29] {
         FarFile::Mapped(number, 234),
         FarFile::Map { of, index: 235, stores: true },
         FarFile::WriteMapped { file: FILE, at: 236, bytes: b"h" },
+        FarFile::Fencing { of, what: Fencing::Take { lease_ms: 263 } },
+        FarFile::Fencing { of, what: Fencing::Renew { token: 264, lease_ms: 265 } },
+        FarFile::Fencing { of, what: Fencing::Fence { token: 266 } },
+        FarFile::FencingFor(Ino(267), far_lock().owner, Fencing::Fence { token: 268 }),
     ]
 }
 
@@ -502,7 +512,7 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(identity_replies()).chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 7] {
+fn far_replies() -> [Reply; 8] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
@@ -510,5 +520,6 @@ fn far_replies() -> [Reply; 7] {
     let lent = Reply::LentTo(LentTo { count: 224, size: 225, stamp: 226 });
     let offered = Reply::Offered(Offered { size: 237, bytes: 238, stamp: 239 });
     let stored = Reply::Stored { places, ends: true };
-    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent, offered]
+    let fenced = Reply::Fenced(Fenced { token: 269, wanted: true });
+    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent, offered, fenced]
 }

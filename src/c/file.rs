@@ -18,7 +18,7 @@ const GATHER_BYTES: usize = 64 << 10;
 
 /// What `terral_file_t` points to.
 pub struct Open {
-    file: File,
+    pub file: File,
     opener: u32,
 }
 
@@ -58,6 +58,7 @@ fn how(flags: c_int, mode: u32) -> Result<OpenHow> {
         directory: set(libc::O_DIRECTORY),
         unnamed: false,
         mode,
+        token: 0,
     })
 }
 

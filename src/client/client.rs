@@ -8,7 +8,8 @@ use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::Done;
 use terral_format::wire::far_files::{FarFile, LentTo, Offered};
-use terral_format::wire::locks::{FarLock, HeldLock};
+use terral_format::wire::fencing::{Fenced, Fencing};
+use terral_format::wire::locks::{FarLock, FarOwner, HeldLock};
 use terral_format::wire::message::{
     Change, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, RenameHow, Reply, Request,
     Safety, Seen, Space, Status, Target, XattrHow,
@@ -20,7 +21,7 @@ use terral_transport::{kept, nodes};
 
 use crate::copy::Chunks;
 use crate::file::File;
-use crate::holding::of_environment_at;
+use crate::holding::{of_environment_at, own_token, token_of_environment, write_with};
 use crate::names::{Followed, RESERVED, shown};
 use crate::nodes::Opened;
 use crate::session::{Connection, unexpected};
@@ -49,6 +50,7 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; what is wrong with the server itself, later calls say.
     pub fn beside(instance: &Path) -> Result<Self> {
+        token_of_environment()?.into_iter().for_each(write_with);
         Connection::open(instance, of_environment_at(instance)?).map(Client)
     }
 
@@ -156,6 +158,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Special`] if it is a socket, and to be read or written.
     pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
+        let how = OpenHow { token: own_token(), ..how };
         let created = || self.0.create_deferred(path, how).transpose();
         let done = match self.0.open_deferred(path, how) {
             None => created()?.map(|open| (open, None)),
@@ -375,6 +378,18 @@ impl Client {
         chunks.write_lent(&self.0, bytes, offset).map(|entry| entry.is_some())
     }
 
+    /// What another member says of a named lock, or of what it protects, that was born here. Only
+    /// for the server's own process.
+    ///
+    /// # Errors
+    /// As those of [`Client::open_number`]; see [`Fencing`].
+    pub fn fencing_for(&self, ino: Ino, owner: FarOwner, what: Fencing) -> Result<Fenced> {
+        match self.0.call(Request::Far(FarFile::FencingFor(ino, owner, what)))? {
+            Reply::Fenced(fenced) => Ok(fenced),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Whether what was born on another machine is open on this one. Only for the server's own
     /// process.
     ///
@@ -548,7 +563,8 @@ impl Client {
 
     /// Makes a file `size` bytes long.
     pub fn truncate(&self, path: &[u8], size: u64) -> Result<()> {
-        self.done(Request::Truncate { target: Target::Path(path), size })
+        let token = own_token();
+        self.done(Request::Truncate { target: Target::Path(path), size, token })
     }
 
     /// An extended attribute of a name; of a symbolic link, its own.

@@ -1,7 +1,7 @@
 //! The grant protocol, client's side: writes and appends over a file's chunks, and (`reading`)
 //! reads. Unchanged in shape from the model in `tests/`. What happens inside a chunk is `chunk`'s.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use terral_format::ids::{FileSlot, Ino, Owner};
@@ -38,9 +38,11 @@ pub(crate) struct Chunks {
     /// Of a file that was at rest when it was opened: [`FileSlot::RESTING`], until somebody needs
     /// its record.
     slot: AtomicU32,
-    granted_to: std::sync::atomic::AtomicU64,
+    granted_to: AtomicU64,
     ahead: AtomicU32,
     stage: AtomicU32,
+    /// With which token of a named lock it is written.
+    token: AtomicU64,
 }
 
 /// What happens to the size once the bytes are there.
@@ -81,11 +83,21 @@ impl Chunks {
     pub(crate) fn new(file: FileRef) -> Self {
         let FileRef { ino, slot } = file;
         let (slot, ahead, stage) = (slot.0.into(), AtomicU32::new(1), AtomicU32::new(1));
-        Chunks { ino, slot, granted_to: 0.into(), ahead, stage }
+        Chunks { ino, slot, granted_to: 0.into(), ahead, stage, token: 0.into() }
     }
 
     pub(crate) fn slot(&self) -> FileSlot {
         FileSlot(self.slot.load(Ordering::Relaxed))
+    }
+
+    /// With which token of a named lock it is written; 0: without one.
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Ordering::Relaxed)
+    }
+
+    /// It is written with this one from now on.
+    pub(crate) fn set_token(&self, token: u64) {
+        self.token.store(token, Ordering::Relaxed);
     }
 
     /// The file as requests say it: not at rest any more.
@@ -303,6 +315,12 @@ impl Chunks {
         if map::entry(memory, record, index) != entry {
             let _ = pin.leave();
             return Ok(Attempt::Again);
+        }
+        // Once it is pinned: who fences the file waits for who came before.
+        if header.fence.load(Ordering::SeqCst) > self.token() {
+            let _ = pin.leave();
+            let context = format!("file {} is fenced", self.ino);
+            return Err(Error::new(ErrorKind::Stale, context));
         }
         if let Growth::Later(owner, seen) = growth
             && !(size::holds_ticket(&header.ticket, owner) && SizeWord::load(&header.size) == seen)

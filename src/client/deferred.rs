@@ -349,6 +349,7 @@ impl Connection {
         let access = how.access & !(access::LINK as u8);
         let values = [(&words.ino, ino.0), (&words.file, file.slot.0.into())];
         let values = values.into_iter().chain([(&words.access, access.into()), (&words.offset, 0)]);
+        let values = values.chain([(&words.token, 0)]);
         values.for_each(|(word, value)| word.store(value, Ordering::SeqCst));
         words.nonce.store(nonce.into(), Ordering::SeqCst);
         let (change, write) = (Deferred::Open { ino, description, nonce, access }, access::WRITE);

@@ -11,7 +11,6 @@ use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
 use terral_format::local::names::Table;
 use terral_format::local::size::SizeWord;
 use terral_format::local::tables::{Counters, Description, access};
-use terral_format::wire::locks::{HeldLock, LockAsk, LockKind, LockRange, Locker};
 use terral_format::wire::message::{
     Change, FileRef, OpenHow, Reply, Request, Seen, Target, XattrHow, gives_rights,
 };
@@ -21,14 +20,16 @@ use terral_transport::permission::acting;
 use terral_transport::program;
 
 use crate::copy::Chunks;
+use crate::holding::own_token;
 use crate::holes::Extent;
-use crate::locks::{LockTurn, LockWait};
 use crate::session::{Connection, unexpected};
 use crate::timing::Timed;
 
 mod at_once;
 mod far;
+mod fencing;
 mod loan;
+mod locking;
 mod log;
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
@@ -84,7 +85,9 @@ impl File {
         let is_far = file.slot == FileSlot::FAR;
         let (loan, log) = (is_far.then(Arc::default), is_far.then(Arc::default));
         let chunks = Arc::new(Chunks::new(file));
-        File { connection, description, nonce, chunks, opened, loan, log }
+        let file = File { connection, description, nonce, chunks, opened, loan, log };
+        file.begin_token();
+        file
     }
 
     /// Index of the description.
@@ -387,6 +390,7 @@ impl File {
     pub(crate) fn open_again(&self, how: OpenHow) -> Result<std::result::Result<File, Ino>> {
         self.words()?;
         let file = self.file()?;
+        let how = OpenHow { token: own_token(), ..how };
         match self.connection.call(Request::Reopen { file, how })? {
             Reply::Opened { description, nonce, file } => {
                 Ok(Ok(File::new(self.connection.clone(), description, nonce, file, None)))
@@ -496,7 +500,8 @@ impl File {
     /// Makes the file `size` bytes long.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.words_for(access::WRITE)?;
-        self.done(Request::Truncate { target: self.target()?, size })
+        let token = self.chunks.token();
+        self.done(Request::Truncate { target: self.target()?, size, token })
     }
 
     /// Makes the file longer, as if the new bytes had been given memory.
@@ -542,91 +547,6 @@ impl File {
     pub fn execute(&self, copy: Option<u32>) -> Result<()> {
         self.words_for(access::READ)?;
         self.done(Request::Execute { file: self.file()?, copy })
-    }
-
-    /// Takes a lock, changes one that is held there, or gives it back. Waits, if asked to, while
-    /// another's is in the way. [`Locker::Flock`] goes with [`LockRange::ALL`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] if it would have to wait, [`ErrorKind::Deadlock`] if that would
-    /// never end, [`ErrorKind::Interrupted`] if a signal handler ran that does not have calls
-    /// restarted (`SA_RESTART`), [`ErrorKind::BadHandle`] if the description is not open for what a
-    /// lock of bytes is to protect. No lock is
-    /// held then that was not held before, except that a `flock(2)` lock that could not be
-    /// converted is given up.
-    pub fn lock(&self, by: Locker, range: LockRange, kind: LockKind, wait: bool) -> Result<()> {
-        let mut waits = LockWait::default();
-        loop {
-            let wait = wait.then_some(&mut waits);
-            let Some(turn) = self.lock_or_queue(by, range, kind, wait)? else { return Ok(()) };
-            if !turn.wait(|| false) {
-                self.stop_waiting();
-                return Err(Error::new(ErrorKind::Interrupted, "waiting for a lock"));
-            }
-        }
-    }
-
-    /// [`File::lock`] for those who wait outside the client: gives the turn to wait for, if there
-    /// is one. Ask again after it with the same `wait`, or [`File::stop_waiting`].
-    pub fn lock_or_queue(
-        &self,
-        by: Locker,
-        range: LockRange,
-        kind: LockKind,
-        wait: Option<&mut LockWait>,
-    ) -> Result<Option<LockTurn<'_>>> {
-        let access = self.words()?.access.load(Ordering::Relaxed);
-        let needs = match (by, kind) {
-            (Locker::Flock, _) | (_, LockKind::Unlock) => access,
-            (_, LockKind::Shared) => access::READ,
-            (_, LockKind::Exclusive) => access::WRITE,
-        };
-        if access & needs != needs {
-            return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
-        }
-        let ask = self.lock_ask(by, range, kind);
-        match self.is_far() {
-            true => self.connection.lock_far(ask, wait),
-            false => self.connection.lock(ask, wait),
-        }
-    }
-
-    /// This thread does not wait for a lock any more.
-    pub fn stop_waiting(&self) {
-        self.connection.stop_waiting();
-    }
-
-    /// A lock that would be in the way of this one.
-    pub fn lock_test(
-        &self,
-        by: Locker,
-        range: LockRange,
-        kind: LockKind,
-    ) -> Result<Option<HeldLock>> {
-        self.words()?;
-        let ask = self.lock_ask(by, range, kind);
-        match self.is_far() {
-            true => self.connection.test_lock_far(ask),
-            false => self.connection.lock_test(ask),
-        }
-    }
-
-    /// Gives back all [`Locker::Process`] locks that this process holds on the file: to be called
-    /// before any descriptor of it is closed (fcntl(2)). Costs nothing if nobody holds any.
-    pub fn release_locks(&self) -> Result<()> {
-        if !self.is_far() {
-            return self.connection.unlock_own(self.ino());
-        }
-        if self.connection.may_lock(self.ino()) {
-            let ask = self.lock_ask(Locker::Process, LockRange::ALL, LockKind::Unlock);
-            self.connection.lock_far(ask, None)?;
-        }
-        Ok(())
-    }
-
-    fn lock_ask(&self, locker: Locker, range: LockRange, kind: LockKind) -> LockAsk {
-        let (description, nonce) = (self.description, self.nonce);
-        LockAsk { ino: self.ino(), description, nonce, locker, range, kind }
     }
 
     /// An extended attribute; see [`crate::Client::xattr`].

@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use terral_format::wire::capability::{Capability, TEXT_MAX};
 use terral_format::wire::credential::{self, Credential};
@@ -99,4 +100,35 @@ pub fn of_environment_at(instance: &Path) -> Result<Option<Capability>> {
             credential.map(|own| authorize(instance, &own, false)).transpose()
         }
     }
+}
+
+/// Environment variable with the token of a named lock, decimal: what a process writes, it writes
+/// with that.
+pub const TOKEN: &str = "TERRAL_LOCK_TOKEN";
+
+static OWN_TOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// What this process opens from now on, and is given no other token of a named lock, it writes with
+/// this one; 0: without one. [`Client::connect`](crate::Client::connect) says what the environment
+/// does.
+pub fn write_with(token: u64) {
+    OWN_TOKEN.store(token, Ordering::Relaxed);
+}
+
+/// See [`write_with`].
+pub(crate) fn own_token() -> u64 {
+    OWN_TOKEN.load(Ordering::Relaxed)
+}
+
+/// The token that the environment says.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it is no number.
+pub(crate) fn token_of_environment() -> Result<Option<u64>> {
+    let Some(said) = std::env::var_os(TOKEN).filter(|said| !said.is_empty()) else {
+        return Ok(None);
+    };
+    let number = said.to_str().and_then(|said| said.parse().ok());
+    let none = || Error::new(ErrorKind::Invalid, format!("{TOKEN}: no token"));
+    number.map(Some).ok_or_else(none)
 }

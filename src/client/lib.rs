@@ -53,6 +53,8 @@ mod rights;
 
 pub mod objects;
 
+mod named;
+
 pub mod transactions;
 
 pub mod checkpoints;
@@ -60,11 +62,13 @@ pub mod checkpoints;
 pub use client::Client;
 pub use file::{File, ShortPath};
 pub use holding::{
-    CREDENTIAL, VARIABLE as CAPABILITY, authorize, credential_of_environment, of_environment,
-    of_environment_at, read as read_capability, read_credential, read_secret,
+    CREDENTIAL, TOKEN, VARIABLE as CAPABILITY, authorize, credential_of_environment,
+    of_environment, of_environment_at, read as read_capability, read_credential, read_secret,
+    write_with,
 };
 pub use holes::Extent;
 pub use locks::{LockTurn, LockWait};
+pub use named::{LockHow, NamedLock, News};
 pub use names::Followed;
 pub use nodes::Opened;
 pub use terral_format::ids::{DescriptionSlot, Ino, InstanceId, Member, Number};

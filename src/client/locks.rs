@@ -83,6 +83,12 @@ pub struct LockTurn<'c> {
 }
 
 impl LockTurn<'_> {
+    /// It lasts so long at most.
+    #[must_use]
+    pub fn no_longer_than(self, most: Option<Duration>) -> Self {
+        LockTurn { limit: most.map_or(self.limit, |most| most.min(self.limit)), ..self }
+    }
+
     /// Sleeps until something was released, or for a moment. Uses nothing of the client, so that a
     /// signal handler may. False: one ran, or has since the waiting began, as `handled` says, that
     /// does not have calls restarted (`SA_RESTART`).
@@ -221,7 +227,7 @@ impl Connection {
         }
     }
 
-    fn ask_blocked(&self, ask: LockAsk, waiter: u32) -> Result<()> {
+    pub(crate) fn ask_blocked(&self, ask: LockAsk, waiter: u32) -> Result<()> {
         match self.call(Request::LockBlocked { ask, waiter })? {
             Reply::Done => Ok(()),
             _ => Err(unexpected()),

@@ -27,4 +27,4 @@ pub use vector::{EXTENTS_MAX, Extent};
 
 pub(crate) use attribute::attribute_of;
 pub(crate) use clearing::clear;
-pub(crate) use container::{all_containers, set_aside, tidy};
+pub(crate) use container::{all_containers, make as make_below, set_aside, tidy};

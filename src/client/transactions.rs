@@ -13,6 +13,7 @@ use terral_format::{Error, ErrorKind, Result};
 pub use terral_format::wire::transactions::{OPERATIONS_MAX, TRANSACTION_BYTES, Version};
 
 use crate::client::Client;
+use crate::named::NamedLock;
 use crate::names::{Followed, RESERVED};
 use crate::objects::{Address, Container, Value, attribute_of, tidy};
 use crate::session::unexpected;
@@ -121,6 +122,11 @@ impl Transaction {
     /// All fails if something has this name.
     pub fn must_not_exist(&mut self, path: &[u8]) -> &mut Self {
         self.add(Operation::Missing(path.into()))
+    }
+
+    /// All fails with [`ErrorKind::Stale`] if a later holder has had this lock.
+    pub fn must_hold(&mut self, lock: &NamedLock) -> &mut Self {
+        self.add(Operation::Holds { path: lock.path(), token: lock.token() })
     }
 
     /// All fails if what has this name is not what was seen, or has another size, or was written to

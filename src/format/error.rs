@@ -73,6 +73,8 @@ pub enum ErrorKind {
     Unanswered,
     /// It is not as it was when the caller looked at it, which a transaction depends on.
     Changed,
+    /// The lock that the caller relies on is not his any more, or what he writes is another's.
+    Stale,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -156,6 +158,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::TextBusy, 26, "executed, or open for writing"),
     (ErrorKind::Special, 6, "a FIFO or a socket"),
     (ErrorKind::Unanswered, 110, "no answer"),
+    (ErrorKind::Stale, 116, "the lock is another's by now"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

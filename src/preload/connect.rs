@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use terral_client::{
-    Capability, Client, Error, ErrorKind, authorize, read_capability, read_credential,
+    Capability, Client, Error, ErrorKind, authorize, read_capability, read_credential, write_with,
 };
 
 use crate::joining::{self, Joined};
@@ -105,6 +105,7 @@ fn connected() -> Result<Client, Error> {
         (b"", named) => Some(authorized(path(named))?),
         (named, _) => Some(read_capability(path(named)).map_err(unusable("TERRAL_CAPABILITY"))?),
     };
+    write_with(settings::token());
     Client::beside_with(settings::instance(), shows)
 }
 

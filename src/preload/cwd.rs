@@ -53,6 +53,7 @@ pub fn open(path: &[u8]) -> Result<File, c_int> {
         directory: true,
         unnamed: false,
         mode: 0,
+        token: 0,
     };
     connect::with(|client| {
         let directory = client.open(path, how)?;

@@ -114,6 +114,7 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         directory,
         unnamed,
         mode: masked(mode),
+        token: 0,
     })
 }
 

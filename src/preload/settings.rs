@@ -60,6 +60,7 @@ static LIBRARY: Text<4096> = Text::new();
 static SPREAD: Text<8192> = Text::new();
 static CAPABILITY: Text<4096> = Text::new();
 static CREDENTIAL: Text<4096> = Text::new();
+static TOKEN: Text<32> = Text::new();
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -127,12 +128,12 @@ pub fn read(list: *const *const c_char) -> bool {
 
 fn take(list: *const *const c_char) -> bool {
     // SAFETY: the environment is a null-terminated array of strings.
-    let ([instance, prefix], [preloaded, spread, capability, credential]) = unsafe {
+    let ([instance, prefix], [preloaded, spread, capability, credential, token]) = unsafe {
         let first = [&b"TERRAL_INSTANCE"[..], b"TERRAL_PREFIX"].map(|n| find(list, n));
-        let more = [&b"LD_PRELOAD"[..], b"TERRAL_SPREAD"];
+        let more = [&b"LD_PRELOAD"[..], b"TERRAL_SPREAD", b"TERRAL_LOCK_TOKEN"];
         let held = HELD.map(|n| find(list, n));
         let more = more.map(|n| find(list, n));
-        (first, [more[0], more[1], held[0], held[1]])
+        (first, [more[0], more[1], held[0], held[1], more[2]])
     };
     let (Some(instance), Some(prefix)) = (instance, prefix) else { return false };
     let mut prefix = prefix.to_bytes();
@@ -144,6 +145,8 @@ fn take(list: *const *const c_char) -> bool {
         && prefix[1..].split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."));
     // What is too long is as none.
     let _ = SPREAD.set(spread.map_or(b"", CStr::to_bytes));
+    // With a token that is none, what is fenced is not written.
+    let _ = TOKEN.set(token.map_or(b"", CStr::to_bytes));
     for (place, said) in [(&CAPABILITY, capability), (&CREDENTIAL, credential)] {
         if !place.set(said.map_or(b"", CStr::to_bytes)) {
             // Whoever was given less must not have all: there is no such file.
@@ -215,6 +218,12 @@ pub fn spread() -> Option<(&'static [u8], &'static [u8])> {
     let both = SPREAD.get();
     let colon = both.iter().position(|byte| *byte == b':')?;
     Some((&both[..colon], &both[colon + 1..]))
+}
+
+/// The token of a named lock with which the program writes; 0: it has none. Only if [`active`].
+pub fn token() -> u64 {
+    let said = std::str::from_utf8(TOKEN.get()).ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(0)
 }
 
 /// The file with the capability that is presented; empty: the user's own is. Only if [`active`].

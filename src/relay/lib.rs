@@ -18,6 +18,7 @@ use terral_format::ids::{Ino, Member, Number};
 use terral_format::local::batch;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::LentTo;
+use terral_format::wire::fencing::Fencing;
 use terral_format::{Error, ErrorKind, Result};
 use terral_server::Relay;
 
@@ -128,11 +129,18 @@ impl AtHome {
         })
     }
 
-    fn write(&self, ino: Ino, at: Option<u64>, strips: bool, bytes: &[u8]) -> Result<u64> {
+    fn write(
+        &self,
+        ino: Ino,
+        at: Option<u64>,
+        (strips, token): (bool, u64),
+        bytes: &[u8],
+    ) -> Result<u64> {
         self.with(ino, true, |file| {
             if strips {
                 file.strip_set_id()?;
             }
+            let file = file.holding(token);
             match at {
                 Some(at) => file.write_at(bytes, at).map(|_| at),
                 None => file.append(bytes).map(|end| end - bytes.len() as u64),
@@ -152,9 +160,11 @@ impl AtHome {
                 read.truncate(count);
                 (Done::Read, read)
             }
-            Act::Write { at: Some(at), .. } => {
-                open.file.write_at_once(bytes, at).then_some((Done::Written(at), Vec::new()))?
-            }
+            Act::Write { at: Some(at), token, .. } => open
+                .file
+                .holding(token)
+                .write_at_once(bytes, at)
+                .then_some((Done::Written(at), Vec::new()))?,
             _ => return None,
         };
         open.used = Instant::now();
@@ -166,6 +176,7 @@ impl AtHome {
             if strips {
                 file.strip_set_id()?;
             }
+            let file = file.holding(0);
             batch::writes(records).try_for_each(|write| {
                 let (at, bytes) = write?;
                 file.write_at(bytes, at).map(drop)
@@ -173,12 +184,12 @@ impl AtHome {
         })
     }
 
-    fn truncate(&self, ino: Ino, size: u64, strips: bool) -> Result<()> {
+    fn truncate(&self, ino: Ino, size: u64, (strips, token): (bool, u64)) -> Result<()> {
         self.with(ino, true, |file| {
             if strips {
                 file.strip_set_id()?;
             }
-            file.truncate(size)
+            file.holding(token).truncate(size)
         })
     }
 
@@ -263,8 +274,8 @@ impl Relay for AtHome {
                 }
                 self.read(file, at, bytes as usize).map(|read| (Done::Read, read))
             }
-            Act::Write { at, strips } => {
-                let at = self.write(file, at, strips, bytes)?;
+            Act::Write { at, strips, token } => {
+                let at = self.write(file, at, (strips, token), bytes)?;
                 Ok((Done::Written(at), Vec::new()))
             }
             Act::Borrow { .. } | Act::Grow { .. } | Act::Wrote { .. } | Act::Return { .. } => {
@@ -274,11 +285,18 @@ impl Relay for AtHome {
                 self.offer(file, act).map(|done| (done, Vec::new()))
             }
             Act::Merge { strips } => self.merge(file, strips, bytes).map(done),
-            Act::Truncate { size, strips } => self.truncate(file, size, strips).map(done),
+            Act::Truncate { size, strips, token } => {
+                self.truncate(file, size, (strips, token)).map(done)
+            }
             Act::Lock(lock) => self.client()?.lock_for(file, lock).map(done),
             Act::TestLock(lock) => {
                 let held = self.client()?.test_lock_for(file, lock)?;
                 Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
+            }
+            Act::Fencing(owner, what) => {
+                let fences = matches!(what, Fencing::Fence { .. });
+                let say = |_: &File| self.client()?.fencing_for(file, owner, what);
+                self.with(file, fences, say).map(|said| (Done::Fenced(said), Vec::new()))
             }
             Act::Close
             | Act::Recall { .. }

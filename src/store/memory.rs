@@ -77,6 +77,11 @@ impl Header<'_> {
         &self.0[offset_of!(FileHeader, hint) / 8]
     }
 
+    /// The least token with which it is written.
+    pub fn fence(&self) -> &AtomicU64 {
+        &self.0[offset_of!(FileHeader, fence) / 8]
+    }
+
     /// Notes a write, or a change of size.
     pub fn wrote(&self, time_ns: u64) {
         self.modified_ns().store(time_ns, Ordering::SeqCst);
@@ -202,6 +207,11 @@ impl Memory {
     /// The words of an open-file description; clients write them.
     pub fn description(&self, slot: DescriptionSlot) -> &[AtomicU64] {
         self.headers.words(self.geometry.description_at(slot.0), size_of::<Description>() / 8)
+    }
+
+    /// With which token of a named lock is written through a description; clients write it.
+    pub fn description_token(&self, slot: DescriptionSlot) -> &AtomicU64 {
+        &self.description(slot)[offset_of!(Description, token) / 8]
     }
 
     /// The deferred changes; clients write them.

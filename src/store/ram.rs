@@ -228,6 +228,7 @@ impl Ram {
         header.changed_ns().store(0, Ordering::SeqCst);
         header.holes().store(0, Ordering::SeqCst);
         header.hint().store(0, Ordering::SeqCst);
+        header.fence().store(0, Ordering::SeqCst);
         record.root().store(0, Ordering::SeqCst);
         for index in 0..INLINE_ENTRIES as u64 {
             if let Some(word) = self.memory.entry_word(slot, index) {

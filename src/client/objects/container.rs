@@ -81,11 +81,13 @@ pub(crate) fn tidy(client: &Client) {
 
 /// All containers that have no name yet.
 pub(crate) fn all_containers(client: &Client) -> Result<Vec<Vec<u8>>> {
-    Ok(names_of(client, RESERVED)?.into_iter().map(|name| name.name).collect())
+    let all = names_of(client, RESERVED)?.into_iter().map(|name| name.name);
+    // Others than containers have a dot in front.
+    Ok(all.filter(|name| !name.starts_with(b".")).collect())
 }
 
 /// Makes a directory in that of all containers, and that if it is missing.
-fn make(client: &Client, path: &[u8], mode: u32) -> Result<()> {
+pub(crate) fn make(client: &Client, path: &[u8], mode: u32) -> Result<()> {
     for _ in 0..TRIES {
         match client.make_directory(path, mode) {
             Err(error) if error.kind == ErrorKind::NotFound => {}

@@ -187,6 +187,20 @@ pub enum Local {
     LoggedIn(Kept),
     /// A credential has ended.
     LoggedOut(CredentialId),
+    /// A named lock has given a token.
+    Token {
+        /// The file that stands for it.
+        ino: Ino,
+        /// Greater than all before it.
+        token: u64,
+    },
+    /// A file is not written with a lower token any more.
+    Fenced {
+        /// Which.
+        ino: Ino,
+        /// The token.
+        token: u64,
+    },
 }
 
 /// What a server keeps of a credential: nothing that opens anything.

@@ -145,8 +145,8 @@ pub struct FileHeader {
     pub holes: AtomicU64,
     /// What `F_SET_RW_HINT` said.
     pub hint: AtomicU64,
-    /// Unused, zero.
-    pub reserved: AtomicU64,
+    /// The least token of a named lock with which it is written; 0: it needs none.
+    pub fence: AtomicU64,
 }
 const _: () = assert!(size_of::<FileHeader>() == 64);
 
@@ -196,8 +196,10 @@ pub struct Description {
     pub access: AtomicU64,
     /// The file offset, bytes.
     pub offset: AtomicU64,
+    /// The token of a named lock with which it is written through this; 0: without one.
+    pub token: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 3],
+    pub reserved: [AtomicU64; 2],
 }
 
 impl Description {

@@ -9,17 +9,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fencing::{Fenced, Fencing};
 use super::list;
-use super::locks::{FarLock, HeldLock};
+use super::locks::{FarLock, FarOwner, HeldLock};
 use crate::frame::{self, HEADER_BYTES};
 use crate::ids::{Member, Number, SessionSlot};
 use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x0105;
+pub const QUESTIONS: u16 = 0x0106;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x0205;
+pub const ANSWERS: u16 = 0x0206;
 /// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
 /// MiB, in which there is something before it.
 pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;
@@ -94,6 +95,8 @@ pub enum Act {
         at: Option<u64>,
         /// By somebody who takes set-id bits off.
         strips: bool,
+        /// With this token of a named lock; 0: without one.
+        token: u64,
     },
     /// It is to be this long.
     Truncate {
@@ -101,6 +104,8 @@ pub enum Act {
         size: u64,
         /// By somebody who takes set-id bits off.
         strips: bool,
+        /// As that of [`Act::Write`].
+        token: u64,
     },
     /// Nothing is done: what came of the question of the same request with this step?
     Recall {
@@ -223,6 +228,9 @@ pub enum Act {
         /// From here on in the chunk.
         at: u32,
     },
+    /// Something is said of a named lock, or of what it protects, by this one of who asks →
+    /// [`Done::Fenced`].
+    Fencing(FarOwner, Fencing),
 }
 
 impl Act {
@@ -327,6 +335,8 @@ pub enum Done {
         /// As that of [`Done::Lent`].
         stamp: u64,
     },
+    /// What a named lock gives, or a file was told.
+    Fenced(Fenced),
 }
 
 /// The answer to a question.
@@ -472,7 +482,7 @@ mod tests {
         Answer { id, file: Some(file), life: u64::MAX, result }
     }
 
-    const WRITE: Act = Act::Write { at: Some(u64::MAX), strips: true };
+    const WRITE: Act = Act::Write { at: Some(u64::MAX), strips: true, token: u64::MAX };
 
     #[test]
     fn the_longest_fit_a_frame_and_are_read_as_they_were_written() {

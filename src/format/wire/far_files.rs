@@ -8,7 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::capability::Operations;
-use super::locks::{FarLock, LockAsk};
+use super::fencing::Fencing;
+use super::locks::{FarLock, FarOwner, LockAsk};
 use super::message::FileRef;
 use crate::ids::{DescriptionSlot, Ino, Member, Number, PageNumber};
 
@@ -218,6 +219,17 @@ pub enum FarFile<'a> {
         #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
         bytes: &'a [u8],
     },
+    /// Something is said of a named lock, or of what it protects, wherever that is →
+    /// [`super::message::Reply::Fenced`].
+    Fencing {
+        /// Which file; open for writing if it is to be fenced.
+        of: Handle,
+        /// What.
+        what: Fencing,
+    },
+    /// The same of what was born here, for somebody on another machine. Only for the server's own
+    /// process.
+    FencingFor(Ino, FarOwner, Fencing),
 }
 
 /// A chunk that is offered to another machine.
@@ -252,6 +264,7 @@ impl FarFile<'_> {
                 | FarFile::Grow { .. }
                 | FarFile::Commit(_)
                 | FarFile::WriteMapped { .. }
+                | FarFile::Fencing { .. }
         )
     }
 
@@ -273,6 +286,8 @@ impl FarFile<'_> {
                 | FarFile::Mapped(..)
                 | FarFile::Map { .. }
                 | FarFile::WriteMapped { .. }
+                | FarFile::Fencing { .. }
+                | FarFile::FencingFor(..)
         )
     }
 
@@ -288,8 +303,11 @@ impl FarFile<'_> {
             | FarFile::TestLock(_)
             | FarFile::LockFor(..)
             | FarFile::TestLockFor(..)
+            | FarFile::Fencing { what: Fencing::Take { .. } | Fencing::Renew { .. }, .. }
+            | FarFile::FencingFor(..)
             | FarFile::UnlockAll(..) => Operations(0),
-            FarFile::Write { .. }
+            FarFile::Fencing { what: Fencing::Fence { .. }, .. }
+            | FarFile::Write { .. }
             | FarFile::Ship { .. }
             | FarFile::Bounce
             | FarFile::Borrow { .. }

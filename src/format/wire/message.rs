@@ -9,15 +9,16 @@ pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
 use crate::wire::credential::Credential;
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
+use crate::wire::fencing::Fenced;
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::login::{CHALLENGE_BYTES, Proof, Shown, Whom, Wish};
-pub use crate::wire::manner::{RenameHow, XattrHow};
+pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 use crate::wire::transactions;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -65,26 +66,6 @@ pub enum Target<'a> {
     Path(#[serde(borrow)] &'a [u8]),
     /// An open file.
     File(FileRef),
-}
-
-/// How to open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenHow {
-    /// Bits of [`access`](mod@crate::local::geometry): read 1, write 2, append 4, kernel-held 8, a
-    /// link itself 16.
-    pub access: u8,
-    /// Make the file if there is none.
-    pub create: bool,
-    /// Fail if there is one.
-    pub exclusive: bool,
-    /// Make it empty.
-    pub truncate: bool,
-    /// A directory is asked for, and nothing else will do.
-    pub directory: bool,
-    /// Make a file without a name in the directory that is named.
-    pub unnamed: bool,
-    /// Permission bits of a new file, umask already taken off.
-    pub mode: u32,
 }
 
 /// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of
@@ -222,6 +203,8 @@ pub enum Request<'a> {
         target: Target<'a>,
         /// Bytes.
         size: u64,
+        /// As that of [`OpenHow`].
+        token: u64,
     },
     /// Have chunks for writing at indices `first..first + count`; the map shows what was granted.
     Grant {
@@ -557,6 +540,7 @@ impl Request<'_> {
                 | Request::Unlink(_)
                 | Request::Rename { .. }
                 | Request::Transact(_)
+                | Request::Far(FarFile::Fencing { .. } | FarFile::FencingFor(..))
                 | Request::Unblock { .. }
         )
     }
@@ -690,4 +674,6 @@ pub enum Reply {
     Credential(Box<Credential>),
     /// As whom one acts.
     Whom(Box<Whom>),
+    /// What a named lock gives, or a file was told.
+    Fenced(Fenced),
 }

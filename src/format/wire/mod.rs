@@ -16,6 +16,8 @@ pub mod person;
 
 pub mod locks;
 
+pub mod fencing;
+
 pub mod attributes;
 
 pub mod roster;

@@ -85,6 +85,13 @@ pub enum Operation<B> {
         /// As it was.
         version: Version,
     },
+    /// The last token that a named lock has given must be this one.
+    Holds {
+        /// The name of the file that stands for the lock.
+        path: B,
+        /// The token.
+        token: u64,
+    },
 }
 
 impl<B> Operation<B> {
@@ -112,7 +119,8 @@ impl<B> Operation<B> {
             | Operation::SetXattr { path, .. }
             | Operation::Exists(path)
             | Operation::Missing(path)
-            | Operation::Unchanged { path, .. } => [Some(path), None],
+            | Operation::Unchanged { path, .. }
+            | Operation::Holds { path, .. } => [Some(path), None],
         }
     }
 
@@ -122,9 +130,10 @@ impl<B> Operation<B> {
             Operation::Link { .. } | Operation::MakeDirectory { .. } => Operations::CREATE,
             Operation::Unlink(_) | Operation::RemoveDirectory(_) => Operations::REMOVE,
             Operation::SetXattr { .. } => Operations::WRITE,
-            Operation::Exists(_) | Operation::Missing(_) | Operation::Unchanged { .. } => {
-                Operations::LIST
-            }
+            Operation::Exists(_)
+            | Operation::Missing(_)
+            | Operation::Unchanged { .. }
+            | Operation::Holds { .. } => Operations::LIST,
         }
     }
 }

@@ -53,6 +53,8 @@ pub enum Step {
     SayTwice,
     /// All operations of a transaction are looked at before the first is done, and written at once.
     Together,
+    /// Who is just writing is waited for, or overtaken, before a file counts as fenced.
+    WaitForWriters,
     /// What was written until committed is merged by bytes. Who merges is a script in tests.
     #[cfg(test)]
     MergeBytes,

@@ -32,6 +32,7 @@ use crate::debts::ledger::Debts;
 use crate::debts::policy::Policy;
 use crate::deferred::waiting::Waiting;
 use crate::far::role::Far;
+use crate::locks::fences::Fences;
 use crate::locks::{Locks, releasing};
 use crate::members::role::Members;
 use crate::naming::names::Names;
@@ -81,6 +82,8 @@ pub struct State {
     pub descriptions: Descriptions,
     /// Who waits for locks, which are in shared memory.
     pub locks: Locks,
+    /// What named locks have given, and what they protect.
+    pub fences: Fences,
     /// The extended attributes.
     pub xattrs: Xattrs,
     /// The issuer.
@@ -193,6 +196,7 @@ impl State {
             hands: Hands::default(),
             sessions: Sessions::default(),
             locks,
+            fences: Fences::default(),
             xattrs: Xattrs::default(),
             backing: parts.backing,
             debts: Debts::new(parts.policy),
@@ -275,6 +279,7 @@ impl State {
             members,
             far,
             authz,
+            fences,
             ..
         } = self;
         let first = std::iter::once(Local::Began(began.clone()));
@@ -284,7 +289,8 @@ impl State {
             .snapshot()
             .chain(sessions.snapshot())
             .chain(descriptions.snapshot())
-            .chain(hands.snapshot());
+            .chain(hands.snapshot())
+            .chain(fences.snapshot());
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
         let snapshot = snapshot.chain(here.chain(last).map(Record::from));
@@ -302,7 +308,10 @@ impl State {
         self.hands.used_by(record);
         let fact = match record {
             Record::Fact(fact) => fact,
-            Record::Local(local) => return self.apply_local(local),
+            Record::Local(local) => {
+                self.fences.apply(local);
+                return self.apply_local(local);
+            }
             Record::Member(member) => return self.apply_member(member),
         };
         match fact {

@@ -49,6 +49,8 @@ pub enum Step {
     ReadMapped,
     /// To write some there.
     WriteMapped,
+    /// Of a named lock, or what it protects.
+    Fencing,
 }
 
 /// The number of a file whose bytes are on another machine.
@@ -186,8 +188,14 @@ pub fn has_opened(state: &State) -> Option<Number> {
 ///
 /// # Errors
 /// As those of [`ask`].
-pub fn truncate(state: &mut State, file: Number, size: u64, strips: bool) -> Result<()> {
-    done(ask(state, (file, Act::Truncate { size, strips }), Step::Truncate, |_| Behind::Nothing))
+pub fn truncate(
+    state: &mut State,
+    file: Number,
+    (size, token): (u64, u64),
+    strips: bool,
+) -> Result<()> {
+    let act = Act::Truncate { size, strips, token };
+    done(ask(state, (file, act), Step::Truncate, |_| Behind::Nothing))
 }
 
 /// A request has its answer.

@@ -1,5 +1,7 @@
 //! Reads and writes of files whose bytes are on another machine, as clients ask for them.
 
+use std::sync::atomic::Ordering;
+
 use terral_format::ids::{Number, SessionSlot};
 use terral_format::local::geometry::FILE_BYTES_MAX;
 use terral_format::local::tables::access;
@@ -28,6 +30,11 @@ pub fn opened(state: &State, of: Handle, need: u64) -> Result<Number> {
     let open = open.filter(|open| u64::from(open.access) & need != 0);
     let number = open.and_then(|open| number_of(state, open.ino));
     number.ok_or_else(|| Error::new(ErrorKind::BadHandle, "a file of another machine"))
+}
+
+/// The token with which is written through a description.
+pub fn token(state: &State, of: Handle) -> u64 {
+    state.storage.memory().description_token(of.description).load(Ordering::SeqCst)
 }
 
 /// Reads a piece of a call; with the first, what its others need.
@@ -95,7 +102,8 @@ pub fn write(
     if !is_asked(state, file, Step::Write) && !state.far.pieces.has(call, within) {
         return recalled(state, file);
     }
-    let act = Act::Write { at, strips: !caller.person.is_root() };
+    let (strips, token) = (!caller.person.is_root(), token(state, of));
+    let act = Act::Write { at, strips, token };
     let done = ask(state, (file, act), Step::Write, |state| {
         let mut whole = state.far.pieces.take(call);
         whole.extend_from_slice(bytes);
@@ -131,7 +139,8 @@ pub fn ship(
     if !is_asked(state, file, Step::Write) && !state.storage.has_from(slot, 0, bytes) {
         return recalled(state, file);
     }
-    let act = Act::Write { at, strips: !caller.person.is_root() };
+    let (strips, token) = (!caller.person.is_root(), token(state, of));
+    let act = Act::Write { at, strips, token };
     match ask(state, (file, act), Step::Write, |_| Behind::Stored { slot, at: 0, bytes })?.0 {
         Done::Unknown => Ok(Reply::Again),
         done => written(done),

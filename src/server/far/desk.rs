@@ -231,6 +231,9 @@ impl Desk {
             What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
                 return Err(malformed("a lock in the name of another member"));
             }
+            What::File(_, Act::Fencing(owner, _)) if owner.by != from => {
+                return Err(malformed("a lock in the name of another member"));
+            }
             What::File(
                 _,
                 Act::Lost { by, .. }

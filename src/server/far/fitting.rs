@@ -37,6 +37,7 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
+        Act::Fencing(..) => matches!(done, Done::Fenced(_)),
         Act::IsOpen => matches!(done, Done::Done | Done::Open),
     }
 }

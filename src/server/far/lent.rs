@@ -98,7 +98,9 @@ pub fn lend_to(
     (first, count): (u64, u32),
 ) -> Result<Reply> {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    let Some(slot) = slot.filter(|_| !state.finishing) else { return Ok(Reply::Again) };
+    // What is fenced is written where its fence is looked at.
+    let lends = !state.finishing && state.fences.fence(ino) == 0;
+    let Some(slot) = slot.filter(|_| lends) else { return Ok(Reply::Again) };
     let is_empty = state.storage.size(slot) == 0;
     if !state.far.lent.may_lend(ino, is_empty, state.world.now()) {
         return Ok(Reply::Again);

@@ -19,7 +19,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::storage::bringing;
+use crate::storage::{bringing, mapping};
 
 /// A chunk that was offered.
 struct Offer {
@@ -71,6 +71,7 @@ pub fn offer(state: &mut State, (ino, to): (Ino, Member), index: u64) -> Result<
     if is_its(state, file, index, to) {
         return Ok(lent(state, file, index));
     }
+    mapping::permit_storing(state, ino)?;
     if !state.far.lent.is_told(ino, index) {
         return Ok(Reply::Again);
     }

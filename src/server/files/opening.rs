@@ -77,7 +77,7 @@ pub fn open_ino(
         executing::permit_writing(state, ino)?;
     }
     if let Some(number) = asking::number_of(state, ino) {
-        access = by_policy(state, (ino, path), access);
+        access = by_policy(state, (ino, path), (access, how.token));
         return open_far(state, caller, (ino, number), how, access);
     }
     if inode.is(flag::FAR) {
@@ -95,7 +95,7 @@ pub fn open_ino(
     };
     let file = FileRef { ino, slot };
     if how.truncate {
-        attributes::lose_set_id(state, caller, ino);
+        permit_cut(state, caller, ino, how)?;
     }
     if how.truncate && state.storage.size(slot) > 0 {
         attributes::resize(state, ino, 0)?;
@@ -114,11 +114,19 @@ pub fn open_ino(
     Ok(Reply::Opened { description, nonce, file })
 }
 
-/// Access to a file whose bytes are on another machine, with what a policy adds.
-fn by_policy(state: &State, (ino, path): (Ino, &[u8]), access: u8) -> u8 {
+/// A file that is opened is to be made empty.
+fn permit_cut(state: &mut State, caller: &Caller, ino: Ino, how: OpenHow) -> Result<()> {
+    state.fences.permit(ino, how.token)?;
+    attributes::lose_set_id(state, caller, ino);
+    Ok(())
+}
+
+/// Access to a file whose bytes are on another machine, with what a policy adds; not for who has a
+/// token, which is looked at where they are.
+fn by_policy(state: &State, (ino, path): (Ino, &[u8]), (access, token): (u8, u64)) -> u8 {
     let writes = u64::from(access) & access::WRITE != 0;
     match policies::of(state, ino, path) {
-        Consistency::Commit if writes => access | access::COMMIT as u8,
+        Consistency::Commit if writes && token == 0 => access | access::COMMIT as u8,
         _ => access,
     }
 }
@@ -148,7 +156,8 @@ fn open_far(
     opened?;
     if how.truncate {
         committing::settle(state, number)?;
-        asking::truncate(state, number, 0, !caller.person.is_root())?;
+        let strips = !caller.person.is_root();
+        asking::truncate(state, number, (0, how.token), strips)?;
     }
     describe_far(state, caller, ino, access)
 }
@@ -271,6 +280,7 @@ fn describe(state: &mut State, file: FileRef, access: u8) -> Result<(Description
 
 pub fn write_description(state: &State, at: DescriptionSlot, nonce: u32, file: FileRef, how: u8) {
     let words = state.storage.memory().description(at);
+    state.storage.memory().description_token(at).store(0, Ordering::SeqCst);
     let values = [0, file.ino.0, file.slot.0.into(), how.into(), 0];
     for (word, value) in words.iter().zip(values) {
         word.store(value, Ordering::SeqCst);

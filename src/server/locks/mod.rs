@@ -11,7 +11,7 @@ use std::sync::Arc;
 use terral_format::ids::{Ino, Member, SessionSlot};
 use terral_format::local::lock_set;
 use terral_format::local::lock_table::{Full, GROUPS_OF_ONE, Outcome, Pool};
-use terral_format::wire::locks::{Lock, LockOwner, Waiting};
+use terral_format::wire::locks::{Lock, LockKind, LockOwner, LockRange, Waiting};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::memory::Memory;
@@ -20,6 +20,7 @@ use terral_transport::futex;
 use crate::core::world::Tick;
 
 pub mod circles;
+pub mod fences;
 pub mod releasing;
 mod waits;
 
@@ -114,6 +115,19 @@ impl Locks {
             }
             None => Err(full()),
         }
+    }
+
+    /// What an owner has on the whole of a file.
+    pub fn has_whole(&self, ino: Ino, owner: LockOwner) -> Option<LockKind> {
+        let (_, locks) = self.memory.locks().locks(ino);
+        let its = |held: &&Lock| (held.ino, held.owner) == (ino, owner);
+        let mut whole = locks.iter().filter(its).filter(|held| held.range == LockRange::ALL);
+        whole.next().map(|held| held.kind)
+    }
+
+    /// Whether somebody waits for a lock of a file.
+    pub fn is_wanted(&self, ino: Ino, now: Tick) -> bool {
+        self.waits.is_wanted(ino, now)
     }
 
     /// Who has locks of a file.

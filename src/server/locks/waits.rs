@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use terral_format::ids::{Member, SessionSlot};
+use terral_format::ids::{Ino, Member, SessionSlot};
 use terral_format::wire::locks::{FarOwner, Lock, LockOwner, Locker, Waiting};
 use terral_format::wire::message::WAIT_REFRESH_MS;
 
@@ -70,6 +70,11 @@ impl Waits {
     /// No thread of this session waits any more.
     pub fn ended(&mut self, session: SessionSlot) {
         self.0.retain(|wait| !matches!(wait.waiter, Waiter::Thread(of, _) if of == session));
+    }
+
+    /// Whether somebody waits for a lock of a file.
+    pub fn is_wanted(&self, ino: Ino, now: Tick) -> bool {
+        self.0.iter().any(|wait| wait.lock.ino == ino && wait.counts(now))
     }
 
     /// Whether anybody waits.

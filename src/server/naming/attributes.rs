@@ -87,18 +87,19 @@ pub fn lose_set_id(state: &mut State, caller: &Caller, ino: Ino) {
 }
 
 /// Makes a file `size` bytes long. By its path, one that is so already stays as it is; by a
-/// descriptor, it counts as written (truncate(2)).
+/// descriptor, it counts as written (truncate(2)). With the token of a named lock, or 0.
 pub fn truncate_target(
     state: &mut State,
     caller: &Caller,
     target: &Target<'_>,
-    size: u64,
+    (size, token): (u64, u64),
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
     permitting::permit_truncate(state, ino)?;
     if let Some(file) = asking::number_of(state, ino) {
-        return truncate_far(state, caller, (target, ino), (file, size));
+        return truncate_far(state, caller, (target, ino), (file, size, token));
     }
+    state.fences.permit(ino, token)?;
     elsewhere::file_is_here(state, ino, b"")?;
     if let (Target::Path(path), Some(now)) = (target, state.attributes(ino)) {
         permitting::permit(caller, &now, 2, path)?;
@@ -117,7 +118,7 @@ fn truncate_far(
     state: &mut State,
     caller: &Caller,
     (target, ino): (&Target<'_>, Ino),
-    (file, size): (Number, u64),
+    (file, size, token): (Number, u64, u64),
 ) -> Result<()> {
     if let Target::Path(path) = target {
         elsewhere::attributes(state, caller, ino)?;
@@ -127,7 +128,7 @@ fn truncate_far(
         executing::permit_writing(state, ino)?;
     }
     committing::settle(state, file)?;
-    asking::truncate(state, file, size, !caller.person.is_root())
+    asking::truncate(state, file, (size, token), !caller.person.is_root())
 }
 
 /// The same without asking who may. What the backing says of the attributes of a file that is cut

@@ -81,5 +81,6 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     state.members.iter_mut().for_each(|members| members.forget_lost(|of| of == ino));
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);
+    state.fences.forget(ino);
     state.debts.lost(ino, None);
 }

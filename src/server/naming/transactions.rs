@@ -90,6 +90,18 @@ fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Res
         Operation::Exists(path) => plan.must_find(state, path).map(drop),
         Operation::Missing(path) => must_miss(state, plan, path),
         Operation::Unchanged { path, version } => must_be(state, plan, path, version),
+        Operation::Holds { path, token } => must_hold(state, plan, path, token),
+    }
+}
+
+/// The last token of a named lock is this one.
+fn must_hold(state: &mut State, plan: &Plan<'_>, path: &[u8], token: u64) -> Result<()> {
+    let lock = plan.must_find(state, path)?;
+    // Its home alone knows the last one.
+    gathering::must_be_own(state, lock, path)?;
+    match state.fences.token(lock) == token {
+        true => Ok(()),
+        false => Err(refuse(ErrorKind::Stale, path)),
     }
 }
 

@@ -134,6 +134,7 @@ impl Bound<'_> {
             | FarFile::Borrow { of, .. }
             | FarFile::Grow { of, .. }
             | FarFile::Batch { of, .. }
+            | FarFile::Fencing { of, .. }
             | FarFile::Commit(of) => of,
             _ => return Err(Error::new(ErrorKind::Denied, "of a file of another machine")),
         };

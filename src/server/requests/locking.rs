@@ -58,6 +58,12 @@ pub fn is_blocked(state: &mut State, lock: &Lock) -> Result<bool> {
     let mut seen = None;
     loop {
         let Some(held) = state.locks.in_the_way(lock) else { return Ok(false) };
+        if state.fences.is_overdue(held.ino, held.owner, state.world.now()) {
+            let its = |lock: &Lock| (lock.ino, lock.owner) == (held.ino, held.owner);
+            state.locks.release(held.ino, its);
+            state.fences.keep(held.ino, |owner| owner != held.owner);
+            continue;
+        }
         if seen.replace(held) == Some(held) || !is_gone(state, held.owner)? {
             return Ok(true);
         }

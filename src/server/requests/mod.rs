@@ -6,6 +6,7 @@ pub mod bounding;
 pub mod ending;
 pub mod executing;
 pub mod far_locks;
+pub mod fencing;
 pub mod handling;
 pub mod late;
 pub mod locking;

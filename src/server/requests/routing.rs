@@ -18,7 +18,7 @@ use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans, transactions};
-use crate::requests::{executing, far_locks, late, locking, presenting, status};
+use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status};
 use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving};
 use crate::sharing::{revoking, safety};
 use crate::storage::{granting, mapping, reclaim};
@@ -129,6 +129,9 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
             far_locks::lock(state, who.session, &ask, wait).map(|()| Reply::Done)
         }
         FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
+        FarFile::Fencing { of, what } => {
+            fencing::ask(state, who.session, of, what).map(Reply::Fenced)
+        }
         other => {
             opening::permit_own(state, who)?;
             of_members(state, other)
@@ -141,6 +144,9 @@ fn of_members(state: &mut State, request: FarFile<'_>) -> Result<Reply> {
     let done = match request {
         FarFile::TestLockFor(ino, lock) => {
             return far_locks::test_for(state, ino, &lock).map(Reply::Held);
+        }
+        FarFile::FencingFor(ino, owner, what) => {
+            return fencing::ask_for(state, ino, owner, what).map(Reply::Fenced);
         }
         FarFile::IsOpen(file) => return Ok(Reply::IsOpen(holders::is_open(state, file))),
         FarFile::LendTo(ino, to, first, count) => {
@@ -189,8 +195,8 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
         Request::SetXattr { target, name, value, how } => {
             xattr_requests::set_xattr(state, who, &target, name, value, how)
         }
-        Request::Truncate { target, size } => {
-            attributes::truncate_target(state, who, &target, size)
+        Request::Truncate { target, size, token } => {
+            attributes::truncate_target(state, who, &target, (size, token))
         }
         Request::DropSetId(file) => attributes::drop_set_id(state, who, file),
         Request::Transact(operations) => transactions::carry_out(state, who, operations),

@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn question(from: Member, to: Member, number: u64) -> Vec<u8> {
-        asking(from, to, number, Act::Write { at: Some(number), strips: false })
+        asking(from, to, number, Act::Write { at: Some(number), strips: false, token: 0 })
     }
 
     fn asking(from: Member, to: Member, number: u64, act: Act) -> Vec<u8> {
@@ -432,7 +432,7 @@ mod tests {
         let answered = move || told.send(()).expect("somebody hears");
         let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
         let read = |at: u64, bytes: usize| Act::Read { at, bytes: bytes as u32, kept: false };
-        let write = |at: u64| Act::Write { at: Some(at), strips: false };
+        let write = |at: u64| Act::Write { at: Some(at), strips: false, token: 0 };
         let push = |number: u64, act: Act| {
             let frame = asking(from, me, number, act);
             relaying.push(me, from, framed(&frame)).expect("a question");
@@ -447,7 +447,7 @@ mod tests {
             [[1], [1], [4]]
         );
         // What is long, what others must be asked for, and what comes behind it waits.
-        let append = Act::Write { at: None, strips: false };
+        let append = Act::Write { at: None, strips: false, token: 0 };
         let kept = Act::Read { at: 9, bytes: 1, kept: true };
         let waits =
             [(7, read(7, SHORT + 1)), (10, append), (13, write(13)), (2, kept), (5, write(5))];

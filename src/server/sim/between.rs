@@ -45,7 +45,7 @@ pub(super) fn rename(sim: &mut Sim, client: usize, from: &str, to: &str, how: Re
 
 fn truncate(sim: &mut Sim, client: usize, size: u64) {
     let target = Target::Path(b"d/f");
-    sim.ask(client, Request::Truncate { target, size }).expect("it is there");
+    sim.ask(client, Request::Truncate { target, size, token: 0 }).expect("it is there");
 }
 
 const OPEN: OpenHow = OpenHow { access: 3, ..READ };

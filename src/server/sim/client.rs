@@ -32,6 +32,7 @@ pub const READ: OpenHow = OpenHow {
     directory: false,
     unnamed: false,
     mode: 0,
+    token: 0,
 };
 /// To be read and written, made if there is none.
 pub const CREATE: OpenHow = OpenHow { access: 3, create: true, mode: 0o644, ..READ };
@@ -186,6 +187,17 @@ impl Sim {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Reads all of a file.
+    pub fn read_whole(&mut self, client: usize, open: Opened) -> Vec<u8> {
+        let size = memory_size(&self.memory, open.file.slot) as usize;
+        let pages = (0..size).step_by(PAGE_BYTES);
+        let read = |at: usize| {
+            let length = PAGE_BYTES.min(size - at);
+            self.read(client, open.file, at as u64, length).expect("it is there")
+        };
+        pages.flat_map(read).collect()
     }
 
     pub fn close(&mut self, client: usize, open: Opened) -> Result<()> {

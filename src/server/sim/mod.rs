@@ -46,6 +46,7 @@ mod disk;
 mod ended;
 mod failing;
 mod faults;
+mod fencing;
 mod flaws;
 mod full_memory;
 mod full_table;

@@ -85,13 +85,21 @@ pub struct Writing {
     next: Next,
     pinned: Option<Pinned>,
     attempts: u32,
+    /// With which token of a named lock.
+    token: u64,
 }
 
 impl Writing {
     pub fn new(client: usize, file: FileRef, at: u64, bytes: &[u8]) -> Self {
         let (appends, pinned) = (None, None);
         let (bytes, next) = (bytes.to_vec(), Next::Look);
-        Writing { client, file, at, bytes, appends, done: 0, next, pinned, attempts: 0 }
+        let (attempts, token) = (0, 0);
+        Writing { client, file, at, bytes, appends, done: 0, next, pinned, attempts, token }
+    }
+
+    /// The same, with a token of a named lock.
+    pub fn with(self, token: u64) -> Self {
+        Writing { token, ..self }
     }
 
     pub fn is_append(&self) -> bool {
@@ -135,7 +143,18 @@ impl Sim {
 
     /// Writes bytes of a file open for writing.
     pub fn write(&mut self, client: usize, file: FileRef, at: u64, bytes: &[u8]) -> Result<()> {
-        let mut writing = Writing::new(client, file, at, bytes);
+        self.write_with(client, (file, 0), at, bytes)
+    }
+
+    /// The same with a token of a named lock.
+    pub fn write_with(
+        &mut self,
+        client: usize,
+        (file, token): (FileRef, u64),
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let mut writing = Writing::new(client, file, at, bytes).with(token);
         while self.go_on_writing(&mut writing)? != Wrote::Over {}
         Ok(())
     }
@@ -177,7 +196,7 @@ impl Sim {
             Next::Ticket => self.take_ticket(writing)?,
             Next::Size => self.begin_at_end(writing),
             Next::Look => self.look_for_chunk(writing)?,
-            Next::Pin => self.pin(writing),
+            Next::Pin => self.pin(writing)?,
             Next::Claim => {
                 let next = self.claim(writing)?;
                 if matches!(next, Next::Half) {
@@ -336,7 +355,7 @@ impl Sim {
         writing.is_append().then_some(Next::Append)
     }
 
-    fn pin(&mut self, writing: &mut Writing) -> Next {
+    fn pin(&mut self, writing: &mut Writing) -> Result<Next> {
         let (file, memory) = (writing.file, &self.memory);
         let index = writing.piece().0;
         let entry = memory.entry(file.slot, index);
@@ -352,19 +371,23 @@ impl Sim {
         let whole = memory.entry(file.slot, index) == entry;
         if !whole || !entry.is_here() || entry.is_recalled() || writing.needs() > entry.pages() {
             let _ = hazard::leave(&hazards[slot].word, word);
-            return Next::Look;
+            return Ok(Next::Look);
+        }
+        if header.fence().load(Ordering::SeqCst) > writing.token {
+            let _ = hazard::leave(&hazards[slot].word, word);
+            return Err(Error::new(ErrorKind::Stale, "it is fenced"));
         }
         let as_it_was = |(owner, seen): (Owner, SizeWord)| {
             size::holds_ticket(header.ticket(), owner) && SizeWord::load(header.size()) == seen
         };
         if !writing.appends.is_none_or(as_it_was) {
             let _ = hazard::leave(&hazards[slot].word, word);
-            return Next::Drop(false);
+            return Ok(Next::Drop(false));
         }
         let (owner, before) = (owner(asker.session, slot), vec![0; pages::WORDS]);
         let raised = false;
         writing.pinned = Some(Pinned { slot, word, owner, entry, epoch, before, raised });
-        Next::Claim
+        Ok(Next::Claim)
     }
 
     /// Whether the chunk was its own all the time.

@@ -147,7 +147,7 @@ fn step(sim: &mut Sim, client: usize, file: FileRef, must: &mut Must, spills: bo
         8 => {
             let size = some_page(sim) * PAGE + [0, 7, 4095][sim.world.one_of(3) as usize];
             let target = Target::File(file);
-            sim.ask(client, Request::Truncate { target, size }).expect("it is there");
+            sim.ask(client, Request::Truncate { target, size, token: 0 }).expect("it is there");
             must.truncate(size);
         }
         9..12 => {

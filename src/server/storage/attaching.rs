@@ -1,6 +1,8 @@
 //! Gives files their records, and a packed file's bytes their chunk. Not here: chunks for writers
 //! (`granting`), and when a record is given up (`closed`).
 
+use std::sync::atomic::Ordering;
+
 use terral_format::disk::local::Local;
 use terral_format::ids::{FileSlot, Ino};
 use terral_format::local::names::{Inode, flag};
@@ -35,6 +37,8 @@ pub fn attach(state: &mut State, ino: Ino) -> Result<FileSlot> {
         }
         attached => attached?,
     };
+    // Nobody else knows of the record yet.
+    state.storage.memory().header(slot).fence().store(state.fences.fence(ino), Ordering::SeqCst);
     if let Err(error) = unpack(state, &inode, slot) {
         state.storage.detach(slot);
         return Err(error);

@@ -4,7 +4,7 @@
 //! Invariants: a chunk that is mapped keeps its place while its file has it; only a recalled chunk
 //! changes its flags (docs/decisions/2026-11-21-memory-maps.md). Not here: the mapping itself.
 
-use terral_format::ids::SessionSlot;
+use terral_format::ids::{Ino, SessionSlot};
 use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX};
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
@@ -15,6 +15,8 @@ use crate::storage::{Fit, barring, eviction, granting};
 
 /// Most chunks of one request: 16 MiB.
 const MAP_MAX: u32 = 8;
+/// `ENODEV`.
+const ENODEV: i32 = 19;
 
 /// Makes chunks `first..first + count` of a file fit to be mapped.
 ///
@@ -37,11 +39,26 @@ pub fn map(
         return Err(Error::new(ErrorKind::TooLarge, "offset"));
     }
     if stores {
+        permit_storing(state, ino)?;
         owing::owe(state, ino);
     }
     granting::for_chunks(state, (first, count.clamp(1, MAP_MAX)), |state, index| {
         map_one(state, session, file, index, stores)
     })
+}
+
+/// What is stored through a map nobody can look at: a fenced file is not mapped so.
+///
+/// # Errors
+/// `ENODEV`.
+pub fn permit_storing(state: &State, ino: Ino) -> Result<()> {
+    match state.fences.fence(ino) {
+        0 => Ok(()),
+        _ => {
+            let context = format!("a shared map of file {ino}, which is fenced");
+            Err(Error { errno: ENODEV, ..Error::new(ErrorKind::Unsupported, context) })
+        }
+    }
 }
 
 fn map_one(

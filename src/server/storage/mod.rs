@@ -27,6 +27,7 @@ mod chunks;
 pub mod closed;
 mod counting;
 pub mod eviction;
+pub mod fencing;
 pub mod granting;
 pub mod lingering;
 mod mapped;

@@ -38,13 +38,22 @@ impl Storage {
         }
         let Some(entry) = self.recall_unmapped(slot, index) else { return Ok(()) };
         let quarantined = self.wait_unpinned(clients, slot, entry);
-        let how = Move { order, quarantined, at_rest };
+        self.moved(slot, index, entry, Move { order, quarantined, at_rest })
+    }
+
+    /// Moves a recalled chunk.
+    pub(super) fn moved(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        how: Move,
+    ) -> Result<()> {
         let moved = self.ram.relocate(slot, index, entry, how);
-        if let Err(error) = moved {
+        if moved.is_err() {
             self.ram.unrecall(slot, index, entry);
-            return Err(error);
         }
-        Ok(())
+        moved.map(drop)
     }
 
     /// A chunk is the file's no more. Who is in it is waited for; who does not move, or has it

@@ -171,7 +171,7 @@ impl Peers {
 
     fn cut_to(&mut self, open: Open, size: u64) -> Result<()> {
         let target = Target::File(open.file);
-        self.ask(open.at, Request::Truncate { target, size }).map(drop)
+        self.ask(open.at, Request::Truncate { target, size, token: 0 }).map(drop)
     }
 
     /// Whether a file is no more where it was born.

@@ -329,7 +329,7 @@ impl Shared {
             11 => {
                 let size = if draw(2) == 0 { draw(2) * place } else { 0 };
                 let target = Target::File(self.open[at].file);
-                match self.peers.ask(at, Request::Truncate { target, size }) {
+                match self.peers.ask(at, Request::Truncate { target, size, token: 0 }) {
                     Ok(_) => self.bytes.resize(size as usize, 0),
                     Err(error) => self.may_refuse(&error, 0, None),
                 }

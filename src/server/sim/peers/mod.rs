@@ -42,6 +42,7 @@ mod crowd;
 mod departing;
 mod dir;
 mod exchanging;
+mod fences;
 mod fencing;
 mod forming;
 mod further;

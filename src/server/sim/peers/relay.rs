@@ -9,6 +9,7 @@ use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::{FarFile, LentTo, Offered, Stored};
+use terral_format::wire::fencing::Fencing;
 use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenFile, Reply, Request, Target};
 use terral_format::{ErrorKind, Result, frame};
 use terral_store::ram;
@@ -119,6 +120,9 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
     match job.act {
         Act::Lock(lock) => Some(FarFile::LockFor(job.file(), lock)),
         Act::TestLock(lock) => Some(FarFile::TestLockFor(job.file(), lock)),
+        Act::Fencing(owner, what) if !writes(&job.act) => {
+            Some(FarFile::FencingFor(job.file(), owner, what))
+        }
         Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
         Act::IsOpen => Some(FarFile::IsOpen(job.number())),
         Act::Return { by, first, count } => Some(FarFile::BringBack(job.file(), by, first, count)),
@@ -153,7 +157,10 @@ fn whole_pages((at, bytes): (u64, &[u8]), size: u64) -> (u64, Vec<u8>) {
 
 /// Whether a file is to be open for writing for it.
 fn writes(act: &Act) -> bool {
-    act.changes() || matches!(act, Act::Borrow { .. } | Act::Offer { .. } | Act::Accept { .. })
+    let fences = matches!(act, Act::Fencing(_, Fencing::Fence { .. }));
+    fences
+        || act.changes()
+        || matches!(act, Act::Borrow { .. } | Act::Offer { .. } | Act::Accept { .. })
 }
 
 impl Peers {
@@ -226,6 +233,7 @@ impl Peers {
             done.map(|reply| match reply {
                 Reply::Held(Some(held)) => (Done::Held(held), Vec::new()),
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
+                Reply::Fenced(fenced) => (Done::Fenced(fenced), Vec::new()),
                 Reply::Stored { places, .. } => self.read_places(at, &job, &places),
                 Reply::Again => (Done::Unknown, Vec::new()),
                 Reply::Lent(loan) => self.through_map(at, &job, loan),
@@ -361,7 +369,7 @@ impl Peers {
                 let at = at.unwrap_or(size);
                 at..at + job.bytes.len() as u64
             }
-            Act::Truncate { .. } => 0..u64::MAX,
+            Act::Truncate { .. } | Act::Fencing(..) => 0..u64::MAX,
             _ => return Some(Ok(None)),
         };
         let away = |sim: &Sim| {
@@ -516,14 +524,21 @@ impl Peers {
                 }
                 Ok((Done::Done, nothing()))
             }
-            Act::Write { at, .. } => {
+            Act::Fencing(owner, what) => {
+                let asked = FarFile::FencingFor(job.file(), owner, what);
+                match sim.ask(client, Request::Far(asked))? {
+                    Reply::Fenced(fenced) => Ok((Done::Fenced(fenced), nothing())),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Act::Write { at, token, .. } => {
                 let at = at.unwrap_or_else(|| sim.size_of(open));
-                sim.write(client, open.file, at, &job.bytes)?;
+                sim.write_with(client, (open.file, token), at, &job.bytes)?;
                 Ok((Done::Written(at), nothing()))
             }
-            Act::Truncate { size, .. } => {
+            Act::Truncate { size, token, .. } => {
                 let target = Target::File(open.file);
-                sim.ask(client, Request::Truncate { target, size })?;
+                sim.ask(client, Request::Truncate { target, size, token })?;
                 Ok((Done::Done, nothing()))
             }
             _ => Ok((Done::Done, nothing())),

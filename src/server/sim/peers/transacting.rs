@@ -48,7 +48,7 @@ fn done(tree: &mut Tree, step: &Operation<Vec<u8>>) -> Outcome {
             Ok(_) => Err(ErrorKind::Exists),
             Err(_) => Ok(()),
         },
-        Operation::Unchanged { .. } => unreachable!("none is drawn"),
+        Operation::Unchanged { .. } | Operation::Holds { .. } => unreachable!("none is drawn"),
     }
 }
 

@@ -49,7 +49,7 @@ impl Schedule {
         let Some((_, opened, file, true)) = self.handle(at) else { return };
         let size = if self.chance(2) == 0 { 0 } else { self.page() * PAGE_BYTES as u64 };
         let target = Target::File(opened);
-        if self.check(at, Request::Truncate { target, size }, |_| true) {
+        if self.check(at, Request::Truncate { target, size, token: 0 }, |_| true) {
             file.borrow_mut().cut(size);
         }
     }
