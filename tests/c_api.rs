@@ -137,6 +137,15 @@ fn every_call_on_objects_and_checkpoints_does_what_the_header_says() {
     assert_eq!(said, "c_objects: all well\n");
 }
 
+#[test]
+fn every_call_on_named_locks_does_what_the_header_says() {
+    if compiler_missing() {
+        return;
+    }
+    let (said, _) = run(&Path::new(PROGRAMS).join("c_locks.c"), Library::Shared);
+    assert_eq!(said, "c_locks: all well\n");
+}
+
 /// Names that look like `terral_x(`, or `terral_x` after `before`.
 fn calls(text: &str, before: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -165,13 +174,14 @@ fn the_header_declares_what_the_library_has() {
         "file",
         "containers",
         "objects",
+        "locks",
         "transactions",
         "checkpoints",
     ];
     let rust = rust.map(|name| read(&format!("{name}.rs"))).concat();
     assert!(declared.len() > 20);
     assert_eq!(declared, calls(&rust, "fn "));
-    let used = ["c_api.c", "c_objects.c"]
+    let used = ["c_api.c", "c_objects.c", "c_locks.c"]
         .map(|name| std::fs::read_to_string(Path::new(PROGRAMS).join(name)).expect("a source"));
     let used = calls(&used.concat(), "");
     let unused: Vec<_> = declared.difference(&used).collect();

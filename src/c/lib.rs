@@ -19,6 +19,8 @@ mod containers;
 
 mod objects;
 
+mod locks;
+
 mod transactions;
 
 mod checkpoints;

@@ -15,7 +15,7 @@ use crate::error::{count, done, invalid, number, owned};
 
 /// What `terral_object_t` points to.
 pub struct Open {
-    object: Object,
+    pub object: Object,
     opener: u32,
 }
 

@@ -305,6 +305,48 @@ int terral_object_bind(terral_container_t *container, const struct terral_addres
 int terral_object_move(terral_container_t *container, const struct terral_address *address,
                        const char *path);
 
+/* Named locks. --------------------------------------------------------------------------------- */
+
+/* A lock of a name, of all machines, that one process has alone or several share. That of a process
+ * that ends is free at once, that of one that is stopped or cut off once its lease is over. So who
+ * has it alone gets a token, greater than all before it, and what it protects is fenced with that:
+ * then nothing is written there with a lower one, whoever comes back. See docs/locks.md. */
+typedef struct terral_lock terral_lock_t;
+
+enum { TERRAL_LOCK_EXCLUSIVE = 0, TERRAL_LOCK_SHARED = 1 };
+
+/* Takes a lock, with a name of 1 to 200 bytes, no slash, and no dot in front. Waits for it as long
+ * as `timeout_ms` says, without end if that is negative. `lease_ms` is 100 to 3,600,000, or 0 for
+ * 30 seconds; a thread that this starts renews it. EAGAIN: others have it for longer; EDEADLK: its
+ * holder waits for this process; ENOLCK: there is no place for it. */
+terral_lock_t *terral_lock_acquire(terral_t *connection, const char *name, int kind,
+                                   int64_t timeout_ms, int64_t lease_ms);
+
+/* The token. Whether it is this process's, as far as is known by the lease: 1 or 0. Whether
+ * somebody waits for it: 1 or 0, or ESTALE if it is this process's no more. */
+uint64_t terral_lock_token(const terral_lock_t *lock);
+int terral_lock_is_held(const terral_lock_t *lock);
+int terral_lock_is_wanted(const terral_lock_t *lock);
+
+enum { TERRAL_LOCK_WANTED = 1, TERRAL_LOCK_LOST = 2 };
+
+/* Is told, in a thread of this library, that somebody waits for the lock, or that it is lost. */
+typedef void terral_lock_callback(void *context, int news);
+
+/* Has `told` called with each of the two once, until the lock is given back. */
+int terral_lock_tell(terral_lock_t *lock, terral_lock_callback *told, void *context);
+
+/* A file, an object, that is open for writing is written with the lock's token from now on, and
+ * nothing else may write it: ESTALE. To be called before anything is read that the lock protects.
+ * ESTALE: the lock is this process's no more, or a later holder has fenced it; EBUSY, ETXTBSY: it
+ * is mapped to be stored to. */
+int terral_fence(terral_file_t *file, const terral_lock_t *lock);
+int terral_object_fence(terral_object_t *object, const terral_lock_t *lock);
+
+/* Gives it back and frees the handle, also when it fails. ESTALE: it was this process's no more, so
+ * others may have had it meanwhile. */
+int terral_lock_release(terral_lock_t *lock);
+
 /* Transactions. -------------------------------------------------------------------------------- */
 
 /* Operations on names and objects that come to be all together or not at all, whoever is killed
@@ -352,6 +394,9 @@ int terral_txn_must_exist(terral_txn_t *txn, const char *path);
 int terral_txn_must_not_exist(terral_txn_t *txn, const char *path);
 int terral_txn_must_be_unchanged(terral_txn_t *txn, const char *path,
                                  const struct terral_attributes *seen);
+
+/* All fails (ESTALE) if a later holder has had this lock. */
+int terral_txn_must_hold(terral_txn_t *txn, const terral_lock_t *lock);
 
 /* Has all of it done, or nothing, and frees the handle, also when it fails: as the first operation
  * does that cannot be done, whose number, from 0, is in terral_error(). E2BIG: more than 1,024

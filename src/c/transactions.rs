@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::size_t;
 use terral_client::objects::Address;
 use terral_client::transactions::Transaction;
-use terral_client::{RenameHow, Result};
+use terral_client::{NamedLock, RenameHow, Result};
 
 use crate::buffers::{bytes, handle, path, text};
 use crate::connection::Connection;
@@ -277,6 +277,17 @@ unsafe extern "C" fn terral_txn_must_be_unchanged(
             making.transaction.must_be_unchanged(name, version);
         })
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_txn_must_hold(making: *mut Making, lock: *const NamedLock) -> c_int {
+    let must_hold = || {
+        // SAFETY: the caller passes a transaction that nobody else uses, and a lock.
+        let (making, lock) = unsafe { (making.as_mut(), handle(lock)?) };
+        making.ok_or_else(|| invalid("handle is NULL"))?.transaction.must_hold(lock);
+        Ok(())
+    };
+    done(must_hold())
 }
 
 /// Takes a transaction back from the caller.
