@@ -128,7 +128,8 @@ pub fn execute(around: &Surroundings, command: &[OsString], signals: &Signals) -
     Ok(Ended { code: exit_code(status), seconds: (at - begin).as_secs_f64(), at, watch })
 }
 
-fn exit_code(status: ExitStatus) -> u8 {
+/// The exit code that says how a command ended.
+pub fn exit_code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128u8.saturating_add(signal as u8),

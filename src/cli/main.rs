@@ -67,6 +67,8 @@ mod launchers;
 
 mod command;
 
+mod lock;
+
 mod strays;
 
 mod entrance;
@@ -188,6 +190,7 @@ enum Verb {
     Login(login::Login),
     Logout(login::Logout),
     Whoami(login::Whoami),
+    Lock(lock::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -236,6 +239,7 @@ fn main() -> std::process::ExitCode {
         Verb::Login(arguments) => login::login(&arguments),
         Verb::Logout(arguments) => login::logout(&arguments),
         Verb::Whoami(arguments) => login::whoami(&arguments),
+        Verb::Lock(arguments) => lock::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -19,6 +19,8 @@ pub mod code {
     pub const NO_SERVER: u8 = 69;
     /// Data is still owed to the permanent directory, and kept in memory (`EX_IOERR`).
     pub const OWED: u8 = 74;
+    /// A lock was not to be had in time, or was lost (`EX_TEMPFAIL`).
+    pub const NOT_HELD: u8 = 75;
     /// `terral run` could not start its server or COMMAND's surroundings.
     pub const NOT_STARTED: u8 = 125;
     /// COMMAND cannot be executed.
@@ -35,8 +37,9 @@ Exit codes:
   2    the command line makes no sense
   69   no server to ask
   74   data is still owed to the permanent directory; it is kept in memory, `terral recover` pays it
+  75   `terral lock`: others have the lock, or it was lost
   125  `terral run` could not start; 126, 127: COMMAND cannot be executed, is not there
-  `terral run` ends with COMMAND's own status, or 128 + the signal that ended it.";
+  `terral run` and `terral lock` end with COMMAND's own status, or 128 + the signal that ended it.";
 
 /// A failure with an exit code of its own.
 #[derive(Debug)]
