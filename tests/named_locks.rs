@@ -10,6 +10,7 @@ mod launched;
 mod process;
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -299,7 +300,7 @@ fn who_has_no_token_or_too_low_a_one_does_not_write_what_is_fenced() {
     let script = |token: u64| {
         let mut child = command("counter", &instance);
         child.env(TOKEN, token.to_string()).env("TERRAL_TEST_TURNS", "0");
-        child.stdout(std::process::Stdio::null()).status().expect("runs").success()
+        child.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("runs").success()
     };
     assert!(script(lock.token()) && !script(lock.token() - 1));
     assert_eq!(content(&file), b"child");
