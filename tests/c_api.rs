@@ -173,6 +173,7 @@ fn the_header_declares_what_the_library_has() {
         "names",
         "file",
         "containers",
+        "servers",
         "objects",
         "locks",
         "transactions",

@@ -381,3 +381,14 @@ fn ranks_of_mpi_that_are_killed_twenty_times_go_on_from_a_whole_checkpoint() {
     }
     assert!(before > 20, "it got on: {before}");
 }
+
+#[test]
+fn copies_are_refused_where_no_other_server_is() {
+    let bench = Bench::new();
+    let all = series(&bench.instance(), 1);
+    assert_eq!(kind(all.clone().with_copies(3)), Some(ErrorKind::Invalid));
+    let copied = all.clone().with_copies(2).expect("a number");
+    assert_eq!(kind(copied.begin(1)), Some(ErrorKind::Unsupported));
+    save(&all, 1);
+    assert_eq!(latest(&copied), 1, "what has none is read all the same");
+}

@@ -4,6 +4,7 @@ use terral_format::ids::{Member, Number, SessionSlot};
 use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
 use terral_format::wire::fencing::{Fenced, Fencing};
 use terral_format::wire::locks::{HeldLock, LockKind, LockRange};
+use terral_format::wire::placed::Placing;
 use terral_format::{Error, ErrorKind};
 
 use crate::golden_values;
@@ -48,6 +49,8 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::ReadMapped { index: 545, at: 546, bytes: 547 },
         Act::WriteMapped { index: 548, at: 549 },
         Act::Fencing(golden_values::far_lock().owner, Fencing::Take { lease_ms: 552 }),
+        Act::Place(Placing::Create),
+        Act::Place(Placing::Copy { of: 553, at: 554, bytes: 555 }),
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));

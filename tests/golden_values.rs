@@ -23,6 +23,7 @@ use terral_format::wire::message::{
     RenameHow, Reply, Request, Safety, Seen, Space, Status, Target, Totals, XattrHow,
 };
 use terral_format::wire::person::Person;
+use terral_format::wire::placed::Placing;
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
 use terral_format::wire::transactions::{self, Operation, Version};
@@ -320,11 +321,12 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 33] {
+fn far_requests() -> [FarFile<'static>; 35] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
     let piece = Piece { call: 188, within: 189, more: 190 };
+    let by = far_lock().owner.by;
     [
         FarFile::Read { of, at: 191, bytes: 192, piece },
         FarFile::Write { of, at: Some(193), piece, bytes: b"f" },
@@ -359,6 +361,13 @@ fn far_requests() -> [FarFile<'static>; 33] {
         FarFile::Fencing { of, what: Fencing::Renew { token: 264, lease_ms: 265 } },
         FarFile::Fencing { of, what: Fencing::Fence { token: 266 } },
         FarFile::FencingFor(Ino(267), far_lock().owner, Fencing::Fence { token: 268 }),
+        FarFile::Place { on: by, what: Placing::Create, container: b"all/c", id: 270 },
+        FarFile::Place {
+            on: by,
+            what: Placing::Copy { of: 271, at: 272, bytes: 273 },
+            container: b"all/c",
+            id: 274,
+        },
     ]
 }
 

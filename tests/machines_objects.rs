@@ -10,30 +10,37 @@ mod launched;
 mod namespaces;
 mod ranks;
 
+use std::path::Path;
+
 use launched::said;
 use namespaces::Machines;
 use ranks::by_mpich;
 
+/// Kills each machine's server while they compute.
+const KILLS: &str = "(for at in h1 h2 h0; do sleep 0.6; kill -9 $(pid_of $at); done) &";
+
 /// Ranks on three machines write checkpoints, while something happens; then what the last one has
 /// is compared on each machine, and what it consists of is said.
-fn checkpoints(options: &[&str], meanwhile: &str) {
+fn checkpoints(copies: u32, meanwhile: &str) {
     let Some(machines) = Machines::new(3) else { return };
     let Some(program) = heat::compiled(machines.home()) else { return };
     let program = program.display();
     let ranks = by_mpich(&format!("{program} heat 90 20000"));
     let path = machines.path_with_ssh();
     let script = format!(
-        "export PATH={}; {meanwhile}
+        "export PATH={} HEAT_COPIES={copies}; {meanwhile}
         {ranks}
         wait
         for at in h0 h1 h2; do on $at {program} heat; done
         ls -A; ls heat; ls heat/step-000000000090
-        cd heat/step-000000000090; for at in 0 1 2; do ls $at | wc -l; done; wc -l < manifest",
+        cd heat/step-000000000090; for at in 0 1 2; do ls $at | grep -v ffff | wc -l; done
+        wc -l < manifest",
         path.display()
     );
-    let output = machines.run_with(options, &script);
+    let output = machines.run_with(&[], &script);
     let expected = "from 0\nstep 90 is right\nstep 90 is right\nstep 90 is right\nheat\n\
-                    step-000000000087\nstep-000000000090\n0\n1\n2\nmanifest\n1\n1\n1\n7\n";
+                    step-000000000087\nstep-000000000090\n0\n1\n2\nmanifest\n";
+    let expected = format!("{expected}{0}{0}{0}7\n", format!("{copies}\n"));
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && out == expected, "{}", said(&output));
     let kills = meanwhile.matches(" h").count();
@@ -43,13 +50,17 @@ fn checkpoints(options: &[&str], meanwhile: &str) {
 
 #[test]
 fn ranks_on_three_machines_write_objects_of_their_own_and_end_as_one_checkpoint() {
-    checkpoints(&[], "");
+    checkpoints(1, "");
 }
 
 #[test]
 fn ranks_on_three_machines_go_on_with_their_checkpoint_though_servers_are_killed() {
-    let kills = "(for at in h1 h2 h0; do sleep 0.6; kill -9 $(pid_of $at); done) &";
-    checkpoints(&[], kills);
+    checkpoints(1, KILLS);
+}
+
+#[test]
+fn checkpoints_have_their_copies_though_servers_are_killed() {
+    checkpoints(2, KILLS);
 }
 
 /// A checkpoint of which a machine had a part is not whole when that machine is lost; one before it
@@ -84,4 +95,114 @@ fn the_latest_is_one_of_which_a_lost_machine_had_nothing() {
 
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out == expected, "{}\n{}", out, said(&output));
+}
+
+/// Each checkpoint is on two machines, so the computation goes on when one is lost, be it that on
+/// which rank 0 was, but for the one on which the run began.
+#[test]
+fn a_checkpoint_with_copies_is_whole_though_a_machine_is_lost() {
+    without("h1", "h2");
+    without("h2", "h1");
+}
+
+fn without(lost: &str, other: &str) {
+    let Some(machines) = Machines::new(3) else { return };
+    let Some(program) = heat::compiled(machines.home()) else { return };
+    let program = program.display();
+    let (ranks, later) = (by_mpich(&format!("{program} heat 6")), format!("{program} heat 9"));
+    let path = machines.path_with_ssh();
+    let script = format!(
+        "export PATH={} HEAT_COPIES=2
+        {ranks}
+        ls heat/step-000000000006; cat heat/step-000000000006/manifest | grep -c object
+        for at in 0 1 2; do ls heat/step-000000000006/$at | wc -l; done
+        server=$(pid_of {lost}); kill -9 $(ps -o ppid= -p $server) $server
+        $TERRAL fence {lost} --dead
+        for at in h0 {other}; do on $at {program} heat; done
+        {later}; on {other} {program} heat; {program} heat 12; {program} heat 15; ls heat
+        ls -A .terral-objects 2>&1 | head -3",
+        path.display()
+    );
+    let output = machines.run_with(&[], &script);
+    let right = |step| format!("step {step} is right\n");
+    let expected = format!(
+        "from 0\n0\n1\n2\nmanifest\n3\n2\n3\n3\n{0}{0}from 6\n{1}from 9\nfrom 12\n\
+         step-000000000012\nstep-000000000015\n",
+        right(6),
+        right(9)
+    );
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.starts_with(&expected), "{}\n{}", out, said(&output));
+}
+
+/// A program of Python, with the library of the run.
+fn by_python(machines: &Machines, text: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/python");
+    let file = machines.home().join("placed.py");
+    std::fs::write(&file, text).expect("writes");
+    format!(
+        "env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={} TERRAL_LIBRARY={} /usr/bin/python3 {}",
+        source.display(),
+        beside::built("libterral.so").display(),
+        file.display()
+    )
+}
+
+/// Makes a container; creates objects in it, where that is said; compares what is there.
+const PLACED: &str = r#"
+import sys, time, terral
+me, data = terral.connect(), bytes(range(256)) * 40000
+if sys.argv[1] == "make":
+    servers = me.servers()
+    print([(one.number, one.host) for one in servers], all(one.memory_bytes for one in servers))
+    made = terral.Container.make("parts", connection=me)
+    made.create(1).close()
+elif sys.argv[1] == "fill":
+    made = terral.Container.named("parts", connection=me)
+    for on in range(3):
+        with made.create(7, on=on) as it:
+            it.write(data)
+            print(on == it.address.server, end=" ")
+    with made.create(8) as it:
+        it.write(data)
+        mine = it.address
+    print(tuple(made.copy(mine, 1)), made.copy(mine, 1) == (8, 1))
+    for number, on, error in (7, 1, FileExistsError), (9, 9, FileNotFoundError):
+        try:
+            made.create(number, on=on)
+        except error:
+            print("refused", end=" ")
+    # What was written here goes where the object is once it is closed.
+    until = time.monotonic() + 20
+    while any(made.stat((7, on)).memory_bytes < len(data) for on in (0, 1)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    print([tuple(address) for address in sorted(made)])
+else:
+    made = terral.Container.named("parts", connection=me)
+    for address in ((7, 0), (7, 1), (8, 1), (7, 2), (8, 2)):
+        try:
+            with made.open(address) as it:
+                print(tuple(address), it.read(len(data) + 1) == data)
+        except OSError as error:
+            print(address, "lost")
+"#;
+
+#[test]
+fn an_object_is_on_the_machine_that_its_creator_chooses_and_stays_when_his_is_lost() {
+    let Some(machines) = Machines::new(3) else { return };
+    let program = by_python(&machines, PLACED);
+    let script = format!(
+        "{program} make; on h2 {program} fill
+        server=$(pid_of h2); kill -9 $(ps -o ppid= -p $server) $server
+        $TERRAL fence h2 --dead
+        {program} compare; on h1 {program} compare"
+    );
+    let output = machines.run_with(&[], &script);
+    let there = "(7, 0) True\n(7, 1) True\n(8, 1) True\n(7, 2) lost\n(8, 2) lost\n";
+    let expected = "[(0, 'h0'), (1, 'h1'), (2, 'h2')] True\n\
+                    True True True (8, 1) True\nrefused refused \
+                    [(1, 0), (7, 0), (7, 1), (7, 2), (8, 1), (8, 2)]\n";
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(out, [expected, there, there].concat(), "{}", said(&output));
 }

@@ -54,6 +54,19 @@ unsafe extern "C" fn terral_checkpoints_close(checkpoints: *mut Checkpoints) {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn terral_checkpoints_copies(
+    checkpoints: *mut Checkpoints,
+    servers: size_t,
+) -> c_int {
+    // SAFETY: the caller passes checkpoints that no other call uses meanwhile.
+    let checkpoints = unsafe { checkpoints.as_mut() }.ok_or_else(|| invalid("handle is NULL"));
+    done(checkpoints.and_then(|checkpoints| {
+        *checkpoints = checkpoints.clone().with_copies(servers)?;
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn terral_checkpoint_begin(
     checkpoints: *const Checkpoints,
     step: u64,

@@ -63,10 +63,14 @@ impl From<Address> for CAddress {
     }
 }
 
+/// A server's number, which may be any.
+pub fn server_number(said: u64) -> Result<u16> {
+    u16::try_from(said).map_err(|_| invalid("server of an object"))
+}
+
 impl CAddress {
     pub fn read(self) -> Result<Address> {
-        let server = u16::try_from(self.server).map_err(|_| invalid("server of an object"))?;
-        Address { server, id: self.id.into() }.checked()
+        Address { server: server_number(self.server)?, id: self.id.into() }.checked()
     }
 }
 
@@ -296,4 +300,18 @@ unsafe extern "C" fn terral_object_move(
 ) -> c_int {
     // SAFETY: the caller passes a container, an address and a string.
     done(unsafe { named(held, address, name, Container::move_object) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_copy(
+    held: *const Held,
+    address: *const CAddress,
+    server: u64,
+    into: *mut CAddress,
+) -> c_int {
+    // SAFETY: the caller passes a container and an address.
+    let copied = unsafe { addressed(held, address) }
+        .and_then(|(held, address)| held.container.copy_object(address, server_number(server)?));
+    // SAFETY: the caller passes room.
+    done(copied.and_then(|copy| unsafe { put(into, copy.into()) }))
 }

@@ -6,7 +6,8 @@
  *   mpiexec -n 1 ./heat DIRECTORY          (compares the last checkpoint with a computation anew)
  *
  * It connects to what $TERRAL_INSTANCE says. Each rank has some rows; a checkpoint is all rows one
- * after the other, so whoever reads it back only says which rows it wants.
+ * after the other, so whoever reads it back only says which rows it wants. With HEAT_COPIES=2 each
+ * is on two machines.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -178,6 +179,10 @@ int main(int count, char **arguments) {
     need(terral != NULL, "connect");
     terral_checkpoints_t *all = terral_checkpoints_open(terral, arguments[1], KEPT, 0755);
     need(all != NULL, "checkpoints");
+    const char *copies = getenv("HEAT_COPIES");
+    if (copies != NULL) {
+        need(terral_checkpoints_copies(all, (size_t)atol(copies)) == 0, "copies");
+    }
     if (count == 2) {
         compare(all);
     } else {

@@ -17,6 +17,8 @@ mod file;
 
 mod containers;
 
+mod servers;
+
 mod objects;
 
 mod locks;

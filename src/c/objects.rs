@@ -10,7 +10,7 @@ use terral_client::objects::{EXTENTS_MAX, Extent, Object, ObjectId, Value};
 use terral_client::{Error, ErrorKind, Result};
 
 use crate::buffers::{bytes, handle, room, text, unsigned};
-use crate::containers::{CAddress, Held, Id, addressed, put};
+use crate::containers::{CAddress, Held, Id, addressed, put, server_number};
 use crate::error::{count, done, invalid, number, owned};
 
 /// What `terral_object_t` points to.
@@ -32,6 +32,21 @@ unsafe extern "C" fn terral_object_create(held: *const Held, id: *const Id) -> *
         let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
         let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
         held.container.create_object(id).map(Open::new)
+    };
+    owned(create())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_create_on(
+    held: *const Held,
+    server: u64,
+    id: *const Id,
+) -> *mut Open {
+    let create = || {
+        // SAFETY: the caller passes a container, and an id or NULL.
+        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
+        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
+        held.container.create_object_on(server_number(server)?, id).map(Open::new)
     };
     owned(create())
 }

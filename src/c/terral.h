@@ -240,6 +240,30 @@ int terral_object_id_derive(const char *job, uint64_t rank, uint64_t step,
 terral_object_t *terral_object_create(terral_container_t *container,
                                       const struct terral_object_id *id);
 
+/* The same on another machine of the run, whose server has this number (terral_servers): its bytes
+ * are in that machine's memory once it is closed. ENOENT: there is no such server; EIO: it was
+ * killed meanwhile, and may have created it. */
+terral_object_t *terral_object_create_on(terral_container_t *container, uint64_t server,
+                                         const struct terral_object_id *id);
+
+/* Has an object on another machine as well, with the bytes that it has now: another object, of the
+ * same id, whose address is stored; its bytes are replaced if it is there. That machine gets them
+ * itself. */
+int terral_object_copy(terral_container_t *container, const struct terral_address *address,
+                       uint64_t server, struct terral_address *copy);
+
+/* A machine's server; 96 bytes. */
+struct terral_server {
+    uint64_t number; /* as in addresses; 0 where there is one */
+    uint64_t memory_bytes;
+    uint64_t used_bytes; /* of those */
+    char host[72];       /* the name of its machine, cut short if it is longer */
+};
+
+/* The servers of the run that answer within two seconds, by their numbers: all are asked. Stores as
+ * many as there is room for, and gives how many there are. */
+ssize_t terral_servers(terral_t *connection, struct terral_server *servers, size_t room);
+
 /* Opens an object of any machine; for writing as well if `writes` is not 0. EACCES: then it is
  * sealed, or not this user's to write. EINVAL: no such server can be. */
 terral_object_t *terral_object_open(terral_container_t *container,
@@ -434,6 +458,12 @@ struct terral_part {
 terral_checkpoints_t *terral_checkpoints_open(terral_t *connection, const char *directory,
                                               size_t keep, mode_t mode);
 void terral_checkpoints_close(terral_checkpoints_t *checkpoints);
+
+/* Each object of what is begun from now on is had by two servers (2; 1: by one) before it is ended,
+ * and read from the second one if the first is lost. All processes say the same, before they begin
+ * or join, which fails with EOPNOTSUPP if no other server answers. Names stay where rank 0 began.
+ * EINVAL: another number. */
+int terral_checkpoints_copies(terral_checkpoints_t *checkpoints, size_t servers);
 
 /* One process begins, and tells the others what terral_checkpoint_attempt gives, with which they
  * join. What earlier writers have begun here and not ended is removed. */

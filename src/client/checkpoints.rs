@@ -7,6 +7,8 @@
 
 mod manifest;
 
+mod copies;
+
 mod whole;
 
 mod keeping;

@@ -14,6 +14,7 @@ use terral_format::wire::message::{
     Change, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, RenameHow, Reply, Request,
     Safety, Seen, Space, Status, Target, XattrHow,
 };
+use terral_format::wire::placed::Placing;
 use terral_format::wire::roster::Consistency;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
@@ -221,6 +222,15 @@ impl Client {
     /// for it would for ever; as those of [`Client::open_number`].
     pub fn lock_for(&self, ino: Ino, lock: FarLock) -> Result<()> {
         self.done(Request::Far(FarFile::LockFor(ino, lock)))
+    }
+
+    /// Has another server of the run have an object of a container.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such server; those of that server.
+    pub(crate) fn place(&self, on: Member, what: Placing, of: (&[u8], u128)) -> Result<()> {
+        let (container, id) = of;
+        self.done(Request::Far(FarFile::Place { on, what, container, id }))
     }
 
     /// What would be in the way of such a lock. Only for the server's own process.

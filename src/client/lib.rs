@@ -51,6 +51,8 @@ mod client;
 mod logging_in;
 mod rights;
 
+mod servers;
+
 pub mod objects;
 
 mod named;
@@ -71,6 +73,7 @@ pub use locks::{LockTurn, LockWait};
 pub use named::{LockHow, NamedLock, News};
 pub use names::Followed;
 pub use nodes::Opened;
+pub use servers::Server;
 pub use terral_format::ids::{DescriptionSlot, Ino, InstanceId, Member, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{
@@ -99,7 +102,7 @@ pub use terral_transport::limit;
 pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::own_files;
-pub use terral_transport::permission::{acting, as_real, ids_changed};
+pub use terral_transport::permission::{acting, as_person, as_real, ids_changed};
 pub use terral_transport::program::copied;
 pub use terral_transport::raw_calls;
 pub use terral_transport::requests::while_waiting;

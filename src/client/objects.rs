@@ -15,6 +15,8 @@ mod object;
 
 mod clearing;
 
+mod copying;
+
 mod container;
 
 mod sealing;

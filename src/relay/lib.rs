@@ -7,6 +7,8 @@
 
 #![deny(unsafe_code)]
 
+mod placing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -293,6 +295,7 @@ impl Relay for AtHome {
                 let held = self.client()?.test_lock_for(file, lock)?;
                 Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
             }
+            Act::Place(what) => placing::carry_out(&self.client()?, what, bytes).map(done),
             Act::Fencing(owner, what) => {
                 let fences = matches!(what, Fencing::Fence { .. });
                 let say = |_: &File| self.client()?.fencing_for(file, owner, what);

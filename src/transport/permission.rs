@@ -112,6 +112,11 @@ pub fn as_real<T>(call: impl FnOnce() -> T) -> T {
         return call();
     }
     let who = real();
+    as_person(who, call)
+}
+
+/// Does something as somebody else; whether this process may, who is asked for it says.
+pub fn as_person<T>(who: Person, call: impl FnOnce() -> T) -> T {
     if who == acting().person {
         return call();
     }

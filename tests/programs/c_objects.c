@@ -71,6 +71,29 @@ static void containers(void) {
     terral_container_close(c);
 }
 
+/* With one server there is one place. */
+static void places(void) {
+    struct terral_server servers[2];
+    CHECK(sizeof servers[0] == 96 && terral_servers(t, servers, 2) == 1);
+    CHECK(terral_servers(t, NULL, 0) == 1);
+    CHECK(servers[0].number == 0 && servers[0].host[0] != 0);
+    CHECK(servers[0].memory_bytes > 0 && servers[0].used_bytes <= servers[0].memory_bytes);
+    FAILS(terral_servers(t, NULL, 1), EINVAL);
+    FAILS(terral_servers(NULL, servers, 2), EINVAL);
+    terral_container_t *c = terral_container_create(t, "placed", 0755);
+    terral_object_t *o = terral_object_create_on(c, 0, NULL);
+    struct terral_address address, copy;
+    CHECK(o != NULL && terral_object_address(o, &address) == 0 && address.server == 0);
+    CHECK(terral_object_close(o) == 0);
+    NONE(terral_object_create_on(c, 0, &address.id), EEXIST);
+    NONE(terral_object_create_on(c, 1, NULL), ENOENT);
+    NONE(terral_object_create_on(c, 1 << 20, NULL), EINVAL);
+    FAILS(terral_object_copy(c, &address, 0, &copy), EEXIST);
+    FAILS(terral_object_copy(c, &address, 1, &copy), ENOENT);
+    CHECK(terral_container_remove(c) == 0);
+    terral_container_close(c);
+}
+
 static void moves_bytes(terral_object_t *o) {
     CHECK(terral_object_write(o, block, sizeof block, 0) == 0);
     CHECK(terral_object_read(o, back, sizeof back, 0) == (ssize_t)sizeof back);
@@ -150,6 +173,11 @@ static void checkpoints(void) {
     struct terral_part parts[3];
     uint64_t attempt, seen;
     terral_checkpoints_t *all = terral_checkpoints_open(t, "points", 1, 0755);
+    FAILS(terral_checkpoints_copies(all, 3), EINVAL);
+    FAILS(terral_checkpoints_copies(NULL, 2), EINVAL);
+    CHECK(terral_checkpoints_copies(all, 2) == 0);
+    NONE(terral_checkpoint_begin(all, 1), EOPNOTSUPP);
+    CHECK(terral_checkpoints_copies(all, 1) == 0);
     CHECK(all != NULL);
     NONE(terral_restart_open(all, -1), ENOENT);
     NONE(terral_restart_open(all, 7), ENOENT);
@@ -278,6 +306,7 @@ int main(int count, char **arguments) {
     t = terral_connect(arguments[1]);
     CHECK(t != NULL);
     containers();
+    places();
     objects();
     transactions();
     checkpoints();

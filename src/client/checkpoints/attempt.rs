@@ -2,9 +2,10 @@
 
 use terral_format::{ErrorKind, Result};
 
+use super::copies;
 use super::keeping;
 use super::manifest::{Manifest, Part};
-use super::whole::{MANIFEST, check_sizes};
+use super::whole::{MANIFEST, MANIFEST_COPY, check_sizes};
 use crate::client::Client;
 use crate::objects::{Container, Object, ObjectId, clear, tidy};
 use crate::{OpenHow, RenameHow, access};
@@ -17,6 +18,8 @@ pub struct Checkpoint {
     pub(super) path: Vec<u8>,
     pub(super) prefix: String,
     pub(super) keep: usize,
+    /// The server that has a copy of what is created on this machine's, if one is wanted.
+    pub(super) partner: Option<u16>,
     /// What was safe in the permanent directory when this was begun, if anything.
     pub(super) safe: Option<u64>,
     pub(super) step: u64,
@@ -45,7 +48,8 @@ impl Checkpoint {
         self.container.create_object(ObjectId(u128::from(rank) << 64 | u128::from(at)))
     }
 
-    /// Writes a process's bytes, which are those from `at` on, of all bytes.
+    /// Writes a process's bytes, which are those from `at` on, of all bytes; if there are to be
+    /// copies, another server has one then.
     ///
     /// # Errors
     /// As [`Checkpoint::create`], and those of writing.
@@ -54,7 +58,11 @@ impl Checkpoint {
         let address = object.address();
         let written = object.write(bytes, 0);
         object.close()?;
-        written.map(|()| Part { address, at, bytes: bytes.len() as u64 })
+        written?;
+        if let Some(partner) = self.partner {
+            self.container.copy_object(address, partner)?;
+        }
+        Ok(Part { address, at, bytes: bytes.len() as u64 })
     }
 
     /// Ends it, with the parts of all processes, in whatever order: from then on it is the latest.
@@ -70,6 +78,9 @@ impl Checkpoint {
     pub fn end(self, parts: &[Part]) -> Result<()> {
         let manifest = Manifest::new(self.step, parts)?;
         check_sizes(&self.container, &manifest)?;
+        if self.partner.is_some() {
+            copies::complete(&self.client, &self.container, &manifest.parts)?;
+        }
         self.write(&manifest)?;
         self.commit()?;
         // It has its name whatever becomes of those before it: what does not go now goes later.
@@ -88,9 +99,16 @@ impl Checkpoint {
             ..OpenHow::default()
         };
         let file = self.client.open(&[self.container.path(), MANIFEST].join(&b'/'), how)?;
-        let written = file.write_at(manifest.write().as_bytes(), 0);
+        let text = manifest.write();
+        let written = file.write_at(text.as_bytes(), 0);
         file.close();
-        written.map(drop)
+        written?;
+        let Some(partner) = self.partner else { return Ok(()) };
+        let object = self.container.create_object(MANIFEST_COPY)?;
+        let (address, written) = (object.address(), object.write(text.as_bytes(), 0));
+        object.close()?;
+        written?;
+        self.container.copy_object(address, partner).map(drop)
     }
 
     /// Gives it its name. Once it has that, nothing fails any more.

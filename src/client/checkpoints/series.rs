@@ -3,6 +3,7 @@
 use terral_format::{Error, ErrorKind, Result};
 
 use super::attempt::Checkpoint;
+use super::copies;
 use super::keeping;
 use super::whole::Whole;
 use crate::Kind;
@@ -18,6 +19,7 @@ pub struct Checkpoints {
     prefix: String,
     keep: usize,
     mode: u32,
+    copies: bool,
 }
 
 /// What containers of a directory's checkpoints begin with.
@@ -41,7 +43,19 @@ impl Checkpoints {
             return Err(Error::new(ErrorKind::NotDirectory, format!("/{what}")));
         }
         let (client, path) = (client.clone(), path.to_vec());
-        Ok(Checkpoints { prefix: prefix(&path), client, path, keep, mode })
+        Ok(Checkpoints { prefix: prefix(&path), client, path, keep, mode, copies: false })
+    }
+
+    /// The same, of which each object is had by so many servers, 1 or 2, before a checkpoint is
+    /// ended. All processes say the same.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for another number.
+    pub fn with_copies(self, servers: usize) -> Result<Self> {
+        match servers {
+            1 | 2 => Ok(Checkpoints { copies: servers == 2, ..self }),
+            _ => Err(Error::new(ErrorKind::Invalid, "checkpoints: copies: 1 or 2")),
+        }
     }
 
     fn container(&self, step: u64, attempt: u64) -> String {
@@ -53,31 +67,35 @@ impl Checkpoints {
         container: Container,
         (step, attempt): (u64, u64),
         safe: Option<u64>,
-    ) -> Checkpoint {
-        Checkpoint {
+    ) -> Result<Checkpoint> {
+        let own = self.client.member().number();
+        let partner = self.copies.then(|| copies::partner(&self.client, own)).transpose()?;
+        Ok(Checkpoint {
             client: self.client.clone(),
             container,
             path: self.path.clone(),
             prefix: self.prefix.clone(),
             keep: self.keep,
+            partner,
             safe,
             step,
             attempt,
-        }
+        })
     }
 
     /// Begins the checkpoint of a step: one process does, and tells the others the attempt. What
     /// earlier writers of this directory's checkpoints have begun and not ended is removed.
     ///
     /// # Errors
-    /// Those of making and removing names.
+    /// Those of making and removing names; [`ErrorKind::Unsupported`] if there are to be copies,
+    /// and no other server answers.
     pub fn begin(&self, step: u64) -> Result<Checkpoint> {
         let safe = keeping::newest_safe(&self.client, &self.path)?;
         keeping::clear_leftovers(&self.client, &self.prefix)?;
         let attempt = ObjectId::random()?.0 as u64;
         let name = self.container(step, attempt);
         let container = Container::create(&self.client, name.as_bytes(), self.mode)?;
-        Ok(self.checkpoint(container, (step, attempt), safe))
+        self.checkpoint(container, (step, attempt), safe)
     }
 
     /// Takes part in the checkpoint that another process has begun.
@@ -87,7 +105,7 @@ impl Checkpoints {
     pub fn join(&self, step: u64, attempt: u64) -> Result<Checkpoint> {
         let name = self.container(step, attempt);
         let container = Container::open(&self.client, name.as_bytes())?;
-        Ok(self.checkpoint(container, (step, attempt), None))
+        self.checkpoint(container, (step, attempt), None)
     }
 
     /// Steps that have a checkpoint, the oldest first.

@@ -2,13 +2,16 @@
 
 use terral_format::{Error, ErrorKind, Result};
 
-use super::manifest::{BYTES_MAX, Manifest};
+use super::copies::{Finder, check_size};
+use super::manifest::{BYTES_MAX, Manifest, Part};
 use crate::client::Client;
-use crate::objects::Container;
-use crate::{OpenHow, access};
+use crate::objects::{Address, Container, ObjectId};
+use crate::{File, OpenHow, access};
 
 /// What the file in a checkpoint that says what belongs to it is called.
 pub(super) const MANIFEST: &[u8] = b"manifest";
+/// The object that says the same, where there are copies; no process's bytes have this id.
+pub(super) const MANIFEST_COPY: ObjectId = ObjectId(u128::MAX);
 
 /// A checkpoint that is whole.
 pub struct Whole {
@@ -17,18 +20,33 @@ pub struct Whole {
     manifest: Manifest,
 }
 
-fn read_manifest(client: &Client, path: &[u8]) -> Result<Manifest> {
+fn read_manifest(client: &Client, container: &Container) -> Result<Manifest> {
     let how = OpenHow { access: access::READ as u8, ..OpenHow::default() };
-    let file = client.open(path, how)?;
+    let file = client.open(&[container.path(), MANIFEST].join(&b'/'), how)?;
+    let read = read_text(&file);
+    file.close();
+    Manifest::read(&read?)
+}
+
+fn read_text(file: &File) -> Result<Vec<u8>> {
     let size = file.size();
     if size > BYTES_MAX {
-        file.close();
         return Err(Error::new(ErrorKind::Malformed, "manifest of a checkpoint: too long"));
     }
     let mut text = vec![0; size as usize];
-    let read = file.read_at(&mut text, 0);
-    file.close();
-    Manifest::read(&text[..read?])
+    let read = file.read_at(&mut text, 0)?;
+    text.truncate(read);
+    Ok(text)
+}
+
+/// What some server has a copy of.
+fn copied_manifest(container: &Container) -> Option<Manifest> {
+    container.servers().ok()?.into_iter().find_map(|server| {
+        let object = container.open_object(Address { server, id: MANIFEST_COPY }, false).ok()?;
+        let read = read_text(object.file());
+        object.close().ok()?;
+        Manifest::read(&read.ok()?).ok()
+    })
 }
 
 impl Whole {
@@ -39,8 +57,12 @@ impl Whole {
     /// the manifest says.
     pub(super) fn open(client: &Client, path: &[u8]) -> Result<Self> {
         let container = Container::at(client, path)?;
-        let manifest = read_manifest(client, &[path, MANIFEST].join(&b'/'))?;
-        check_sizes(&container, &manifest)?;
+        let read = read_manifest(client, &container);
+        let mut manifest = read.or_else(|error| copied_manifest(&container).ok_or(error))?;
+        let mut finder = Finder::new(&container);
+        for part in &mut manifest.parts {
+            part.address = finder.find(part)?;
+        }
         Ok(Whole { client: client.clone(), container, manifest })
     }
 
@@ -72,17 +94,26 @@ impl Whole {
             if count == 0 && done == buffer.len() {
                 break;
             }
-            let object = self.container.open_object(part.address, false)?;
             let into = &mut buffer[done..done + count as usize];
-            let read = object.read(into, from - part.at);
-            object.close()?;
-            if read? != into.len() {
-                let what = format!("checkpoint: object {} is cut", part.address.id);
-                return Err(Error::new(ErrorKind::Malformed, what));
+            if let Err(error) = self.read_part(part.address, into, from - part.at) {
+                // The machine that has it may have gone since.
+                let copy = Finder::new(&self.container).copy_of(part).ok_or(error)?;
+                self.read_part(copy, into, from - part.at)?;
             }
             done += count as usize;
         }
         Ok(done)
+    }
+
+    fn read_part(&self, address: Address, into: &mut [u8], at: u64) -> Result<()> {
+        let object = self.container.open_object(address, false)?;
+        let read = object.read(into, at);
+        object.close()?;
+        if read? == into.len() {
+            return Ok(());
+        }
+        let what = format!("checkpoint: object {} is cut", address.id);
+        Err(Error::new(ErrorKind::Malformed, what))
     }
 
     /// Whether the permanent directory has all of it.
@@ -102,13 +133,6 @@ impl Whole {
 
 /// Looks whether each object is as long as it is said to be.
 pub(super) fn check_sizes(container: &Container, manifest: &Manifest) -> Result<()> {
-    for part in &manifest.parts {
-        let bytes = container.size(part.address)?;
-        if bytes != part.bytes {
-            let (id, said) = (part.address.id, part.bytes);
-            let what = format!("checkpoint: object {id} has {bytes} bytes, not {said}");
-            return Err(Error::new(ErrorKind::Malformed, what));
-        }
-    }
-    Ok(())
+    let check = |part: &Part| check_size(container, part.address, part.bytes);
+    manifest.parts.iter().try_for_each(check)
 }

@@ -21,17 +21,22 @@ pub(super) fn names_of(client: &Client, path: &[u8]) -> Result<Vec<Name>> {
     }
 }
 
-/// Removes a directory and all that is in it.
+/// Removes a directory and all that is in it; what cannot be, as it went with a machine, is in the
+/// way of nothing else.
 ///
 /// # Errors
-/// [`ErrorKind::NotEmpty`] if somebody goes on making names there; those of removing names.
+/// [`ErrorKind::NotEmpty`] if somebody goes on making names there; those of removing names, the
+/// first.
 pub(crate) fn clear(client: &Client, path: &[u8]) -> Result<()> {
+    let mut cleared = Ok(());
     for name in names_of(client, path)? {
         let below = [path, &name.name].join(&b'/');
-        match name.kind {
-            Kind::Directory => clear(client, &below)?,
-            _ => unless_gone(client.unlink(&below))?,
-        }
+        let gone = match name.kind {
+            Kind::Directory => clear(client, &below),
+            _ => unless_gone(client.unlink(&below)),
+        };
+        cleared = cleared.and(gone);
     }
+    cleared?;
     unless_gone(client.remove_directory(path))
 }

@@ -3,11 +3,14 @@
 //!
 //! Invariant: only who creates on a server makes names in that server's directory of it.
 
+use terral_format::ids::Member;
 use terral_format::wire::message::{Attributes, Safety};
+use terral_format::wire::placed::{COPIED_MAX, Placing};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::address::{Address, ObjectId, invalid};
 use super::clearing::{clear, names_of};
+use super::copying;
 use super::object::Object;
 use crate::client::Client;
 pub use crate::names::RESERVED;
@@ -185,6 +188,76 @@ impl Container {
             opened => opened,
         };
         Ok(Object::new(file?, address))
+    }
+
+    /// Creates an object on another server of the run, which is asked: there its bytes are, once
+    /// who has written them has closed it. It is open for reading and writing.
+    ///
+    /// # Errors
+    /// As [`Container::create_object`]; [`ErrorKind::NotFound`] if there is no such server, too;
+    /// `EIO` if that was killed meanwhile, and may have created it.
+    pub fn create_object_on(&self, server: u16, id: ObjectId) -> Result<Object> {
+        if server == self.client.member().number() {
+            return self.create_object(id);
+        }
+        let address = Address { server, id }.checked()?;
+        self.place(address, Placing::Create)?;
+        self.open_object(address, true)
+    }
+
+    /// Has an object on another server as well, with the bytes that it has now: an object of the
+    /// same id there, whose bytes are replaced if there is one. Gives its address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such object or server; [`ErrorKind::NoSpace`] if
+    /// memory is full there.
+    pub fn copy_object(&self, of: Address, to: u16) -> Result<Address> {
+        let address = Address { server: to, id: of.id }.checked()?;
+        let (size, mut at) = (self.size(of)?, 0);
+        // Once for an empty one, too.
+        while at == 0 || at < size {
+            let bytes = (size - at).min(COPIED_MAX);
+            if to == self.client.member().number() {
+                self.copy_here(of, (at, bytes))?;
+            } else {
+                self.place(address, Placing::Copy { of: of.server, at, bytes })?;
+            }
+            at += bytes.max(1);
+        }
+        Ok(address)
+    }
+
+    /// Has some bytes of another server's object in one of this machine's, which is created if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`Container::copy_object`].
+    pub fn copy_here(&self, of: Address, (at, bytes): (u64, u64)) -> Result<()> {
+        let here = Address { server: self.client.member().number(), ..of };
+        if here == of {
+            return Err(Error::new(ErrorKind::Exists, format!("object {}", of.id)));
+        }
+        let from = self.open_object(of, false)?;
+        let to = match self.create_object(of.id) {
+            Err(error) if error.kind == ErrorKind::Exists => self.open_object(here, true),
+            created => created,
+        };
+        let copied = to.and_then(|to| {
+            let copied = copying::copy(&from, &to, (at, bytes));
+            to.close().and(copied)
+        });
+        from.close().and(copied)
+    }
+
+    /// Servers that have created objects in it, in order.
+    pub(crate) fn servers(&self) -> Result<Vec<u16>> {
+        let names = self.client.list(&self.path)?;
+        Ok(names.iter().filter_map(|name| Address::server_of(&name.name)).collect())
+    }
+
+    fn place(&self, on: Address, what: Placing) -> Result<()> {
+        let server = Member::new(on.server).ok_or_else(|| invalid("number of a server"))?;
+        self.client.place(server, what, (&self.path, on.id.0))
     }
 
     /// The directory in which a server's objects are.

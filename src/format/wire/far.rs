@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::fencing::{Fenced, Fencing};
 use super::list;
 use super::locks::{FarLock, FarOwner, HeldLock};
+use super::placed::Placing;
 use crate::frame::{self, HEADER_BYTES};
 use crate::ids::{Member, Number, SessionSlot};
 use crate::{Error, ErrorKind, Result};
@@ -231,6 +232,9 @@ pub enum Act {
     /// Something is said of a named lock, or of what it protects, by this one of who asks →
     /// [`Done::Fenced`].
     Fencing(FarOwner, Fencing),
+    /// An object is to be had there, which the bytes behind the words say, as
+    /// [`Placed`](super::placed::Placed); the file's number tells such questions apart.
+    Place(Placing),
 }
 
 impl Act {
@@ -260,12 +264,20 @@ impl Act {
                 | Act::Truncate { .. }
                 | Act::Grow { .. }
                 | Act::WriteMapped { .. }
+                | Act::Place(_)
         )
+    }
+
+    /// Whether what is not known is not to be done a second time: whether another process of who
+    /// was asked has done it.
+    pub fn is_once(&self) -> bool {
+        matches!(self, Act::Write { at: None, .. } | Act::Place(Placing::Create))
     }
 
     /// Whether bytes go behind its words.
     pub fn has_bytes(&self) -> bool {
         matches!(self, Act::Write { .. } | Act::Merge { .. } | Act::WriteMapped { .. })
+            || matches!(self, Act::Place(_))
     }
 }
 

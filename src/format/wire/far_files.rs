@@ -11,6 +11,7 @@ use super::capability::Operations;
 use super::fencing::Fencing;
 use super::locks::{FarLock, FarOwner, LockAsk};
 use super::message::FileRef;
+use super::placed::Placing;
 use crate::ids::{DescriptionSlot, Ino, Member, Number, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
@@ -230,6 +231,19 @@ pub enum FarFile<'a> {
     /// The same of what was born here, for somebody on another machine. Only for the server's own
     /// process.
     FencingFor(Ino, FarOwner, Fencing),
+    /// An object is to be had by another member's server → done.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such member.
+    Place {
+        /// Which.
+        on: Member,
+        /// What.
+        what: Placing,
+        /// The path of its container, from the root.
+        #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
+        container: &'a [u8],
+        /// Which object.
+        id: u128,
+    },
 }
 
 /// A chunk that is offered to another machine.
@@ -265,6 +279,7 @@ impl FarFile<'_> {
                 | FarFile::Commit(_)
                 | FarFile::WriteMapped { .. }
                 | FarFile::Fencing { .. }
+                | FarFile::Place { .. }
         )
     }
 
@@ -288,6 +303,7 @@ impl FarFile<'_> {
                 | FarFile::WriteMapped { .. }
                 | FarFile::Fencing { .. }
                 | FarFile::FencingFor(..)
+                | FarFile::Place { .. }
         )
     }
 
@@ -325,6 +341,12 @@ impl FarFile<'_> {
             | FarFile::Accepted(..)
             | FarFile::Mapped(..)
             | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
+            FarFile::Place { what: Placing::Create, .. } => {
+                Operations::CREATE.and(Operations::WRITE)
+            }
+            FarFile::Place { what: Placing::Copy { .. }, .. } => {
+                Operations::CREATE.and(Operations::WRITE).and(Operations::READ)
+            }
             FarFile::Lost(..) => Operations::REMOVE,
         }
     }

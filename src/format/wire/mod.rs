@@ -18,6 +18,8 @@ pub mod locks;
 
 pub mod fencing;
 
+pub mod placed;
+
 pub mod attributes;
 
 pub mod roster;

@@ -19,7 +19,7 @@ thread; Python's lock is released meanwhile.
 """
 
 from .checkpoints import Checkpoint, Checkpoints, Part, Restart
-from .connection import Connection, connect
+from .connection import Connection, Server, connect
 from .objects import Address, Container, Object, Status, derived_id, random_id
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Object",
     "Part",
     "Restart",
+    "Server",
     "Status",
     "connect",
     "derived_id",

@@ -51,6 +51,17 @@ class Part(ctypes.Structure):
     _fields_ = [("address", Address), ("at", c_uint64), ("length", c_uint64)]
 
 
+class Server(ctypes.Structure):
+    """`struct terral_server`"""
+
+    _fields_ = [
+        ("number", c_uint64),
+        ("memory_bytes", c_uint64),
+        ("used_bytes", c_uint64),
+        ("host", ctypes.c_char * 72),
+    ]
+
+
 # A callback gives 0 to go on.
 ADDRESS_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Address))
 KEY_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p)
@@ -61,6 +72,7 @@ _CALLS = {
     "disconnect": (None, [c_void_p]),
     "checkpoints_open": (c_void_p, [c_void_p, c_char_p, c_size_t, c_uint32]),
     "checkpoints_close": (None, [c_void_p]),
+    "checkpoints_copies": (c_int, [c_void_p, c_size_t]),
     "checkpoint_begin": (c_void_p, [c_void_p, c_uint64]),
     "checkpoint_join": (c_void_p, [c_void_p, c_uint64, c_uint64]),
     "checkpoint_attempt": (c_int, [c_void_p, POINTER(c_uint64)]),
@@ -88,6 +100,9 @@ _CALLS = {
     "object_id_random": (c_int, [POINTER(ObjectId)]),
     "object_id_derive": (c_int, [c_char_p, c_uint64, c_uint64, POINTER(ObjectId)]),
     "object_create": (c_void_p, [c_void_p, POINTER(ObjectId)]),
+    "object_create_on": (c_void_p, [c_void_p, c_uint64, POINTER(ObjectId)]),
+    "object_copy": (c_int, [c_void_p, POINTER(Address), c_uint64, POINTER(Address)]),
+    "servers": (c_ssize_t, [c_void_p, POINTER(Server), c_size_t]),
     "object_open": (c_void_p, [c_void_p, POINTER(Address), c_int]),
     "object_close": (c_int, [c_void_p]),
     "object_address": (c_int, [c_void_p, POINTER(Address)]),

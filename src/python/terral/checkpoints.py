@@ -153,14 +153,16 @@ class Restart(io.RawIOBase):
 
 
 class Checkpoints(Holder):
-    """The checkpoints in one directory, which is made if it is missing. `keep` of them stay."""
+    """The checkpoints in one directory, which is made if it is missing. `keep` of them stay. With
+    `copies=2` two machines have each object before a checkpoint is ended (all processes say so)."""
 
-    def __init__(self, directory, keep=2, mode=0o755, connection=None):
+    def __init__(self, directory, keep=2, mode=0o755, connection=None, copies=1):
         self._connection = connection or Connection()
         raw = calls.checkpoints_open(
             self._connection.handle.raw, path_bytes(directory), keep, mode
         )
         super().__init__(Handle(raw, calls.checkpoints_close))
+        calls.checkpoints_copies(raw, copies)
 
     def begin(self, step):
         """Begins one; what was begun here before and not ended is removed."""

@@ -1,8 +1,23 @@
 """A connection to a server of this machine."""
 
 import os
+from typing import NamedTuple
 
+from . import _library
 from ._library import Handle, Holder, calls
+
+
+class Server(NamedTuple):
+    """A server of the run; `number` as in addresses of objects."""
+
+    number: int
+    host: str
+    memory_bytes: int
+    used_bytes: int
+
+
+def _server(raw):
+    return Server(raw.number, os.fsdecode(raw.host), raw.memory_bytes, raw.used_bytes)
 
 
 class Connection(Holder):
@@ -16,6 +31,17 @@ class Connection(Holder):
         """
         said = None if instance is None else os.fsencode(instance)
         super().__init__(Handle(calls.connect(said), calls.disconnect))
+
+    def servers(self):
+        """The servers of the run that answer within two seconds, by their numbers: where an object
+        can be created, and how much memory is left there. All are asked."""
+        room = 0
+        while True:
+            raw = (_library.Server * room)()
+            count = calls.servers(self.handle.raw, raw, room)
+            if count <= room:
+                return [_server(one) for one in raw[:count]]
+            room = count
 
 
 def connect(instance=None):

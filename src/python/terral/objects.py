@@ -198,11 +198,21 @@ class Container(Holder):
         connection = connection or Connection()
         return cls(calls.container_at(connection.handle.raw, path_bytes(path)), connection)
 
-    def create(self, id=None):
-        """Creates an object on this machine, and opens it. Without an id, a random one. Raises
-        FileExistsError if there is one of this id here."""
+    def create(self, id=None, on=None):
+        """Creates an object on this machine, or on another machine of the run (`on`: the number of
+        its server), and opens it. Without an id, a random one. Raises FileExistsError if there is
+        one of this id there, FileNotFoundError if there is no such server."""
         raw = None if id is None else ctypes.byref(_id_to(id))
-        return Object(calls.object_create(self.handle.raw, raw))
+        if on is None:
+            return Object(calls.object_create(self.handle.raw, raw))
+        return Object(calls.object_create_on(self.handle.raw, on, raw))
+
+    def copy(self, address, to):
+        """Has an object on another machine as well, with the bytes that it has now; gives the
+        address of the copy."""
+        raw, copy = address_to(address), _library.Address()
+        calls.object_copy(self.handle.raw, ctypes.byref(raw), to, ctypes.byref(copy))
+        return address_of(copy)
 
     def open(self, address, writes=False):
         """Opens an object of any machine. Raises PermissionError if it is to be written, and is

@@ -51,6 +51,8 @@ pub enum Step {
     WriteMapped,
     /// Of a named lock, or what it protects.
     Fencing,
+    /// To have an object there.
+    Place,
 }
 
 /// The number of a file whose bytes are on another machine.

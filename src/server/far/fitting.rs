@@ -15,6 +15,7 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         | Act::Wrote { .. }
         | Act::Return { .. }
         | Act::Merge { .. }
+        | Act::Place(_)
         | Act::Took { .. } => done == Done::Done,
         Act::Offer { .. } | Act::Accept { .. } => match done {
             Done::Offered { bytes, .. } => u64::from(bytes) <= CHUNK_BYTES,

@@ -23,6 +23,7 @@ pub mod locking;
 pub mod offers;
 pub mod pieces;
 pub mod places;
+pub mod placing;
 pub mod role;
 pub mod shown;
 pub mod through;

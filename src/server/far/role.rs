@@ -126,10 +126,6 @@ pub(super) struct Ahead {
     pub(super) since: u64,
 }
 
-fn append(act: &Act) -> bool {
-    matches!(act, Act::Write { at: None, .. })
-}
-
 impl Far {
     /// Applies a record, new or replayed.
     pub fn apply(&mut self, member: &Membership) {
@@ -442,8 +438,8 @@ impl Far {
         frames.into_iter().filter_map(written).collect()
     }
 
-    /// The first answer of a session. What may have been appended by a process that is no more
-    /// nobody knows.
+    /// The first answer of a session. What may have been appended, or created, by a process that is
+    /// no more nobody knows.
     fn begun(&mut self, from: Member, life: u64) {
         let Some(home) = self.homes.get_mut(&from) else { return };
         (home.begun, home.life) = (true, Some(life));
@@ -452,8 +448,8 @@ impl Far {
             if asked.to != from || asked.outcome.is_some() || !other {
                 continue;
             }
-            if append(&asked.act) {
-                let what = format!("{from} has begun anew: whether this was appended is unknown");
+            if asked.act.is_once() {
+                let what = format!("{from} has begun anew: whether this was done is unknown");
                 asked.ends(Err(Error { errno: 5, ..Error::new(ErrorKind::Backing, what) }));
             } else {
                 asked.of = Some(life);

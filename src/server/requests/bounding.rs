@@ -128,6 +128,7 @@ impl Bound<'_> {
     fn far(&self, far: &FarFile<'_>) -> Result<()> {
         let of = match far {
             FarFile::Bounce | FarFile::Through { .. } => return Ok(()),
+            FarFile::Place { container, .. } => return self.at(container),
             FarFile::Read { of, .. }
             | FarFile::Write { of, .. }
             | FarFile::Ship { of, .. }

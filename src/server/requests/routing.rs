@@ -11,7 +11,7 @@ use crate::authority::audit::Who;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
+use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, placing, through};
 use crate::files::{closing, far_reads, opening};
 use crate::locks::Waiter;
 use crate::members::{control, policies, requiring};
@@ -129,6 +129,9 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
             far_locks::lock(state, who.session, &ask, wait).map(|()| Reply::Done)
         }
         FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
+        FarFile::Place { on, what, container, id } => {
+            placing::place(state, who, (on, what), (container, id)).map(|()| Reply::Done)
+        }
         FarFile::Fencing { of, what } => {
             fencing::ask(state, who.session, of, what).map(Reply::Fenced)
         }

@@ -1,0 +1,104 @@
+//! Second copies of a checkpoint's objects, on other servers: what is there when a machine is lost.
+//!
+//! A copy is an object of the same id, of another server, with as many bytes; so nothing says where
+//! it is, and whoever needs it looks. Invariant: a checkpoint that is to have copies is not ended
+//! before each of its objects has one. Not here: who makes it (the server that has it).
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use terral_format::wire::roster::Standing;
+use terral_format::wire::status::Other;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::manifest::Part;
+use crate::client::Client;
+use crate::objects::{Address, Container};
+
+/// The server that has copies of what is created on one: the next of those that are in the run, as
+/// this machine's server knows them.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if there is no other one.
+pub(super) fn partner(client: &Client, of: u16) -> Result<u16> {
+    let members = client.status()?.partition.map_or_else(Vec::new, |partition| partition.members);
+    let is_in = |other: &&Other| other.connected && matches!(other.seat.standing, Standing::In(_));
+    let all: Vec<u16> =
+        members.iter().filter(is_in).map(|other| other.seat.member.number()).collect();
+    let after = all.iter().find(|server| **server > of);
+    let next = after.or_else(|| all.iter().find(|server| **server != of));
+    let none = "checkpoints with a second copy: the run has no other server that answers";
+    next.copied().ok_or_else(|| Error::new(ErrorKind::Unsupported, none))
+}
+
+/// Looks for the objects of a checkpoint, or their copies.
+pub(super) struct Finder<'a> {
+    container: &'a Container,
+    servers: OnceCell<Vec<u16>>,
+    /// Of these something was not to be had.
+    failed: BTreeSet<u16>,
+}
+
+/// Looks whether an object is as long as it is said to be.
+pub(super) fn check_size(container: &Container, address: Address, said: u64) -> Result<()> {
+    let bytes = container.size(address)?;
+    if bytes == said {
+        return Ok(());
+    }
+    let what = format!("checkpoint: object {} has {bytes} bytes, not {said}", address.id);
+    Err(Error::new(ErrorKind::Malformed, what))
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(container: &'a Container) -> Self {
+        Finder { container, servers: OnceCell::new(), failed: BTreeSet::new() }
+    }
+
+    /// Where a part is, as long as it is said to be: in its object, or if that is not to be had, in
+    /// a copy.
+    ///
+    /// # Errors
+    /// What is wrong with the object, if there is no copy.
+    pub(super) fn find(&mut self, part: &Part) -> Result<Address> {
+        let own = part.address.server;
+        if self.failed.contains(&own)
+            && let Some(copy) = self.copy_of(part)
+        {
+            return Ok(copy);
+        }
+        match check_size(self.container, part.address, part.bytes) {
+            Ok(()) => Ok(part.address),
+            Err(error) => {
+                self.failed.insert(own);
+                self.copy_of(part).ok_or(error)
+            }
+        }
+    }
+
+    /// A copy of a part that is as long as that.
+    pub(super) fn copy_of(&mut self, part: &Part) -> Option<Address> {
+        let servers = self.servers.get_or_init(|| self.container.servers().unwrap_or_default());
+        let others = servers.iter().filter(|server| **server != part.address.server);
+        let copies = others.map(|server| Address { server: *server, ..part.address });
+        let there = |copy: &Address| check_size(self.container, *copy, part.bytes).is_ok();
+        // One after the other, as one that does not answer is waited for.
+        let live = |copy: &Address| !self.failed.contains(&copy.server);
+        copies.filter(live).find(there)
+    }
+}
+
+/// Has a copy made of each part that has none.
+///
+/// # Errors
+/// As those of [`Container::copy_object`]; [`ErrorKind::Malformed`] if a copy is not whole.
+pub(super) fn complete(client: &Client, container: &Container, parts: &[Part]) -> Result<()> {
+    let mut finder = Finder::new(container);
+    for part in parts {
+        if finder.copy_of(part).is_none() {
+            let to = partner(client, part.address.server)?;
+            let copy = container.copy_object(part.address, to)?;
+            check_size(container, copy, part.bytes)?;
+        }
+    }
+    Ok(())
+}
