@@ -32,10 +32,10 @@ pub fn explore_to(
 
 /// A thread of the model. The first thread only sets up, joins and judges: loom explores what it
 /// does between spawn and join less than it does the spawned.
-pub fn run(
+pub fn run<T: 'static>(
     machine: &Arc<Machine>,
-    part: impl FnOnce(&Machine) + 'static,
-) -> loom::thread::JoinHandle<()> {
+    part: impl FnOnce(&Machine) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
     let machine = Arc::clone(machine);
     spawn(move || part(&machine))
 }

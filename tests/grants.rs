@@ -525,3 +525,48 @@ fn stopped_overwriter(flaw: Flaw) {
 promise!(a_stopped_overwriter_is_overtaken, super::stopped_overwriter, broken by [
     the_overtaken_hear_of_it: ForgetsOvertaken,
 ]);
+
+/// An earlier holder of a lock writes while a later one fences the file, and then looks at it.
+fn fenced(flaw: Flaw, patience: Patience, write: fn(&Machine) -> bool) {
+    explore(flaw, 2, &[1, 2], move |machine| {
+        let earlier = run(&machine, move |m| write(m));
+        let later = run(&machine, move |m| {
+            m.raise_fence(2, patience);
+            m.content()
+        });
+        let (written, seen) = (earlier.join().expect("joins"), later.join().expect("joins"));
+        assert_eq!(machine.content(), seen, "promise: nothing comes after the fence");
+        assert!(!written || seen != [1, 2], "promise: what was answered is there");
+        assert!(
+            machine.is_unharmed_if_left(0),
+            "promise: a recycled chunk is another file's alone"
+        );
+        assert!(machine.write_as(0, 2, 0, &[7]), "promise: the later one writes");
+    });
+}
+
+fn write_of_an_earlier_one(m: &Machine) -> bool {
+    m.write_as(0, 1, 0, &[5])
+}
+
+fn append_of_an_earlier_one(m: &Machine) -> bool {
+    m.append_as(0, 1, 5)
+}
+
+promise!(no_write_of_an_earlier_holder_comes_after_the_fence, |flaw| super::fenced(
+    flaw, super::Patience::Waits, super::write_of_an_earlier_one), broken by [
+    the_fence_is_looked_at_once_pinned: LooksAtFenceBeforePin,
+    the_server_waits_for_who_writes: FencesUnderWriters,
+]);
+
+promise!(no_stopped_write_of_an_earlier_holder_comes_after_the_fence, |flaw| super::fenced(
+    flaw, super::Patience::Overtakes, super::write_of_an_earlier_one), broken by [
+    the_fence_is_looked_at_once_pinned: LooksAtFenceBeforePin,
+    the_server_waits_for_who_writes: FencesUnderWriters,
+]);
+
+promise!(no_append_of_an_earlier_holder_comes_after_the_fence, |flaw| super::fenced(
+    flaw, super::Patience::Overtakes, super::append_of_an_earlier_one), broken by [
+    the_fence_is_looked_at_once_pinned: LooksAtFenceBeforePin,
+    the_server_waits_for_who_writes: FencesUnderWriters,
+]);

@@ -89,6 +89,10 @@ pub enum Flaw {
     EvictsUncounted,
     /// A reader of extents does not look at that count.
     IgnoresEvictions,
+    /// A writer looks at the fence before it pins, and not after.
+    LooksAtFenceBeforePin,
+    /// The server fences without waiting for who is writing.
+    FencesUnderWriters,
 }
 
 /// The full fence that the protocol gets from its `SeqCst` accesses.
@@ -112,6 +116,8 @@ pub struct Machine {
     pub size: AtomicU64,
     /// The file's append ticket.
     pub ticket: AtomicU64,
+    /// The least token with which it is written.
+    pub fence: AtomicU64,
     /// Who is copying.
     pub slots: Vec<AtomicU64>,
     /// What the backing has got.
@@ -142,6 +148,7 @@ impl Machine {
             entry: word(if resident { entry.0 } else { 0 }),
             size: word(SizeWord::new(content.len() as u64, 0).0),
             ticket: word(0),
+            fence: word(0),
             slots: (0..SLOTS).map(|_| word(0)).collect(),
             backing: (0..page_cells)
                 .map(|at| word(content.get(at).copied().unwrap_or(0)))
@@ -271,14 +278,30 @@ impl Machine {
 
     /// `pwrite` of some cells.
     pub fn write_all(&self, slot: usize, at: usize, values: &[u64]) {
+        self.write_as(slot, u64::MAX, at, values);
+    }
+
+    fn is_fenced(&self, token: u64) -> bool {
+        self.fence.load(Ordering::SeqCst) > token
+    }
+
+    /// `pwrite` of some cells with this token; false if the file is written with greater ones only.
+    pub fn write_as(&self, slot: usize, token: u64, at: usize, values: &[u64]) -> bool {
         loop {
+            if !self.heeds(Flaw::LooksAtFenceBeforePin) && self.is_fenced(token) {
+                return false;
+            }
             let (entry, pin, seen) = self.pin(slot);
+            if self.heeds(Flaw::LooksAtFenceBeforePin) && self.is_fenced(token) {
+                let _ = self.leave(slot, pin);
+                return false;
+            }
             let end = (at + values.len()) as u64;
             let early = !self.heeds(Flaw::RaisesBeforeCopy) && self.raise(slot, seen, end);
             let done = self.put(slot, entry, at, values) && (early || self.raise(slot, seen, end));
             let left = self.leave(slot, pin);
             if done && left {
-                return;
+                return true;
             }
             yield_now();
         }
@@ -300,14 +323,27 @@ impl Machine {
 
     /// `write` with `O_APPEND` of one cell through hazard slot `slot`.
     pub fn append(&self, slot: usize, value: u64) {
+        self.append_as(slot, u64::MAX, value);
+    }
+
+    /// The same with this token; false if the file is written with greater ones only.
+    pub fn append_as(&self, slot: usize, token: u64, value: u64) -> bool {
         let owner = owner(slot);
         loop {
+            if !self.heeds(Flaw::LooksAtFenceBeforePin) && self.is_fenced(token) {
+                return false;
+            }
             if size::take_ticket(&self.ticket, owner).is_err() {
                 yield_now();
                 continue;
             }
             let seen = SizeWord::load(&self.size);
             let (entry, pin, now) = self.pin(slot);
+            if self.heeds(Flaw::LooksAtFenceBeforePin) && self.is_fenced(token) {
+                let _ = self.leave(slot, pin);
+                size::drop_ticket(&self.ticket, owner);
+                return false;
+            }
             let is_ours = size::holds_ticket(&self.ticket, owner);
             let done = (is_ours || !self.heeds(Flaw::TrustsTicketBeforePin))
                 && (now == seen || !self.heeds(Flaw::TrustsSizeBeforePin))
@@ -320,7 +356,7 @@ impl Machine {
             };
             size::drop_ticket(&self.ticket, owner);
             if done {
-                return;
+                return true;
             }
             yield_now();
         }

@@ -110,6 +110,26 @@ impl Machine {
         self.recycle(old, quarantined);
     }
 
+    /// The file is written with this token or a greater one from now on.
+    pub fn raise_fence(&self, token: u64, patience: Patience) {
+        let mut used = self.server.lock().expect("no panic under the lock");
+        self.fence.fetch_max(token, Ordering::SeqCst);
+        sequential();
+        let old = MapEntry::load(&self.entry);
+        if !old.is_here() || !self.heeds(Flaw::FencesUnderWriters) {
+            return;
+        }
+        if !self.recall(old, patience) {
+            old.store(&self.entry);
+            size::bump(&self.size);
+            return;
+        }
+        self.carry(old, fresh(&mut used), self.page_cells, true);
+        size::bump(&self.size);
+        drop(used);
+        self.recycle(old, true);
+    }
+
     /// Takes the append ticket away from `slot`, dead or stopped, if it has it: a truncation to the
     /// size that the file has.
     pub fn revoke(&self, slot: usize) {
