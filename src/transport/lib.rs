@@ -46,3 +46,10 @@ pub mod plain;
 pub mod program;
 pub mod requests;
 pub mod socket;
+
+mod gss_library;
+mod gss_status;
+
+mod gss_owned;
+
+pub mod kerberos;
