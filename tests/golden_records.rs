@@ -153,7 +153,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 11] {
+fn authority() -> [Local; 12] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -187,6 +187,7 @@ fn authority() -> [Local; 11] {
         Local::LoggedOut(CredentialId(277)),
         Local::Token { ino: Ino(260), token: 261 },
         Local::Fenced { ino: Ino(262), token: 263 },
+        revoked(Revocation::Principal("gss:alice".parse().expect("is one"))),
     ]
 }
 

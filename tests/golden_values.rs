@@ -17,7 +17,7 @@ use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
-use terral_format::wire::login::{Hidden, Proof, Shown, Signed, Whom, Wish};
+use terral_format::wire::login::{Hidden, Proof, Sealed, Shown, Signed, Whom, Wish};
 use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, PROTOCOL,
     RenameHow, Reply, Request, Safety, Seen, Space, Status, Target, Totals, XattrHow,
@@ -266,7 +266,7 @@ fn operations() -> [Operation<Vec<u8>>; 10] {
     ]
 }
 
-fn identity_requests() -> [Request<'static>; 8] {
+fn identity_requests() -> [Request<'static>; 10] {
     [
         Request::Revoke(Revocation::Credential(CredentialId(280))),
         Request::Revoke(Revocation::Principal(pilot())),
@@ -279,11 +279,16 @@ fn identity_requests() -> [Request<'static>; 8] {
         Request::Authorize(CREDENTIAL, true),
         Request::Logout(CREDENTIAL),
         Request::Whom,
+        Request::Negotiate([64; 32], Hidden(b"\x60\x82")),
+        Request::Login(
+            Proof::Gss(Sealed { challenge: [65; 32], seal: &[66; 28] }),
+            Wish::default(),
+        ),
     ]
 }
 
 /// Answers to who proves who he is.
-fn identity_replies() -> [Reply; 3] {
+fn identity_replies() -> [Reply; 4] {
     [
         Reply::Challenge([67; 32]),
         Reply::Credential(Box::new(credential())),
@@ -294,6 +299,7 @@ fn identity_replies() -> [Reply; 3] {
             expires_s: 278,
             credential: Some(CredentialId(279)),
         })),
+        Reply::Negotiated(vec![0x60, 0x83]),
     ]
 }
 

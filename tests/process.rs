@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use terral_client::Client;
-use terral_server::Options;
+use terral_server::{Keytab, Listing, Options};
 
 /// Environment variable that names the role.
 pub const ROLE: &str = "TERRAL_TEST_ROLE";
@@ -19,6 +19,15 @@ pub const SPILL: &str = "TERRAL_TEST_SPILL";
 
 /// Environment variable with the list of principals of a server.
 pub const PRINCIPALS: &str = "TERRAL_TEST_PRINCIPALS";
+
+/// Environment variable with the keys of that server for Kerberos.
+pub const KEYTAB: &str = "TERRAL_TEST_KEYTAB";
+
+fn listing() -> Option<Listing> {
+    let keytab =
+        std::env::var_os(KEYTAB).map(|file| Keytab { file: file.into(), service: "terral".into() });
+    std::env::var_os(PRINCIPALS).map(|principals| Listing { principals: principals.into(), keytab })
+}
 
 /// A process that is killed when dropped.
 pub struct Process(pub Child);
@@ -165,7 +174,7 @@ fn serve(instance: &Path, memory_mib: u64) {
         ready_bytes: None,
         partition: None,
         listen: terral_server::EVERYWHERE,
-        principals: std::env::var_os(PRINCIPALS).map(Into::into),
+        principals: listing(),
         launcher: None,
     };
     terral_server::serve(&options).expect("serves");

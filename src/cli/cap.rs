@@ -160,8 +160,8 @@ struct Named {
     /// These operations, of all that were issued so far
     #[arg(long, value_parser = operations)]
     operations: Option<Operations>,
-    /// All that were issued so far to this user, by number, or to key:NAME or token:NAME, whose
-    /// credentials end with them
+    /// All that were issued so far to this user, by number, or to key:NAME, token:NAME or gss:NAME,
+    /// whose credentials end with them
     #[arg(long, value_name = "WHO")]
     principal: Option<Principal>,
     /// This credential, as `whoami` and `audit` name it, and all that were got by it

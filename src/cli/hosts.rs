@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use terral_client::{Client, Status};
-use terral_server::{Standing, Verdict};
+use terral_server::{Listing, Standing, Verdict};
 
 use crate::batch;
 use crate::claim::Purpose;
@@ -57,7 +57,7 @@ pub struct Wanted<'a> {
     /// Most memory on each.
     pub memory: Option<u64>,
     /// Who is who, for those who log in here.
-    pub principals: Option<PathBuf>,
+    pub principals: Option<Listing>,
     /// Kept ready on each.
     pub ready: Option<u64>,
     /// Whether servers encrypt what they say to each other.

@@ -12,13 +12,15 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ed25519_dalek::{Signer, SigningKey};
 use serde_json::json;
+use terral_client::kerberos::Asks;
 use terral_client::{
-    CREDENTIAL, Client, Credential, Hidden, InstanceId, Proof, Signed, TOKEN_MAX, Wish,
-    read_credential, read_secret, signed,
+    CREDENTIAL, Client, Credential, Hidden, InstanceId, Proof, Sealed, Signed, TOKEN_MAX, Wish,
+    read_credential, read_secret, sealed, signed,
 };
 
 use crate::cap::write;
 use crate::instances::{Which, name_of, place};
+use crate::listing::SERVICE;
 use crate::report::{self, note, say};
 use crate::shown::{add_name, tame_name};
 use crate::units::{parse_duration, time};
@@ -32,16 +34,22 @@ const KEY_MAX: u64 = 64 << 10;
 The server lists who is who (terral serve --principals FILE). Whoever has the credential acts for
 its principal: a program that is started with TERRAL_CREDENTIAL=FILE may do what that one may, and
 no more. Keys are those of OpenSSH, ssh-ed25519, without a passphrase; tokens are JWTs, RS256 or
-ES256, with scopes as SciTokens or WLCG have them.
+ES256, with scopes as SciTokens or WLCG have them. Tickets are of Kerberos 5: the server has the key
+of terral/HOST (terral serve --keytab FILE), and proves it before it is believed.
 
 Examples:
   terral login --key ~/.ssh/id_pilot -o pilot.cred
   TERRAL_CREDENTIAL=$PWD/pilot.cred terral run --instance lab -- python3 look.py
   terral login --token $BEARER_TOKEN_FILE --below /terral/results --for 2h
+  kinit alice && terral login --kerberos -o alice.cred
   terral logout pilot.cred")]
 pub struct Login {
     #[command(flatten)]
     by: By,
+    /// What the server is to prove that it is, to who has a ticket: SERVICE@HOST [default: terral@
+    /// this machine]
+    #[arg(long, value_name = "NAME", requires = "kerberos")]
+    service: Option<String>,
     /// A file for the credential, which only its owner can read [default: terral/credential in
     /// $XDG_RUNTIME_DIR, or in ~/.config]
     #[arg(long, short, value_name = "FILE")]
@@ -66,6 +74,9 @@ struct By {
     /// A token in a file
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
+    /// The ticket of Kerberos that kinit got
+    #[arg(long, visible_alias = "gss")]
+    kerberos: bool,
 }
 
 /// Ends a credential, and all that was got by it, at once
@@ -125,7 +136,7 @@ fn key_of(path: &Path) -> Result<SigningKey> {
 
 /// Logs in.
 pub fn login(arguments: &Login) -> Result<u8> {
-    let Login { by, output, below, lasting, which } = arguments;
+    let Login { by, service, output, below, lasting, which } = arguments;
     let client = Client::observe_with(&which.served()?, None)?;
     let below = below.as_deref().map(place).transpose()?;
     let wish = Wish { below: below.as_deref(), lifetime_s: lasting.map(|time| time.as_secs()) };
@@ -135,7 +146,8 @@ pub fn login(arguments: &Login) -> Result<u8> {
             let token = read_secret(file, TOKEN_MAX as u64)?;
             client.login(Proof::Token(Hidden(token.trim().as_bytes())), wish)?
         }
-        (None, None) => bail!("say --key FILE or --token FILE"),
+        (None, None) if by.kerberos => by_kerberos(&client, service.as_deref(), wish)?,
+        (None, None) => bail!("say --key FILE, --token FILE or --kerberos"),
     };
     let file = match output {
         Some(file) => file.clone(),
@@ -165,6 +177,23 @@ fn by_key(client: &Client, key: &SigningKey, wish: Wish<'_>) -> Result<Credentia
     let key = key.verifying_key().to_bytes();
     let proof = Proof::Key(Signed { key, challenge, signature: &signature });
     Ok(client.login(proof, wish)?)
+}
+
+/// The service of this machine, as its realm names it.
+fn own_service() -> Result<String> {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_str().ok().filter(|host| !host.is_empty());
+    Ok(format!("{SERVICE}@{}", host.context("this machine has no name: say --service NAME@HOST")?))
+}
+
+fn by_kerberos(client: &Client, service: Option<&str>, wish: Wish<'_>) -> Result<Credential> {
+    let service = service.map_or_else(own_service, |said| Ok(said.to_owned()))?;
+    let (asks, token) = Asks::begin(&service)?;
+    let challenge = client.challenge()?;
+    let answer = client.negotiate(&challenge, &token)?;
+    let message = sealed(InstanceId(client.instance_id()), &challenge, (&token, &answer));
+    let seal = asks.finish(&answer)?.seal(&message)?;
+    Ok(client.login(Proof::Gss(Sealed { challenge, seal: &seal }), wish)?)
 }
 
 /// Logs out.

@@ -53,6 +53,9 @@ mod members;
 
 mod everyone;
 mod partition;
+
+mod listing;
+
 mod serve;
 mod status;
 

@@ -20,12 +20,13 @@ use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
 use crate::hosts;
 use crate::instances::{self, PREFIX};
+use crate::listing::Kerberos;
 use crate::partition::{self, parse_address};
 use crate::past::Past;
 use crate::progress::{self, Ending};
 use crate::report::{self, code, failure, note, say};
 use crate::search::{Place, Wanted};
-use crate::serve::{permanent_directory, principals, spill_directory};
+use crate::serve::{permanent_directory, spill_directory};
 use crate::server::{self, Server, Start};
 use crate::signals::Signals;
 use crate::staging;
@@ -98,6 +99,8 @@ pub struct Arguments {
     /// Who others than you are, by what they prove it, and what they may (`terral login`)
     #[arg(long, value_name = "FILE", requires = "to")]
     principals: Option<PathBuf>,
+    #[command(flatten)]
+    kerberos: Kerberos,
     /// Where COMMAND sees the files
     #[arg(long, value_name = "PATH", default_value = PREFIX)]
     prefix: PathBuf,
@@ -225,7 +228,10 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
         instance: arguments.instance.as_deref(),
         memory: arguments.memory,
         ready: arguments.ready,
-        principals: principals(arguments.principals.as_deref()).map_err(not_started)?,
+        principals: arguments
+            .kerberos
+            .checked(arguments.principals.as_deref())
+            .map_err(not_started)?,
         encrypted: !arguments.no_encryption,
         listen,
         interface: arguments.interface.as_deref(),
@@ -321,7 +327,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         memory_bytes,
         spill,
         ready_bytes: arguments.ready,
-        principals: principals(arguments.principals.as_deref())?,
+        principals: arguments.kerberos.checked(arguments.principals.as_deref())?,
         part: None,
         ends_with_us,
     };

@@ -15,11 +15,12 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use terral_client::Client;
 use terral_relay::AtHome;
-use terral_server::{Options, Outcome, Part};
+use terral_server::{Listing, Options, Outcome, Part};
 
 use crate::claim::{Claim, Purpose};
 use crate::debt::debt;
 use crate::instances::{self, PREFIX};
+use crate::listing::Kerberos;
 use crate::machine;
 use crate::partition::{self, Partition};
 use crate::report::{code, failure, note, say};
@@ -40,6 +41,9 @@ Example:
   terral serve --to /data/results --memory 8G &
   terral put input.dat input.dat
   terral run --instance default -- ls -l /terral
+
+Others than you, who have tickets of Kerberos:
+  terral serve --to /data/results --principals who.txt --keytab terral.keytab
 
 Several machines, by hand (`terral run --hosts` does it for a run):
   terral serve --to /data/results --listen &
@@ -70,9 +74,11 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     wait_timeout: Option<Duration>,
     /// Who others than you are, by what they prove it, and what they may (`terral login`). A line
-    /// each: NAME OPERATIONS [below=/PATH] [for=TIME] key ssh-ed25519 KEY
+    /// each: NAME OPERATIONS [below=/PATH] [for=TIME] key ssh-ed25519 KEY | gss NAME@REALM
     #[arg(long, value_name = "FILE")]
     principals: Option<PathBuf>,
+    #[command(flatten)]
+    kerberos: Kerberos,
     #[command(flatten)]
     partition: Partition,
     #[arg(long, hide = true, conflicts_with = "name")]
@@ -125,17 +131,6 @@ pub fn spill_directory(spill: Option<&Path>, target: &Path) -> Result<Option<Pat
     Ok(spill.map(check).transpose()?)
 }
 
-/// The list of principals, as an absolute path.
-///
-/// # Errors
-/// If it cannot be used; says why.
-pub fn principals(file: Option<&Path>) -> Result<Option<PathBuf>> {
-    let Some(file) = file else { return Ok(None) };
-    let file = file.canonicalize().with_context(|| format!("--principals {}", file.display()))?;
-    terral_server::check_principals(&file)?;
-    Ok(Some(file))
-}
-
 /// Files in shared memory are shorter than this.
 const FILE_BYTES: u64 = 2 << 30;
 
@@ -153,7 +148,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 ready_bytes: arguments.ready,
                 partition: arguments.partition.part().map_err(not_started)?,
                 listen: arguments.partition.address().map_err(not_started)?,
-                principals: arguments.principals,
+                principals: arguments.kerberos.listing(arguments.principals),
                 launcher: arguments.launcher,
             };
             (options, None)
@@ -183,7 +178,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
-    let principals = principals(arguments.principals.as_deref())?;
+    let principals = arguments.kerberos.checked(arguments.principals.as_deref())?;
     let part = arguments.partition.part()?;
     let listen = arguments.partition.address()?;
     if let Some(Part::Invited(invitation)) = &part {
@@ -250,7 +245,7 @@ fn options(
     place: Place,
     (partition, listen): (Option<Part>, SocketAddr),
     (backing, spill): (Option<PathBuf>, Option<PathBuf>),
-    principals: Option<PathBuf>,
+    principals: Option<Listing>,
 ) -> (Options, Claim) {
     let Place { instance, memory_bytes, claim } = place;
     let options = Options {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use terral_client::{Client, ErrorKind};
+use terral_server::Listing;
 
 use crate::instances;
 use crate::report::{code, say};
@@ -49,8 +50,8 @@ pub struct Start {
     pub spill: Option<PathBuf>,
     /// Memory to keep ready for writers.
     pub ready_bytes: Option<u64>,
-    /// The file that says who others than its user are, as an absolute path.
-    pub principals: Option<PathBuf>,
+    /// By what others than its user are known, by absolute paths.
+    pub principals: Option<Listing>,
     /// What it is of a partition, if not alone.
     pub part: Option<Part>,
     /// Whether it finishes by itself once we are gone.
@@ -134,7 +135,10 @@ impl Start {
             command.arg("--ready").arg(ready.to_string());
         }
         if let Some(principals) = &self.principals {
-            command.arg("--principals").arg(principals);
+            command.arg("--principals").arg(&principals.principals);
+            if let Some(keytab) = &principals.keytab {
+                command.arg("--keytab").arg(&keytab.file).arg("--service").arg(&keytab.service);
+            }
         }
         command.args(self.part.iter().flat_map(Part::arguments));
         if self.ends_with_us {

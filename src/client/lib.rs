@@ -82,7 +82,9 @@ pub use terral_format::wire::capability::{
 };
 pub use terral_format::wire::credential::{Credential, CredentialId};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
-pub use terral_format::wire::login::{Hidden, Proof, Signed, TOKEN_MAX, Whom, Wish, signed};
+pub use terral_format::wire::login::{
+    CHALLENGE_BYTES, Hidden, Proof, Sealed, Signed, TOKEN_MAX, Whom, Wish, sealed, signed,
+};
 pub use terral_format::wire::message::{
     Attributes, Change, Drain, Kind, Name, OpenHow, RenameHow, Safety, Seen, Space, Status, Totals,
     XattrHow,
@@ -97,6 +99,7 @@ pub use terral_transport::dispatch;
 pub use terral_transport::fault;
 pub use terral_transport::high;
 pub use terral_transport::kept;
+pub use terral_transport::kerberos;
 pub use terral_transport::kernel;
 pub use terral_transport::limit;
 pub use terral_transport::lock::by_fcntl;

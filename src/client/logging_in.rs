@@ -2,7 +2,7 @@
 
 use terral_format::Result;
 use terral_format::wire::credential::Credential;
-use terral_format::wire::login::{CHALLENGE_BYTES, Proof, Whom, Wish};
+use terral_format::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Whom, Wish};
 use terral_format::wire::message::{Reply, Request};
 
 use crate::client::Client;
@@ -16,6 +16,18 @@ impl Client {
     pub fn challenge(&self) -> Result<[u8; CHALLENGE_BYTES]> {
         match self.0.call(Request::Challenge)? {
             Reply::Challenge(challenge) => Ok(challenge),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What the server answers who shows a ticket of Kerberos to it, with a challenge, which is
+    /// used up: see [`kerberos::Asks`](terral_transport::kerberos::Asks).
+    ///
+    /// # Errors
+    /// [`terral_format::ErrorKind::Unauthorized`] if it is not good.
+    pub fn negotiate(&self, challenge: &[u8; CHALLENGE_BYTES], token: &[u8]) -> Result<Vec<u8>> {
+        match self.0.call(Request::Negotiate(*challenge, Hidden(token)))? {
+            Reply::Negotiated(answer) => Ok(answer),
             _ => Err(unexpected()),
         }
     }

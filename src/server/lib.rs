@@ -58,9 +58,10 @@ pub use shell::leftover::{
     FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
 };
 pub use shell::listed::check as check_principals;
-pub use shell::options::{EVERYWHERE, Options, Part};
+pub use shell::options::{EVERYWHERE, Keytab, Listing, Options, Part};
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
 pub use shell::serve::{Outcome, serve, serve_with};
+pub use shell::tickets::check as check_keytab;
 pub use terral_format::ids::Member;
 pub use terral_format::wire::roster::{Invitation, Standing, Verdict};
 pub use terral_store::spill::directory::check as check_spill;

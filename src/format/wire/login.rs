@@ -2,11 +2,13 @@
 //!
 //! Who has a key asks for a challenge first, and signs that. The bytes that are signed begin with
 //! what they are for and name the server: a signature is good there, once, and for nothing else (it
-//! is no message of SSH, whose own begin with a length).
+//! is no message of SSH, whose own begin with a length). Who has a ticket of Kerberos says so with
+//! a challenge, and once both sides have proven who they are he seals what [`sealed`] gives.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::capability::Operations;
 use super::credential::{CredentialId, Secret};
@@ -36,6 +38,19 @@ pub enum Proof<'a> {
     Key(#[serde(borrow)] Signed<'a>),
     /// A signed token (JWT, RFC 7519).
     Token(Hidden<'a>),
+    /// What was sealed by who has a ticket of Kerberos (RFC 4121).
+    Gss(Sealed<'a>),
+}
+
+impl Proof<'_> {
+    /// By what mechanism, as lists and logs name it.
+    pub fn by(&self) -> &'static str {
+        match self {
+            Proof::Key(_) => "key",
+            Proof::Token(_) => "token",
+            Proof::Gss(_) => "gss",
+        }
+    }
 }
 
 /// A challenge, signed.
@@ -48,6 +63,16 @@ pub struct Signed<'a> {
     /// Over what [`signed`] gives.
     #[serde(borrow)]
     pub signature: &'a [u8],
+}
+
+/// What was said with a challenge, sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed<'a> {
+    /// Which challenge the ticket was shown with.
+    pub challenge: [u8; CHALLENGE_BYTES],
+    /// Over what [`sealed`] gives.
+    #[serde(borrow)]
+    pub seal: &'a [u8],
 }
 
 /// What somebody wants a credential for, if it is less than he may have.
@@ -127,9 +152,21 @@ pub fn signed(instance: InstanceId, challenge: &[u8; CHALLENGE_BYTES]) -> Vec<u8
     [&b"terral login by key, version 1\n"[..], &instance.0.to_le_bytes(), challenge].concat()
 }
 
+/// The bytes that are sealed to prove to the server of this instance that one has shown this ticket
+/// to it, with this challenge, and has heard this answer.
+pub fn sealed(
+    instance: InstanceId,
+    challenge: &[u8; CHALLENGE_BYTES],
+    (token, answer): (&[u8], &[u8]),
+) -> Vec<u8> {
+    let begin = &b"terral login by gss, version 1\n"[..];
+    let (token, answer) = (Sha256::digest(token), Sha256::digest(answer));
+    [begin, &instance.0.to_le_bytes(), challenge, &token, &answer].concat()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Hidden, InstanceId, Proof, signed};
+    use super::{Hidden, InstanceId, Proof, sealed, signed};
 
     #[test]
     fn what_is_signed_says_what_for_where_and_which() {
@@ -137,6 +174,16 @@ mod tests {
         assert!(first.starts_with(b"terral login by key, version 1\n"));
         assert_ne!(first, signed(InstanceId(2), &[2; 32]));
         assert_ne!(first, signed(InstanceId(1), &[3; 32]));
+    }
+
+    #[test]
+    fn what_is_sealed_says_what_for_where_which_and_what_was_said() {
+        let first = sealed(InstanceId(1), &[2; 32], (b"ask", b"answer"));
+        assert!(first.starts_with(b"terral login by gss, version 1\n"));
+        assert_ne!(first, sealed(InstanceId(2), &[2; 32], (b"ask", b"answer")));
+        assert_ne!(first, sealed(InstanceId(1), &[3; 32], (b"ask", b"answer")));
+        assert_ne!(first, sealed(InstanceId(1), &[2; 32], (b"aska", b"nswer")));
+        assert_ne!(first, sealed(InstanceId(1), &[2; 32], (b"ask", b"")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::wire::credential::Credential;
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::fencing::Fenced;
 use crate::wire::locks::{HeldLock, LockAsk};
-use crate::wire::login::{CHALLENGE_BYTES, Proof, Shown, Whom, Wish};
+use crate::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
 use crate::wire::person::Person;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
@@ -388,6 +388,9 @@ pub enum Request<'a> {
     Logout(Shown<'a>),
     /// As whom one acts → [`Reply::Whom`].
     Whom,
+    /// Show a ticket of Kerberos, with a challenge, which is used up → [`Reply::Negotiated`]; then
+    /// log in ([`Proof::Gss`]), within a minute.
+    Negotiate([u8; CHALLENGE_BYTES], Hidden<'a>),
 }
 
 impl Request<'_> {
@@ -406,7 +409,7 @@ impl Request<'_> {
             | Request::Renew
             | Request::Unblock { .. } => Operations(0),
             Request::Challenge | Request::Login(..) | Request::Whom => Operations(0),
-            Request::Authorize(..) | Request::Logout(_) => Operations(0),
+            Request::Authorize(..) | Request::Logout(_) | Request::Negotiate(..) => Operations(0),
             Request::Stat(_)
             | Request::ReadLink(_)
             | Request::Xattr { .. }
@@ -478,7 +481,7 @@ impl Request<'_> {
     /// Whether it is about who somebody is.
     pub fn is_of_identity(&self) -> bool {
         matches!(self, Request::Challenge | Request::Login(..) | Request::Whom)
-            || matches!(self, Request::Authorize(..) | Request::Logout(_))
+            || matches!(self, Request::Authorize(..) | Request::Logout(_) | Request::Negotiate(..))
     }
 
     /// Whether it is about nothing that can be changed without waiting for the server.
@@ -676,4 +679,6 @@ pub enum Reply {
     Whom(Box<Whom>),
     /// What a named lock gives, or a file was told.
     Fenced(Fenced),
+    /// What proves to who has shown a ticket that the server has the key that it is for.
+    Negotiated(#[serde(with = "crate::wire::bytes")] Vec<u8>),
 }

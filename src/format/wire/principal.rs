@@ -1,5 +1,5 @@
 //! Whom a mechanism has identified: a local user, or a name that a server's list of principals
-//! gives to who proves that he has a key, or a token.
+//! gives to who proves that he has a key, a token, or a ticket.
 //!
 //! Invariant: a name is short, of letters, digits and `. _ @ -` only, so that it can be said on one
 //! line, in a log and as an argument.
@@ -77,6 +77,8 @@ pub enum Principal {
     Key(PrincipalName),
     /// Whom an issuer of tokens has named, as the server lists him.
     Token(PrincipalName),
+    /// Whom Kerberos knows (GSS-API), as the server lists him.
+    Gss(PrincipalName),
 }
 
 impl fmt::Display for Principal {
@@ -85,6 +87,7 @@ impl fmt::Display for Principal {
             Principal::User(user) => write!(f, "{user}"),
             Principal::Key(name) => write!(f, "key:{}", name.as_str()),
             Principal::Token(name) => write!(f, "token:{}", name.as_str()),
+            Principal::Gss(name) => write!(f, "gss:{}", name.as_str()),
         }
     }
 }
@@ -96,8 +99,9 @@ impl FromStr for Principal {
         match said.split_once(':') {
             Some(("key", name)) => PrincipalName::new(name).map(Principal::Key),
             Some(("token", name)) => PrincipalName::new(name).map(Principal::Token),
+            Some(("gss", name)) => PrincipalName::new(name).map(Principal::Gss),
             _ => said.parse().map(Principal::User).map_err(|_| {
-                let what = "principal: a user's number, key:NAME or token:NAME";
+                let what = "principal: a user's number, key:NAME, token:NAME or gss:NAME";
                 Error::new(ErrorKind::Invalid, what)
             }),
         }
@@ -113,12 +117,24 @@ mod tests {
     #[test]
     fn principals_are_said_and_read_alike() {
         let name = PrincipalName::new("pilot-7@grid.example").expect("is one");
-        for one in [Principal::User(1000), Principal::Key(name), Principal::Token(name)] {
+        let named = [Principal::Key, Principal::Token, Principal::Gss].map(|kind| kind(name));
+        for one in named.into_iter().chain([Principal::User(1000)]) {
             assert_eq!(one.to_string().parse(), Ok(one));
         }
         assert!(PrincipalName::new(&"x".repeat(NAME_MAX)).is_ok());
         let long = format!("key:{}", "x".repeat(NAME_MAX + 1));
-        for none in ["", "key:", "key:a b", "key:a\"", "key:\u{e4}", "gss:a", "-1", "root", &long] {
+        for none in [
+            "",
+            "key:",
+            "key:a b",
+            "key:a\"",
+            "key:\u{e4}",
+            "gss:",
+            "ticket:a",
+            "-1",
+            "root",
+            &long,
+        ] {
             assert!(none.parse::<Principal>().is_err(), "{none}");
         }
     }

@@ -5,7 +5,6 @@
 use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
 use terral_format::wire::credential::CredentialId;
-use terral_format::wire::login::Proof;
 use terral_format::{Error, ErrorKind};
 
 /// Who did it.
@@ -96,11 +95,7 @@ pub fn logged_in(now_s: u64, who: Who, kept: &Kept) -> String {
 }
 
 /// Somebody has not.
-pub fn failed(now_s: u64, who: Who, proof: Proof<'_>, why: &Error) -> String {
-    let by = match proof {
-        Proof::Key(_) => "key",
-        Proof::Token(_) => "token",
-    };
+pub fn failed(now_s: u64, who: Who, by: &str, why: &Error) -> String {
     let rest = format!(",\"by\":\"{by}\",\"why\":{}", quoted(&why.context));
     line(now_s, "login_failed", who, &rest)
 }
@@ -119,9 +114,8 @@ pub fn logged_out(now_s: u64, who: Who, id: CredentialId, sessions: usize) -> St
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, ErrorKind, Operations, Principal, Proof, Revocation, Who};
+    use super::{Error, ErrorKind, Operations, Principal, Revocation, Who};
     use super::{denied, failed, revoked};
-    use terral_format::wire::login::Hidden;
 
     #[test]
     fn a_line_is_one_object() {
@@ -137,9 +131,8 @@ mod tests {
              \"principal\":6,\"sessions\":7}\n"
         );
         let why = Error::new(ErrorKind::Unauthorized, "no \"such\"\nkey");
-        let proof = Proof::Token(Hidden(b"secret"));
         let failed: serde_json::Value =
-            serde_json::from_str(&failed(3, who, proof, &why)).expect("one object");
+            serde_json::from_str(&failed(3, who, "token", &why)).expect("one object");
         assert_eq!((&failed["why"], &failed["by"]), (&why.context.into(), &"token".into()));
         let pilot = Revocation::Principal("key:pilot".parse().expect("is one"));
         assert!(revoked(3, who, pilot, 7).contains("\"principal\":\"key:pilot\""));

@@ -8,12 +8,15 @@ use terral_format::wire::login::{Proof, Wish};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::by_gss::ByGss;
 use crate::authority::by_key::ByKey;
 use crate::authority::by_token::ByToken;
+use crate::authority::challenges::Challenge;
 use crate::authority::failures::Failures;
 use crate::authority::mechanism::{Identity, Mechanism, Place, Scene};
 use crate::core::machine::{Machine, Process};
 use crate::core::paths::shown;
+use crate::core::world::World;
 
 /// What a principal may at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub struct Authn {
     /// By keys.
     pub keys: ByKey,
     tokens: ByToken,
+    /// By tickets of Kerberos.
+    pub tickets: ByGss,
     failures: Failures,
 }
 
@@ -91,13 +96,39 @@ impl Authn {
         let who = match proof {
             Proof::Key(signed) => frame::checksum(&signed.key),
             Proof::Token(token) => frame::checksum(token.0),
+            Proof::Gss(sealed) => frame::checksum(self.tickets.whose(&sealed.challenge).as_bytes()),
         };
         self.failures.admit(scene.world.now(), who)?;
         let identity = match proof {
             Proof::Key(signed) => self.keys.identify(scene, signed),
             Proof::Token(token) => self.tokens.identify(scene, token),
+            Proof::Gss(sealed) => self.tickets.identify(scene, sealed),
         };
         identity.inspect_err(|_| self.failures.add(scene.world.now(), who))
+    }
+
+    /// Whether Kerberos is to be asked of a ticket: not where too many have failed, and once for
+    /// each challenge.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], or [`ErrorKind::Unauthorized`] for a challenge that was not given.
+    pub fn admit_ticket(
+        &mut self,
+        world: &dyn World,
+        challenge: &Challenge,
+        token: &[u8],
+    ) -> Result<()> {
+        self.failures.admit(world.now(), frame::checksum(token))?;
+        if self.keys.challenges.take(world, challenge) {
+            return Ok(());
+        }
+        let what = "gss: the challenge was not given here, or not just now, or was used before";
+        Err(Error::new(ErrorKind::Unauthorized, what))
+    }
+
+    /// It was not good.
+    pub fn ticket_failed(&mut self, world: &dyn World, token: &[u8]) {
+        self.failures.add(world.now(), frame::checksum(token));
     }
 }
 

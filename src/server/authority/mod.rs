@@ -2,6 +2,7 @@
 
 pub mod audit;
 
+mod ticket_names;
 mod token_keys;
 
 pub mod principals;
@@ -15,6 +16,7 @@ pub mod peer;
 
 mod challenges;
 
+pub mod by_gss;
 mod by_key;
 mod by_token;
 

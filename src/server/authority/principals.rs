@@ -5,15 +5,17 @@
 //! pilot     read,list below=/results for=8h  key ssh-ed25519 AAAAC3Nza… pilot@login
 //! issuer    https://tokens.example audience=https://store.example keys=/etc/terral/keys.json
 //! workflow  all                              token https://tokens.example wf-7
+//! alice     read,list                        gss alice@EXAMPLE.ORG
 //! ```
 //!
-//! Invariant: no key and no subject is listed twice, so one proof means one line. Not here: reading
-//! the file (`shell::listed`).
+//! Invariant: no key, subject or ticket's name is listed twice, so one proof means one line. Not
+//! here: reading the file (`shell::listed`).
 
 use terral_format::wire::capability::Operations;
 use terral_format::wire::principal::PrincipalName;
 use terral_format::{Error, ErrorKind, Result};
 
+use crate::authority::ticket_names::TicketNames;
 use crate::authority::token_keys::{self, TokenKey};
 
 /// What a credential is good for unless the line says something else, seconds.
@@ -43,6 +45,8 @@ enum By {
     Key([u8; 32]),
     /// By a token of this issuer that names this subject.
     Token { issuer: String, subject: String },
+    /// By a ticket of Kerberos.
+    Gss(TicketNames),
 }
 
 #[derive(Clone, Debug)]
@@ -158,13 +162,15 @@ fn by(words: &[String]) -> Result<By> {
             Ok(By::Token { issuer: issuer.clone(), subject: subject.clone() })
         }
         Some(("token", _)) => Err(refuse("after token come an issuer and a subject, or *")),
-        _ => Err(refuse("it says by what: key KEY, or token ISSUER SUBJECT")),
+        Some(("gss", [name])) => TicketNames::read(name).map(By::Gss),
+        Some(("gss", _)) => Err(refuse("after gss comes one name: NAME@REALM, or *@REALM")),
+        _ => Err(refuse("it says by what: key KEY, token ISSUER SUBJECT, or gss NAME@REALM")),
     }
 }
 
 fn listed(words: &[String]) -> Result<Listed> {
     let [name, allowed, rest @ ..] = words else {
-        return Err(refuse("a line is NAME OPERATIONS [below=PATH] [for=TIME] key|token …"));
+        return Err(refuse("a line is NAME OPERATIONS [below=PATH] [for=TIME] key|token|gss …"));
     };
     let (name, operations) = (PrincipalName::new(name)?, operations(allowed)?);
     let mut terms = Terms { operations, below: Vec::new(), lifetime_s: LIFETIME_S };
@@ -209,7 +215,7 @@ impl Principals {
         }
         let named = |by: &By| match by {
             By::Token { issuer, .. } => all.issuer(issuer).is_none().then(|| issuer.clone()),
-            By::Key(_) => None,
+            By::Key(_) | By::Gss(_) => None,
         };
         match all.listed.iter().find_map(|listed| named(&listed.by)) {
             Some(unknown) => Err(refuse(format!("{unknown}: there is no issuer line for it"))),
@@ -233,7 +239,7 @@ impl Principals {
             Some(_) => {
                 let listed = listed(words)?;
                 if self.listed.iter().any(|known| known.by == listed.by) {
-                    return Err(refuse("the same key, or subject, as on a line before"));
+                    return Err(refuse("the same key, subject or name as on a line before"));
                 }
                 self.listed.push(listed);
             }
@@ -275,6 +281,13 @@ impl Principals {
             })
         };
         line(subject).filter(|_| subject != ANYBODY).or_else(|| line(ANYBODY))
+    }
+
+    /// Who is whom Kerberos knows by this name, and what he may: a line of his own, or one for all
+    /// of his realm.
+    pub fn by_gss(&self, name: &str) -> Option<(PrincipalName, &Terms)> {
+        let own = self.find(|by| matches!(by, By::Gss(one) if one.is(name)));
+        own.or_else(|| self.find(|by| matches!(by, By::Gss(all) if all.covers(name))))
     }
 
     fn find(&self, is: impl Fn(&By) -> bool) -> Option<(PrincipalName, &Terms)> {
@@ -333,10 +346,24 @@ mod tests {
         refused("a read key ssh-ed25519 AAAA", "a public key");
         refused("a read password x", "by what");
         refused("a read token https://i s", "no issuer line");
+        refused("a read gss alice", "NAME@REALM");
+        refused("a read gss a@R b@R", "one name");
+        refused("a read gss a@R\nb all gss a@R", "line 2: the same");
         refused("issuer https://i audience=a", "an issuer is");
         refused("issuer https://i audience=a keys=k", "absolute");
         refused(&format!("a read key {KEY}\nb all key {KEY}"), "line 2: the same key");
         refused("a read \"key", "quotation");
+    }
+
+    #[test]
+    fn a_ticket_means_its_own_line_before_that_of_its_realm() {
+        let list = "all list gss *@A\nalice read gss alice@A\nguest list gss bob@B";
+        let all = Principals::read(list).expect("is one");
+        let who = |name: &str| all.by_gss(name).map(|(name, _)| name.as_str().to_owned());
+        assert_eq!(who("alice@A").as_deref(), Some("alice"));
+        assert_eq!(who("bob@A").as_deref(), Some("all"));
+        assert_eq!(who("bob@B").as_deref(), Some("guest"));
+        assert_eq!(who("alice@B"), None);
     }
 
     #[test]

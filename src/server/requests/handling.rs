@@ -14,6 +14,7 @@ use terral_transport::requests::Taken;
 use crate::authority::audit::{self, Who};
 use crate::authority::authn::Most;
 use crate::authority::authz::{Allowed, Good, Presented};
+use crate::authority::by_gss::Answered;
 use crate::authority::caller::Caller;
 use crate::authority::principals::Principals;
 use crate::core::left_out::{Step, does};
@@ -49,6 +50,8 @@ pub struct Asked<'a> {
     pub number: u64,
     /// Who is who, for who logs in.
     pub principals: Result<Principals>,
+    /// What was made of the ticket that he shows.
+    pub answered: Result<Answered>,
 }
 
 /// What becomes of a request.
@@ -223,7 +226,7 @@ pub fn question(
 }
 
 fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(Reply, bool)> {
-    let Asked { most, shown, who, person, principals, .. } = asked;
+    let Asked { most, shown, who, person, principals, answered, .. } = asked;
     let now_s = state.world.wall_s();
     let mut presented = Presented::default();
     let good = match shown {
@@ -258,7 +261,7 @@ fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(
             return Ok((Reply::Revoked { sessions, deaf }, false));
         }
         identity if identity.is_of_identity() => {
-            let reply = of_identity(state, (who, &good), identity, principals)?;
+            let reply = of_identity(state, (who, &good), identity, (principals, answered))?;
             return Ok((reply, false));
         }
         _ => {}
@@ -298,12 +301,15 @@ fn of_identity(
     state: &mut State,
     (who, good): (Who, &Good),
     request: Request<'_>,
-    principals: Result<Principals>,
+    (principals, answered): (Result<Principals>, Result<Answered>),
 ) -> Result<Reply> {
     match request {
         Request::Challenge => {
             let world = state.world.clone();
             state.authn.keys.challenges.give(&*world).map(Reply::Challenge)
+        }
+        Request::Negotiate(challenge, token) => {
+            logging_in::negotiate(state, who, (challenge, token), answered).map(Reply::Negotiated)
         }
         Request::Login(proof, wish) => {
             let credential = logging_in::login(state, who, principals, (proof, wish))?;

@@ -3,12 +3,13 @@
 
 use terral_format::disk::local::{Kept, Local};
 use terral_format::wire::credential::{Credential, CredentialId, Secret};
-use terral_format::wire::login::{Proof, Whom, Wish};
+use terral_format::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Whom, Wish};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::audit::{self, Who};
 use crate::authority::authn::Most;
 use crate::authority::authz::Good;
+use crate::authority::by_gss::Answered;
 use crate::authority::mechanism::Scene;
 use crate::authority::principals::Principals;
 use crate::core::paths::components;
@@ -35,7 +36,7 @@ pub fn login(
     let most = most.inspect_err(|error| {
         // Who is not even looked at any more makes no more lines.
         if error.kind != ErrorKind::Busy {
-            state.machine.audit(&audit::failed(now_s, who, proof, error));
+            state.machine.audit(&audit::failed(now_s, who, proof.by(), error));
         }
     })?;
     state.log.reserve()?;
@@ -74,6 +75,26 @@ fn made(state: &State, most: Most, issued_s: u64) -> Result<(Kept, Secret)> {
     Ok((Kept { id, check, principal, operations, below, issued_s, lifetime_s }, secret))
 }
 
+/// Answers who has shown a ticket, with a challenge: he may log in by it.
+///
+/// # Errors
+/// [`ErrorKind::Unauthorized`] if it is not good.
+pub fn negotiate(
+    state: &mut State,
+    who: Who,
+    (challenge, token): ([u8; CHALLENGE_BYTES], Hidden<'_>),
+    answered: Result<Answered>,
+) -> Result<Vec<u8>> {
+    let world = state.world.clone();
+    let answered = answered.inspect_err(|error| {
+        if error.kind == ErrorKind::Unauthorized {
+            state.authn.ticket_failed(&*world, token.0);
+            state.machine.audit(&audit::failed(world.wall_s(), who, "gss", error));
+        }
+    })?;
+    Ok(state.authn.tickets.begin(&*world, (challenge, token.0), answered))
+}
+
 /// As whom the holder of what was verified acts, and what is left of it.
 pub fn whom(state: &State, good: &Good) -> Whom {
     Whom {
@@ -83,6 +104,13 @@ pub fn whom(state: &State, good: &Good) -> Whom {
         expires_s: good.rights.expires_s,
         credential: good.credential,
     }
+}
+
+/// What a server says to who shows a ticket where none can be looked at.
+pub fn no_keytab() -> Error {
+    let what = "no keys for Kerberos here (terral serve --principals FILE --keytab FILE; of \
+                several machines, log in on the first)";
+    Error::new(ErrorKind::Unsupported, what)
 }
 
 /// What a server says to who logs in where nobody is listed.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use terral_transport::socket::{Handshake, Listener, PATIENCE, Peer};
 
 use crate::authority::audit::Who;
 use crate::authority::authn::{self, Most};
+use crate::authority::by_gss::Answered;
 use crate::authority::peer;
 use crate::authority::principals::Principals;
 use crate::core::machine;
@@ -34,6 +35,8 @@ use crate::requests::{admission, handling, logging_in};
 use crate::shared::Shared;
 use crate::shell::host::make_page;
 use crate::shell::listed;
+use crate::shell::options::Listing;
+use crate::shell::tickets;
 
 /// Most connections on which nothing was said yet, of all processes and of one.
 const SILENT_MAX: (usize, usize) = (512, 8);
@@ -61,7 +64,7 @@ pub struct Door<'s> {
     watch: &'s WaitSet,
     instance: &'s Path,
     /// Where it says who is who.
-    principals: Option<PathBuf>,
+    listing: Option<Listing>,
     listener: Listener,
     /// By token: in the order in which they came.
     callers: BTreeMap<u64, Caller>,
@@ -80,15 +83,15 @@ impl<'s> Door<'s> {
         token: u64,
     ) -> Result<Self> {
         watch.add(listener.as_fd(), token)?;
-        let (callers, principals) = (BTreeMap::new(), None);
+        let (callers, listing) = (BTreeMap::new(), None);
         let (next, told) = (CALLERS, false);
-        Ok(Door { shared, watch, instance, principals, listener, callers, next, told })
+        Ok(Door { shared, watch, instance, listing, listener, callers, next, told })
     }
 
-    /// Others than the server's user may log in, whom this file lists.
+    /// Others than the server's user may log in, whom this lists.
     #[must_use]
-    pub fn with_principals(mut self, principals: Option<PathBuf>) -> Self {
-        self.principals = principals;
+    pub fn with_listing(mut self, listing: Option<Listing>) -> Self {
+        self.listing = listing;
         self
     }
 
@@ -254,8 +257,22 @@ impl<'s> Door<'s> {
 
     /// Who is who, if somebody logs in.
     fn listed(&self, request: &Request<'_>) -> Result<Principals> {
-        let path = self.principals.as_deref().filter(|_| matches!(request, Request::Login(..)));
-        path.map_or_else(|| Err(logging_in::nobody_listed()), listed::read)
+        let logs_in = |_: &&Listing| matches!(request, Request::Login(..));
+        let listing = self.listing.as_ref().filter(logs_in);
+        listing
+            .map_or_else(|| Err(logging_in::nobody_listed()), |one| listed::read(&one.principals))
+    }
+
+    /// What Kerberos says of a ticket that is shown. Only who was given a challenge has it looked
+    /// at.
+    fn answered(&self, request: &Request<'_>) -> Result<Answered> {
+        let keytab = self.listing.as_ref().and_then(|listing| listing.keytab.as_ref());
+        let Request::Negotiate(challenge, token) = request else {
+            return Err(logging_in::no_keytab());
+        };
+        let keytab = keytab.ok_or_else(logging_in::no_keytab)?;
+        self.shared.lock().authn.admit_ticket(&*self.shared.world, challenge, token.0)?;
+        tickets::answer(keytab, token.0)
     }
 
     fn look(
@@ -265,7 +282,7 @@ impl<'s> Door<'s> {
         request: Request<'_>,
     ) -> Result<Option<Reply>> {
         let most = self.identify(caller.peer)?;
-        let principals = self.listed(&request);
+        let (principals, answered) = (self.listed(&request), self.answered(&request));
         let process = Process::open(caller.peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
         let bounded = matches!(request, Request::Safety(_) | Request::Everywhere { .. });
@@ -275,6 +292,7 @@ impl<'s> Door<'s> {
         let asked = Asked {
             most: &most,
             principals,
+            answered,
             shown: shown.as_ref(),
             who: Who { pid: caller.peer.pid, user: person.user },
             person,

@@ -21,6 +21,7 @@ pub mod removal;
 pub mod serve;
 pub mod spill_file;
 pub mod spillers;
+pub mod tickets;
 pub mod times;
 pub mod watcher;
 pub mod way;

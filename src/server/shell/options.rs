@@ -20,6 +20,24 @@ pub enum Part {
     Invited(Box<Invitation>),
 }
 
+/// By what others than a server's user are known to it.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The file that says who they are, by what they prove it, and what they may.
+    pub principals: PathBuf,
+    /// The server's keys, for those who have tickets of Kerberos.
+    pub keytab: Option<Keytab>,
+}
+
+/// Keys of a service of Kerberos.
+#[derive(Clone, Debug)]
+pub struct Keytab {
+    /// The file.
+    pub file: PathBuf,
+    /// As what the server is known: `SERVICE`, or `SERVICE@HOST`.
+    pub service: String,
+}
+
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -38,8 +56,8 @@ pub struct Options {
     pub partition: Option<Part>,
     /// Where other servers of the partition reach this one; port 0 is any that is free.
     pub listen: SocketAddr,
-    /// The file that says who others than its user are, by what they prove it, and what they may.
-    pub principals: Option<PathBuf>,
+    /// Who others than its user may be, if any.
+    pub principals: Option<Listing>,
     /// Once this process is gone and no client is left, finish and leave.
     pub launcher: Option<u32>,
 }

@@ -78,7 +78,7 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     instance::lend(&options.instance)?;
     let watch = WaitSet::new()?;
     let door = Door::open(&shared, &watch, &options.instance, listener, LISTENER)?
-        .with_principals(options.principals.clone());
+        .with_listing(options.principals.clone());
     let (stopped, stop) = std::io::pipe().map_err(|e| Error::system(&e, "pipe"))?;
     watch.add(stopped.as_fd(), STOP)?;
     let launcher = options.launcher.and_then(|pid| Process::open(pid).ok());

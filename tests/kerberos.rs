@@ -1,0 +1,466 @@
+//! Logging in by a ticket of Kerberos: who has one does what his line in the list says, and no
+//! more; what is over, for somebody else, shown again, damaged or sealed for another server is
+//! refused, said in one line and written down. With Debian's KDC, its `kinit`, and `terral`.
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod files;
+mod process;
+mod realm;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use beside::built;
+use files::open;
+use process::{Home, KEYTAB, PRINCIPALS, Process};
+use realm::{OTHER, REALM, Realm};
+use serde_json::{Value, json};
+use terral_client::kerberos::{Asks, Seals};
+use terral_client::{
+    CHALLENGE_BYTES, Client, Credential, InstanceId, Proof, Sealed, Wish, read_credential, sealed,
+};
+use terral_transport::kerberos::Answers;
+
+/// Environment variable with the instance of another server that has the same keys.
+const ANOTHER: &str = "TERRAL_TEST_ANOTHER";
+/// Environment variable with when the tickets are over, seconds since 1970.
+const END: &str = "TERRAL_TEST_END";
+const ALICE: &str = "alice@TERRAL.TEST";
+
+#[test]
+fn role() {
+    let roles: &[process::Role] =
+        &[("repeats", repeats), ("damages", damages), ("dawdles", dawdles)];
+    process::play(128, roles);
+}
+
+/// A realm, a server of it that lists principals, and a place for files.
+struct House {
+    realm: Realm,
+    at: Home,
+    home: tempfile::TempDir,
+    server: Option<Process>,
+}
+
+fn of_realm(service: &str, realm: &str) -> String {
+    format!("{service}@{realm}")
+}
+
+impl House {
+    /// Alice may read below `in`; the server has keys of both realms, and one of another service.
+    fn new() -> Option<Self> {
+        let realm = Realm::new()?;
+        let own = Realm::service();
+        let keys = [of_realm(&own, REALM), of_realm(&own, OTHER), of_realm("host/x", REALM)];
+        realm.keytab("keytab", &keys.each_ref().map(String::as_str));
+        let house = House {
+            realm,
+            at: Home::new(),
+            home: tempfile::tempdir().expect("place"),
+            server: None,
+        };
+        house.lists(&format!("alice read,list below=/in gss {ALICE}\n"));
+        Some(house.started())
+    }
+
+    fn lists(&self, list: &str) {
+        self.write("principals", list.as_bytes());
+    }
+
+    fn started(mut self) -> Self {
+        // The one before has ended when this returns.
+        self.server = None;
+        self.server = Some(self.serve(&self.instance()));
+        self
+    }
+
+    fn serve(&self, instance: &Path) -> Process {
+        let mut command = process::command("server", instance);
+        command.env(PRINCIPALS, self.file("principals")).env(KEYTAB, self.realm.file("keytab"));
+        command.envs(self.realm.environment("nobody")).stdout(Stdio::null());
+        let server = Process(command.spawn().expect("starts"));
+        let begin = std::time::Instant::now();
+        while Client::connect(instance).is_err() {
+            assert!(begin.elapsed().as_secs() < 60, "the server does not start");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server
+    }
+
+    fn instance(&self) -> PathBuf {
+        self.at.instance()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.file(name);
+        fs::write(&path, bytes).expect("writes");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
+        path
+    }
+
+    /// `terral`, with the tickets of somebody.
+    fn terral(&self, who: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(built("terral"));
+        command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
+        command.env("TERRAL_INSTANCE", self.instance()).env_remove("TERRAL_CREDENTIAL");
+        command.envs(self.realm.environment(who));
+        command
+    }
+
+    fn login(&self, who: &str, more: &[&str]) -> Output {
+        let words = [&["login", "--kerberos", "-o", "cred"], more].concat();
+        let _ = fs::remove_file(self.file("cred"));
+        self.terral(who, &words).output().expect("terral")
+    }
+
+    /// What `terral login` says as it refuses.
+    fn refuses(&self, who: &str, more: &[&str], why: &str) {
+        let output = self.login(who, more);
+        let said = text(&output);
+        assert!(!output.status.success() && !self.file("cred").exists(), "{said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{why}: {said}");
+    }
+
+    fn logs_in(&self, who: &str, more: &[&str]) -> Credential {
+        let output = self.login(who, more);
+        assert!(output.status.success(), "{}", text(&output));
+        read_credential(&self.file("cred")).expect("is one")
+    }
+
+    /// This program, with the tickets of alice, plays a role.
+    fn plays(&self, role: &str, more: &[(&str, PathBuf)]) {
+        let mut command = process::command(role, &self.instance());
+        command.envs(self.realm.environment(ALICE)).env(KEYTAB, self.realm.file("keytab"));
+        command.envs(more.iter().map(|(name, value)| (name, value)));
+        let output = command.output().expect("starts");
+        assert!(output.status.success(), "{}", text(&output));
+    }
+
+    fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.instance().join("audit")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("one object")).collect()
+    }
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{out}{err}")
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+#[test]
+fn who_has_a_ticket_does_what_his_line_says_until_it_is_over() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "30m");
+    let owner = Client::connect_with(&house.instance(), None).expect("connects");
+    owner.make_directory(b"in", 0o755).expect("makes");
+    open(&owner, "in/data").write(b"as it was\n").expect("writes");
+    open(&owner, "top").write(b"top\n").expect("writes");
+    let begin_s = now_s();
+    let credential = house.logs_in(ALICE, &[]);
+    assert_eq!(credential.principal.to_string(), "gss:alice");
+    let lasts = credential.expires_s() - begin_s;
+    assert!((1500..=1800).contains(&lasts), "as long as the ticket: {lasts}");
+
+    let instance = house.instance();
+    let script = "cat /terral/in/data; echo x > /terral/in/data; cat /terral/top";
+    let run =
+        ["-q", "run", "--instance", instance.to_str().expect("text"), "--", "sh", "-c", script];
+    let mut run = house.terral(ALICE, &run);
+    run.env_remove("TERRAL_INSTANCE").env("TERRAL_CREDENTIAL", house.file("cred"));
+    let said = text(&run.output().expect("runs"));
+    assert!(said.starts_with("as it was\n"), "{said}");
+    assert_eq!(said.matches("ermission denied").count(), 2, "{said}");
+    let mut whoami = house.terral(ALICE, &["whoami", "--json"]);
+    let whoami = whoami.env("TERRAL_CREDENTIAL", house.file("cred")).output().expect("terral");
+    let whoami: Value = serde_json::from_slice(&whoami.stdout).expect("one object");
+    assert_eq!(
+        (&whoami["principal"], &whoami["operations"], &whoami["below"]),
+        (&json!("gss:alice"), &json!(["read", "list"]), &json!("in"))
+    );
+    let logout = house.terral(ALICE, &["logout", "cred"]).output().expect("terral");
+    assert!(logout.status.success(), "{}", text(&logout));
+    let brief = house.logs_in(ALICE, &["--for", "10m"]);
+    assert!(brief.expires_s() <= now_s() + 600);
+    let audit = house.audit().into_iter();
+    let what: Vec<Value> = audit.map(|line| line["what"].clone()).collect();
+    assert_eq!(what, ["login", "denied", "denied", "logout", "login"]);
+    assert_eq!(house.audit()[0]["principal"], "gss:alice");
+    let revoke = ["cap", "revoke", "--principal", "gss:alice"];
+    let revoke = house.terral(ALICE, &revoke).output().expect("terral");
+    assert!(revoke.status.success(), "{}", text(&revoke));
+    let mut cat = house.terral(ALICE, &["cat", "in/data"]);
+    let cat = cat.env("TERRAL_CREDENTIAL", house.file("cred")).output().expect("terral");
+    assert!(!cat.status.success() && cat.stdout.is_empty(), "{}", text(&cat));
+}
+
+#[test]
+fn only_who_is_listed_and_speaks_to_this_service_is_let_in() {
+    let Some(house) = House::new() else { return };
+    let (bob, stranger) = (of_realm("bob", REALM), of_realm("alice", OTHER));
+    house.refuses(ALICE, &[], "no ticket: run kinit");
+    for who in [ALICE, &bob, &stranger] {
+        house.realm.kinit(who, "1h");
+    }
+    house.refuses(&bob, &[], "bob@TERRAL.TEST: not in the list of principals");
+    house.refuses(&stranger, &[], "alice@OTHER.TEST: not in the list of principals");
+    house.refuses(ALICE, &["--service", "host@x"], "the ticket is for host/x@TERRAL.TEST");
+    house.refuses(ALICE, &["--service", "terral@elsewhere"], "has no key for what the ticket");
+    house.refuses(ALICE, &["--service", "terral@nowhere"], "knows no service terral@nowhere");
+    let failed = |line: &Value| line["what"] == "login_failed" && line["by"] == "gss";
+    assert_eq!(house.audit().iter().filter(|line| failed(line)).count(), 4);
+    house.logs_in(ALICE, &[]);
+
+    house.lists("guests list gss *@OTHER.TEST\nbob all gss bob@TERRAL.TEST\n");
+    assert_eq!(house.logs_in(&stranger, &[]).principal.to_string(), "gss:guests");
+    assert_eq!(house.logs_in(&bob, &[]).principal.to_string(), "gss:bob");
+    house.refuses(ALICE, &[], "not in the list");
+    let tries = (0..20).take_while(|_| !text(&house.login(ALICE, &[])).contains("too many"));
+    assert_eq!(tries.count(), 7, "and one before");
+    house.logs_in(&bob, &[]);
+}
+
+#[test]
+fn a_ticket_that_is_over_is_refused_and_so_are_clocks_that_differ() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "10s");
+    let end_s = now_s() + 10;
+    assert!(house.logs_in(ALICE, &[]).expires_s() <= end_s);
+    house.plays("dawdles", &[(END, end_s.to_string().into())]);
+    house.refuses(ALICE, &[], "the ticket is over: run kinit");
+    house.realm.kinit(ALICE, "1h");
+    house.logs_in(ALICE, &[]);
+    house.realm.configure(1);
+    house.plays("dawdles", &[]);
+    house.realm.configure(300);
+    house.logs_in(ALICE, &[]);
+}
+
+#[test]
+fn a_ticket_is_good_once_and_for_the_server_that_it_was_shown_to() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "1h");
+    let another = Home::new();
+    let _server = house.serve(&another.instance());
+    house.plays("repeats", &[(ANOTHER, another.instance())]);
+}
+
+#[test]
+fn whatever_bit_is_turned_nobody_is_let_in() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "1h");
+    house.plays("damages", &[]);
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "1h");
+    let (to, list, keytab) =
+        (house.file("to"), house.file("principals"), house.realm.file("keytab"));
+    let [to, list, keys] = [&to, &list, &keytab].map(|path| path.to_str().expect("text"));
+    let serves = |keys: &str, why: &str| {
+        let words =
+            ["serve", "--name", "gss-none", "--to", to, "--principals", list, "--keytab", keys];
+        let output = house.terral(ALICE, &words).output().expect("terral");
+        let said = text(&output);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(why) && said.trim().lines().count() == 1, "{why}: {said}");
+    };
+    house.write("empty", b"");
+    house.write("noise", b"no keytab at all, and long enough for one");
+    let [none, empty, noise] = ["none", "empty", "noise"].map(|name| house.file(name));
+    serves(none.to_str().expect("text"), "No such file");
+    serves(empty.to_str().expect("text"), "no keytab with a key");
+    serves(noise.to_str().expect("text"), "no keytab with a key");
+    fs::set_permissions(&keytab, fs::Permissions::from_mode(0o644)).expect("changes");
+    serves(keys, "others can read it");
+    house.refuses(ALICE, &[], "others can read it");
+    fs::set_permissions(&keytab, fs::Permissions::from_mode(0o600)).expect("changes");
+    house.logs_in(ALICE, &[]);
+
+    let plain = process::Bench::new();
+    let mut login = house.terral(ALICE, &["login", "--kerberos", "-o", "cred2"]);
+    let login = login.env("TERRAL_INSTANCE", plain.instance()).output().expect("terral");
+    assert!(
+        text(&login).contains("terral serve --principals FILE --keytab FILE"),
+        "{}",
+        text(&login)
+    );
+}
+
+#[test]
+fn a_run_has_keys_as_a_server_that_stays_has() {
+    let Some(house) = House::new() else { return };
+    house.realm.kinit(ALICE, "1h");
+    let [to, list, keys] = [house.file("to"), house.file("principals"), house.realm.file("keytab")];
+    let [to, list, keys] = [&to, &list, &keys].map(|path| path.to_str().expect("text"));
+    let script = "$TERRAL login --kerberos -o own.cred && \
+                  TERRAL_CREDENTIAL=$PWD/own.cred $TERRAL whoami";
+    let host = Realm::service();
+    let service = host.replacen('/', "@", 1);
+    let mut run =
+        house.terral(ALICE, &["-q", "run", "--to", to, "--memory", "128M", "--principals", list]);
+    run.args(["--keytab", keys, "--service", &service, "--", "sh", "-c", script]);
+    run.env_remove("TERRAL_INSTANCE").env("TERRAL", built("terral"));
+    let said = text(&run.output().expect("runs"));
+    assert!(said.contains("principal   gss:alice"), "{said}");
+}
+
+/// What somebody says of himself, and the server of itself.
+struct Said {
+    challenge: [u8; CHALLENGE_BYTES],
+    token: Vec<u8>,
+    answer: Vec<u8>,
+    seals: Seals,
+}
+
+impl Said {
+    fn to(server: &Client) -> Said {
+        let (asks, token) = asks();
+        let challenge = server.challenge().expect("is given");
+        let answer = server.negotiate(&challenge, &token).expect("is good");
+        let seals = asks.finish(&answer).expect("it is the server");
+        Said { challenge, token, answer, seals }
+    }
+
+    fn seal(&self, instance: InstanceId) -> Vec<u8> {
+        let message = sealed(instance, &self.challenge, (&self.token, &self.answer));
+        self.seals.seal(&message).expect("seals")
+    }
+
+    fn login(&self, server: &Client, seal: &[u8]) -> Result<Credential, String> {
+        login(server, self.challenge, seal)
+    }
+}
+
+fn asks() -> (Asks, Vec<u8>) {
+    Asks::begin(&Realm::service().replacen('/', "@", 1)).expect("has a ticket")
+}
+
+fn login(server: &Client, challenge: [u8; 32], seal: &[u8]) -> Result<Credential, String> {
+    let proof = Proof::Gss(Sealed { challenge, seal });
+    server.login(proof, Wish::default()).map_err(|error| error.context)
+}
+
+fn server(instance: &Path) -> (Client, InstanceId) {
+    let client = Client::observe_with(instance, None).expect("is there");
+    let id = InstanceId(client.instance_id());
+    (client, id)
+}
+
+#[track_caller]
+fn refused<T>(done: Result<T, String>, why: &str) {
+    let said = done.map(drop).expect_err(why);
+    assert!(said.contains(why) && !said.contains('\n'), "{why}: {said}");
+}
+
+/// Shows again, elsewhere and to others what alice has shown.
+fn repeats(instance: &Path) {
+    let another = PathBuf::from(std::env::var_os(ANOTHER).expect("is said"));
+    let ((here, id), (there, there_id)) = (server(instance), server(&another));
+    let context = |error: terral_client::Error| error.context;
+    let said = Said::to(&here);
+    let again = here.negotiate(&said.challenge, &said.token).map_err(context);
+    refused(again, "the challenge was not given here, or not just now, or was used before");
+    for (server, of) in [(&here, "here"), (&there, "there")] {
+        let challenge = server.challenge().expect("is given");
+        let shown = server.negotiate(&challenge, &said.token).map_err(context);
+        refused(shown, "it was shown before");
+        assert!(!of.is_empty());
+    }
+    let foreign = there.challenge().expect("is given");
+    refused(here.negotiate(&foreign, &asks().1).map_err(context), "the challenge was not given");
+    let seal = said.seal(id);
+    refused(said.login(&there, &seal), "no ticket was shown");
+    refused(login(&here, foreign, &seal), "no ticket was shown");
+    said.login(&here, &seal).expect("nothing of that has harmed it");
+    refused(said.login(&here, &seal), "no ticket was shown");
+
+    // Who stands between alice and a server sends on what the one says to the other.
+    let said = Said::to(&there);
+    refused(said.login(&there, &said.seal(id)), "said to another server");
+    refused(said.login(&there, &said.seal(there_id)), "no ticket was shown");
+    let said = Said::to(&there);
+    refused(said.login(&there, &said.seals.seal(b"").expect("seals")), "something else");
+    let (other, said) = (Said::to(&here), Said::to(&here));
+    refused(said.login(&here, &other.seal(id)), "something else");
+    // Who answers for a server without its key.
+    refused(asks().0.finish(&said.answer).map_err(context), "has not proven that it is terral@");
+    refused(asks().0.finish(b"").map_err(context), "has not proven that it is terral@");
+    let long = vec![0x60; (16 << 10) + 1];
+    let challenge = here.challenge().expect("is given");
+    refused(here.negotiate(&challenge, &long).map_err(context), "too long");
+}
+
+/// Turns each bit of what alice shows, of what she is answered, and of what she seals.
+fn damages(_: &Path) {
+    let keytab = PathBuf::from(std::env::var_os(KEYTAB).expect("is said"));
+    let answers = Answers::with(&keytab).expect("has keys");
+    let (instance, challenge) = (InstanceId(7), [8; 32]);
+    // What is shown differs by a byte or two in length from one time to the next.
+    let turned = |bytes: &[u8], bit: usize| {
+        let (mut bytes, bit) = (bytes.to_vec(), bit % (bytes.len() * 8));
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes
+    };
+    // Whether she is let in; the server hears another token, she another answer, or the server
+    // another seal.
+    let lets_in = |part: usize, bit: usize| -> Option<()> {
+        let (asks, token) = asks();
+        let change =
+            |at: usize, bytes: &[u8]| if at == part { turned(bytes, bit) } else { bytes.to_vec() };
+        let heard = change(0, &token);
+        let (answered, answer) = answers.answer("terral", &heard).ok()?;
+        let seals = asks.finish(&change(1, &answer)).ok()?;
+        let message = sealed(instance, &challenge, (&token, &change(1, &answer)));
+        let seal = change(2, &seals.seal(&message).ok()?);
+        let message = sealed(instance, &challenge, (&heard, &answer));
+        assert_eq!(answered.name(), ALICE);
+        answered.says(&message, &seal).ok().map(drop)
+    };
+    assert!(lets_in(3, 0).is_some(), "as it is");
+    let (asks, token) = asks();
+    let (_, answer) = answers.answer("terral", &token).expect("is good");
+    let seal = asks.finish(&answer).expect("is the server").seal(b"x").expect("seals");
+    for (part, length) in [token.len(), answer.len(), seal.len()].into_iter().enumerate() {
+        assert!(length > 16, "{part}: {length}");
+        for bit in 0..length * 8 {
+            assert!(lets_in(part, bit).is_none(), "part {part}: bit {bit} turned");
+        }
+    }
+    for length in [0, 1, token.len() / 2, token.len() - 1] {
+        assert!(answers.answer("terral", &token[..length]).is_err(), "cut at {length}");
+    }
+}
+
+/// Seals only when the ticket is over; or shows one late, to a server that would have it at once.
+fn dawdles(instance: &Path) {
+    let (client, id) = server(instance);
+    let Some(end) = std::env::var_os(END) else {
+        let (_, token) = asks();
+        std::thread::sleep(Duration::from_secs(3));
+        let challenge = client.challenge().expect("is given");
+        let shown = client.negotiate(&challenge, &token).map_err(|error| error.context);
+        return refused(shown, "the clocks of who logs in and of the server differ");
+    };
+    let end_s: u64 = end.to_str().and_then(|end| end.parse().ok()).expect("a number");
+    let said = Said::to(&client);
+    let seal = said.seal(id);
+    while now_s() <= end_s {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    refused(said.login(&client, &seal), "the ticket is over: run kinit");
+}
