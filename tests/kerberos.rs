@@ -75,15 +75,16 @@ impl House {
     fn started(mut self) -> Self {
         // The one before has ended when this returns.
         self.server = None;
-        self.server = Some(self.serve(&self.instance()));
+        self.server = Some(self.serve(&self.instance(), |command| command));
         self
     }
 
-    fn serve(&self, instance: &Path) -> Process {
+    /// A server; it is started by what is made of its command.
+    fn serve(&self, instance: &Path, by: impl Fn(Command) -> Command) -> Process {
         let mut command = process::command("server", instance);
         command.env(PRINCIPALS, self.file("principals")).env(KEYTAB, self.realm.file("keytab"));
-        command.envs(self.realm.environment("nobody")).stdout(Stdio::null());
-        let server = Process(command.spawn().expect("starts"));
+        command.envs(self.realm.of_server());
+        let server = Process(by(command).stdout(Stdio::null()).spawn().expect("starts"));
         let begin = std::time::Instant::now();
         while Client::connect(instance).is_err() {
             assert!(begin.elapsed().as_secs() < 60, "the server does not start");
@@ -210,7 +211,8 @@ fn who_has_a_ticket_does_what_his_line_says_until_it_is_over() {
 fn only_who_is_listed_and_speaks_to_this_service_is_let_in() {
     let Some(house) = House::new() else { return };
     let (bob, stranger) = (of_realm("bob", REALM), of_realm("alice", OTHER));
-    house.refuses(ALICE, &[], "no ticket: run kinit");
+    house.refuses(ALICE, &[], "Kerberos: no ticket: run kinit (No Kerberos credentials");
+    assert!(!text(&house.login(ALICE, &[])).contains("capability"), "there is none");
     for who in [ALICE, &bob, &stranger] {
         house.realm.kinit(who, "1h");
     }
@@ -253,7 +255,7 @@ fn a_ticket_is_good_once_and_for_the_server_that_it_was_shown_to() {
     let Some(house) = House::new() else { return };
     house.realm.kinit(ALICE, "1h");
     let another = Home::new();
-    let _server = house.serve(&another.instance());
+    let _server = house.serve(&another.instance(), |command| command);
     house.plays("repeats", &[(ANOTHER, another.instance())]);
 }
 
@@ -262,6 +264,58 @@ fn whatever_bit_is_turned_nobody_is_let_in() {
     let Some(house) = House::new() else { return };
     house.realm.kinit(ALICE, "1h");
     house.plays("damages", &[]);
+}
+
+/// The same, with what it says to sockets in a file.
+fn traced(command: &Command, calls: &Path) -> Command {
+    let mut traced = Command::new("strace");
+    // It is what is started here, and strace a child of it.
+    traced.args(["-D", "-f", "-q", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]);
+    traced.arg(calls).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => traced.env(name, value),
+            None => traced.env_remove(name),
+        };
+    }
+    if let Some(place) = command.get_current_dir() {
+        traced.current_dir(place);
+    }
+    traced.stdin(Stdio::null());
+    traced
+}
+
+/// What was said to sockets, by who has ended.
+fn said_by(calls: &Path) -> String {
+    let begin = std::time::Instant::now();
+    loop {
+        let said = fs::read_to_string(calls).unwrap_or_default();
+        if said.lines().last().is_some_and(|line| line.contains("+++")) {
+            return said;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "strace does not end: {said}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_server_asks_neither_the_realm_nor_a_name_service() {
+    let Some(house) = House::new() else { return };
+    if !beside::on_path("strace") {
+        return;
+    }
+    house.realm.kinit(ALICE, "1h");
+    let (another, calls) = (Home::new(), house.file("calls"));
+    let server = house.serve(&another.instance(), |command| traced(&command, &calls));
+    let login = house.terral(ALICE, &["login", "--kerberos", "-o", "cred"]);
+    let asks = house.file("asks");
+    let login = traced(&login, &asks).env("TERRAL_INSTANCE", another.instance()).output();
+    let login = login.expect("strace");
+    assert!(login.status.success(), "{}", text(&login));
+    assert!(said_by(&asks).contains("AF_INET"), "who logs in asks the realm");
+    drop(server);
+    let said = said_by(&calls);
+    assert!(!said.contains("AF_INET"), "{said}");
 }
 
 #[test]
@@ -283,6 +337,7 @@ fn what_cannot_be_used_is_said() {
     house.write("noise", b"no keytab at all, and long enough for one");
     let [none, empty, noise] = ["none", "empty", "noise"].map(|name| house.file(name));
     serves(none.to_str().expect("text"), "No such file");
+    serves(house.home.path().to_str().expect("text"), "no file");
     serves(empty.to_str().expect("text"), "no keytab with a key");
     serves(noise.to_str().expect("text"), "no keytab with a key");
     fs::set_permissions(&keytab, fs::Permissions::from_mode(0o644)).expect("changes");

@@ -105,6 +105,7 @@ impl Realm {
              [realms]\n {REALM} = {{\n  kdc = {kdc}\n }}\n {OTHER} = {{\n  \
              kdc = {kdc}\n }}\n"
         );
+        let nobody = format!("[libdefaults]\n default_realm = {REALM}\n clockskew = {clocks_s}\n");
         let own = |realm: &str| {
             format!(
                 " {realm} = {{\n  database_name = {home}/{realm}.db\n  \
@@ -118,6 +119,7 @@ impl Realm {
             own(OTHER)
         );
         fs::write(self.file("krb5.conf"), client).expect("writes");
+        fs::write(self.file("server.conf"), nobody).expect("writes");
         fs::write(self.file("kdc.conf"), server).expect("writes");
     }
 
@@ -129,6 +131,11 @@ impl Realm {
             ("KRB5CCNAME", self.file(&format!("tickets-{}", who.replace('/', "-")))),
             ("KRB5RCACHEDIR", self.home.path().into()),
         ]
+    }
+
+    /// What a server needs: it is told nothing of where the realm is, nor to leave DNS alone.
+    pub fn of_server(&self) -> [(&'static str, PathBuf); 2] {
+        [("KRB5_CONFIG", self.file("server.conf")), ("KRB5RCACHEDIR", self.home.path().into())]
     }
 
     fn command(&self, program: &str) -> Command {

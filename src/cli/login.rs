@@ -188,11 +188,14 @@ fn own_service() -> Result<String> {
 
 fn by_kerberos(client: &Client, service: Option<&str>, wish: Wish<'_>) -> Result<Credential> {
     let service = service.map_or_else(own_service, |said| Ok(said.to_owned()))?;
-    let (asks, token) = Asks::begin(&service)?;
+    // What is said here is of Kerberos, and of no capability.
+    let of_kerberos = |error: terral_client::Error| anyhow::Error::msg(error.context);
+    let (asks, token) = Asks::begin(&service).map_err(of_kerberos)?;
     let challenge = client.challenge()?;
     let answer = client.negotiate(&challenge, &token)?;
     let message = sealed(InstanceId(client.instance_id()), &challenge, (&token, &answer));
-    let seal = asks.finish(&answer)?.seal(&message)?;
+    let seals = asks.finish(&answer).and_then(|seals| seals.seal(&message));
+    let seal = seals.map_err(of_kerberos)?;
     Ok(client.login(Proof::Gss(Sealed { challenge, seal: &seal }), wish)?)
 }
 

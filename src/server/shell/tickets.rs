@@ -4,7 +4,7 @@
 //! and no name service is asked. What is asked of files is asked when somebody logs in, so that new
 //! keys count at once; who comes to the door meanwhile waits, the sessions' requests do not.
 
-use std::fs::File;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -31,14 +31,20 @@ impl Ticket for kerberos::Answered {
 /// Refuses keys that are not the server's alone.
 fn is_secret(path: &Path) -> Result<()> {
     let failed = |error: std::io::Error| Error::system(&error, path.display().to_string());
-    let found = File::open(path).and_then(|file| file.metadata()).map_err(failed)?;
+    // Not opened: what is no file may keep who opens it.
+    let found = fs::metadata(path).map_err(failed)?;
     let own = rustix::process::geteuid().as_raw();
-    let good = found.is_file() && [0, own].contains(&found.uid());
-    if good && found.permissions().mode() & OTHERS == 0 {
-        return Ok(());
+    let invalid =
+        |what: &str| Err(Error::new(ErrorKind::Invalid, format!("{}: {what}", path.display())));
+    if !found.is_file() {
+        return invalid("no file");
     }
-    let what = "others can read it, or it is theirs (chmod 600, and its owner you or root)";
-    Err(Error::new(ErrorKind::Invalid, format!("{}: {what}", path.display())))
+    if ![0, own].contains(&found.uid()) || found.permissions().mode() & OTHERS != 0 {
+        return invalid(
+            "others can read it, or it is theirs (chmod 600, and its owner you or root)",
+        );
+    }
+    Ok(())
 }
 
 /// Whether a server can use these keys on this machine.
