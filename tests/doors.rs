@@ -99,6 +99,7 @@ pub const DOORS: List = &[
     ("Sessions::client_mut", &["deferred", "storage"]),
     ("Sessions::end_expired", &["requests"]),
     ("Sessions::was_denied", &["requests"]),
+    ("Sessions::was_kept_out", &["requests"]),
     ("Storage::arrives", &["sharing"]),
     ("Storage::attach", &["deferred"]),
     ("Storage::came", &["far"]),

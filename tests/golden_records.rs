@@ -6,9 +6,11 @@ use terral_format::disk::{NameOperation, Record};
 use terral_format::fingerprint::Object;
 use terral_format::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::wire::containers::Altered;
 use terral_format::wire::credential::{Check, CredentialId};
 use terral_format::wire::message::Kind;
 
+use crate::golden_identity::container;
 use crate::golden_values::{
     CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, pilot, totals,
 };
@@ -153,7 +155,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 12] {
+fn authority() -> [Local; 14] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -188,6 +190,8 @@ fn authority() -> [Local; 12] {
         Local::Token { ino: Ino(260), token: 261 },
         Local::Fenced { ino: Ino(262), token: 263 },
         revoked(Revocation::Principal("gss:alice".parse().expect("is one"))),
+        Local::Container(Altered::Is(container())),
+        Local::Container(Altered::Ended(container().name)),
     ]
 }
 

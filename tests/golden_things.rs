@@ -1,13 +1,14 @@
 //! A value of everything that says what things are, for the golden files: to other servers, and in
 //! a member's own log.
 
-use crate::golden_values;
+use crate::{golden_identity, golden_values};
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, InstanceId, Member, Number, ServerId};
 use terral_format::wire::body::Body;
 use terral_format::wire::capability::{Principal, Revocation};
+use terral_format::wire::containers::{Container, Setting};
 use terral_format::wire::credential::{self, CredentialId};
 use terral_format::wire::login::Carried;
 use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
@@ -110,6 +111,15 @@ pub fn bodies() -> Vec<Body> {
     let issue = Look::Issue(Principal::User(440), 441);
     let looks = [verify, Look::Revoked, issue, Look::Authorize(carried())];
     all.extend(looks.map(|look| by(look).body()));
+    let container = golden_identity::container();
+    let Container { name, place, owner, entries } = container;
+    let settings = [
+        Setting::Create { name: name.clone(), place, owner: Some(owner), entries: entries.clone() },
+        Setting::Set { name: name.clone(), entries },
+        Setting::Remove(name),
+    ];
+    let changes = settings.map(|setting| Change::Container(Principal::User(442), setting));
+    all.extend(changes.map(|change| by(change).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
 }
 

@@ -17,7 +17,7 @@ use terral_format::wire::handshake::{Hello, Wants, Welcome};
 use terral_format::wire::locks::{
     FarLock, FarOwner, HeldLock, LockAsk, LockKind, LockRange, Locker,
 };
-use terral_format::wire::login::{Hidden, Proof, Sealed, Shown, Signed, Whom, Wish};
+use terral_format::wire::login::{Hidden, Shown};
 use terral_format::wire::message::{
     Attributes, Change, Drain, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, PROTOCOL,
     RenameHow, Reply, Request, Safety, Seen, Space, Status, Target, Totals, XattrHow,
@@ -29,10 +29,12 @@ use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Ot
 use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::{Error, ErrorKind};
 
+use crate::golden_identity;
+
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
 
-const FILE: FileRef = FileRef { ino: Ino(1001), slot: FileSlot(1002) };
+pub const FILE: FileRef = FileRef { ino: Ino(1001), slot: FileSlot(1002) };
 pub const CHANGE: Change = Change {
     mode: Some(0o640),
     uid: None,
@@ -124,7 +126,7 @@ pub fn pilot() -> Principal {
     "key:pilot".parse().expect("is one")
 }
 
-const CREDENTIAL: Shown<'static> =
+pub const CREDENTIAL: Shown<'static> =
     Shown { id: CredentialId(265), issuer: InstanceId(266), secret: Hidden(&[64; 32]) };
 
 /// What a server gives to who logs in.
@@ -227,7 +229,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
-    all.extend(identity_requests());
+    all.extend(golden_identity::requests());
     all.extend(lock_requests());
     all.extend(far_requests().map(Request::Far));
     let xattr = (Target::Path(b"a"), b"user.b");
@@ -263,43 +265,6 @@ fn operations() -> [Operation<Vec<u8>>; 10] {
         Operation::Missing(path.clone()),
         Operation::Unchanged { path: path.clone(), version },
         Operation::Holds { path, token: 260 },
-    ]
-}
-
-fn identity_requests() -> [Request<'static>; 10] {
-    [
-        Request::Revoke(Revocation::Credential(CredentialId(280))),
-        Request::Revoke(Revocation::Principal(pilot())),
-        Request::Challenge,
-        Request::Login(
-            Proof::Key(Signed { key: [61; 32], challenge: [62; 32], signature: &[63; 64] }),
-            Wish { below: Some(b"out"), lifetime_s: Some(264) },
-        ),
-        Request::Login(Proof::Token(Hidden(b"eyJ")), Wish::default()),
-        Request::Authorize(CREDENTIAL, true),
-        Request::Logout(CREDENTIAL),
-        Request::Whom,
-        Request::Negotiate([64; 32], Hidden(b"\x60\x82")),
-        Request::Login(
-            Proof::Gss(Sealed { challenge: [65; 32], seal: &[66; 28] }),
-            Wish::default(),
-        ),
-    ]
-}
-
-/// Answers to who proves who he is.
-fn identity_replies() -> [Reply; 4] {
-    [
-        Reply::Challenge([67; 32]),
-        Reply::Credential(Box::new(credential())),
-        Reply::Whom(Box::new(Whom {
-            principal: pilot(),
-            operations: Operations::READ,
-            below: Some(b"out".to_vec()),
-            expires_s: 278,
-            credential: Some(CredentialId(279)),
-        })),
-        Reply::Negotiated(vec![0x60, 0x83]),
     ]
 }
 
@@ -524,7 +489,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Extent(vec![1, 2, 200]),
         Reply::At(196),
     ];
-    known.into_iter().chain(identity_replies()).chain(far_replies()).collect()
+    known.into_iter().chain(golden_identity::replies()).chain(far_replies()).collect()
 }
 
 fn far_replies() -> [Reply; 8] {

@@ -43,6 +43,8 @@ pub(crate) struct Chunks {
     stage: AtomicU32,
     /// With which token of a named lock it is written.
     token: AtomicU64,
+    /// For what containers let it be used, bits of access, above them how often they had changed.
+    contained: AtomicU64,
 }
 
 /// What happens to the size once the bytes are there.
@@ -83,7 +85,8 @@ impl Chunks {
     pub(crate) fn new(file: FileRef) -> Self {
         let FileRef { ino, slot } = file;
         let (slot, ahead, stage) = (slot.0.into(), AtomicU32::new(1), AtomicU32::new(1));
-        Chunks { ino, slot, granted_to: 0.into(), ahead, stage, token: 0.into() }
+        let [granted_to, token, contained] = [0; 3].map(AtomicU64::new);
+        Chunks { ino, slot, granted_to, ahead, stage, token, contained }
     }
 
     pub(crate) fn slot(&self) -> FileSlot {
@@ -93,6 +96,20 @@ impl Chunks {
     /// With which token of a named lock it is written; 0: without one.
     pub(crate) fn token(&self) -> u64 {
         self.token.load(Ordering::Relaxed)
+    }
+
+    /// Whether containers, which have changed so often, let it be used so.
+    pub(crate) fn is_let(&self, changes: u64, need: u64) -> bool {
+        let known = self.contained.load(Ordering::Relaxed);
+        known >> 2 == changes && known & need == need
+    }
+
+    /// They do.
+    pub(crate) fn let_so(&self, changes: u64, need: u64) {
+        let more =
+            |known: u64| if known >> 2 == changes { known | need } else { changes << 2 | need };
+        let order = Ordering::Relaxed;
+        let _ = self.contained.fetch_update(order, order, |known| Some(more(known)));
     }
 
     /// It is written with this one from now on.

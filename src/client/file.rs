@@ -156,11 +156,23 @@ impl File {
         if words.access.load(Ordering::Relaxed) & need == 0 {
             return Err(Error::new(ErrorKind::BadHandle, "descriptor not open for this"));
         }
-        self.connection.allows(need)?;
+        self.connection.allows(need, move || self.is_contained(need))?;
         if self.is_directory() {
             return Err(Error::new(ErrorKind::IsDirectory, "descriptor"));
         }
         Ok(words)
+    }
+
+    /// Who has logged in asks once more, whenever containers have changed.
+    fn is_contained(&self, need: u64) -> Result<()> {
+        let changes = self.connection.containers();
+        if changes == 0 || self.chunks.is_let(changes, need) {
+            return Ok(());
+        }
+        let file = FileRef { ino: self.chunks.ino, slot: self.chunks.slot() };
+        self.connection.use_of(file, need)?;
+        self.chunks.let_so(changes, need);
+        Ok(())
     }
 
     /// Before bytes are written: who is not root takes set-id bits off.

@@ -48,6 +48,7 @@ mod nodes;
 
 mod client;
 
+mod containers;
 mod logging_in;
 mod rights;
 
@@ -80,6 +81,7 @@ pub use terral_format::wire::capability::{
     Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,
     is_at_or_below,
 };
+pub use terral_format::wire::containers::{Container, ContainerName, Entry, Party, Setting};
 pub use terral_format::wire::credential::{Credential, CredentialId};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::wire::login::{

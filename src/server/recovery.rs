@@ -21,6 +21,7 @@ use crate::locks::releasing;
 use crate::members::{requiring, stepping};
 use crate::naming::{creating, executing, orphans};
 use crate::requests::ending;
+use crate::sharing::containers;
 
 /// A mapped region, as the store wants it.
 struct Mapped(Arc<Region>);
@@ -132,6 +133,7 @@ pub fn adopt(state: &mut State) -> Result<()> {
     for (_, slot) in recalled {
         state.storage.cut_to_size(&state.sessions, slot)?;
     }
+    containers::begin(state);
     applying::close_gate(state)?;
     owing::find_staged(state);
     for ino in state.orphans_left() {

@@ -250,6 +250,11 @@ impl Memory {
         &self.tables.words(offset_of!(Superblock, clock_offset), 1)[0]
     }
 
+    /// How often containers have changed.
+    pub fn containers(&self) -> &AtomicU64 {
+        &self.tables.words(offset_of!(Superblock, containers), 1)[0]
+    }
+
     /// The number of the member that this server is.
     pub fn member(&self) -> &AtomicU64 {
         &self.tables.words(offset_of!(Superblock, member), 1)[0]

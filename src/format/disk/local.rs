@@ -9,6 +9,7 @@ use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
 use crate::wire::capability::{Key, Operations, Principal, Revocation, Rights};
+use crate::wire::containers::Altered;
 use crate::wire::credential::{Check, CredentialId};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
@@ -201,6 +202,8 @@ pub enum Local {
         /// The token.
         token: u64,
     },
+    /// A container has changed.
+    Container(Altered),
 }
 
 /// What a server keeps of a credential: nothing that opens anything.

@@ -60,8 +60,11 @@ pub struct Superblock {
     /// The number of the member that this server is, 0 as long as it is alone: where the files were
     /// born that have no other number ([`crate::local::names::Inode::foreign`]).
     pub member: AtomicU64,
+    /// Counts changes of containers, as a file is not checked again as long as none has changed:
+    /// see [`CONTAINED`].
+    pub containers: AtomicU64,
     /// Unused, zero.
-    pub reserved: [AtomicU64; 45],
+    pub reserved: [AtomicU64; 44],
     /// See [`segment`].
     pub segments: [AtomicU64; SEGMENTS_MAX],
 }
@@ -349,6 +352,10 @@ pub const WITHOUT_ASKING: u64 = 1 << 8;
 /// who has issued it whether it still does.
 pub const LEASED: u64 = 1 << 9;
 
+/// Who has the session has logged in: containers say what he may with each open file, and he asks
+/// again whenever [`Superblock::containers`] has changed.
+pub const CONTAINED: u64 = 1 << 10;
+
 /// All of `session-N`.
 #[derive(FromBytes, KnownLayout)]
 #[repr(C)]
@@ -358,8 +365,9 @@ pub struct SessionPage {
     /// The session's index.
     pub session: AtomicU64,
     /// Bits of [`crate::wire::capability::Operations`] that what the session presented last allows,
-    /// [`WITHOUT_ASKING`] and [`LEASED`]; 0 once that has run out. The client looks before it reads
-    /// or writes bytes, and once more after it has claimed a word for a deferred change.
+    /// [`WITHOUT_ASKING`], [`LEASED`] and [`CONTAINED`]; 0 once that has run out. The client looks
+    /// before it reads or writes bytes, and once more after it has claimed a word for a deferred
+    /// change.
     pub operations: AtomicU64,
     /// When that runs out, nanoseconds since 1970.
     pub until_ns: AtomicU64,

@@ -91,3 +91,41 @@ pub struct Name {
     /// What it stands for.
     pub kind: Kind,
 }
+
+/// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of
+/// nothing is `chown(2)` of nothing, which takes set-id bits off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last read.
+    pub accessed_ns: Option<u64>,
+    /// Last modification.
+    pub modified_ns: Option<u64>,
+}
+
+/// A time so little ago was now when the change was asked for.
+const MOMENT_NS: u64 = 100_000_000;
+
+fn is_just_now(time: u64, now_ns: u64) -> bool {
+    (now_ns.saturating_sub(MOMENT_NS)..=now_ns).contains(&time)
+}
+
+impl Change {
+    /// When it is made, if it is `now_ns`: who sets the time of modification to now means the same
+    /// moment.
+    pub fn made_ns(&self, now_ns: u64) -> u64 {
+        self.modified_ns.filter(|time| is_just_now(*time, now_ns)).unwrap_or(now_ns)
+    }
+
+    /// Whether all it does, if it is `now_ns`, is to set both times to now.
+    pub fn is_now(&self, now_ns: u64) -> bool {
+        let now = |time: Option<u64>| time.is_some_and(|time| is_just_now(time, now_ns));
+        let others = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
+        !others && now(self.accessed_ns) && now(self.modified_ns)
+    }
+}

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
-pub use crate::wire::attributes::{Attributes, Kind, Name, Seen, gives_rights};
+pub use crate::wire::attributes::{Attributes, Change, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
+use crate::wire::containers::Container;
 use crate::wire::credential::Credential;
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::fencing::Fenced;
@@ -66,44 +67,6 @@ pub enum Target<'a> {
     Path(#[serde(borrow)] &'a [u8]),
     /// An open file.
     File(FileRef),
-}
-
-/// New attributes; `None` leaves one as it is. Times are nanoseconds since 1970. A change of
-/// nothing is `chown(2)` of nothing, which takes set-id bits off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Last read.
-    pub accessed_ns: Option<u64>,
-    /// Last modification.
-    pub modified_ns: Option<u64>,
-}
-
-/// A time so little ago was now when the change was asked for.
-const MOMENT_NS: u64 = 100_000_000;
-
-fn is_just_now(time: u64, now_ns: u64) -> bool {
-    (now_ns.saturating_sub(MOMENT_NS)..=now_ns).contains(&time)
-}
-
-impl Change {
-    /// When it is made, if it is `now_ns`: who sets the time of modification to now means the same
-    /// moment.
-    pub fn made_ns(&self, now_ns: u64) -> u64 {
-        self.modified_ns.filter(|time| is_just_now(*time, now_ns)).unwrap_or(now_ns)
-    }
-
-    /// Whether all it does, if it is `now_ns`, is to set both times to now.
-    pub fn is_now(&self, now_ns: u64) -> bool {
-        let now = |time: Option<u64>| time.is_some_and(|time| is_just_now(time, now_ns));
-        let others = self.mode.is_some() || self.uid.is_some() || self.gid.is_some();
-        !others && now(self.accessed_ns) && now(self.modified_ns)
-    }
 }
 
 /// A request: on whose authority, and what.
@@ -391,6 +354,18 @@ pub enum Request<'a> {
     /// Show a ticket of Kerberos, with a challenge, which is used up → [`Reply::Negotiated`]; then
     /// log in ([`Proof::Gss`]), within a minute.
     Negotiate([u8; CHALLENGE_BYTES], Hidden<'a>),
+    /// Containers after this name, in order → [`Reply::Containers`].
+    Containers(&'a str),
+    /// Change containers, as this encoded [`Setting`](super::containers::Setting) says →
+    /// [`Reply::Revoked`], once all members go by it. (`admin`)
+    SetContainer(&'a [u8]),
+    /// Whether a file may be used still: who logged in asks when containers have changed.
+    Use {
+        /// Which.
+        file: FileRef,
+        /// For what: read 1, write 2.
+        access: u8,
+    },
 }
 
 impl Request<'_> {
@@ -415,6 +390,7 @@ impl Request<'_> {
             | Request::Xattr { .. }
             | Request::XattrNames { .. }
             | Request::Safety(_)
+            | Request::Containers(_)
             | Request::List { .. } => Operations::LIST,
             Request::Open { how, .. } | Request::Reopen { how, .. } => {
                 let mut needs = Operations(0);
@@ -449,7 +425,10 @@ impl Request<'_> {
             }
             Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
             Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
-            Request::Capability | Request::Revoke(_) => Operations::ADMIN,
+            Request::Capability | Request::Revoke(_) | Request::SetContainer(_) => {
+                Operations::ADMIN
+            }
+            Request::Use { access, .. } => Operations(access & 3),
             Request::Far(far) => far.needs(),
             Request::Transact(operations) => transactions::needs(operations),
         }
@@ -475,7 +454,8 @@ impl Request<'_> {
                 | Request::Leave
                 | Request::Capability
                 | Request::Revoke(_)
-        ) || self.is_of_identity()
+        ) || matches!(self, Request::Containers(_) | Request::SetContainer(_))
+            || self.is_of_identity()
     }
 
     /// Whether it is about who somebody is.
@@ -497,6 +477,7 @@ impl Request<'_> {
                 | Request::StopWaiting(_)
                 | Request::Present(_)
                 | Request::Renew
+                | Request::Use { .. }
                 | Request::Preallocate { .. }
         ) || matches!(self, Request::Far(far) if far.is_apart())
     }
@@ -681,4 +662,6 @@ pub enum Reply {
     Fenced(Fenced),
     /// What proves to who has shown a ticket that the server has the key that it is for.
     Negotiated(#[serde(with = "crate::wire::bytes")] Vec<u8>),
+    /// Containers, and whether these were the last.
+    Containers(Vec<Container>, bool),
 }

@@ -12,6 +12,8 @@ pub mod capability;
 
 pub mod login;
 
+pub mod containers;
+
 pub mod person;
 
 pub mod locks;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::capability::Revoked;
+use super::containers::Container;
 use super::digits;
 use super::moving::{Moving, Of};
 use crate::frame;
@@ -176,8 +177,9 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these policies, and all this was revoked.
-    Roster(Roster, Vec<Policy>, Vec<Revoked>),
+    /// By the control: this is so now, with these policies and containers, and all this was
+    /// revoked.
+    Roster(Roster, Vec<Policy>, Vec<Revoked>, Vec<Container>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::attributes::{Attributes, Kind};
 use super::body::Body;
 use super::capability::{Capability, Principal, Revocation, Scope};
+use super::containers::Setting;
 use super::locks::Waiting;
 use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
@@ -145,6 +146,8 @@ pub enum Change {
     Revoke(Revocation),
     /// This credential ends, as its holder wishes; as `Revoke`.
     Logout(Carried),
+    /// Containers change, as he wishes who may `admin` by his capability; as `Revoke`.
+    Container(Principal, Setting),
 }
 
 /// What is to be done, and who does it.

@@ -4,8 +4,11 @@
 
 use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
+use terral_format::wire::containers::{Altered, Container, Entry};
 use terral_format::wire::credential::CredentialId;
 use terral_format::{Error, ErrorKind};
+
+use crate::core::paths::shown;
 
 /// Who did it.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,41 @@ pub fn denied(now_s: u64, who: Who, needs: Operations, why: ErrorKind) -> String
     let over = why == ErrorKind::Unauthorized;
     let rest = format!(",\"operations\":{},\"over\":{over}", words(needs));
     line(now_s, "denied", who, &rest)
+}
+
+/// A container does not allow somebody what his capability does.
+pub fn kept_out(
+    now_s: u64,
+    who: Who,
+    needs: Operations,
+    (container, principal): (&str, Principal),
+) -> String {
+    let rest = format!(
+        ",\"operations\":{},\"over\":false,\"container\":\"{container}\",\"principal\":{}",
+        words(needs),
+        who_is(principal)
+    );
+    line(now_s, "denied", who, &rest)
+}
+
+/// Somebody has changed a container.
+pub fn container(now_s: u64, who: Who, by: Principal, altered: &Altered) -> String {
+    let by = who_is(by);
+    let rest = match altered {
+        Altered::Ended(name) => format!(",\"container\":\"{name}\",\"by\":{by},\"is\":false"),
+        Altered::Is(Container { name, place, owner, entries }) => {
+            let entry = |entry: &Entry| format!("\"{}\":{}", entry.who, words(entry.may));
+            let entries: Vec<String> = entries.iter().map(entry).collect();
+            format!(
+                ",\"container\":\"{name}\",\"by\":{by},\"is\":true,\"place\":{},\"owner\":{},\
+                 \"entries\":{{{}}}",
+                quoted(&shown(place)),
+                who_is(*owner),
+                entries.join(",")
+            )
+        }
+    };
+    line(now_s, "container", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

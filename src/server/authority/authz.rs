@@ -10,12 +10,14 @@ use terral_format::ids::{ROOT_CONTAINER, ServerId, SessionSlot};
 use terral_format::wire::capability::{
     self, Capability, Caveat, Grant, Key, Operations, Principal, Revocation, Rights, Scope,
 };
+use terral_format::wire::containers::Altered;
 use terral_format::wire::credential::CredentialId;
 use terral_format::wire::message::Request;
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::authn::Most;
+use crate::authority::containers::Containers;
 use crate::authority::credentials::Credentials;
 use crate::authority::hearing::Hearing;
 use crate::authority::lease::Lease;
@@ -68,6 +70,11 @@ impl Good {
         Good { credential: Some(credential), leased, ..Good::from(held) }
     }
 
+    /// Whom containers are asked about, if they are: who acts by the kernel's word owns all.
+    pub fn contained(&self) -> Option<Principal> {
+        Some(self.principal).filter(|who| !matches!(who, Principal::User(_)))
+    }
+
     /// A session has presented it: a handle stands for it there.
     pub fn record(&self, session: SessionSlot, handle: u32) -> Local {
         let held = Held::from(self);
@@ -103,6 +110,8 @@ pub struct Allowed {
     pub below: Option<Arc<[u8]>>,
     /// See [`Good::leased`].
     pub leased: bool,
+    /// See [`Good::contained`].
+    pub contained: Option<Principal>,
 }
 
 /// What the one that a client goes by allows now.
@@ -114,6 +123,8 @@ pub struct Allows {
     pub everywhere: bool,
     /// See [`Good::leased`].
     pub leased: bool,
+    /// Containers are asked, as its holder has logged in.
+    pub contained: bool,
 }
 
 /// The same, as a session's cache keeps it.
@@ -173,7 +184,9 @@ impl Presented {
         let verified = self.all.get(&handle)?;
         let Good { rights: Rights { expires_s, .. }, below, leased, .. } = &verified.good;
         let rights = Rights { operations: verified.now(), expires_s: *expires_s };
-        Some(Allows { rights, everywhere: below.is_none(), leased: *leased })
+        let contained = verified.good.contained().is_some();
+        let everywhere = below.is_none() && !contained;
+        Some(Allows { rights, everywhere, leased: *leased, contained })
     }
 
     /// Whether what was presented last was issued by another member.
@@ -242,14 +255,16 @@ pub struct Authz {
     pub hearing: Hearing,
     /// What ends with one that is not there any more allows nothing.
     pub credentials: Credentials,
+    /// What they allow to who has logged in, besides.
+    pub containers: Containers,
 }
 
 impl Authz {
     /// An issuer with this key.
     pub fn new(key: Key) -> Self {
         let (revoked, vouched, lease, hearing, credentials) = Default::default();
-        let issuer = (ServerId(0), true);
-        Authz { key, issuer, revoked, vouched, lease, hearing, credentials }
+        let (issuer, containers) = ((ServerId(0), true), Containers::default());
+        Authz { key, issuer, revoked, vouched, lease, hearing, credentials, containers }
     }
 
     /// From a record: this server is a member, which was alone before, or has just begun.
@@ -291,6 +306,15 @@ impl Authz {
         self.revoked.apply(revoked);
     }
 
+    /// From a record: somebody is let in, or a container has changed.
+    pub fn apply(&mut self, record: &Local) {
+        match record {
+            Local::LoggedIn(kept) => self.credentials.begin(kept),
+            Local::Container(altered) => self.containers.apply(altered),
+            _ => {}
+        }
+    }
+
     /// What was not revoked of what this allows.
     pub fn left(&self, good: &Good) -> Operations {
         let lives = |id| match good.leased {
@@ -311,7 +335,9 @@ impl Authz {
     /// Records from which what was revoked comes back.
     pub fn snapshot(&self) -> impl Iterator<Item = Local> {
         let record = |capability::Revoked { what, epoch }| Local::Revoked { what, epoch };
-        self.revoked.snapshot().map(record).chain(self.credentials.snapshot())
+        let containers = self.containers.all().into_iter().cloned();
+        let containers = containers.map(|one| Local::Container(Altered::Is(one)));
+        self.revoked.snapshot().map(record).chain(self.credentials.snapshot()).chain(containers)
     }
 
     /// A capability for what a principal may at most.
@@ -434,21 +460,23 @@ impl Authz {
         }
         if verified.left.contain(request.needs()) {
             let Good { person, below, leased, .. } = &verified.good;
-            return Ok(Allowed { person: person.clone(), below: below.clone(), leased: *leased });
+            let (person, below, leased) = (person.clone(), below.clone(), *leased);
+            return Ok(Allowed { person, below, leased, contained: verified.good.contained() });
         }
         Err(Error::new(ErrorKind::Denied, "the capability presented does not allow this"))
     }
 
     /// Who made a change that was committed under `handle`, with this stamp, and needs these
     /// operations; `None` if it does not count. What was committed in time does, whenever it is
-    /// applied. Nobody who is bound to a path defers.
+    /// applied. Nobody defers who is bound to a path, or asked by containers.
     pub fn covers(
         &self,
         presented: &Presented,
         (handle, stamp): (u32, u64),
         needs: Operations,
     ) -> Option<Arc<Person>> {
-        let lasting = |verified: &&Verified| !verified.ended && verified.good.below.is_none();
+        let may_defer = |good: &Good| good.below.is_none() && good.contained().is_none();
+        let lasting = |verified: &&Verified| !verified.ended && may_defer(&verified.good);
         let verified = presented.all.get(&handle).filter(lasting)?;
         let (revised, before) = verified.before;
         let left = if stamp < revised { before } else { verified.left };

@@ -27,6 +27,7 @@ pub mod lease;
 
 mod credentials;
 
+pub mod containers;
 pub mod revoked;
 pub mod vouched;
 

@@ -123,7 +123,10 @@ impl Revoked {
         let credentials = self.credentials.iter();
         let credentials =
             credentials.map(move |id| record(Revocation::Credential(*id), self.epoch));
-        operations.chain(principals).chain(serials).chain(credentials)
+        let all = operations.chain(principals).chain(serials).chain(credentials);
+        // Others may have counted it: what they changed is said elsewhere.
+        let nothing = record(Revocation::Operations(Operations(0)), self.epoch);
+        all.chain(Some(nothing).filter(|nothing| nothing.epoch > 0))
     }
 }
 

@@ -372,7 +372,7 @@ impl State {
                 let good = Good::under(held, *credential, *leased);
                 self.apply_held((*session, *handle), good);
             }
-            Local::LoggedIn(kept) => self.authz.credentials.begin(kept),
+            Local::LoggedIn(_) | Local::Container(_) => self.authz.apply(local),
             Local::LoggedOut(id) => {
                 self.authz.credentials.end(*id);
                 self.revise_sessions();

@@ -69,6 +69,7 @@ pub fn permit(
         | Request::Sync(file)
         | Request::DropSetId(file)
         | Request::Execute { file, .. }
+        | Request::Use { file, .. }
         | Request::Late { file, .. } => bound.file(*file),
         Request::Far(far) => bound.far(far),
         _ => Err(Error::new(ErrorKind::Denied, "a capability for one place allows no such thing")),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
 use terral_format::ids::{Asker, Owner, SessionSlot};
-use terral_format::wire::capability::Capability;
+use terral_format::wire::capability::{Capability, Principal};
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result, frame};
@@ -24,9 +24,9 @@ use crate::far::asking;
 use crate::files::closing;
 use crate::members::requiring;
 use crate::naming::creating;
-use crate::requests::{bounding, logging_in, presenting, routing, status};
+use crate::requests::{bounding, contained, logging_in, presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::sharing::{carrying, credentials, leasing, revoking};
+use crate::sharing::{carrying, containers, credentials, leasing, revoking};
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -146,6 +146,11 @@ fn act(state: &mut State, session: SessionSlot, message: &[u8]) -> Result<(Reply
         if allowed.leased {
             leasing::counts(state)?;
         }
+        if let Some(by) = allowed.contained {
+            let pid = state.sessions.process_of(session).map_or(0, |(pid, _)| pid);
+            let who = Who { pid, user: allowed.person.user };
+            contains(state, (session, who), by, &request)?;
+        }
         Some(Caller { session, person: allowed.person })
     };
     if request.is_seen() && has_ended(state, session) {
@@ -189,6 +194,19 @@ fn within(
         bounding::permit(state, session, place, request)?;
     }
     Ok(allowed)
+}
+
+/// Refuses what containers do not allow to who has logged in.
+fn contains(
+    state: &mut State,
+    (session, who): (SessionSlot, Who),
+    by: Principal,
+    request: &Request<'_>,
+) -> Result<()> {
+    let permitted = contained::permit(state, (session, by), request);
+    permitted.map_err(|refused| {
+        presenting::was_kept_out(state, (session, who), request.needs(), (by, refused))
+    })
 }
 
 /// Whether a request only ends what is the caller's own, which it may when all else has run out:
@@ -246,7 +264,16 @@ fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(
     if allowed.leased {
         leasing::counts(state)?;
     }
+    if let Some(by) = allowed.contained {
+        contains(state, (NOBODY, who), by, &request)?;
+    }
     match request {
+        Request::Containers(after) => return Ok((containers::list(state, after), false)),
+        Request::SetContainer(encoded) => {
+            let setting = frame::decode(encoded)?;
+            let (sessions, deaf) = containers::change(state, who, good.principal, setting)?;
+            return Ok((Reply::Revoked { sessions, deaf }, false));
+        }
         Request::Capability if shown.is_some() => {
             let context = "who shows a capability gets no other: narrow that one";
             return Err(Error::new(ErrorKind::Denied, context));

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod bounding;
+pub mod contained;
 pub mod ending;
 pub mod executing;
 pub mod far_locks;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use terral_format::ids::SessionSlot;
-use terral_format::wire::capability::{Capability, Operations};
+use terral_format::wire::capability::{Capability, Operations, Principal};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -13,6 +13,7 @@ use crate::authority::authn;
 use crate::authority::authz::{Good, Presented};
 use crate::core::state::State;
 use crate::deferred::applying;
+use crate::requests::contained::Refused;
 use crate::sharing::leasing;
 
 /// What a session has presented.
@@ -84,6 +85,24 @@ pub fn was_denied(
     let person = presented_by(state, session).ok().and_then(|presented| presented.person(handle));
     let who = Who { pid, user: person.map_or(state.machine.user(), |person| person.user) };
     state.machine.audit(&audit::denied(state.world.wall_s(), who, needs, why));
+}
+
+/// Containers refuse what somebody asks for: that is written down once for each of them, and what
+/// he may not there. Gives what he is told.
+pub fn was_kept_out(
+    state: &mut State,
+    (session, who): (SessionSlot, Who),
+    needs: Operations,
+    (by, refused): (Principal, Refused),
+) -> Error {
+    let Refused { error, container } = refused;
+    if let Some(container) = container
+        && state.sessions.was_kept_out(session, &container, needs)
+    {
+        let now_s = state.world.wall_s();
+        state.machine.audit(&audit::kept_out(now_s, who, needs, (&container, by)));
+    }
+    error
 }
 
 /// Takes back what was granted under capabilities that have run out: no chunk is used any more

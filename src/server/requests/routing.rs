@@ -89,6 +89,8 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
             newest.iter().for_each(|(handle, _)| presenting::publish(state, who.session, *handle));
             Ok(Reply::Done)
         }
+        // It was checked before.
+        Request::Use { .. } => Ok(Reply::Done),
         Request::LockBlocks => state.locks.blocks_for(who.session),
         Request::Late { file, chunk } => late::answer(state, file, chunk),
         Request::Stage { file, first, count, within, bytes } => {

@@ -8,7 +8,7 @@ use terral_format::ids::{Owner, PageNumber, SessionSlot};
 use terral_format::local::geometry::{HAZARDS, REQUESTS, SESSIONS};
 use terral_format::local::hazard::{self, HazardWord};
 use terral_format::local::tables::Counters;
-use terral_format::local::tables::{LEASED, WITHOUT_ASKING};
+use terral_format::local::tables::{CONTAINED, LEASED, WITHOUT_ASKING};
 use terral_format::wire::capability::{Operations, Rights};
 use terral_format::wire::locks::LockOwner;
 use terral_format::wire::message::Totals;
@@ -33,6 +33,8 @@ pub struct Client {
     pub wanted: (usize, usize),
     /// What was denied to it, as far as that was written down.
     pub denied: Operations,
+    /// The same, by containers.
+    pub kept_out: BTreeMap<String, Operations>,
 }
 
 /// What the log says of a session, whether or not its process still lives.
@@ -217,7 +219,8 @@ impl Sessions {
     /// A live client, by the page through which it asks.
     pub fn attach(&mut self, slot: SessionSlot, process: Box<dyn Process>, session: Session) {
         let (near, writes_small, wanted, denied) = (None, false, (0, 0), Operations(0));
-        let client = Client { process, session, near, writes_small, wanted, denied };
+        let kept_out = BTreeMap::new();
+        let client = Client { process, session, near, writes_small, wanted, denied, kept_out };
         self.clients.insert(slot, client);
     }
 
@@ -244,6 +247,21 @@ impl Sessions {
         !known
     }
 
+    /// A container has denied these operations to a session; whether that is to be written down, as
+    /// one of them was not before, or nobody remembers.
+    pub fn was_kept_out(
+        &mut self,
+        session: SessionSlot,
+        container: &str,
+        needs: Operations,
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&session) else { return true };
+        let known = client.kept_out.entry(container.to_owned()).or_insert(Operations(0));
+        let before = *known;
+        *known = before.and(needs);
+        !before.contain(needs)
+    }
+
     /// Sets what a live client finds in its page: what this handle allows now, and where another
     /// member has issued it, no longer than its lease is good.
     pub fn publish(&self, session: SessionSlot, handle: u32, leased_until_ns: u64) {
@@ -256,18 +274,21 @@ impl Sessions {
     /// A live client finds in its page that it may do nothing any more.
     pub fn publish_none(&self, session: SessionSlot, now_s: u64) {
         let rights = Rights { operations: Operations(0), expires_s: now_s };
-        self.publish_as(session, Allows { rights, everywhere: false, leased: false }, 0);
+        let (everywhere, leased, contained) = (false, false, false);
+        self.publish_as(session, Allows { rights, everywhere, leased, contained }, 0);
     }
 
     fn publish_as(&self, session: SessionSlot, allows: Allows, leased_until_ns: u64) {
-        let Allows { rights, everywhere, leased } = allows;
+        let Allows { rights, everywhere, leased, contained } = allows;
         if let Some(client) = self.clients.get(&session) {
             let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
             let until_ns = if leased { until_ns.min(leased_until_ns) } else { until_ns };
             let none = rights.operations == Operations(0);
             let without_asking = if !everywhere || none { 0 } else { WITHOUT_ASKING };
             let leased = if leased && !none { LEASED } else { 0 };
-            let operations = u64::from(rights.operations.0) | without_asking | leased;
+            let contained = if contained && !none { CONTAINED } else { 0 };
+            let how = without_asking | leased | contained;
+            let operations = u64::from(rights.operations.0) | how;
             let page = client.session.page();
             page.until_ns.store(until_ns, Ordering::SeqCst);
             page.operations.store(operations, Ordering::SeqCst);

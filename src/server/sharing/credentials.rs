@@ -3,24 +3,20 @@
 //!
 //! Not here: logging in (`requests::logging_in`).
 
+use terral_format::Result;
 use terral_format::disk::local::{Kept, Local};
-use terral_format::ids::{Member, Number};
+use terral_format::ids::Member;
 use terral_format::wire::capability::{Capability, Revocation};
 use terral_format::wire::login::{Carried, Shown};
-use terral_format::wire::peers::Work;
-use terral_format::wire::person::Person;
-use terral_format::wire::things::{By, Change, Look, Outcome};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::wire::things::{Change, Look};
 
 use crate::authority::audit::{self, Who};
 use crate::core::state::State;
-use crate::naming::elsewhere;
 use crate::sharing::{leasing, revoking};
 
 /// The control, if this server is another, and has not issued that itself.
 fn control(state: &State, shown: &Shown<'_>) -> Option<Member> {
-    let members = state.members.as_ref().filter(|_| shown.issuer != state.began.instance)?;
-    Some(members.control()).filter(|control| *control != members.me())
+    revoking::other_control(state).filter(|_| shown.issuer != state.began.instance)
 }
 
 /// The credential that is shown; if it is not good, that is written down.
@@ -69,24 +65,11 @@ pub fn issue(state: &State, who: Who, shown: &Shown<'_>) -> Result<Capability> {
 /// [`revoke`](revoking::revoke).
 pub fn logout(state: &mut State, who: Who, shown: &Shown<'_>) -> Result<(u32, Vec<Member>)> {
     match control(state, shown) {
-        Some(control) => at_the_control(state, control, who, shown),
+        Some(control) => {
+            let what = Change::Logout(Carried::of(shown)?);
+            revoking::at_the_control(state, control, who.user, what)
+        }
         None => end(state, who, shown),
-    }
-}
-
-fn at_the_control(
-    state: &mut State,
-    control: Member,
-    who: Who,
-    shown: &Shown<'_>,
-) -> Result<(u32, Vec<Member>)> {
-    let person = Person { user: who.user, ..Person::default() };
-    let work = Work::Change(By { person, what: Change::Logout(Carried::of(shown)?) }.body()?);
-    let strange = || Error::new(ErrorKind::Malformed, "what the control says of a credential");
-    let its = Number::new(control, 0).ok_or_else(strange)?;
-    match elsewhere::ask_home(state, its, &work)? {
-        Outcome::Ended(sessions, deaf) => Ok((sessions, deaf)),
-        _ => Err(strange()),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod bodies;
 pub mod borrowing;
 pub mod carrying;
 pub mod circles;
+pub mod containers;
 pub mod credentials;
 pub mod departing;
 pub mod everywhere;

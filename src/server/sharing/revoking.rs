@@ -29,19 +29,34 @@ use crate::sharing::leasing;
 /// # Errors
 /// If who asks must wait; [`ErrorKind::TooMany`], and those of the log: nothing was revoked then.
 pub fn revoke(state: &mut State, who: Who, what: Revocation) -> Result<(u32, Vec<Member>)> {
-    let Some(members) = &state.members else {
-        return Ok((here(state, who, what)?, Vec::new()));
-    };
-    let (control, asker) = (members.control(), members.asker());
-    if control != members.me() {
-        return at_the_control(state, control, who, what);
+    match other_control(state) {
+        Some(control) => at_the_control(state, control, who.user, Change::Revoke(what)),
+        None => for_all(state, |state| here(state, who, what)),
     }
+}
+
+/// The control, if this server is another.
+pub fn other_control(state: &State) -> Option<Member> {
+    let members = state.members.as_ref()?;
+    Some(members.control()).filter(|control| *control != members.me())
+}
+
+/// Does something that the control tells all members, once, and waits until they go by it. Gives
+/// what it gives, and who has not heard of it.
+///
+/// # Errors
+/// If who asks must wait, and what that fails with.
+pub fn for_all(
+    state: &mut State,
+    begin: impl FnOnce(&mut State) -> Result<u32>,
+) -> Result<(u32, Vec<Member>)> {
+    let Some(members) = &state.members else { return Ok((begin(state)?, Vec::new())) };
     let late = || Error::new(ErrorKind::Busy, "nobody waits for it");
-    let asker = asker.ok_or_else(late)?;
+    let asker = members.asker().ok_or_else(late)?;
     let begun = match state.authz.hearing.of(asker) {
         Some(begun) => begun,
         None => {
-            let sessions = here(state, who, what)?;
+            let sessions = begin(state)?;
             let version = state.members.as_ref().map_or(0, |members| members.roster().version);
             let begun = Begun { version, sessions, since: state.world.now() };
             state.authz.hearing.begins(asker, begun);
@@ -62,15 +77,19 @@ pub fn is_begun(state: &State) -> bool {
     asker.is_some_and(|asker| state.authz.hearing.of(asker).is_some())
 }
 
-fn at_the_control(
+/// The same, by asking the control for it in a user's name.
+///
+/// # Errors
+/// If who asks must wait, and what the control says.
+pub fn at_the_control(
     state: &mut State,
     control: Member,
-    who: Who,
-    what: Revocation,
+    user: u32,
+    what: Change,
 ) -> Result<(u32, Vec<Member>)> {
-    let person = Person { user: who.user, ..Person::default() };
-    let work = Work::Change(By { person, what: Change::Revoke(what) }.body()?);
-    let strange = || Error::new(ErrorKind::Malformed, "what the control says of a revocation");
+    let person = Person { user, ..Person::default() };
+    let work = Work::Change(By { person, what }.body()?);
+    let strange = || Error::new(ErrorKind::Malformed, "what the control says of what was ended");
     let its = Number::new(control, 0).ok_or_else(strange)?;
     match elsewhere::ask_home(state, its, &work)? {
         Outcome::Ended(sessions, deaf) => Ok((sessions, deaf)),

@@ -21,7 +21,8 @@ use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::sharing::{bodies, circles, credentials, everywhere, leasing, revoking, safety};
+use crate::sharing::{bodies, circles, containers, credentials, everywhere, leasing};
+use crate::sharing::{revoking, safety};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -216,6 +217,7 @@ fn ends(state: &mut State, by: &By<Change>) -> Option<Result<Outcome>> {
     let ended = match &by.what {
         Change::Revoke(what) => revoking::revoke(state, who, *what),
         Change::Logout(carried) => credentials::end(state, who, &carried.shown()),
+        Change::Container(by, setting) => containers::change(state, who, *by, setting.clone()),
         _ => return None,
     };
     Some(ended.map(|(sessions, deaf)| Outcome::Ended(sessions, deaf)))
@@ -278,7 +280,8 @@ fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<
             Ok(Outcome::Done(None))
         }
         // Done above.
-        Change::Xattr { .. } | Change::Revoke(_) | Change::Logout(_) => Ok(Outcome::Done(None)),
+        Change::Xattr { .. } => Ok(Outcome::Done(None)),
+        Change::Revoke(_) | Change::Logout(_) | Change::Container(..) => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
         Change::Swap(directory, name) => {

@@ -35,7 +35,7 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, departing, moving, restoring, revoking};
+use crate::sharing::{carrying, containers, departing, moving, restoring, revoking};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
@@ -465,9 +465,11 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster, policies, revoked) if members.control() == with => {
+            Control::Roster(roster, policies, revoked, all) if members.control() == with => {
                 let version = roster.version;
                 let roster = Roster { policies, ..roster };
+                // Only then does it know of their epoch.
+                containers::heard(&mut state, all)?;
                 revoking::heard(&mut state, revoked)?;
                 self.roster(&mut state, roster);
                 drop(state);

@@ -41,6 +41,7 @@ mod attributes;
 mod beside;
 mod between;
 mod client;
+mod containers;
 mod deferring;
 mod disk;
 mod ended;

@@ -13,6 +13,7 @@ use terral_network::endpoint::{Endpoint, Refused};
 
 use super::{Links, SHORT};
 use crate::far::linking;
+use crate::sharing::containers;
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
@@ -40,7 +41,8 @@ impl Links<'_> {
             let roster = (!behind.is_empty()).then(|| members.roster().clone());
             let (asks, news, control) =
                 (members.take_asks(), members.take_news(), members.control());
-            let roster = roster.map(|roster| (roster, state.authz.all_revoked().collect()));
+            let known = || (state.authz.all_revoked().collect(), containers::told(&state));
+            let roster = roster.map(|roster| (roster, known()));
             (frames, said, leaves, asks, (behind, roster), control, news)
         };
         self.say_frames(frames);
@@ -53,9 +55,9 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some((roster, revoked)) = roster {
+        if let Some((roster, (revoked, containers))) = roster {
             let policies = roster.policies.clone();
-            let said = Control::Roster(roster, policies, revoked);
+            let said = Control::Roster(roster, policies, revoked, containers);
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

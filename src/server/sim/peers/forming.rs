@@ -118,7 +118,7 @@ impl Forming {
         }
         let roster = self.roster(0);
         for with in self.telling.tell(&roster, self.come.iter()) {
-            let said = Control::Roster(roster.clone(), Vec::new(), Vec::new());
+            let said = Control::Roster(roster.clone(), Vec::new(), Vec::new(), Vec::new());
             self.say(0, with.number().into(), said);
         }
     }

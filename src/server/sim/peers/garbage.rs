@@ -19,7 +19,7 @@ use super::{OF_MEMORY, OF_MOVES, Peers, far, linking, member, walk_all};
 use crate::core::state::State;
 use crate::far::desk::{Desk, Payload};
 use crate::members::control;
-use crate::sharing::{carrying, moving, restoring, revoking};
+use crate::sharing::{carrying, containers, moving, restoring, revoking};
 use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
@@ -135,7 +135,8 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, policies, revoked)) if control == with => {
+        Said::Control(Control::Roster(roster, policies, revoked, all)) if control == with => {
+            containers::heard(state, all)?;
             revoking::heard(state, revoked)?;
             control::heard(state, Roster { policies, ..roster });
             carrying::resume(state)
@@ -165,8 +166,9 @@ fn walk(seed: u64) -> [u64; 3] {
         let roster = roster.expect("a member");
         let (version, policies) = (roster.version + 1, roster.policies.clone());
         let addresses = vec![([127, 0, 0, 1], 7).into()];
-        let revoked = state.authz.all_revoked().collect();
-        [Control::Roster(Roster { version, ..roster }, policies, revoked), Control::Here(addresses)]
+        let (revoked, all) = (state.authz.all_revoked().collect(), containers::told(&state));
+        let said = Control::Roster(Roster { version, ..roster }, policies, revoked, all);
+        [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));
     real.extend(control);

@@ -1,0 +1,105 @@
+//! Changes of containers: the control writes one down and tells all members with the roster, and
+//! who changes something is answered when all go by it, as who revokes is.
+//!
+//! Invariants: a change counts as an epoch of revocations, so no member that has not heard of it
+//! has its lease renewed, by which who has logged in acts there; programs look at a word of shared
+//! memory, which has changed before anybody is answered. Not here: what containers allow
+//! (`authority/containers`), and where that is looked at (`requests/contained`).
+
+use std::sync::atomic::Ordering;
+
+use terral_format::disk::local::Local;
+use terral_format::ids::Member;
+use terral_format::wire::capability::{Operations, Principal, Revocation, Revoked};
+use terral_format::wire::containers::{Container, Setting};
+use terral_format::wire::message::Reply;
+use terral_format::wire::things::Change;
+use terral_format::{Result, frame};
+
+use crate::authority::audit::{self, Who};
+use crate::core::state::State;
+use crate::members::control;
+use crate::sharing::revoking;
+
+/// So many bytes of containers are said at a time.
+const SAID_BYTES: usize = 24 << 10;
+
+/// Changes something, everywhere, for somebody who may `admin` by his capability. Gives who has not
+/// heard of it.
+///
+/// # Errors
+/// If who asks must wait; those of
+/// [`Containers::altered`](crate::authority::containers::Containers::altered), and of the log:
+/// nothing was changed then.
+pub fn change(
+    state: &mut State,
+    who: Who,
+    by: Principal,
+    setting: Setting,
+) -> Result<(u32, Vec<Member>)> {
+    match revoking::other_control(state) {
+        Some(control) => {
+            revoking::at_the_control(state, control, who.user, Change::Container(by, setting))
+        }
+        None => revoking::for_all(state, |state| here(state, who, by, &setting)),
+    }
+}
+
+fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result<u32> {
+    let server = Principal::User(state.machine.user());
+    let altered = state.authz.containers.altered(by, server, setting)?;
+    let nothing = Revocation::Operations(Operations(0));
+    let Revoked { what, epoch } = state.authz.revocation(nothing)?;
+    let line = audit::container(state.world.wall_s(), who, by, &altered);
+    let records = vec![Local::Container(altered), Local::Revoked { what, epoch }];
+    // A member that is none does not tell.
+    take_over(state, records, |state| drop(control::tell_all(state)))?;
+    state.machine.audit(&line);
+    Ok(0)
+}
+
+/// The control says that these are all.
+///
+/// # Errors
+/// Those of the log.
+pub fn heard(state: &mut State, told: Vec<Container>) -> Result<()> {
+    let altered = state.authz.containers.differences(told);
+    if altered.is_empty() {
+        return Ok(());
+    }
+    take_over(state, altered.into_iter().map(Local::Container).collect(), |_| ())
+}
+
+fn take_over(state: &mut State, records: Vec<Local>, then: impl FnOnce(&mut State)) -> Result<()> {
+    let done = revoking::end(state, records, then);
+    state.storage.memory().containers().fetch_add(1, Ordering::SeqCst);
+    done.map(drop)
+}
+
+/// A server begins: one before may have died before it had said that something changed.
+pub fn begin(state: &State) {
+    let word = state.storage.memory().containers();
+    if word.load(Ordering::SeqCst) != 0 || !state.authz.containers.are_none() {
+        word.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Those after a name, as many as are said at a time.
+pub fn list(state: &State, after: &str) -> Reply {
+    let all = state.authz.containers.all().into_iter();
+    let mut left = all.filter(|one| one.name.as_str() > after).peekable();
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    while let Some(container) = left.peek() {
+        bytes += frame::encode(container).map_or(SAID_BYTES, |encoded| encoded.len());
+        if bytes > SAID_BYTES && !page.is_empty() {
+            break;
+        }
+        page.extend(left.next().cloned());
+    }
+    Reply::Containers(page, left.peek().is_none())
+}
+
+/// All of them, as the control says them.
+pub fn told(state: &State) -> Vec<Container> {
+    state.authz.containers.all().into_iter().cloned().collect()
+}

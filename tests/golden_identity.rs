@@ -1,0 +1,64 @@
+//! Requests and answers of who proves who he is, and of what he may: for [`crate::golden_values`].
+
+use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::wire::containers::{Container, ContainerName, Entry, Party};
+use terral_format::wire::credential::CredentialId;
+use terral_format::wire::login::{Hidden, Proof, Sealed, Signed, Whom, Wish};
+use terral_format::wire::message::{Reply, Request};
+
+use crate::golden_values::{CREDENTIAL, FILE, credential, pilot};
+
+/// A container with a list.
+pub fn container() -> Container {
+    let may = Operations::READ.and(Operations::LIST);
+    let entry = |(who, may)| Entry { who, may };
+    let list = [(Party::Principal(pilot()), may), (Party::Others, Operations(0))];
+    Container {
+        name: ContainerName::new("results").expect("is one"),
+        place: b"out/results".to_vec(),
+        owner: Principal::User(281),
+        entries: list.map(entry).to_vec(),
+    }
+}
+
+/// Of who proves who he is.
+pub fn requests() -> [Request<'static>; 13] {
+    [
+        Request::Revoke(Revocation::Credential(CredentialId(280))),
+        Request::Revoke(Revocation::Principal(pilot())),
+        Request::Challenge,
+        Request::Login(
+            Proof::Key(Signed { key: [61; 32], challenge: [62; 32], signature: &[63; 64] }),
+            Wish { below: Some(b"out"), lifetime_s: Some(264) },
+        ),
+        Request::Login(Proof::Token(Hidden(b"eyJ")), Wish::default()),
+        Request::Authorize(CREDENTIAL, true),
+        Request::Logout(CREDENTIAL),
+        Request::Whom,
+        Request::Negotiate([64; 32], Hidden(b"\x60\x82")),
+        Request::Login(
+            Proof::Gss(Sealed { challenge: [65; 32], seal: &[66; 28] }),
+            Wish::default(),
+        ),
+        Request::Containers("results"),
+        Request::SetContainer(b"set"),
+        Request::Use { file: FILE, access: 2 },
+    ]
+}
+
+/// Answers to who proves who he is.
+pub fn replies() -> [Reply; 5] {
+    [
+        Reply::Challenge([67; 32]),
+        Reply::Credential(Box::new(credential())),
+        Reply::Whom(Box::new(Whom {
+            principal: pilot(),
+            operations: Operations::READ,
+            below: Some(b"out".to_vec()),
+            expires_s: 278,
+            credential: Some(CredentialId(279)),
+        })),
+        Reply::Negotiated(vec![0x60, 0x83]),
+        Reply::Containers(vec![container()], true),
+    ]
+}
