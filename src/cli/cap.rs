@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use terral_client::{
-    CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, CredentialId, Operations,
-    Principal, Revocation, authorize, credential_of_environment, of_environment,
+    CAPABILITY, CAPABILITY_TEXT_MAX, Capability, Caveat, Client, ContainerName, CredentialId,
+    Operations, Principal, Revocation, authorize, credential_of_environment, of_environment,
 };
 
 use crate::instances::{Which, name_of, place};
@@ -85,10 +85,14 @@ struct Output {
 #[derive(Args)]
 #[command(after_help = "\
 Example:
-  terral cap get --allow read,list --for 2h --below /terral/results -o reader.cap")]
+  terral cap get --allow read,list --for 2h --below /terral/results -o reader.cap
+  terral cap get --allow read,list --container results -o reader.cap")]
 struct Get {
     #[command(flatten)]
     narrower: Narrower,
+    /// Only the place of this container, with what is below (terral container list)
+    #[arg(long, value_name = "NAME", value_parser = ContainerName::new)]
+    container: Option<ContainerName>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -169,7 +173,8 @@ struct Named {
     credential: Option<u64>,
 }
 
-fn operations(said: &str) -> Result<Operations, String> {
+/// Operations by their words, with commas between.
+pub fn operations(said: &str) -> Result<Operations, String> {
     let one = |word| {
         let known = "it is read, write, create, remove, list or admin";
         Operations::of_word(word).ok_or_else(|| format!("{word:?}: {known}"))
@@ -202,6 +207,13 @@ fn get(arguments: &Get) -> Result<()> {
     let whole = match credential_of_environment()? {
         Some(credential) => authorize(&path, &credential, true)?,
         None => Client::observe_with(&path, None)?.capability()?,
+    };
+    let whole = match &arguments.container {
+        Some(name) if !name.is_default() => {
+            let asks = Client::observe_with(&path, Some(whole.clone()))?;
+            whole.attenuate(Caveat::Below(asks.container(name)?.place))?
+        }
+        _ => whole,
     };
     let narrower = narrowed(whole, &arguments.narrower)?;
     give(&narrower, &arguments.output)

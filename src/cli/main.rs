@@ -60,6 +60,7 @@ mod serve;
 mod status;
 
 mod cap;
+mod container;
 mod fence;
 mod policy;
 mod rsh;
@@ -190,6 +191,7 @@ enum Verb {
     Fence(fence::Arguments),
     Policy(policy::Arguments),
     Cap(cap::Arguments),
+    Container(container::Arguments),
     Login(login::Login),
     Logout(login::Logout),
     Whoami(login::Whoami),
@@ -239,6 +241,7 @@ fn main() -> std::process::ExitCode {
         Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Policy(arguments) => policy::main(&arguments),
         Verb::Cap(arguments) => cap::main(&arguments),
+        Verb::Container(arguments) => container::main(&arguments),
         Verb::Login(arguments) => login::login(&arguments),
         Verb::Logout(arguments) => login::logout(&arguments),
         Verb::Whoami(arguments) => login::whoami(&arguments),

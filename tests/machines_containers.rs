@@ -1,0 +1,129 @@
+//! Containers of a run over several machines: what is set on one holds on all, for files that are
+//! open, wherever they were born; and a machine that does not answer is named, and lets nobody do
+//! what was denied. Not here: one machine (`containers`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod keys;
+mod launched;
+mod namespaces;
+
+use std::os::unix::fs::PermissionsExt;
+
+use launched::said;
+use namespaces::Machines;
+
+/// Writes to a file that it has open, again and again; says what comes of that when it changes, and
+/// in another file how often it was done.
+const WRITER: &str = r#"
+import os, sys, time
+path, said, over = sys.argv[1:]
+f, last, count = os.open(path, os.O_RDWR | os.O_CREAT), "", 0
+counted = os.open(said + ".count", os.O_WRONLY | os.O_CREAT)
+said = open(said, "w")
+while not os.path.exists(over):
+    try:
+        os.pwrite(f, b"x" * 100, 0)
+        now, count = "wrote", count + 1
+        os.pwrite(counted, b"%09d\n" % count, 0)
+    except OSError as error: now = os.strerror(error.errno)
+    if now != last: print(now, file=said, flush=True)
+    last = now
+    time.sleep(0.02)
+"#;
+
+/// What a script says, on standard error, too: it has `as HOST COMMAND`, which acts as the pilot,
+/// and `writer HOST PATH NAME`, which begins a writer so.
+fn says(machines: &Machines, script: &str) -> Vec<String> {
+    let home = machines.home();
+    let write = |name: &str, text: &str| {
+        let path = home.join(name);
+        std::fs::write(&path, text).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("changes");
+        path.display().to_string()
+    };
+    write("key", &keys::private(1));
+    let line = format!("pilot read,list,write,create key {}\n", keys::public(1));
+    let (list, program) = (write("who", &line), write("writer.py", WRITER));
+    let to = home.join("to");
+    std::fs::create_dir(&to).expect("makes");
+    let script = format!(
+        "home={home}; exec 2>&1
+        $TERRAL login -q --key $home/key -o $home/cred --instance machines
+        as() {{ on $1 \"TERRAL_CREDENTIAL=$home/cred $2\"; }}
+        container() {{ on $1 \"$TERRAL container $2 --instance machines\"; }}
+        writer() {{ as $1 \"python3 {program} $2 $home/$3.said $home/over\" &
+            until_said $3 wrote; }}
+        until_said() {{ until [ \"$(tail -n 1 $home/$1.said 2> /dev/null)\" = \"$2\" ]; \\
+            do sleep 0.02; done; }}
+        count() {{ cat $home/$1.said.count; }}
+        goes_on() {{ before=$(count $1); until [ $(count $1) -gt $before ]; \\
+            do sleep 0.02; done; }}
+        {script}",
+        home = home.display(),
+    );
+    let to = to.display().to_string();
+    let output = machines.run_with(&["--to", &to, "--principals", &list], &script);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", said(&output));
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Whether lines end so, one after the other.
+fn ends(lines: &[String], expected: &[&str]) {
+    let both = || lines.iter().zip(expected);
+    let same = lines.len() == expected.len() && both().all(|(line, end)| line.ends_with(end));
+    assert!(same, "{lines:#?}\n{expected:#?}");
+}
+
+#[test]
+fn what_is_set_on_one_machine_holds_on_all() {
+    let Some(machines) = Machines::new(3) else { return };
+    let lines = says(
+        &machines,
+        "mkdir d; on h1 'echo there > /terral/d/there'; on h1 'touch /terral/d/one /terral/d/two'
+        container h2 'create results --at d --allow key:pilot=read,list,write,create'
+        writer h1 /terral/d/one one; writer h2 /terral/d/two two; writer h0 /terral/free free
+        as h0 'cat /terral/d/there'; as h2 'cat /terral/d/there'
+        as h1 'echo made > /terral/d/made; cat /terral/d/made'; as h2 'cat /terral/d/made'
+        container h1 'set results --deny key:pilot'; echo $?
+        until_said one 'Permission denied'; until_said two 'Permission denied'; goes_on free
+        [ $(count one) = $(sleep 0.3; count one) ] && [ $(count two) = $(sleep 0.3; count two) ] \\
+            && echo nothing is written
+        for at in 0 1 2; do as h$at 'cat /terral/d/there'; done
+        on h2 'cat /terral/d/there'; container h0 'show results' | tail -n 1
+        server=$(pid_of h1); kill -9 $server; as h1 'cat /terral/d/there'
+        container h0 'set results --allow key:pilot=write,read,list'
+        until_said one wrote; until_said two wrote; as h1 'cat /terral/d/there'
+        as h1 'touch /terral/d/new'
+        touch $home/over; wait; cat $home/one.said $home/two.said $home/free.said",
+    );
+    let denied = "Permission denied";
+    let each = ["wrote", denied, "wrote"];
+    let first =
+        ["there", "there", "made", "made", "0", "nothing is written", denied, denied, denied];
+    let rest = ["there", "key:pilot  nothing", denied, "there", denied];
+    ends(&lines, &[&first[..], &rest, &each, &each, &["wrote"]].concat());
+}
+
+/// Programs look at the lease of what they may themselves, and the server at the epoch.
+#[test]
+fn a_machine_that_is_frozen_is_named_and_lets_nobody_do_what_was_denied() {
+    let Some(machines) = Machines::new(2) else { return };
+    let lines = says(
+        &machines,
+        "mkdir d; on h1 'echo there > /terral/d/there; touch /terral/d/one /terral/own'
+        writer h1 /terral/d/one one; server=$(pid_of h1); kill -STOP $server
+        container h0 'create results --at d --json'; echo $?
+        container h0 'set results --deny key:pilot'; echo $?
+        before=$(count one); sleep 0.5; [ $(count one) = $before ] && echo nothing is written
+        kill -CONT $server; until_said one 'Permission denied'
+        on h1 'cat /terral/d/there'; touch $home/over; wait; cat $home/one.said",
+    );
+    let named = "h1 (member 1): does not answer: who has logged in waits there until it does";
+    assert!(lines[0].contains("\"silent\":[\"h1 (member 1)\"]"), "{lines:#?}");
+    let expected = ["1", named, "1", "nothing is written", "there", "wrote", "Permission denied"];
+    ends(&lines[1..], &expected);
+}
