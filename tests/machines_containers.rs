@@ -11,6 +11,7 @@ mod launched;
 mod namespaces;
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use launched::said;
 use namespaces::Machines;
@@ -106,6 +107,45 @@ fn what_is_set_on_one_machine_holds_on_all() {
         ["there", "there", "made", "made", "0", "nothing is written", denied, denied, denied];
     let rest = ["there", "key:pilot  nothing", denied, "there", denied];
     ends(&lines, &[&first[..], &rest, &each, &each, &["wrote"]].concat());
+}
+
+/// Has an object on each machine, and says what came of that.
+const PLACES: &str = r#"
+import sys, terral
+box = terral.Container.at("d")
+for on in range(3):
+    try:
+        with box.create(int(sys.argv[1]), on=on) as made: made.write(b"there")
+        print(on, "there")
+    except OSError as error: print(on, error.strerror)
+try: print(tuple(box.copy((7, 0), 1)))
+except OSError as error: print(error.strerror)
+"#;
+
+#[test]
+fn no_other_machine_has_an_object_for_who_may_not_create_it() {
+    let Some(machines) = Machines::new(3) else { return };
+    std::fs::write(machines.home().join("places.py"), PLACES).expect("writes");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/python");
+    let python = format!(
+        "env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={} TERRAL_LIBRARY={} /usr/bin/python3 {}",
+        source.display(),
+        beside::built("libterral.so").display(),
+        machines.home().join("places.py").display()
+    );
+    let lines = says(
+        &machines,
+        &format!(
+            "mkdir d; container h0 'create results --at d --allow key:pilot=read,list,write,create'
+            as h2 '{python} 7'; container h0 'set results --allow key:pilot=read,list,write'
+            as h2 '{python} 8'; as h1 '{python} 9'; ls d/*"
+        ),
+    );
+    let denied = "permission denied";
+    let not = [denied; 8];
+    let names = ["d/0:", "7", "", "d/1:", "7", "", "d/2:", "7"];
+    let first = ["0 there", "1 there", "2 there", "(7, 1)"];
+    ends(&lines, &[&first[..], &not, &names].concat());
 }
 
 /// Programs look at the lease of what they may themselves, and the server at the epoch.
