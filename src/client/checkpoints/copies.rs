@@ -77,13 +77,26 @@ impl<'a> Finder<'a> {
 
     /// A copy of a part that is as long as that.
     pub(super) fn copy_of(&mut self, part: &Part) -> Option<Address> {
+        let own = part.address.server;
         let servers = self.servers.get_or_init(|| self.container.servers().unwrap_or_default());
-        let others = servers.iter().filter(|server| **server != part.address.server);
-        let copies = others.map(|server| Address { server: *server, ..part.address });
-        let there = |copy: &Address| check_size(self.container, *copy, part.bytes).is_ok();
-        // One after the other, as one that does not answer is waited for.
-        let live = |copy: &Address| !self.failed.contains(&copy.server);
-        copies.filter(live).find(there)
+        // The next one has it, most likely.
+        let (before, after) = servers.split_at(servers.partition_point(|at| *at <= own));
+        let others = after.iter().chain(before).filter(|server| **server != own);
+        for server in others {
+            let copy = Address { server: *server, ..part.address };
+            if self.failed.contains(server) {
+                continue;
+            }
+            match check_size(self.container, copy, part.bytes) {
+                Ok(()) => return Some(copy),
+                // Who does not answer is waited for: once.
+                Err(error) if error.kind == ErrorKind::Backing => {
+                    self.failed.insert(*server);
+                }
+                Err(_) => {}
+            }
+        }
+        None
     }
 }
 

@@ -104,7 +104,8 @@ pub(crate) fn make(client: &Client, path: &[u8], mode: u32) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, "directory of the containers"))
 }
 
-/// Moves a directory out of sight, to be removed there; gives where it is then.
+/// Moves a directory out of sight, to be removed there, in one step: nothing of its name is left,
+/// whoever is killed. Gives the directory in which it is then.
 ///
 /// # Errors
 /// Those of a rename.
@@ -112,8 +113,7 @@ pub(crate) fn set_aside(client: &Client, path: &[u8], name: &[u8]) -> Result<Vec
     let aside = [RESERVED, name].join(&b'/');
     // Made first, so that nobody finds the directory of all empty meanwhile and removes it.
     make(client, &aside, 0o700)?;
-    client.rename(path, &aside, RenameHow::Exchange)?;
-    client.remove_directory(path)?;
+    client.rename(path, &[&aside[..], b"it"].join(&b'/'), RenameHow::Keep)?;
     Ok(aside)
 }
 
@@ -252,7 +252,10 @@ impl Container {
     /// Servers that have created objects in it, in order.
     pub(crate) fn servers(&self) -> Result<Vec<u16>> {
         let names = self.client.list(&self.path)?;
-        Ok(names.iter().filter_map(|name| Address::server_of(&name.name)).collect())
+        let mut all: Vec<u16> =
+            names.iter().filter_map(|name| Address::server_of(&name.name)).collect();
+        all.sort_unstable();
+        Ok(all)
     }
 
     fn place(&self, on: Address, what: Placing) -> Result<()> {

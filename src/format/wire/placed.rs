@@ -7,8 +7,9 @@ use super::person::Person;
 use crate::ids::NUMBERS;
 use crate::{Result, frame};
 
-/// Most bytes that one question has copied.
-pub const COPIED_MAX: u64 = 64 << 20;
+/// Most bytes that one question has copied: of many that wait for their turn each is answered
+/// before who asks gives up.
+pub const COPIED_MAX: u64 = 16 << 20;
 
 /// What is to be done with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
