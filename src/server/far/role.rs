@@ -601,32 +601,4 @@ impl Asked {
 }
 
 #[cfg(test)]
-mod tests {
-    use terral_format::ids::{Member, Number};
-    use terral_format::wire::far::{Act, Answer, Done, Question, Written};
-
-    use super::{Behind, Far};
-    use crate::core::world::Tick;
-
-    #[test]
-    fn what_one_home_does_not_answer_has_no_other_one_remember_anything() {
-        let [me, silent, home] = [0, 1, 2].map(|number| Member::new(number).expect("few"));
-        let file = |of| Number::new(of, 1).expect("few");
-        let said = |far: &mut Far| -> Question {
-            let mut frames = far.take_questions(me, |_, _, _| None).into_iter();
-            let frame = frames.next().map(|(_, frame): (_, Written)| frame.whole());
-            Question::read(&frame.expect("one")).expect("a question").0
-        };
-        let mut far = Far::default();
-        far.lives(1);
-        far.connected(home);
-        for of in [silent, home] {
-            far.asks((far.own_id(me), None), (file(of), Act::Close), Behind::Nothing, Tick(0));
-        }
-        let (life, result) = (7, Ok(Done::Done));
-        let begun = Answer { id: said(&mut far).id, file: None, life, result };
-        far.answered(home, &begun, &[]);
-        let question = said(&mut far);
-        assert_eq!(question.past, question.number);
-    }
-}
+mod tests;
