@@ -6,21 +6,19 @@
 
 mod beside;
 mod files;
+mod house;
 mod keys;
 mod process;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use beside::built;
 use ed25519_dalek::{Signer, SigningKey};
 use files::{WRITE, open};
+use house::{House, text};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use keys::{key, private, public};
-use process::{Home, PRINCIPALS, Process};
 use serde_json::{Value, json};
 use terral_client::{
     Client, Credential, ErrorKind, Hidden, InstanceId, OpenHow, Operations, Proof, Signed, Wish,
@@ -41,22 +39,14 @@ fn pem(name: &str) -> Vec<u8> {
     fs::read(beside::program("tokens").join(name)).expect("is there")
 }
 
-/// A server that lists principals, and a place for files.
-struct House {
-    at: Home,
-    home: tempfile::TempDir,
-    server: Option<Process>,
-}
-
 impl House {
     /// The key of seed 1 may read below `in`, that of seed 2 everything; tokens of one issuer may
     /// what they say, but for `admin`.
     fn new() -> Self {
-        let house =
-            House { at: Home::new(), home: tempfile::tempdir().expect("directory"), server: None };
+        let house = House::empty();
         fs::create_dir(house.file("keys")).expect("makes");
         for name in ["ec.pem", "rsa.pem"] {
-            house.write(&format!("keys/{name}"), &pem(name));
+            house.write(&format!("keys/{name}"), pem(name));
         }
         let keys = house.file("keys");
         let list = format!(
@@ -74,55 +64,9 @@ impl House {
         house.started()
     }
 
-    fn started(mut self) -> Self {
-        // The one before has ended when this returns.
-        self.server = None;
-        let mut command = process::command("server", &self.instance());
-        command.env(PRINCIPALS, self.file("principals")).stdout(Stdio::null());
-        self.server = Some(Process(command.spawn().expect("starts")));
-        let begin = std::time::Instant::now();
-        while Client::connect(&self.instance()).is_err() {
-            assert!(begin.elapsed().as_secs() < 60, "the server does not start");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        self
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.at.instance()
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.file(name);
-        fs::write(&path, bytes).expect("writes");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
-        path
-    }
-
     /// Who only asks, and shows nothing.
     fn asks(&self) -> Client {
         Client::observe_with(&self.instance(), None).expect("is there")
-    }
-
-    fn owner(&self) -> Client {
-        Client::connect_with(&self.instance(), None).expect("connects")
-    }
-
-    fn terral(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(built("terral"));
-        command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
-        command.env("TERRAL_INSTANCE", self.instance()).env_remove("TERRAL_CREDENTIAL");
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> String {
-        let output = self.terral(arguments).output().expect("terral");
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-        String::from_utf8(output.stdout).expect("text")
     }
 
     /// What `terral` says as it refuses.
@@ -131,16 +75,6 @@ impl House {
         assert!(!output.status.success(), "{arguments:?}: {}", text(&output));
         assert_eq!(text(&output).lines().count(), 1, "{}", text(&output));
         text(&output)
-    }
-
-    /// A shell script of a program that was given this credential.
-    fn run(&self, credential: &Path, script: &str) -> Output {
-        let instance = self.instance();
-        let instance = instance.to_str().expect("text");
-        let mut command =
-            self.terral(&["-q", "run", "--instance", instance, "--", "sh", "-c", script]);
-        command.env_remove("TERRAL_INSTANCE").env("TERRAL_CREDENTIAL", credential);
-        command.output().expect("runs")
     }
 
     /// A client that acts by a credential.
@@ -169,16 +103,6 @@ impl House {
         let proof = Proof::Token(Hidden(token.as_bytes()));
         self.asks().login(proof, wish).map_err(|error| error.context)
     }
-
-    fn audit(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.instance().join("audit")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("one object")).collect()
-    }
-}
-
-fn text(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{out}{err}")
 }
 
 fn now_s() -> u64 {
@@ -214,7 +138,7 @@ fn who_has_a_listed_key_does_what_its_line_says_until_he_logs_out() {
 
     let script = "cat /terral/in/data; echo x > /terral/in/data; rm -f /terral/in/data
         cat /terral/top; env -u TERRAL_CREDENTIAL sh -c 'echo x > /terral/in/new'";
-    let said = text(&house.run(&file, script));
+    let said = text(&house.run(Some(&file), script));
     assert!(said.starts_with("as it was\n"), "{said}");
     assert_eq!(said.matches("ermission denied").count(), 4, "{said}");
     assert!(owner.stat(b"in/new").is_err() && owner.stat(b"in/data").is_ok());
@@ -329,9 +253,9 @@ fn a_token_is_good_for_what_it_says_and_its_line_allows() {
     let good = by_ec(&claims());
     house.write("token", format!("{good}\n").as_bytes());
     house.ask(&["login", "--token", "token", "-o", "flow.cred"]);
-    let said = house.run(&house.file("flow.cred"), "echo 1 > /terral/in/a; cat /terral/in/a");
+    let said = house.run(Some(&house.file("flow.cred")), "echo 1 > /terral/in/a; cat /terral/in/a");
     assert_eq!(text(&said), "1\n");
-    let said = house.run(&house.file("flow.cred"), "echo 1 > /terral/b");
+    let said = house.run(Some(&house.file("flow.cred")), "echo 1 > /terral/b");
     assert!(text(&said).contains("ermission denied"), "{}", text(&said));
     let credential = read_credential(&house.file("flow.cred")).expect("is one");
     assert!(credential.expires_s() <= now_s() + 600, "no longer than the token");
@@ -424,7 +348,7 @@ fn what_cannot_be_used_is_said() {
     let said = house.refuses(&["logout", "none"]);
     assert!(said.contains("none"), "{said}");
     let cut = house.write("cut.cred", b"terral-credential-1:00ff");
-    let said = text(&house.run(&cut, "cat /terral/x"));
+    let said = text(&house.run(Some(&cut), "cat /terral/x"));
     assert!(said.contains("TERRAL_CREDENTIAL") && !said.contains("00ff"), "{said}");
     fs::set_permissions(house.file("principals"), fs::Permissions::from_mode(0o666)).expect("sets");
     let said = house.refuses(&["login", "--key", "key2", "-o", "x"]);

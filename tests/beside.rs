@@ -33,6 +33,17 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
+/// A command of a shell that runs a program of Python, which finds the package `terral`.
+pub fn by_python(program: &Path) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/python");
+    format!(
+        "env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={} TERRAL_LIBRARY={} /usr/bin/python3 {}",
+        source.display(),
+        built("libterral.so").display(),
+        program.display()
+    )
+}
+
 /// Compiles one of the test's programs in C.
 pub fn compiled(name: &str, home: &Path) -> PathBuf {
     made_by("gcc", name, home, &[])

@@ -5,19 +5,18 @@
 
 mod beside;
 mod files;
+mod house;
 mod keys;
 mod process;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Output, Stdio};
 
-use beside::built;
 use files::{WRITE, open};
+use house::{House, text};
 use keys::{private, public};
-use process::{Home, PRINCIPALS, Process};
 use serde_json::{Value, json};
 use terral_client::transactions::Transaction;
 use terral_client::{
@@ -39,18 +38,10 @@ fn role() {
     process::play(128, &[]);
 }
 
-/// A server that lists people, who have logged in.
-struct House {
-    at: Home,
-    home: tempfile::TempDir,
-    server: Option<Process>,
-}
-
 impl House {
     /// With files in `results`, `other` and the root.
     fn new() -> Self {
-        let house =
-            House { at: Home::new(), home: tempfile::tempdir().expect("directory"), server: None };
+        let house = House::empty();
         let line = |(at, (name, may)): (usize, &(&str, &str))| {
             format!("{name} {may} key {}\n", public(at as u8 + 1))
         };
@@ -59,7 +50,7 @@ impl House {
         let house = house.started();
         for (at, (name, _)) in PEOPLE.iter().enumerate() {
             let key = format!("key{at}");
-            house.write(&key, &private(at as u8 + 1));
+            house.write(&key, private(at as u8 + 1));
             house.ask(&["login", "-q", "--key", &key, "-o", name]);
         }
         let owner = house.owner();
@@ -72,57 +63,11 @@ impl House {
         house
     }
 
-    fn started(mut self) -> Self {
-        // The one before has been killed when this returns.
-        self.server = None;
-        let mut command = process::command("server", &self.instance());
-        command.env(PRINCIPALS, self.file("principals")).stdout(Stdio::null());
-        self.server = Some(Process(command.spawn().expect("starts")));
-        let begin = std::time::Instant::now();
-        while Client::connect(&self.instance()).is_err() {
-            assert!(begin.elapsed().as_secs() < 60, "the server does not start");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        self
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.at.instance()
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.file(name);
-        fs::write(&path, text).expect("writes");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
-    }
-
-    /// The server's user.
-    fn owner(&self) -> Client {
-        Client::connect_with(&self.instance(), None).expect("connects")
-    }
-
     /// A client that acts as somebody.
     fn acts(&self, who: &str) -> Client {
         let credential = read_credential(&self.file(who)).expect("is one");
         let issued = authorize(&self.instance(), &credential, false).expect("is good");
         Client::connect_with(&self.instance(), Some(issued)).expect("connects")
-    }
-
-    fn terral(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(built("terral"));
-        command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
-        command.env("TERRAL_INSTANCE", self.instance()).env_remove("TERRAL_CREDENTIAL");
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> String {
-        let output = self.terral(arguments).output().expect("terral");
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
-        String::from_utf8(output.stdout).expect("text")
     }
 
     /// `terral container`, as the server's user.
@@ -143,16 +88,8 @@ impl House {
     }
 
     /// A shell script of a program that acts as somebody, or as the server's user.
-    fn run(&self, who: Option<&str>, script: &str) -> Output {
-        let instance = self.instance();
-        let instance = instance.to_str().expect("text");
-        let mut command =
-            self.terral(&["-q", "run", "--instance", instance, "--", "sh", "-c", script]);
-        command.env_remove("TERRAL_INSTANCE");
-        if let Some(who) = who {
-            command.env("TERRAL_CREDENTIAL", self.file(who));
-        }
-        command.output().expect("runs")
+    fn acting(&self, who: Option<&str>, script: &str) -> Output {
+        self.run(who.map(|who| self.file(who)).as_deref(), script)
     }
 
     /// Which of these commands are refused to him for want of permission; nothing else is.
@@ -165,7 +102,7 @@ impl House {
             )
         };
         let script: String = commands.iter().map(one).collect();
-        let said = text(&self.run(Some(who), &script));
+        let said = text(&self.acting(Some(who), &script));
         said.lines().map(str::to_owned).collect()
     }
 
@@ -177,16 +114,9 @@ impl House {
         assert_eq!(self.refused(who, commands), [""; 0], "{who}");
     }
 
-    fn audit(&self, what: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.instance().join("audit")).unwrap_or_default();
-        let all = text.lines().map(|line| serde_json::from_str(line).expect("one object"));
-        all.filter(|line: &Value| line["what"] == what).collect()
+    fn audited(&self, what: &str) -> Vec<Value> {
+        self.audit().into_iter().filter(|line| line["what"] == what).collect()
     }
-}
-
-fn text(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{out}{err}")
 }
 
 fn kind<T>(done: terral_client::Result<T>) -> Result<(), ErrorKind> {
@@ -217,7 +147,7 @@ fn who_has_logged_in_may_what_the_innermost_container_says() {
     house.all_refused("eve", &[&reads[..], &changes].concat());
     house.none_refused("eve", &["ls", "echo x > other/f", "mkdir mine", "rm other/f"]);
     house.none_refused("alice", &[&reads[..], &changes[..3], &["rm results/new"]].concat());
-    let own = text(&house.run(None, "cd /terral; echo own > results/own; cat results/own"));
+    let own = text(&house.acting(None, "cd /terral; echo own > results/own; cat results/own"));
     assert_eq!(own, "own\n", "the server's user is not asked");
 
     // One further in counts for itself, whoever owns the one around it.
@@ -307,7 +237,7 @@ fn a_file_that_was_inherited_open_is_refused_as_any() {
             "exec 3< /terral/results/data 4>> /terral/results/data 5< /terral/other/f
             TERRAL_CREDENTIAL={credential} sh -c 'cat <&3; echo x | cat >&4; cat <&5'"
         );
-        text(&house.run(None, &script))
+        text(&house.acting(None, &script))
     };
     let said = script("pilot");
     assert!(said.starts_with("results/data\n") && said.contains("other/f\n"), "{said}");
@@ -371,7 +301,7 @@ fn what_is_denied_ends_for_files_that_are_open_and_for_nobody_else() {
             over.display()
         );
         let house = &house;
-        let runs = threads.spawn(move || house.run(Some("pilot"), &script));
+        let runs = threads.spawn(move || house.acting(Some("pilot"), &script));
         until("wrote\n");
         house.container("set results --deny key:pilot");
         use_all(DENIED);
@@ -517,13 +447,13 @@ fn what_a_container_refuses_and_who_changes_one_is_written_down() {
     house.container("create results --at results --owner key:alice --allow key:pilot=read,list");
     house.all_refused("pilot", &["rm -f results/data", "echo x > results/data"]);
     house.container("rm results");
-    let denied = house.audit("denied");
+    let denied = house.audited("denied");
     let named: Vec<_> =
         denied.iter().map(|line| (&line["container"], &line["principal"])).collect();
     assert!(!named.is_empty());
     assert!(named.iter().all(|one| *one == (&json!("results"), &json!("key:pilot"))), "{named:?}");
     assert!(denied.iter().any(|line| line["operations"] == json!(["remove"])), "{denied:?}");
-    let changes = house.audit("container");
+    let changes = house.audited("container");
     let is: Vec<_> = changes.iter().map(|line| (&line["container"], &line["is"])).collect();
     assert_eq!(is, [(&json!("results"), &json!(true)), (&json!("results"), &json!(false))]);
     assert_eq!(changes[0]["owner"], "key:alice");

@@ -6,11 +6,13 @@
 
 mod beside;
 mod files;
+mod house;
 mod process;
 mod realm;
 mod tickets;
 
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 use beside::built;
 use files::open;
-use process::{Home, KEYTAB, PRINCIPALS, Process};
+use house::{begin, text};
+use process::{Home, KEYTAB, PRINCIPALS};
 use realm::{OTHER, REALM, Realm};
 use serde_json::{Value, json};
 use terral_client::{Client, Credential, read_credential};
@@ -34,9 +37,15 @@ fn role() {
 /// A realm, a server of it that lists principals, and a place for files.
 struct House {
     realm: Realm,
-    at: Home,
-    home: tempfile::TempDir,
-    server: Option<Process>,
+    house: house::House,
+}
+
+impl Deref for House {
+    type Target = house::House;
+
+    fn deref(&self) -> &house::House {
+        &self.house
+    }
 }
 
 fn of_realm(service: &str, realm: &str) -> String {
@@ -50,12 +59,7 @@ impl House {
         let own = Realm::service();
         let keys = [of_realm(&own, REALM), of_realm(&own, OTHER), of_realm("host/x", REALM)];
         realm.keytab("keytab", &keys.each_ref().map(String::as_str));
-        let house = House {
-            realm,
-            at: Home::new(),
-            home: tempfile::tempdir().expect("place"),
-            server: None,
-        };
+        let house = House { realm, house: house::House::empty() };
         house.lists(&format!("alice read,list below=/in gss {ALICE}\n"));
         Some(house.started())
     }
@@ -64,47 +68,22 @@ impl House {
         self.write("principals", list.as_bytes());
     }
 
-    fn started(mut self) -> Self {
-        // The one before has ended when this returns.
-        self.server = None;
-        self.server = Some(self.serve(&self.instance(), |command| command));
-        self
+    fn started(self) -> Self {
+        let command = self.server(&self.instance());
+        House { house: self.house.started_by(command), ..self }
     }
 
-    /// A server; it is started by what is made of its command.
-    fn serve(&self, instance: &Path, by: impl Fn(Command) -> Command) -> Process {
+    /// The command of a server that has the keytab.
+    fn server(&self, instance: &Path) -> Command {
         let mut command = process::command("server", instance);
         command.env(PRINCIPALS, self.file("principals")).env(KEYTAB, self.realm.file("keytab"));
         command.envs(self.realm.of_server());
-        let server = Process(by(command).stdout(Stdio::null()).spawn().expect("starts"));
-        let begin = std::time::Instant::now();
-        while Client::connect(instance).is_err() {
-            assert!(begin.elapsed().as_secs() < 60, "the server does not start");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        server
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.at.instance()
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.file(name);
-        fs::write(&path, bytes).expect("writes");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
-        path
+        command
     }
 
     /// `terral`, with the tickets of somebody.
-    fn terral(&self, who: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(built("terral"));
-        command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
-        command.env("TERRAL_INSTANCE", self.instance()).env_remove("TERRAL_CREDENTIAL");
+    fn terral_of(&self, who: &str, arguments: &[&str]) -> Command {
+        let mut command = self.terral(arguments);
         command.envs(self.realm.environment(who));
         command
     }
@@ -112,7 +91,7 @@ impl House {
     fn login(&self, who: &str, more: &[&str]) -> Output {
         let words = [&["login", "--kerberos", "-o", "cred"], more].concat();
         let _ = fs::remove_file(self.file("cred"));
-        self.terral(who, &words).output().expect("terral")
+        self.terral_of(who, &words).output().expect("terral")
     }
 
     /// What `terral login` says as it refuses.
@@ -137,16 +116,6 @@ impl House {
         let output = command.output().expect("starts");
         assert!(output.status.success(), "{}", text(&output));
     }
-
-    fn audit(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.instance().join("audit")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("one object")).collect()
-    }
-}
-
-fn text(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{out}{err}")
 }
 
 #[test]
@@ -167,19 +136,19 @@ fn who_has_a_ticket_does_what_his_line_says_until_it_is_over() {
     let script = "cat /terral/in/data; echo x > /terral/in/data; cat /terral/top";
     let run =
         ["-q", "run", "--instance", instance.to_str().expect("text"), "--", "sh", "-c", script];
-    let mut run = house.terral(ALICE, &run);
+    let mut run = house.terral_of(ALICE, &run);
     run.env_remove("TERRAL_INSTANCE").env("TERRAL_CREDENTIAL", house.file("cred"));
     let said = text(&run.output().expect("runs"));
     assert!(said.starts_with("as it was\n"), "{said}");
     assert_eq!(said.matches("ermission denied").count(), 2, "{said}");
-    let mut whoami = house.terral(ALICE, &["whoami", "--json"]);
+    let mut whoami = house.terral_of(ALICE, &["whoami", "--json"]);
     let whoami = whoami.env("TERRAL_CREDENTIAL", house.file("cred")).output().expect("terral");
     let whoami: Value = serde_json::from_slice(&whoami.stdout).expect("one object");
     assert_eq!(
         (&whoami["principal"], &whoami["operations"], &whoami["below"]),
         (&json!("gss:alice"), &json!(["read", "list"]), &json!("in"))
     );
-    let logout = house.terral(ALICE, &["logout", "cred"]).output().expect("terral");
+    let logout = house.terral_of(ALICE, &["logout", "cred"]).output().expect("terral");
     assert!(logout.status.success(), "{}", text(&logout));
     let brief = house.logs_in(ALICE, &["--for", "10m"]);
     assert!(brief.expires_s() <= now_s() + 600);
@@ -188,9 +157,9 @@ fn who_has_a_ticket_does_what_his_line_says_until_it_is_over() {
     assert_eq!(what, ["login", "denied", "denied", "logout", "login"]);
     assert_eq!(house.audit()[0]["principal"], "gss:alice");
     let revoke = ["cap", "revoke", "--principal", "gss:alice"];
-    let revoke = house.terral(ALICE, &revoke).output().expect("terral");
+    let revoke = house.terral_of(ALICE, &revoke).output().expect("terral");
     assert!(revoke.status.success(), "{}", text(&revoke));
-    let mut cat = house.terral(ALICE, &["cat", "in/data"]);
+    let mut cat = house.terral_of(ALICE, &["cat", "in/data"]);
     let cat = cat.env("TERRAL_CREDENTIAL", house.file("cred")).output().expect("terral");
     assert!(!cat.status.success() && cat.stdout.is_empty(), "{}", text(&cat));
 }
@@ -243,7 +212,7 @@ fn a_ticket_is_good_once_and_for_the_server_that_it_was_shown_to() {
     let Some(house) = House::new() else { return };
     house.realm.kinit(ALICE, "1h");
     let another = Home::new();
-    let _server = house.serve(&another.instance(), |command| command);
+    let _server = begin(house.server(&another.instance()), &another.instance());
     house.plays("repeats", &[(ANOTHER, another.instance())]);
 }
 
@@ -294,8 +263,8 @@ fn a_server_asks_neither_the_realm_nor_a_name_service() {
     }
     house.realm.kinit(ALICE, "1h");
     let (another, calls) = (Home::new(), house.file("calls"));
-    let server = house.serve(&another.instance(), |command| traced(&command, &calls));
-    let login = house.terral(ALICE, &["login", "--kerberos", "-o", "cred"]);
+    let server = begin(traced(&house.server(&another.instance()), &calls), &another.instance());
+    let login = house.terral_of(ALICE, &["login", "--kerberos", "-o", "cred"]);
     let asks = house.file("asks");
     let login = traced(&login, &asks).env("TERRAL_INSTANCE", another.instance()).output();
     let login = login.expect("strace");
@@ -316,7 +285,7 @@ fn what_cannot_be_used_is_said() {
     let serves = |keys: &str, why: &str| {
         let words =
             ["serve", "--name", "gss-none", "--to", to, "--principals", list, "--keytab", keys];
-        let output = house.terral(ALICE, &words).output().expect("terral");
+        let output = house.terral_of(ALICE, &words).output().expect("terral");
         let said = text(&output);
         assert!(!output.status.success(), "{said}");
         assert!(said.contains(why) && said.trim().lines().count() == 1, "{why}: {said}");
@@ -325,7 +294,7 @@ fn what_cannot_be_used_is_said() {
     house.write("noise", b"no keytab at all, and long enough for one");
     let [none, empty, noise] = ["none", "empty", "noise"].map(|name| house.file(name));
     serves(none.to_str().expect("text"), "No such file");
-    serves(house.home.path().to_str().expect("text"), "no file");
+    serves(house.path().to_str().expect("text"), "no file");
     serves(empty.to_str().expect("text"), "no keytab with a key");
     serves(noise.to_str().expect("text"), "no keytab with a key");
     fs::set_permissions(&keytab, fs::Permissions::from_mode(0o644)).expect("changes");
@@ -335,7 +304,7 @@ fn what_cannot_be_used_is_said() {
     house.logs_in(ALICE, &[]);
 
     let plain = process::Bench::new();
-    let mut login = house.terral(ALICE, &["login", "--kerberos", "-o", "cred2"]);
+    let mut login = house.terral_of(ALICE, &["login", "--kerberos", "-o", "cred2"]);
     let login = login.env("TERRAL_INSTANCE", plain.instance()).output().expect("terral");
     assert!(
         text(&login).contains("terral serve --principals FILE --keytab FILE"),
@@ -354,8 +323,8 @@ fn a_run_has_keys_as_a_server_that_stays_has() {
                   TERRAL_CREDENTIAL=$PWD/own.cred $TERRAL whoami";
     let host = Realm::service();
     let service = host.replacen('/', "@", 1);
-    let mut run =
-        house.terral(ALICE, &["-q", "run", "--to", to, "--memory", "128M", "--principals", list]);
+    let mut run = house
+        .terral_of(ALICE, &["-q", "run", "--to", to, "--memory", "128M", "--principals", list]);
     run.args(["--keytab", keys, "--service", &service, "--", "sh", "-c", script]);
     run.env_remove("TERRAL_INSTANCE").env("TERRAL", built("terral"));
     let said = text(&run.output().expect("runs"));

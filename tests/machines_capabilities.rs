@@ -9,11 +9,13 @@ mod descendants;
 mod keys;
 mod launched;
 mod namespaces;
+mod writers;
 
 use std::os::unix::fs::PermissionsExt;
 
 use launched::said;
 use namespaces::Machines;
+use writers::{WRITER, ends};
 
 /// What a script says, on standard error, too.
 fn says(machines: &Machines, script: &str) -> Vec<String> {
@@ -26,32 +28,6 @@ fn says(machines: &Machines, script: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().map(str::to_owned).collect()
 }
-
-/// Whether lines end so, one after the other.
-fn ends(lines: &[String], expected: &[&str]) {
-    let both = || lines.iter().zip(expected);
-    let same = lines.len() == expected.len() && both().all(|(line, end)| line.ends_with(end));
-    assert!(same, "{lines:#?}\n{expected:#?}");
-}
-
-/// Writes to a file that it has open, again and again; says what comes of that when it changes, and
-/// in another file how often it was done.
-const WRITER: &str = r#"
-import os, sys, time
-path, said, over = sys.argv[1:]
-f, last, count = os.open(path, os.O_WRONLY | os.O_CREAT), "", 0
-counted = os.open(said + ".count", os.O_WRONLY | os.O_CREAT)
-said = open(said, "w")
-while not os.path.exists(over):
-    try:
-        os.pwrite(f, b"x" * 100, 0)
-        now, count = "wrote", count + 1
-        os.pwrite(counted, b"%09d\n" % count, 0)
-    except OSError as error: now = os.strerror(error.errno)
-    if now != last: print(now, file=said, flush=True)
-    last = now
-    time.sleep(0.02)
-"#;
 
 /// What a script says that has `writer HOST CAPABILITY NAME`, which begins one.
 fn with_writers(machines: &Machines, script: &str) -> Vec<String> {

@@ -9,31 +9,14 @@ mod descendants;
 mod keys;
 mod launched;
 mod namespaces;
+mod writers;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
+use beside::by_python;
 use launched::said;
 use namespaces::Machines;
-
-/// Writes to a file that it has open, again and again; says what comes of that when it changes, and
-/// in another file how often it was done.
-const WRITER: &str = r#"
-import os, sys, time
-path, said, over = sys.argv[1:]
-f, last, count = os.open(path, os.O_RDWR | os.O_CREAT), "", 0
-counted = os.open(said + ".count", os.O_WRONLY | os.O_CREAT)
-said = open(said, "w")
-while not os.path.exists(over):
-    try:
-        os.pwrite(f, b"x" * 100, 0)
-        now, count = "wrote", count + 1
-        os.pwrite(counted, b"%09d\n" % count, 0)
-    except OSError as error: now = os.strerror(error.errno)
-    if now != last: print(now, file=said, flush=True)
-    last = now
-    time.sleep(0.02)
-"#;
+use writers::{WRITER, ends};
 
 /// What a script says, on standard error, too: it has `as HOST COMMAND`, which acts as the pilot,
 /// and `writer HOST PATH NAME`, which begins a writer so.
@@ -70,13 +53,6 @@ fn says(machines: &Machines, script: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", said(&output));
     text.lines().map(str::to_owned).collect()
-}
-
-/// Whether lines end so, one after the other.
-fn ends(lines: &[String], expected: &[&str]) {
-    let both = || lines.iter().zip(expected);
-    let same = lines.len() == expected.len() && both().all(|(line, end)| line.ends_with(end));
-    assert!(same, "{lines:#?}\n{expected:#?}");
 }
 
 #[test]
@@ -125,14 +101,9 @@ except OSError as error: print(error.strerror)
 #[test]
 fn no_other_machine_has_an_object_for_who_may_not_create_it() {
     let Some(machines) = Machines::new(3) else { return };
-    std::fs::write(machines.home().join("places.py"), PLACES).expect("writes");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/python");
-    let python = format!(
-        "env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={} TERRAL_LIBRARY={} /usr/bin/python3 {}",
-        source.display(),
-        beside::built("libterral.so").display(),
-        machines.home().join("places.py").display()
-    );
+    let program = machines.home().join("places.py");
+    std::fs::write(&program, PLACES).expect("writes");
+    let python = by_python(&program);
     let lines = says(
         &machines,
         &format!(

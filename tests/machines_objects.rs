@@ -10,8 +10,7 @@ mod launched;
 mod namespaces;
 mod ranks;
 
-use std::path::Path;
-
+use beside::by_python;
 use launched::said;
 use namespaces::Machines;
 use ranks::by_mpich;
@@ -135,19 +134,6 @@ fn without(lost: &str, other: &str) {
     assert!(out.starts_with(&expected), "{}\n{}", out, said(&output));
 }
 
-/// A program of Python, with the library of the run.
-fn by_python(machines: &Machines, text: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/python");
-    let file = machines.home().join("placed.py");
-    std::fs::write(&file, text).expect("writes");
-    format!(
-        "env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={} TERRAL_LIBRARY={} /usr/bin/python3 {}",
-        source.display(),
-        beside::built("libterral.so").display(),
-        file.display()
-    )
-}
-
 /// Makes a container; creates objects in it, where that is said; compares what is there.
 const PLACED: &str = r#"
 import sys, time, terral
@@ -191,7 +177,9 @@ else:
 #[test]
 fn an_object_is_on_the_machine_that_its_creator_chooses_and_stays_when_his_is_lost() {
     let Some(machines) = Machines::new(3) else { return };
-    let program = by_python(&machines, PLACED);
+    let program = machines.home().join("placed.py");
+    std::fs::write(&program, PLACED).expect("writes");
+    let program = by_python(&program);
     let script = format!(
         "{program} make; on h2 {program} fill
         server=$(pid_of h2); kill -9 $(ps -o ppid= -p $server) $server
