@@ -15,7 +15,7 @@ use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::moving::{Back, Renamed};
 use terral_format::wire::person::Person;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
-use terral_format::wire::roster::{Partition, Roster, Seat, Secret};
+use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
 use terral_format::{Error, ErrorKind};
 
@@ -132,7 +132,7 @@ pub fn records() -> Vec<Membership> {
             me: member(418),
             server: ServerId(419),
             root: member(420),
-            partition: Partition { id: 423, ticket: Secret([42; 32]), encrypted: true },
+            partition: Partition { id: 423, secret: Secret([42; 32]), encrypted: true },
         },
         Membership::Roster(Roster {
             version: 424,
@@ -143,6 +143,7 @@ pub fn records() -> Vec<Membership> {
                 addresses: vec![([127, 0, 0, 1], 428).into()],
             }],
             policies: Vec::new(),
+            certificates: Vec::new(),
         }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },
@@ -180,6 +181,11 @@ pub fn records() -> Vec<Membership> {
         Membership::Batch { ino, file: number(436), id: 437, strips: true },
         Membership::Merged { ino },
         Membership::Policies(vec![golden_values::policy()]),
+        Membership::Certificates(vec![Certificate {
+            member: member(455),
+            key: Key([45; 32]),
+            user: Some(golden_values::person()),
+        }]),
     ]
 }
 

@@ -216,7 +216,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Everywhere { hasten: true },
         Request::Flush,
         Request::Finish,
-        Request::Invite,
+        Request::Invite(b""),
         Request::Fence { member: Member::LEAST, dead: true },
         Request::Policy("out/*", Some(Consistency::Strict)),
         Request::Stop(true),

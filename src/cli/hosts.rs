@@ -309,7 +309,7 @@ impl All<'_> {
     fn invitation(&self) -> Result<String> {
         let begin = Instant::now();
         loop {
-            match self.client.invite() {
+            match self.client.invite(None) {
                 Err(error) if error.kind == terral_client::ErrorKind::Busy => {}
                 invitation => return Ok(invitation?),
             }
@@ -558,7 +558,8 @@ fn why_not(one: &Machine) -> String {
     )
 }
 
-fn end(others: &mut [Machine], order: Order) {
+/// Tells them to go, and waits until they have, or for long.
+pub fn end(others: &mut [Machine], order: Order) {
     others.iter_mut().for_each(|one| one.tell(order));
     let until = Instant::now() + GOING;
     others.iter_mut().for_each(|one| one.outwait(until));

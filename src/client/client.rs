@@ -15,7 +15,6 @@ use terral_format::wire::message::{
     Safety, Seen, Space, Status, Target, XattrHow,
 };
 use terral_format::wire::placed::Placing;
-use terral_format::wire::roster::Consistency;
 use terral_format::{Error, ErrorKind, Result};
 use terral_transport::program::{self, Copied};
 use terral_transport::{kept, nodes};
@@ -98,7 +97,7 @@ impl Client {
         self.0.own().map(drop)
     }
 
-    fn done(&self, request: Request<'_>) -> Result<()> {
+    pub(crate) fn done(&self, request: Request<'_>) -> Result<()> {
         match self.0.call(request)? {
             Reply::Done => Ok(()),
             _ => Err(unexpected()),
@@ -621,37 +620,6 @@ impl Client {
             Reply::Status(status) => Ok(*status),
             _ => Err(unexpected()),
         }
-    }
-
-    /// Lets one more server into the partition: the text of its invitation, which whoever has it
-    /// can use.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] if this server lets nobody in.
-    pub fn invite(&self) -> Result<String> {
-        match self.0.call(Request::Invite)? {
-            Reply::Invitation(text) => Ok(text),
-            _ => Err(unexpected()),
-        }
-    }
-
-    /// Removes a member from the partition; `dead` if it is known that it does nothing any more.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] if this server does not say who is in, or the member is that one;
-    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Exists`] if it was removed before.
-    pub fn fence(&self, member: Member, dead: bool) -> Result<()> {
-        self.done(Request::Fence { member, dead })
-    }
-
-    /// Files whose paths match a pattern are written so by who opens them from now on; `None`:
-    /// nothing is said of them any more.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] if this server does not say that, or it is no pattern;
-    /// [`ErrorKind::NotFound`] if nothing was said of it.
-    pub fn set_policy(&self, pattern: &str, consistency: Option<Consistency>) -> Result<()> {
-        self.done(Request::Policy(pattern, consistency))
     }
 
     /// Where a file's bytes are.

@@ -50,6 +50,7 @@ mod client;
 
 mod containers;
 mod logging_in;
+mod members;
 mod rights;
 
 mod servers;

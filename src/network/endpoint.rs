@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
+use terral_format::wire::roster::Key;
 
 /// Longest frame: 1 MiB of a file, and what is said of it.
 pub const FRAME_BYTES: usize = (1 << 20) + (4 << 10);
@@ -95,6 +96,8 @@ pub struct Peer {
     pub member: Member,
     /// Its memory: another server that says it is this member is turned away.
     pub server: ServerId,
+    /// By which it proves who it is.
+    pub key: Key,
     /// Where it may be found, all of which are tried.
     pub addresses: Vec<SocketAddr>,
 }
@@ -133,7 +136,8 @@ pub trait Endpoint {
     fn now(&self) -> Moment;
 
     /// From now on there may be sessions with a member, whoever of the two wants one. One that is
-    /// admitted already as another server is expelled first. Without effect for this one itself.
+    /// admitted already as another server, or with another key, is expelled first. Without effect
+    /// for this one itself.
     fn admit(&mut self, peer: Peer);
 
     /// From now on there are none; one that there is, is over.

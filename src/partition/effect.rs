@@ -209,6 +209,11 @@ pub trait Local {
         true
     }
 
+    /// Whether a member may have a thing, in this way: else what it wants is done here, or not.
+    fn may_go(&self, _: Thing, _: Member, _: Giving) -> bool {
+        true
+    }
+
     /// Whether a copy is all of a thing, and there for the next process of this server, too: then
     /// it is as good as the thing once that is lost.
     fn keeps_copy(&self, _: Thing) -> bool {

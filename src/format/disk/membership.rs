@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
-use crate::wire::roster::{Partition, Policy, Roster};
+use crate::wire::roster::{Certificate, Partition, Policy, Roster};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -204,6 +204,8 @@ pub enum Membership {
         /// Its instance.
         instance: u128,
     },
+    /// By what members prove who they are, as the control says.
+    Certificates(Vec<Certificate>),
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

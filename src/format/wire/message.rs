@@ -19,7 +19,7 @@ pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals
 use crate::wire::transactions;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 18;
+pub const PROTOCOL: u32 = 19;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -270,8 +270,9 @@ pub enum Request<'a> {
     Flush,
     /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
     Finish,
-    /// Let one more server into the partition → [`Reply::Invitation`]. (`admin`)
-    Invite,
+    /// Let one more server into the partition: that of the user whom this encoded [`Person`] says,
+    /// or, if it is empty, one that is trusted with all → [`Reply::Invitation`]. (`admin`)
+    Invite(&'a [u8]),
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,
     /// Make chunks fit to be mapped (see [`crate::local::entry`]), holes and what lies beyond the
@@ -423,7 +424,7 @@ impl Request<'_> {
             Request::Preallocate { .. } => {
                 Operations::CREATE.and(Operations::REMOVE).and(Operations::WRITE)
             }
-            Request::Finish | Request::Invite | Request::Leave => Operations::ADMIN,
+            Request::Finish | Request::Invite(_) | Request::Leave => Operations::ADMIN,
             Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
             Request::Capability | Request::Revoke(_) | Request::SetContainer(_) => {
                 Operations::ADMIN
@@ -447,7 +448,7 @@ impl Request<'_> {
                 | Request::Everywhere { .. }
                 | Request::Flush
                 | Request::Finish
-                | Request::Invite
+                | Request::Invite(_)
                 | Request::Fence { .. }
                 | Request::Policy(..)
                 | Request::Stop(_)

@@ -15,7 +15,7 @@ use crate::moment::Moment;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of what servers say to each other; all members of a partition have the same.
-pub const PEERS: u16 = 6;
+pub const PEERS: u16 = 7;
 /// Longest payload of a frame: one message with the longest body.
 pub const FRAME_MAX: usize = Body::MAX + (64 << 10);
 /// A frame with more than one message is no longer.
@@ -50,6 +50,10 @@ pub enum Failure {
     Silent(Member),
     /// It is more than one member gives another, and what is to be done needs it.
     TooLarge,
+    /// It is not given to a server of this user, who may not change it.
+    NotYours,
+    /// The right to move directories is given to no user's server.
+    NotMoved,
 }
 
 impl Failure {
@@ -62,6 +66,13 @@ impl Failure {
             Failure::Silent(member) => format!("{member} of the partition does not answer"),
             Failure::TooLarge => {
                 let context = "a directory with more names than one machine gives another";
+                return Error { errno: EXDEV, ..Error::new(ErrorKind::Unsupported, context) };
+            }
+            Failure::NotYours => {
+                return Error::new(ErrorKind::Denied, "a directory that others have");
+            }
+            Failure::NotMoved => {
+                let context = "a directory that gets another parent, by a user's server";
                 return Error { errno: EXDEV, ..Error::new(ErrorKind::Unsupported, context) };
             }
         };

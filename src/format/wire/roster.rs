@@ -11,6 +11,7 @@ use super::capability::Revoked;
 use super::containers::Container;
 use super::digits;
 use super::moving::{Moving, Of};
+use super::person::Person;
 use crate::frame;
 use crate::ids::{Epoch, Member, Number, ServerId};
 use crate::moment::Moment;
@@ -25,13 +26,13 @@ pub const PATTERN_MAX: usize = 1024;
 /// Most directories that one message hands over.
 pub const HANDED_MAX: usize = 512;
 /// Version of an invitation.
-const INVITATION: u16 = 2;
+const INVITATION: u16 = 3;
 /// What the text of an invitation begins with.
 const PREFIX: &str = "terral-invitation-";
 /// Most bytes that the text of one stands for.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// What members share and nobody else has. Not shown.
+/// What one member has and nobody else: the seed of an Ed25519 key (RFC 8032). Not shown.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
 
@@ -41,13 +42,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Which partition, and what opens it.
+/// The public half of a member's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key(pub [u8; 32]);
+
+/// Which partition, and what a member of it has to be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// Which.
     pub id: u128,
-    /// What its members prove to have.
-    pub ticket: Secret,
+    /// What this member alone proves to have.
+    pub secret: Secret,
     /// Whether they encrypt what they say to each other.
     pub encrypted: bool,
 }
@@ -90,6 +95,18 @@ pub struct Seat {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// By what a member proves who it is, and for whom it speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Which.
+    pub member: Member,
+    /// Who has its secret half is that member.
+    pub key: Key,
+    /// The user whose server it is, if it speaks for him alone: what it says for others is refused,
+    /// and it is given nothing that he may not have. `None`: it is trusted with all.
+    pub user: Option<Person>,
+}
+
 /// When others see what is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -123,12 +140,20 @@ pub struct Roster {
     /// down beside it.
     #[serde(skip)]
     pub policies: Vec<Policy>,
+    /// Of each member, in order of members. Said and written down beside it.
+    #[serde(skip)]
+    pub certificates: Vec<Certificate>,
 }
 
 impl Roster {
     /// The seat of a member.
     pub fn seat(&self, member: Member) -> Option<&Seat> {
         self.seats.iter().find(|seat| seat.member == member)
+    }
+
+    /// By what a member proves who it is.
+    pub fn certificate(&self, member: Member) -> Option<&Certificate> {
+        self.certificates.iter().find(|it| it.member == member)
     }
 }
 
@@ -143,6 +168,8 @@ pub struct Invitation {
     pub server: ServerId,
     /// Who invites, where the root was born.
     pub control: Seat,
+    /// By what that one proves who it is.
+    pub key: Key,
     /// Whether all members bring their files to a permanent directory, in which is a sign with the
     /// partition's number.
     pub permanent: bool,
@@ -177,9 +204,9 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these policies and containers, and all this was
-    /// revoked.
-    Roster(Roster, Vec<Policy>, Vec<Revoked>, Vec<Container>),
+    /// By the control: this is so now, with these certificates, policies and containers, and all
+    /// this was revoked.
+    Roster(Roster, Vec<Certificate>, Vec<Policy>, Vec<Revoked>, Vec<Container>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.
@@ -304,14 +331,14 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::{Control, Invitation, Partition, Said, Seat, Secret, Standing, Tag};
+    use super::{Control, Invitation, Key, Partition, Said, Seat, Secret, Standing, Tag};
     use crate::ErrorKind;
     use crate::ids::{Member, ServerId};
 
     fn invitation() -> Invitation {
         let member = |number| Member::new(number).expect("14 bits");
         Invitation {
-            partition: Partition { id: 7, ticket: Secret([8; 32]), encrypted: true },
+            partition: Partition { id: 7, secret: Secret([8; 32]), encrypted: true },
             me: member(3),
             server: ServerId(4),
             control: Seat {
@@ -319,6 +346,7 @@ mod tests {
                 standing: Standing::In(ServerId(5)),
                 addresses: vec![([10, 0, 0, 1], 6).into(), ([0_u16; 8], 9).into()],
             },
+            key: Key([3; 32]),
             permanent: true,
         }
     }

@@ -23,8 +23,9 @@ use rustls::{
 };
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
+use terral_format::wire::roster::Secret;
 use terral_network::endpoint::{Endpoint, Event, Peer, Refused, Session};
-use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, Ticket};
+use terral_network::tcp::{Encryption, Identity, PartitionId, Settings, Tcp, public_half};
 
 const ROUNDS: usize = 15;
 const BYTES: usize = 256 << 20;
@@ -205,12 +206,16 @@ fn rustls_alone(frame_bytes: usize) -> Cost {
     )
 }
 
+fn secret(number: u16) -> Secret {
+    Secret([number as u8; 32])
+}
+
 fn member(number: u16, encryption: Encryption) -> Tcp {
     let identity = Identity {
         partition: PartitionId(1),
         member: Member::new(number).expect("14 bits"),
         server: ServerId(number.into()),
-        ticket: Ticket([5; 32]),
+        secret: secret(number),
     };
     let begin = Instant::now();
     let clock = Box::new(move || Moment(1 + begin.elapsed().as_nanos() as u64));
@@ -252,6 +257,7 @@ fn frames_of((encryption, call): (Encryption, Call), frame_bytes: usize) -> Cost
     let peer = |number: u16, tcp: &Tcp| Peer {
         member: Member::new(number).expect("14 bits"),
         server: ServerId(number.into()),
+        key: public_half(&secret(number)),
         addresses: vec![tcp.address().expect("it listens")],
     };
     one.admit(peer(2, &other));

@@ -27,6 +27,8 @@ use std::time::Duration;
 
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
+#[cfg(test)]
+use terral_format::wire::roster::Key;
 
 use crate::endpoint::{
     Endpoint, Event, FRAME_BYTES, IN_FLIGHT_BYTES, Loss, Peer, Refused, Session, Timing, weight,
@@ -38,6 +40,9 @@ use host::Host;
 use link::{Packet, State, Word};
 use world::World;
 
+/// Nobody proves anything here.
+#[cfg(test)]
+const NO_KEY: Key = Key([0; 32]);
 /// What the network itself holds of a session: what is beyond that waits to go.
 const HELD_BYTES: usize = FRAME_BYTES;
 

@@ -13,7 +13,7 @@ use terral_partition::machine::Machine;
 use terral_partition::members::{Standing, Table};
 use terral_partition::terms::Terms;
 
-use super::{Drift, Faults, Net, Sim};
+use super::{Drift, Faults, NO_KEY, Net, Sim};
 use crate::chance::Chance;
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, IN_FLIGHT_BYTES, Peer, Session, Timing};
@@ -63,7 +63,12 @@ fn start(net: &Net, at: u16, machine: impl FnOnce(&Sim) -> Machine) -> (Sim, Mac
     let drift = Drift { start_ns: 1, per_million: i32::from(at) * 2000 };
     let mut end = net.start(member(at), server(at), drift);
     for other in (1..=SERVERS).filter(|other| *other != at) {
-        end.admit(Peer { member: member(other), server: server(other), addresses: Vec::new() });
+        end.admit(Peer {
+            member: member(other),
+            server: server(other),
+            key: NO_KEY,
+            addresses: vec![],
+        });
         end.reach(member(other));
     }
     let machine = machine(&end);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use terral_format::ids::{Member, ServerId};
 
-use super::{Drift, Faults, Net, Sim};
+use super::{Drift, Faults, NO_KEY, Net, Sim};
 use crate::conformance::Stage;
 use crate::endpoint::{Endpoint, Event, Loss, Peer, Session, Timing};
 use crate::seeds::seeds;
@@ -37,7 +37,7 @@ impl Stage for Simulated {
     }
 
     fn peer(&self, member: Member, server: ServerId) -> Peer {
-        Peer { member, server, addresses: Vec::new() }
+        Peer { member, server, key: NO_KEY, addresses: Vec::new() }
     }
 
     fn timing(&self) -> Timing {
@@ -59,8 +59,12 @@ fn told(net: &Net, mut act: impl FnMut(u32)) -> [Vec<Event>; 2] {
     let drift = |per_million| Drift { start_ns: 5, per_million };
     let mut ends = [1, 2].map(|at| net.start(member(at), ServerId(at.into()), drift(0)));
     for (at, other) in [(0, 2u16), (1, 1)] {
-        let peer =
-            Peer { member: member(other), server: ServerId(other.into()), addresses: vec![] };
+        let peer = Peer {
+            member: member(other),
+            server: ServerId(other.into()),
+            key: NO_KEY,
+            addresses: vec![],
+        };
         ends[at].admit(peer);
     }
     ends[0].reach(member(2));

@@ -12,13 +12,13 @@ use terral_format::moment::Moment;
 use super::encryption::{Keys, NO_ENCRYPTION};
 use super::shake::{Identity, Known, Next, Shake};
 use super::stream::{Came, Stream};
-use super::tests::{TIMING, clock, identity, loopback};
+use super::tests::{TIMING, clock, identity, key, loopback};
 use super::{Clock, Encryption, Settings, Tcp};
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, Loss, Peer, Refused, Session, Timing};
 
 pub(super) fn known(of: u16) -> (Member, Known) {
-    (member(of), Known { server: server(of), latest: 0 })
+    (member(of), Known { server: server(of), latest: 0, key: key(member(of)) })
 }
 
 /// How long a test waits for what is to happen.
@@ -38,7 +38,7 @@ pub(super) struct Two {
 }
 
 pub(super) fn peer(number: u16, addresses: Vec<SocketAddr>) -> Peer {
-    Peer { member: member(number), server: server(number), addresses }
+    Peer { member: member(number), server: server(number), key: key(member(number)), addresses }
 }
 
 pub(super) fn listen(number: u16, encryption: Encryption) -> Tcp {
@@ -225,7 +225,7 @@ impl Two {
     /// Somebody who says that he is this shakes hands with 1; none if he is turned away.
     pub(super) fn shaken(&mut self, who: &Identity, to: u16) -> Option<Line> {
         let mut line = Line::dial(&self.one);
-        let to = (member(to), Known { server: server(to), latest: 0 });
+        let to = known(to);
         let wants = prove(&mut line, who, (77, to), || self.turn())?;
         self.read(&mut line, wants)?;
         Some(line)

@@ -9,14 +9,14 @@ use super::beside::{PATIENCE, dialled, listen_by, peer};
 use super::encryption::{Keys, WANTS_ENCRYPTION, WANTS_NONE};
 use super::greeting::GREETING_BYTES;
 use super::stream::{Came, Stream};
-use super::tests::{TIMING, clock, loopback};
+use super::tests::{TIMING, clock, loopback, secret};
 use super::{Encryption, Tcp};
 use crate::conformance::crowd::member;
 use crate::endpoint::{Endpoint, Event, Loss, Session, Timing};
 
 /// Nobody says anything of himself.
 const QUIET: Timing = Timing { silence: Duration::from_secs(60), ..TIMING };
-const NOT_PROVEN: &str = "a proof that is not by our ticket, or not for this greeting";
+const NOT_PROVEN: &str = "a proof that is not by this member's key, or not for this greeting";
 const CHANGED: &str = "what was changed on the way, or comes from somebody else";
 
 /// Who sits on the wire.
@@ -251,7 +251,7 @@ fn has(said: &[Vec<u8>; 2], what: &[u8]) -> bool {
 }
 
 #[test]
-fn who_reads_has_nothing_of_it_and_the_ticket_in_no_case() {
+fn who_reads_has_nothing_of_it_and_a_key_in_no_case() {
     for encryption in [Encryption::Tls, Encryption::None] {
         let mut all = Through::<Copier>::new(encryption, encryption);
         all.until("a session", |all| all.heard.iter().all(|heard| heard.len() == 1));
@@ -260,7 +260,7 @@ fn who_reads_has_nothing_of_it_and_the_ticket_in_no_case() {
         let is_plain = encryption == Encryption::None;
         assert_eq!(has(&all.between.said, b"nobody else's"), is_plain);
         assert_eq!(has(&all.between.said, b"terral"), is_plain);
-        assert!(!has(&all.between.said, &[5; 32]), "the ticket is never sent");
+        assert!(!has(&all.between.said, &secret(member(1)).0), "it is never sent");
     }
 }
 

@@ -1,24 +1,21 @@
-//! What two endpoints say before there is a session, and how each proves that it has the ticket
-//! without sending it: HMAC-SHA-256 (RFC 2104) over the channel and both greetings, whose nonces
-//! are new, so that nothing that was said before, or to somebody in between, proves anything.
+//! What two endpoints say before there is a session.
 //!
-//! All numbers are little-endian. Not here: who may have a session (`shake`).
+//! All numbers are little-endian. Not here: who may have a session (`shake`), and how each proves
+//! who it is (`signing`).
 
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
 use terral_format::Result;
 use terral_format::ids::{Member, ServerId};
 
 /// What a greeting begins with: it names the protocol and its version.
-pub(super) const MAGIC: [u8; 8] = *b"terral\x00\x03";
+pub(super) const MAGIC: [u8; 8] = *b"terral\x00\x04";
 /// Bytes of a greeting.
 pub(super) const GREETING_BYTES: usize = 93;
 /// Bytes of a proof.
-pub(super) const PROOF_BYTES: usize = 32;
+pub(super) const PROOF_BYTES: usize = 64;
 /// Bytes of what begins a session: its number.
 pub(super) const GO_BYTES: usize = 8;
 
-/// What all members of a partition share, and nobody else has.
+/// What two share, and nobody else has, who are no members of one partition.
 #[derive(Clone)]
 pub struct Ticket(pub [u8; 32]);
 
@@ -44,7 +41,7 @@ pub enum Encryption {
     #[default]
     Tls,
     /// It is not: for networks on which nobody else sits. Who can read what goes over the wire has
-    /// all of it, and who can change it needs no ticket once there is a session.
+    /// all of it, and who can change it needs no key once there is a session.
     None,
 }
 
@@ -149,44 +146,12 @@ impl Side {
     }
 }
 
-/// Who proves something, over which channel, and the greetings of the dialler and the acceptor.
-pub(super) type Claim<'a> = (Side, &'a Channel, &'a Said, &'a Said);
-
-fn code(ticket: &Ticket, (side, channel, dialler, acceptor): Claim) -> Hmac<Sha256> {
-    let mut code =
-        Hmac::<Sha256>::new_from_slice(&ticket.0).expect("HMAC takes keys of any length");
-    code.update(match side {
-        Side::Dialler => b"terral dialler",
-        Side::Acceptor => b"terral acceptor",
-    });
-    match channel {
-        Channel::Plain => code.update(b" plain"),
-        Channel::Tls(exporter) => {
-            code.update(b" tls-exporter");
-            code.update(exporter);
-        }
-    }
-    code.update(dialler);
-    code.update(acceptor);
-    code
-}
-
-/// The proof of one side, over this channel, for these two greetings and no others.
-pub(super) fn prove(ticket: &Ticket, claim: Claim) -> [u8; PROOF_BYTES] {
-    code(ticket, claim).finalize().into_bytes().into()
-}
-
-/// Whether it is that; takes the same time whatever it is.
-pub(super) fn is_proven(ticket: &Ticket, claim: Claim, proof: &[u8]) -> bool {
-    code(ticket, claim).verify_slice(proof).is_ok()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::{Channel, Encryption, Greeting, PartitionId, Side, Ticket, is_proven, prove};
+pub(super) mod tests {
+    use super::{Encryption, Greeting, PartitionId};
     use terral_format::ids::{Member, ServerId};
 
-    fn greeting(from: u16, nonce: u8) -> Greeting {
+    pub(in crate::tcp) fn greeting(from: u16, nonce: u8) -> Greeting {
         let member = |number| Member::new(number).expect("14 bits");
         Greeting {
             partition: PartitionId(u128::MAX / 3),
@@ -209,27 +174,6 @@ mod tests {
             let mut bad = said;
             bad[at] ^= 0x80;
             assert!(Greeting::read(&bad).is_err(), "byte {at}");
-        }
-    }
-
-    #[test]
-    fn a_proof_is_of_one_ticket_one_side_one_channel_and_two_greetings() {
-        let [one, other, again] =
-            [greeting(7, 1), greeting(8, 2), greeting(7, 3)].map(|g| g.write());
-        let (ticket, tls) = (Ticket([9; 32]), Channel::Tls([4; 32]));
-        let right = (Side::Dialler, &tls, &one, &other);
-        let proof = prove(&ticket, right);
-        assert!(is_proven(&ticket, right, &proof));
-        assert!(!is_proven(&Ticket([8; 32]), right, &proof));
-        assert!(!is_proven(&ticket, right, &proof[..31]));
-        for wrong in [
-            (Side::Acceptor, &tls, &one, &other),
-            (Side::Dialler, &Channel::Tls([5; 32]), &one, &other),
-            (Side::Dialler, &Channel::Plain, &one, &other),
-            (Side::Dialler, &tls, &again, &other),
-            (Side::Dialler, &tls, &other, &one),
-        ] {
-            assert!(!is_proven(&ticket, wrong, &proof), "{wrong:?}");
         }
     }
 }

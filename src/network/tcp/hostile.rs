@@ -6,14 +6,15 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use terral_format::ids::ServerId;
+use terral_format::wire::roster::Secret;
 
 use super::beside::{Line, PATIENCE, Two, known, listen, peer, proof, prove};
 use super::encryption::Keys;
 use super::framing::{HEADER_BYTES, beat, frame_header};
-use super::greeting::{GREETING_BYTES, PartitionId, Ticket};
+use super::greeting::{GREETING_BYTES, PartitionId};
 use super::opening::UNHEARD_LOSSES;
 use super::shake::{Identity, Known, Next, Shake};
-use super::tests::{TIMING, encrypted_or_not, identity, loopback};
+use super::tests::{TIMING, encrypted_or_not, identity, loopback, secret};
 use super::{Encryption, READ_BYTES, STRANGERS, Tcp};
 use crate::conformance::crowd::{member, server};
 use crate::endpoint::{Endpoint, Event, FRAME_BYTES, Loss, Session, Timing};
@@ -113,7 +114,8 @@ fn who_is_not_who_he_says_gets_no_session(encryption: Encryption) {
         who
     };
     let bad = [
-        with(|who| who.ticket = Ticket([6; 32])),
+        with(|who| who.secret = Secret([77; 32])),
+        with(|who| who.secret = secret(member(2))),
         with(|who| who.partition = PartitionId(1)),
         with(|who| who.server = ServerId(3)),
         with(|who| who.member = member(2)),
@@ -147,7 +149,7 @@ fn a_hand_shake_that_is_said_again_gets_no_session(encryption: Encryption) {
     again.say(&[&said[..], &proof].concat());
     assert!(two.read(&mut again, answer.len()).is_some());
     assert_eq!(two.read(&mut again, 1), None);
-    let why = "a proof that is not by our ticket, or not for this greeting";
+    let why = "a proof that is not by this member's key, or not for this greeting";
     assert_eq!(two.one.turned_away().get(why), Some(&1));
     two.still_talk();
     assert_eq!(two.others.len(), 1, "the session is still there");
@@ -235,7 +237,7 @@ fn a_second_connection_takes_the_place_only_of_a_session_that_its_sender_knew_of
     let third = identity(member(3), server(3));
     let mut shakes = [0, 0, 1].map(|latest| {
         let mut line = Line::dial(&two.one);
-        let to = (member(1), Known { server: server(1), latest });
+        let to = (member(1), Known { latest, ..known(1).1 });
         let (proof, _) = proof(&mut line, &third, (7, to), || two.turn()).expect("it is known");
         (line, proof)
     });

@@ -1,5 +1,5 @@
 //! Sessions over TCP. A connection begins with a hand-shake (`shake`) in which both sides prove
-//! that they have the partition's ticket; then the lesser member says whether there is a session
+//! who they are; then the lesser member says whether there is a session
 //! in it, and which number it has. All I/O is done in [`Endpoint::next`] and [`Endpoint::send`], by
 //! sockets that never wait: there is no thread.
 //!
@@ -9,6 +9,7 @@
 mod framing;
 mod greeting;
 mod ready;
+mod signing;
 
 mod waker;
 
@@ -67,6 +68,7 @@ pub use greeting::{Encryption, PartitionId, Ticket};
 pub use private::Private;
 pub use ready::{Found, Watch};
 pub use shake::Identity;
+pub use signing::public_half;
 pub use waker::Waker;
 
 use connections::{Connections, WAKER};
@@ -277,12 +279,17 @@ impl Endpoint for Tcp {
         if peer.member == self.identity.member {
             return;
         }
-        if self.members.get(&peer.member).is_some_and(|known| known.server != peer.server) {
+        if self
+            .members
+            .get(&peer.member)
+            .is_some_and(|known| (known.server, known.key) != (peer.server, peer.key))
+        {
             self.expel(peer.member);
         }
         let latest = self.past.get(&peer.member).copied().unwrap_or_default();
         let known = self.members.entry(peer.member);
-        let known = known.or_insert_with(|| Admitted::new(peer.server, latest, &self.timing));
+        let known =
+            known.or_insert_with(|| Admitted::new((peer.server, peer.key), latest, &self.timing));
         known.addresses = peer.addresses;
     }
 

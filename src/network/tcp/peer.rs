@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use terral_format::ids::ServerId;
 use terral_format::moment::Moment;
+use terral_format::wire::roster::Key;
 
 use crate::chance::Chance;
 use crate::endpoint::Timing;
@@ -48,6 +49,7 @@ impl Open {
 /// A member that was admitted.
 pub(super) struct Admitted {
     pub(super) server: ServerId,
+    pub(super) key: Key,
     pub(super) addresses: Vec<SocketAddr>,
     /// The greatest number of a session with it.
     pub(super) latest: u64,
@@ -62,14 +64,14 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    pub(super) fn new(server: ServerId, latest: u64, timing: &Timing) -> Self {
+    pub(super) fn new((server, key): (ServerId, Key), latest: u64, timing: &Timing) -> Self {
         let (wait, addresses) = (timing.retry_first, Vec::new());
         let earliest = Moment(0);
-        Admitted { server, addresses, latest, next: None, earliest, wait, open: None }
+        Admitted { server, key, addresses, latest, next: None, earliest, wait, open: None }
     }
 
     pub(super) fn known(&self) -> Known {
-        Known { server: self.server, latest: self.latest }
+        Known { server: self.server, latest: self.latest, key: self.key }
     }
 
     /// A session is tried for now; then again, after a wait that grows. A part of it is by chance,

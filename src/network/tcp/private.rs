@@ -18,8 +18,10 @@ use rustix::net::sockopt;
 use sha2::Sha256;
 
 use super::encryption::{EXPORTER_BYTES, Keys, OPENING_STEP, Tls};
-use super::greeting::{PROOF_BYTES, Side, Ticket};
+use super::greeting::{Side, Ticket};
 
+/// Bytes of a proof: an HMAC-SHA-256 (RFC 2104).
+const PROOF_BYTES: usize = 32;
 /// Bytes that are carried at once.
 const PIECE_BYTES: usize = 16 << 10;
 /// Who is silent for so long is asked whether it is there, so often, so many times.

@@ -1,16 +1,17 @@
 //! The hand-shake of one connection, without its socket: what is to come next, what is to be said
-//! to that, and when both sides have proven that they have the ticket.
+//! to that, and when both sides have proven who they are.
 //!
 //! A stranger costs the bytes of a greeting and a proof. Who does not prove anything hears nothing
 //! but the greeting and the proof of a member that was asked for by its number and server.
 
 use terral_format::ids::{Member, ServerId};
+use terral_format::wire::roster::{Key, Secret};
 
 use super::encryption::{ALERT, HELLO, WANTS_ENCRYPTION, WANTS_NONE};
 use super::greeting::{
-    Channel, Claim, Encryption, GO_BYTES, GREETING_BYTES, Greeting, PROOF_BYTES, PartitionId, Said,
-    Side, Ticket, is_proven, prove,
+    Channel, Encryption, GO_BYTES, GREETING_BYTES, Greeting, PROOF_BYTES, PartitionId, Said, Side,
 };
+use super::signing::{Claim, is_proven, prove};
 
 /// Who an endpoint is.
 #[derive(Clone)]
@@ -21,8 +22,8 @@ pub struct Identity {
     pub member: Member,
     /// Of which memory.
     pub server: ServerId,
-    /// What it proves to have, and wants proven.
-    pub ticket: Ticket,
+    /// What it alone has, and proves to have.
+    pub secret: Secret,
 }
 
 /// What an endpoint knows of a member.
@@ -31,6 +32,8 @@ pub(super) struct Known {
     pub(super) server: ServerId,
     /// The latest session with it.
     pub(super) latest: u64,
+    /// By which it proves who it is.
+    pub(super) key: Key,
 }
 
 /// What comes of what has come.
@@ -65,7 +68,7 @@ pub(super) struct Shake {
     /// What has come of what is awaited.
     have: Vec<u8>,
     ours: Option<Said>,
-    theirs: Option<(Greeting, Said)>,
+    theirs: Option<(Greeting, Said, Key)>,
 }
 
 impl Shake {
@@ -130,7 +133,7 @@ impl Shake {
 
     /// The other side's greeting; it is proven once [`Next::Proven`] was said.
     pub(super) fn theirs(&self) -> Option<&Greeting> {
-        self.theirs.as_ref().map(|(greeting, _)| greeting)
+        self.theirs.as_ref().map(|(greeting, ..)| greeting)
     }
 
     /// Some of what is wanted has come over a channel; why the other side is to be turned away, if
@@ -195,7 +198,7 @@ impl Shake {
         if theirs.server != known.server {
             return Err("a greeting of another server than the member's");
         }
-        self.theirs = Some((theirs, said));
+        self.theirs = Some((theirs, said, known.key));
         Ok((theirs, known))
     }
 
@@ -231,7 +234,7 @@ impl Shake {
 
     /// What a side proves.
     fn claim<'a>(&'a self, side: Side, channel: &'a Channel) -> Option<Claim<'a>> {
-        let (ours, (_, theirs)) = (self.ours.as_ref()?, self.theirs.as_ref()?);
+        let (ours, (_, theirs, _)) = (self.ours.as_ref()?, self.theirs.as_ref()?);
         Some(match self.side {
             Side::Dialler => (side, channel, ours, theirs),
             Side::Acceptor => (side, channel, theirs, ours),
@@ -240,27 +243,34 @@ impl Shake {
 
     fn proof(&self, channel: &Channel) -> [u8; PROOF_BYTES] {
         let claim = self.claim(self.side, channel).expect("both have greeted");
-        prove(&self.identity.ticket, claim)
+        prove(&self.identity.secret, claim)
     }
 
     fn check(&self, proof: &[u8], channel: &Channel) -> Result<(), &'static str> {
         let claim = self.claim(self.side.other(), channel);
-        let claim = claim.ok_or("a proof without a greeting")?;
-        if is_proven(&self.identity.ticket, claim, proof) {
+        let theirs = self.theirs.as_ref().map(|(_, _, key)| key);
+        let (claim, key) = claim.zip(theirs).ok_or("a proof without a greeting")?;
+        if is_proven(key, claim, proof) {
             return Ok(());
         }
-        Err("a proof that is not by our ticket, or not for this greeting")
+        Err("a proof that is not by this member's key, or not for this greeting")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Identity, Known, Next, Shake, WANTS_ENCRYPTION, WANTS_NONE};
-    use crate::tcp::greeting::{Channel, Encryption, PartitionId, Said, Ticket};
+    use crate::tcp::greeting::{Channel, Encryption, PartitionId, Said};
+    use crate::tcp::signing::public_half;
     use terral_format::ids::{Member, ServerId};
+    use terral_format::wire::roster::Secret;
 
     fn member(number: u16) -> Member {
         Member::new(number).expect("14 bits")
+    }
+
+    fn secret(of: Member) -> Secret {
+        Secret([of.number() as u8; 32])
     }
 
     fn identity(number: u16) -> Identity {
@@ -268,14 +278,15 @@ mod tests {
             partition: PartitionId(5),
             member: member(number),
             server: ServerId(number.into()),
-            ticket: Ticket([3; 32]),
+            secret: secret(member(number)),
         }
     }
 
     fn known(of: Member) -> Option<Known> {
         let all = [member(1), member(2), member(3)];
         let server = all.iter().position(|one| *one == of)? as u64 + 1;
-        Some(Known { server: ServerId(server), latest: 0 })
+        let key = public_half(&secret(of));
+        Some(Known { server: ServerId(server), latest: 0, key })
     }
 
     const TLS: Channel = Channel::Tls([6; 32]);
@@ -320,7 +331,8 @@ mod tests {
             shaken(&other, 2)
         };
         assert!(other(|_| ()).is_ok());
-        assert!(other(|of| of.ticket = Ticket([4; 32])).is_err());
+        assert!(other(|of| of.secret = Secret([4; 32])).is_err());
+        assert!(other(|of| of.secret = secret(member(1))).is_err(), "the key of another member");
         assert!(other(|of| of.partition = PartitionId(6)).is_err());
         assert!(other(|of| of.member = member(3)).is_err());
         assert!(other(|of| of.server = ServerId(99)).is_err());

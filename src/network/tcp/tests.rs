@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
+use terral_format::wire::roster::{Key, Secret};
 
-use super::{Clock, Encryption, Found, Identity, PartitionId, Settings, Tcp, Ticket, WAKER};
+use super::signing::public_half;
+use super::{Clock, Encryption, Found, Identity, PartitionId, Settings, Tcp, WAKER};
 use crate::conformance::Stage;
 use crate::endpoint::{Endpoint, Event, Peer, Timing};
 
@@ -26,7 +28,17 @@ pub(super) fn clock() -> Clock {
 }
 
 pub(super) fn identity(member: Member, server: ServerId) -> Identity {
-    Identity { partition: PartitionId(0xabc), member, server, ticket: Ticket([5; 32]) }
+    Identity { partition: PartitionId(0xabc), member, server, secret: secret(member) }
+}
+
+/// That of a member.
+pub(super) fn secret(member: Member) -> Secret {
+    Secret([(member.number() as u8) ^ 5; 32])
+}
+
+/// Its public half.
+pub(super) fn key(member: Member) -> Key {
+    public_half(&secret(member))
 }
 
 pub(super) fn loopback() -> SocketAddr {
@@ -71,6 +83,7 @@ impl Stage for Loopback {
         Peer {
             member,
             server,
+            key: key(member),
             addresses: self.addresses.get(&member).into_iter().copied().collect(),
         }
     }

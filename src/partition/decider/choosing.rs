@@ -3,7 +3,8 @@
 //!
 //! First user: lent. Who looks while another changes: that one is asked. Who looks at what is at
 //! rest: shown. A second changer: carried out here, until it is calm; but what is changed together
-//! with another thing is lent, as one server must have both.
+//! with another thing is lent, as one server must have both. What may not go to a member is carried
+//! out here.
 
 use terral_format::ids::{Loan, Member, Thing};
 use terral_format::wire::body::Body;
@@ -85,7 +86,11 @@ impl Decider {
             out.say(to, Message::Lend { operation, thing, loan, body: None });
             return Turn::Next;
         }
-        if let Work::Look(look) | Work::Find(look) = &request.work {
+        // Who has what he would not be lent by itself is not believed of it, either.
+        let is_believed = cx.local.may_go(thing, to, Giving::Lend);
+        if let Work::Look(look) | Work::Find(look) = &request.work
+            && is_believed
+        {
             out.say(to, Message::Ask { operation, thing, loan, look: look.clone() });
             entry.asked.push(request.clone());
             return Turn::Next;
@@ -125,17 +130,27 @@ impl Decider {
                     out.say(request.from, Message::Show { operation, thing, loan, body: None });
                     Turn::Next
                 }
-                None if *recalled || is_changed(entry, None, thing, cx) => {
+                None if *recalled
+                    || is_changed(entry, None, thing, cx)
+                    || !may_have(thing, request, cx) =>
+                {
                     self.serve(thing, request, out)
                 }
                 None => self.give(thing, request, body, cx, out),
             },
+            Work::Take if !may_have(thing, request, cx) => {
+                let no_directory = thing.number().counted() == 0;
+                let why = if no_directory { Failure::NotMoved } else { Failure::NotYours };
+                answer(out, request, Err(why));
+                Turn::Next
+            }
             _ if !self.are_copies_gone(thing, cx, out) => Turn::Wait,
             work => {
                 let Some(entry) = self.entries.get(&thing) else { return Turn::Wait };
                 let may_serve = *work != Work::Take;
                 let is_changed = || is_changed(entry, Some(request.from), thing, cx);
                 let stays = request.from != cx.me && !cx.local.is_lent(thing, work);
+                let stays = stays || !may_have(thing, request, cx);
                 if may_serve && (stays || is_changed()) {
                     return self.serve(thing, request, out);
                 }
@@ -225,6 +240,12 @@ impl Decider {
         }
         Turn::Next
     }
+}
+
+/// Whether who wants something done may be given the thing for that.
+fn may_have(thing: Thing, request: &Request, cx: &Context<'_>) -> bool {
+    let to = Giving::of(&request.work);
+    request.from == cx.me || cx.local.may_go(thing, request.from, to)
 }
 
 /// Whether somebody changes it now or has lately, other than `but`.

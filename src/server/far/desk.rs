@@ -199,12 +199,17 @@ impl Desk {
         answer.write(bytes).unwrap_or_default()
     }
 
-    /// Another member asks this one, which is `me`.
+    /// Another member asks this one, which is `me`; `refused`: why it may not.
     ///
     /// # Errors
     /// As those of [`Question::read`]; [`ErrorKind::Malformed`] if it asks in another one's name,
     /// or for what was born elsewhere.
-    pub fn hear(&mut self, me: Member, from: Member, frame: Payload, now: Tick) -> Result<Heard> {
+    pub fn hear(
+        &mut self,
+        (me, from): (Member, Member),
+        (frame, refused): (Payload, Option<Error>),
+        now: Tick,
+    ) -> Result<Heard> {
         let (question, bytes) = Question::read(&frame)?;
         let begin = frame.frame.len() - bytes.len();
         let Question { id, life, number, past, what } = question;
@@ -225,28 +230,14 @@ impl Desk {
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
-            What::File(file, act) if file.born() != owner(act, from, me) => {
-                return Err(malformed("a question about a file of another member"));
-            }
-            What::File(_, Act::Lock(lock) | Act::TestLock(lock)) if lock.owner.by != from => {
-                return Err(malformed("a lock in the name of another member"));
-            }
-            What::File(_, Act::Fencing(owner, _)) if owner.by != from => {
-                return Err(malformed("a lock in the name of another member"));
-            }
-            What::File(
-                _,
-                Act::Lost { by, .. }
-                | Act::Borrow { by, .. }
-                | Act::Grow { by, .. }
-                | Act::Return { by, .. }
-                | Act::Offer { by, .. }
-                | Act::Accept { by, .. },
-            ) if by != from => {
-                return Err(malformed("something in the name of another member"));
-            }
-            What::File(file, act) => (file, act),
+            What::File(file, act) => match in_anothers_name(file, &act, (from, me)) {
+                Some(wrong) => return Err(malformed(wrong)),
+                None => (file, act),
+            },
         };
+        if let Some(error) = refused {
+            return Ok(Heard::Answer(self.answer((id, Some(of)), Err(error))));
+        }
         let file = Ino(of.counted());
         // As was said last, also of a question that is under way already: until a close says so, a
         // file counts as open, be it that it cannot be opened.
@@ -352,6 +343,30 @@ impl Desk {
         let (started_ticks, session) = (0, Id::NOBODY);
         let id = Id { by: member, session, pid, started_ticks, index, sequence, step };
         self.ended.extend(asker.open.iter().map(|file| closing(id, (asker.life, 0), *file)));
+    }
+}
+
+/// What is wrong with a question, if it is asked in another one's name, or of another one's file.
+fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Option<&'static str> {
+    match *act {
+        act if file.born() != owner(act, from, me) => {
+            Some("a question about a file of another member")
+        }
+        Act::Lock(lock) | Act::TestLock(lock) if lock.owner.by != from => {
+            Some("a lock in the name of another member")
+        }
+        Act::Fencing(owner, _) if owner.by != from => Some("a lock in the name of another member"),
+        Act::Lost { by, .. }
+        | Act::Borrow { by, .. }
+        | Act::Grow { by, .. }
+        | Act::Return { by, .. }
+        | Act::Offer { by, .. }
+        | Act::Accept { by, .. }
+            if by != from =>
+        {
+            Some("something in the name of another member")
+        }
+        _ => None,
     }
 }
 

@@ -27,3 +27,4 @@ pub mod placing;
 pub mod role;
 pub mod shown;
 pub mod through;
+pub mod users;

@@ -9,8 +9,12 @@ use std::net::SocketAddr;
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
-use terral_format::wire::roster::{ADDRESSES_MAX, Invitation, Partition, Roster, Seat, Secret};
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::wire::person::{GROUPS_MAX, Person};
+use terral_format::wire::roster::{
+    ADDRESSES_MAX, Certificate, Invitation, Partition, Roster, Seat, Secret,
+};
+use terral_format::{Error, ErrorKind, Result, frame};
+use terral_network::tcp::public_half;
 use terral_partition::effect::Input;
 use terral_partition::members::Table;
 
@@ -29,23 +33,26 @@ fn new_server(state: &State) -> Result<ServerId> {
 /// # Errors
 /// If the system has no random bits.
 pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
-    let (server, ticket) = (new_server(state)?, Secret(state.world.secret()?));
-    let partition = Partition { id: state.world.random()?, ticket, encrypted };
+    let (server, secret) = (new_server(state)?, Secret(state.world.secret()?));
+    let partition = Partition { id: state.world.random()?, secret, encrypted };
     join(state, (Member::LEAST, server), Member::LEAST, partition);
-    let standing = Standing::In(server);
+    let (standing, key) = (Standing::In(server), public_half(&secret));
     let seats = vec![Seat { member: Member::LEAST, standing, addresses: Vec::new() }];
-    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies: Vec::new() });
+    let certificates = vec![Certificate { member: Member::LEAST, key, user: None }];
+    let policies = Vec::new();
+    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies, certificates });
     Ok(())
 }
 
 /// This server, which has nothing yet, becomes the member that it was invited to be.
 pub fn accept(state: &mut State, invitation: &Invitation) {
-    let Invitation { partition, me, server, control, .. } = invitation;
+    let Invitation { partition, me, server, control, key, .. } = invitation;
     join(state, (*me, *server), control.member, *partition);
     let own = Seat { member: *me, standing: Standing::In(*server), addresses: Vec::new() };
     // Less than any that the control says: of the others nothing is known yet.
     let (seats, policies) = (vec![control.clone(), own], Vec::new());
-    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies });
+    let certificates = vec![Certificate { member: control.member, key: *key, user: None }];
+    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies, certificates });
 }
 
 /// These are in from now on.
@@ -54,7 +61,10 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let members = seats.map(|seat| (seat.member, seat.standing)).collect();
     let known = state.members.as_ref().map(|members| &members.roster().policies);
     let policies = (known != Some(&roster.policies)).then(|| roster.policies.clone());
+    let known = state.members.as_ref().map(|members| &members.roster().certificates);
+    let certificates = (known != Some(&roster.certificates)).then(|| roster.certificates.clone());
     state.record(Membership::Roster(roster));
+    certificates.into_iter().for_each(|all| state.record(Membership::Certificates(all)));
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     tell(state, Input::Table(Table { epoch, members }));
 }
@@ -210,12 +220,26 @@ pub fn expire(state: &mut State) {
     }
 }
 
-/// Lets in one more, who shows this.
+/// As [`invite`], for the user whom this encoded [`Person`] says, or nobody if it is empty.
+///
+/// # Errors
+/// Beside those of [`invite`], [`ErrorKind::Malformed`], and [`ErrorKind::Invalid`] for root, who
+/// is trusted with all.
+pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
+    let user: Option<Person> = (!user.is_empty()).then(|| frame::decode(user)).transpose()?;
+    if user.as_ref().is_some_and(|user| user.is_root() || user.groups.len() > GROUPS_MAX) {
+        let context = "a server of a user: not of root, nor of who is in too many groups";
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    invite(state, user)
+}
+
+/// Lets in one more, who shows this: a server of this user alone, or one that is trusted with all.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, [`ErrorKind::TooMany`] if there is no place,
 /// [`ErrorKind::Busy`] if it is not reachable yet.
-pub fn invite(state: &mut State) -> Result<Invitation> {
+pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
     let mut roster = own_roster(state)?;
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
@@ -223,13 +247,17 @@ pub fn invite(state: &mut State) -> Result<Invitation> {
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
     let Some(members) = &state.members else { return Err(full()) };
-    let (partition, control) = (*members.partition(), roster.seat(members.me()).cloned());
+    let secret = Secret(state.world.secret()?);
+    let (partition, key) = (*members.partition(), public_half(&members.partition().secret));
+    let (partition, control) =
+        (Partition { secret, ..partition }, roster.seat(members.me()).cloned());
     let control = control.filter(|control| !control.addresses.is_empty());
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let control = control.ok_or_else(late)?;
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
+    roster.certificates.push(Certificate { member: me, key: public_half(&secret), user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
     let permanent = state.backing.is_some();
-    Ok(Invitation { partition, me, server, control, permanent })
+    Ok(Invitation { partition, me, server, control, key, permanent })
 }

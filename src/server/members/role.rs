@@ -9,14 +9,13 @@ use terral_format::disk::membership::{Creation, Membership};
 use terral_format::ids::{
     Asker, Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish,
 };
-use terral_format::moment::Moment;
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::roster::{Partition, Roster};
-use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::wire::things::Outcome;
 use terral_partition::durable::Durable;
-use terral_partition::effect::{Access, Effect, Input, Local};
+use terral_partition::effect::{Access, Effect, Input};
 use terral_partition::machine::Machine;
 use terral_partition::terms::Terms;
 
@@ -30,16 +29,19 @@ mod counting;
 mod creations;
 mod deciding;
 mod departing;
+mod here;
 mod inviting;
 mod knowing;
 mod losses;
 mod outbox;
 mod settling;
+mod users;
 mod whole;
 pub(in crate::members) mod wishing;
 
 use counting::Counting;
 use departing::Departing;
+use here::Here;
 use inviting::Inviting;
 use losses::Losses;
 pub use losses::Restoring;
@@ -108,61 +110,15 @@ enum Part {
     Runs(Box<Machine>),
 }
 
-/// Who is changing what, as this server knows.
-struct Here<'s> {
-    state: &'s State,
-    numbers: &'s Numbers,
-    changed: &'s BTreeMap<Thing, Tick>,
-}
-
-impl Here<'_> {
-    /// What time it is, as the protocol has it.
-    fn now(&self) -> Moment {
-        Moment(self.state.world.now().0)
-    }
-}
-
-impl Local for Here<'_> {
-    fn in_use(&self, thing: Thing) -> bool {
-        let now = self.state.world.now();
-        match thing {
-            Thing::Directory(_) => {
-                self.changed.get(&thing).is_some_and(|at| now.since(*at) < JUST_NOW)
-            }
-            Thing::File(number) => {
-                self.numbers.place(number).is_some_and(|ino| self.state.names.is_written(ino))
-            }
-            Thing::Chunk(..) => false,
+macro_rules! here {
+    ($members:expr, $state:expr) => {
+        Here {
+            state: $state,
+            numbers: &$members.numbers,
+            roster: &$members.roster,
+            changed: &$members.changed,
         }
-    }
-
-    /// A file's home changes what it looks like: it counts its names. Where there is a permanent
-    /// store, only it changes them there, too; and what that is owed of a directory's names is to
-    /// be there before the directory goes: it does to who creates files in it, who may create many.
-    fn is_lent(&self, thing: Thing, work: &Work) -> bool {
-        let is_directory = matches!(thing, Thing::Directory(_));
-        is_directory && (self.state.backing.is_none() || creates(work))
-    }
-
-    /// A directory goes to who decides it once the permanent store has what it is owed of names:
-    /// who only looks does not wait for that.
-    fn is_settled(&self, thing: Thing) -> bool {
-        let owes = !self.state.names.owed().is_empty() || !self.state.names.publishing().is_empty();
-        let is_own = thing.number().born() == self.numbers.me();
-        self.state.backing.is_none() || is_own || !owes
-    }
-
-    /// Of a directory the tables have the names that were walked.
-    fn keeps_copy(&self, thing: Thing) -> bool {
-        !matches!(thing, Thing::Directory(_))
-    }
-
-    /// What names a directory has, others know, too, or the permanent store; what a file that was
-    /// born here is, this server.
-    fn may_be_restored(&self, thing: Thing) -> bool {
-        let own = |number: Number| number.born() == self.numbers.me();
-        matches!(thing, Thing::Directory(_)) || matches!(thing, Thing::File(file) if own(file))
-    }
+    };
 }
 
 impl Mover {
@@ -305,7 +261,7 @@ impl Members {
         if let Part::Replayed(durable) = &mut self.part {
             // Records that it was replayed from are written.
             durable.take_changes();
-            let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+            let here = here!(self, state);
             let durable = (**durable).clone();
             let left = durable.wishes(Wish(0)..=Wish(u64::MAX));
             self.left = left.filter(|wish| !wishing::is_ahead(*wish)).collect();
@@ -323,7 +279,7 @@ impl Members {
             self.changed.retain(|_, at| now.since(*at) < JUST_NOW);
         }
         let Part::Runs(machine) = &mut self.part else { return Vec::new() };
-        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        let here = here!(self, state);
         self.effects.extend(machine.handle(here.now(), &here, input));
         machine.take_changes().into_iter().map(Membership::Protocol).collect()
     }
@@ -337,10 +293,12 @@ impl Members {
                 }
             }
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
+            Membership::Certificates(of) => self.roster.certificates.clone_from(of),
             Membership::Roster(roster) => {
                 let policies = std::mem::take(&mut self.roster.policies);
+                let certificates = std::mem::take(&mut self.roster.certificates);
                 self.departing.follows(roster, &self.roster);
-                self.roster = Roster { policies, ..roster.clone() };
+                self.roster = Roster { policies, certificates, ..roster.clone() };
                 self.losses.begins_anew();
             }
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
@@ -373,7 +331,9 @@ impl Members {
         let partition = self.partition;
         let joined = std::iter::once(Membership::Joined { me, server, root, partition });
         let policies = Membership::Policies(self.roster.policies.clone());
-        let joined = joined.chain([Membership::Roster(self.roster.clone()), policies]);
+        let certificates = Membership::Certificates(self.roster.certificates.clone());
+        let roster = Membership::Roster(self.roster.clone());
+        let joined = joined.chain([roster, certificates, policies]);
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));
@@ -558,7 +518,7 @@ impl Members {
         if self.is_arriving(thing) {
             return Access::Nothing;
         }
-        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        let here = here!(self, state);
         match &self.part {
             Part::Runs(machine) => machine.access(thing, here.now(), &here),
             Part::Replayed(_) => Access::Nothing,
@@ -570,7 +530,7 @@ impl Members {
         if self.is_arriving(thing) {
             return false;
         }
-        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        let here = here!(self, state);
         match &self.part {
             Part::Runs(machine) => machine.has(thing, here.now(), &here),
             Part::Replayed(_) => true,
@@ -650,7 +610,7 @@ impl Members {
 
     /// What another member has shown, as long as nobody changes it.
     pub fn shown(&self, thing: Thing, state: &State) -> Option<&Arc<Copy>> {
-        let here = Here { state, numbers: &self.numbers, changed: &self.changed };
+        let here = here!(self, state);
         let Part::Runs(machine) = &self.part else { return None };
         self.copies.get(&thing).filter(|_| machine.is_shown(thing, here.now(), &here))
     }
@@ -681,12 +641,6 @@ impl Members {
     pub fn was_changed(&mut self, thing: Thing, now: Tick) {
         self.changed.insert(thing, now);
     }
-}
-
-/// Of what another member wants of a directory, whether that is a name for a file of its own.
-fn creates(work: &Work) -> bool {
-    let Work::Change(body) = work else { return false };
-    By::<Change>::of(body).is_ok_and(|by| matches!(by.what, Change::Name(_)))
 }
 
 /// Of what a request wants of a thing, whether it only looks.

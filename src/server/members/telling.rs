@@ -77,7 +77,8 @@ mod tests {
             standing: Standing::In(ServerId(at.into())),
             addresses: (at < come).then(address).into_iter().collect(),
         };
-        Roster { version, epoch: Epoch(3), seats: (0..3).map(seat).collect(), policies: vec![] }
+        let seats = (0..3).map(seat).collect();
+        Roster { version, epoch: Epoch(3), seats, ..Roster::default() }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::requiring::{self, Have};
+use crate::naming::permitting::STICKY;
 use crate::naming::stat_ahead;
 
 /// The thing that has what an inode looks like, and a directory's names.
@@ -231,7 +232,7 @@ pub fn is_here(state: &State, directory: Ino) -> bool {
 /// Whether this server alone knows how something is called: where there is a permanent store, its
 /// own file that has a name, or had its last one. What others have said may be older. Not if
 /// another file is about to take that name.
-fn knows_name(state: &State, ino: Ino) -> bool {
+pub fn knows_name(state: &State, ino: Ino) -> bool {
     let own = |inode: &Inode| inode.kind == Kind::File && !inode.is(flag::FAR);
     let Some(members) = state.members.as_ref().filter(|_| state.backing.is_some()) else {
         return false;
@@ -414,6 +415,16 @@ pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
         may_look_by_itself(state, ino);
     }
     Ok(())
+}
+
+/// Has the tables say whose something is, where only he takes its name away: in a sticky directory.
+///
+/// # Errors
+/// As [`look`]'s.
+pub fn is_known_whose(state: &mut State, caller: &Caller, parent: Ino, ino: Ino) -> Result<()> {
+    let above = state.names.inode(parent).map(|inode| inode.attributes());
+    let asks = above.is_some_and(|is| is.mode & STICKY != 0 && !caller.person.owns(&is));
+    if asks { attributes(state, caller, ino) } else { Ok(()) }
 }
 
 /// What was shown before it had a place here has no mark yet.

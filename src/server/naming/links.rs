@@ -73,6 +73,10 @@ pub fn rename_here(
         };
         return Err(Error::new(kind, shown(to)));
     }
+    elsewhere::is_known_whose(state, caller, parent, ino)?;
+    if let Some(there) = there {
+        elsewhere::is_known_whose(state, caller, to_parent, there)?;
+    }
     permit_moving(state, caller, ino, parent, to_parent, from)?;
     match there {
         Some(there) if how == RenameHow::Exchange => {

@@ -167,6 +167,7 @@ pub fn unlink_in(
 ) -> Result<()> {
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
     let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    elsewhere::is_known_whose(state, caller, parent, ino)?;
     permitting::permit_removal(state, caller, parent, ino, path)?;
     if state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
         return Err(Error::new(ErrorKind::IsDirectory, shown(path)));

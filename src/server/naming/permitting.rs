@@ -1,18 +1,40 @@
 //! What permission bits and owners allow. Nothing here changes anything.
 
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, ROOT};
 use terral_format::local::tables::access;
 use terral_format::wire::message::{Attributes, Change, Kind, OpenHow};
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::naming::names::Names;
 
+/// More names lead nowhere.
+const PATH_MAX: usize = 4096;
 /// What is in a directory with this bit is removed by its owner or the directory's only.
-const STICKY: u32 = 0o1000;
+pub(super) const STICKY: u32 = 0o1000;
 /// `w` of permission bits.
 const WRITE: u32 = 2;
+
+/// `x` of a directory's permission bits.
+const SEARCH: u32 = 1;
+
+impl Names {
+    /// Whether a person may search all that leads to something, by one of its names at least, as
+    /// far as the tables know its names.
+    pub fn may_reach(&self, person: &Person, ino: Ino) -> bool {
+        let above = |at: &Ino| self.name_of(*at).filter(|_| *at != ROOT).map(|name| name.0);
+        let searches =
+            |at: Ino| self.inode(at).is_some_and(|is| person.may(&is.attributes(), SEARCH));
+        let leads = |(parent, _): (Ino, Vec<u8>)| {
+            std::iter::successors(Some(parent), above).take(PATH_MAX).all(searches)
+        };
+        let names = self.names_of(ino);
+        names.is_empty() || names.into_iter().any(leads)
+    }
+}
 
 /// The error for what only its owner may do, or root.
 pub fn not_permitted(path: &[u8]) -> Error {

@@ -64,7 +64,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         }
         Request::List { path, after } => listing::list(state, who, path, after),
         Request::Space => Ok(Reply::Space(status::space(state))),
-        Request::Invite => control::invite(state)?.text().map(Reply::Invitation),
+        Request::Invite(user) => control::invite_whom(state, user)?.text().map(Reply::Invitation),
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
             safety::at(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))

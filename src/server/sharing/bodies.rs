@@ -194,8 +194,13 @@ pub(super) fn has_names(
         state.record(Membership::Unnamed { parent, name });
         left.push(inode.ino);
     }
+    let has_users = state.members.as_ref().is_some_and(|members| members.has_users());
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
+        // What a user's server may have said of it is nothing that its home does not know.
+        if has_users && elsewhere::knows_name(state, ino) {
+            continue;
+        }
         elsewhere::has_name_too(state, (parent, &name), ino)?;
     }
     left.into_iter().for_each(|ino| forget_unused(state, ino));

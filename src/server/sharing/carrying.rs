@@ -21,7 +21,7 @@ use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
     adrift, bodies, circles, departing, large, leasing, leaving, moving, removal, restoring,
-    revoking, serving, unnamed,
+    revoking, serving, unnamed, users,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -93,6 +93,10 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
     if let Input::Connected(with) = input {
         moving::connected(state, with);
     }
+    let input = match input {
+        Input::Frame(frame) => Input::Frame(users::admit(state, frame)?),
+        input => input,
+    };
     tell(state, input);
     if ticks {
         moves::tick(state);

@@ -25,3 +25,4 @@ pub mod revoking;
 pub mod safety;
 pub mod serving;
 pub mod unnamed;
+pub mod users;

@@ -17,12 +17,14 @@ use terral_store::backing::Backing;
 use crate::core::state::State;
 use crate::members::moving;
 use crate::naming::exchanging::{self, is_named, known};
+use crate::sharing::users;
 
 /// Another member says something of a directory's move.
 ///
 /// # Errors
 /// If the tables have no room.
 pub fn heard(state: &mut State, from: Member, said: Of) -> Result<()> {
+    let Some(said) = users::moves(state, from, said) else { return Ok(()) };
     match said {
         Of::Moves(theirs) => moves(state, from, theirs)?,
         Of::Exchanges(moving, back) => {

@@ -26,7 +26,7 @@ use crate::core::world::Tick;
 use crate::members::role::Restoring;
 use crate::members::stepping::tell;
 use crate::naming::{elsewhere, homes};
-use crate::sharing::{bodies, moving, removal};
+use crate::sharing::{bodies, moving, removal, users};
 
 /// Names that one message holds, bytes.
 const NAMES_BYTES: usize = 256 << 10;
@@ -87,6 +87,7 @@ fn ask(state: &mut State, thing: Thing) {
 /// # Errors
 /// If the tables have no room.
 pub fn heard(state: &mut State, from: Member, memory: Memory) -> Result<()> {
+    let Some(memory) = users::remembers(state, from, memory) else { return Ok(()) };
     let Some(members) = &mut state.members else { return Ok(()) };
     match memory {
         // He asks again.

@@ -22,7 +22,7 @@ use crate::naming::making::{self, New};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
 use crate::sharing::{bodies, circles, containers, credentials, everywhere, leasing};
-use crate::sharing::{revoking, safety};
+use crate::sharing::{revoking, safety, users};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -46,7 +46,7 @@ fn operation_of(asker: Asker) -> Option<Operation> {
 /// and done when that is there.
 pub fn serve(state: &mut State, served: Served) {
     let Served { operation, thing, work } = &served;
-    let asker = asker_of(*operation);
+    let (asker, user) = (asker_of(*operation), users::of(state, operation.by));
     let may = state.fetches.let_wait(true);
     let waits = state.fetches.must_wait();
     state.members.iter_mut().for_each(|members| {
@@ -54,8 +54,8 @@ pub fn serve(state: &mut State, served: Served) {
         members.serves(Some(*thing));
     });
     let outcome = match work {
-        Work::Look(body) | Work::Find(body) => look(state, *thing, body),
-        Work::Change(body) => change(state, operation.by, *thing, body),
+        Work::Look(body) | Work::Find(body) => look(state, user.as_ref(), *thing, body),
+        Work::Change(body) => change(state, (operation.by, user.as_ref()), *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
     state.members.iter_mut().for_each(|members| {
@@ -112,7 +112,7 @@ pub fn seen(state: &mut State, thing: Thing, look: &Body) -> Option<Body> {
         Some(copy) => By::<Look>::of(look).and_then(|by| copy.seen(&by.what)),
         // Names may be in the permanent store: who asks is told to look for himself.
         None if homes::decide(state) && matches!(thing, Thing::Directory(_)) => Ok(None),
-        None => self::look(state, thing, look).map(Some),
+        None => self::look(state, None, thing, look).map(Some),
     };
     let outcome = outcome.unwrap_or_else(|error| Some(Outcome::Failed(error)))?;
     Some(outcome.body().unwrap_or_default())
@@ -125,8 +125,12 @@ fn caller<T>(by: &By<T>) -> Result<Caller> {
     Ok(Caller { session: NOBODY, person: Arc::new(by.person.clone()) })
 }
 
-fn look(state: &mut State, thing: Thing, body: &Body) -> Result<Outcome> {
-    let by = By::<Look>::of(body)?;
+/// What he sees who asks; `user`: by a server that speaks for him alone.
+fn look(state: &mut State, user: Option<&Person>, thing: Thing, body: &Body) -> Result<Outcome> {
+    let mut by = By::<Look>::of(body)?;
+    if let Some(user) = user {
+        users::may_look(state, user, thing, &mut by.what)?;
+    }
     if matches!(by.what, Look::Xattr(_) | Look::XattrNames(_)) {
         return xattr_requests::told(state, thing.number(), &by.what);
     }
@@ -223,13 +227,21 @@ fn ends(state: &mut State, by: &By<Change>) -> Option<Result<Outcome>> {
     Some(ended.map(|(sessions, deaf)| Outcome::Ended(sessions, deaf)))
 }
 
+/// Which member wants something, and for whom alone it speaks, if for one.
+type Whose<'a> = (Member, Option<&'a Person>);
+
 /// A program of another machine: by this server's process.
 fn theirs(state: &State, person: &Person) -> Who {
     Who { pid: state.machine.pid(), user: person.user }
 }
 
-fn change(state: &mut State, from: Member, thing: Thing, body: &Body) -> Result<Outcome> {
-    let by = By::<Change>::of(body)?;
+fn change(
+    state: &mut State,
+    (from, user): Whose<'_>,
+    thing: Thing,
+    body: &Body,
+) -> Result<Outcome> {
+    let by = users::change_of(state, user, thing, body)?;
     let caller = caller(&by)?;
     if let Change::Xattr { name, value, how } = &by.what {
         let set = (name.as_slice(), value.as_deref(), *how);

@@ -20,16 +20,14 @@ use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{Control, Roster, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
-use terral_network::tcp::{
-    Encryption, Found, Identity, PartitionId, Settings, Tcp, Ticket, Waker, Watch,
-};
+use terral_network::tcp::{Encryption, Found, Identity, PartitionId, Settings, Tcp, Waker, Watch};
 use terral_partition::effect::Input;
 use terral_transport::{boottime, long_buffers, process};
 
 use crate::core::state::State;
 use crate::core::world::World;
 use crate::far::desk::{Payload, Relay};
-use crate::far::{holders, linking};
+use crate::far::{self, holders, linking};
 use crate::members::control;
 use crate::members::role::Members;
 use crate::members::telling::Telling;
@@ -95,7 +93,7 @@ fn identity(members: &Members) -> Identity {
         partition: PartitionId(partition.id),
         member: members.me(),
         server: members.server(),
-        ticket: Ticket(partition.ticket.0),
+        secret: partition.secret,
     }
 }
 
@@ -241,17 +239,20 @@ impl<'s> Links<'s> {
         self.admitted = admitted;
         let is_control = members.control() == members.me();
         let seats = roster.seats.clone();
+        let keys: BTreeMap<_, _> =
+            roster.certificates.iter().map(|of| (of.member, of.key)).collect();
         drop(state);
         for Seat { member, standing, addresses } in seats {
+            let Some(key) = keys.get(&member).copied() else { continue };
             match standing {
                 Standing::In(server) => {
                     self.servers.insert(member, server);
-                    self.tcp.admit(Peer { member, server, addresses });
+                    self.tcp.admit(Peer { member, server, key, addresses });
                 }
                 Standing::Removed { .. } => {
                     // If it lives, it is told so, whatever was said of it.
                     match self.servers.get(&member).copied().filter(|_| is_control) {
-                        Some(server) => self.tcp.admit(Peer { member, server, addresses }),
+                        Some(server) => self.tcp.admit(Peer { member, server, key, addresses }),
                         None => self.tcp.expel(member),
                     }
                     self.is_removed(member);
@@ -431,7 +432,8 @@ impl<'s> Links<'s> {
         self.is_heard();
         let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        let closed = relaying.push(me, from, question)?;
+        let question = far::users::admit(&self.shared.lock_for_links(), from, question)?;
+        let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
             let mut state = self.shared.lock_for_links();
             closed.into_iter().for_each(|(ino, by)| holders::closed(&mut state, ino, by));
@@ -465,9 +467,11 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster, policies, revoked, all) if members.control() == with => {
+            Control::Roster(roster, certificates, policies, revoked, all)
+                if members.control() == with =>
+            {
                 let version = roster.version;
-                let roster = Roster { policies, ..roster };
+                let roster = Roster { certificates, policies, ..roster };
                 // Only then does it know of their epoch.
                 containers::heard(&mut state, all)?;
                 revoking::heard(&mut state, revoked)?;

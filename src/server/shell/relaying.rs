@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terral_format::Result;
 use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Written};
+use terral_format::{Error, Result};
 
 use crate::core::world::{Tick, World};
 use crate::far::desk::{Desk, Heard, Job, Payload, Relay};
@@ -108,15 +108,20 @@ impl Relaying {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A member asks this one, which is `me`. It is answered by and by, or at once if it is short:
-    /// then the answer is there to be [taken](Relaying::take_answers). Gives what it has closed.
+    /// A member asks this one, which is `me`, or may not ask that. It is answered by and by, or at
+    /// once if it is short: then the answer is there to be [taken](Relaying::take_answers). Gives
+    /// what it has closed.
     ///
     /// # Errors
     /// If that is no question: the session is to be cut.
-    pub fn push(&self, me: Member, from: Member, frame: Payload) -> Result<Vec<(Ino, Member)>> {
+    pub fn push(
+        &self,
+        (me, from): (Member, Member),
+        question: (Payload, Option<Error>),
+    ) -> Result<Vec<(Ino, Member)>> {
         let now = self.world.now();
         let mut inner = self.lock();
-        let heard = inner.desk.hear(me, from, frame, now)?;
+        let heard = inner.desk.hear((me, from), question, now)?;
         let (ended, closed) = (inner.desk.take_ended(), inner.desk.take_closed());
         inner.waiting.extend(ended);
         match heard {
@@ -358,7 +363,7 @@ mod tests {
             for number in 1..=60 {
                 let frame = question(from, me, number);
                 (0..2).for_each(|_| {
-                    relaying.push(me, from, framed(&frame)).expect("a question");
+                    relaying.push((me, from), (framed(&frame), None)).expect("a question");
                 });
             }
             while answers.len() < 60 {
@@ -435,7 +440,7 @@ mod tests {
         let write = |at: u64| Act::Write { at: Some(at), strips: false, token: 0 };
         let push = |number: u64, act: Act| {
             let frame = asking(from, me, number, act);
-            relaying.push(me, from, framed(&frame)).expect("a question");
+            relaying.push((me, from), (framed(&frame), None)).expect("a question");
             let sequence =
                 |frame: Written| Answer::read(&frame.whole()).expect("one").0.id.sequence;
             let answers = relaying.take_answers().into_iter();
@@ -518,7 +523,7 @@ mod tests {
             let what = What::File(Number::new(me, file).expect("few"), act);
             let question = Question { id, life: 6, number, past: 0, what };
             let frame = question.write(Vec::new()).map(Written::whole).expect("encodes");
-            relaying.push(me, from, framed(&frame)).expect("a question");
+            relaying.push((me, from), (framed(&frame), None)).expect("a question");
         };
         std::thread::scope(|threads| {
             (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
@@ -547,13 +552,13 @@ mod tests {
         let [me, from, other] = [1, 2, 3].map(|number| Member::new(number).expect("few"));
         let relay = Arc::new(Slow::default());
         let relaying = Relaying::new(relay, Arc::new(Clock), 7, || ());
-        assert!(relaying.push(me, other, framed(&question(from, me, 1))).is_err());
-        assert!(relaying.push(me, from, framed(&question(from, other, 1))).is_err());
+        assert!(relaying.push((me, other), (framed(&question(from, me, 1)), None)).is_err());
+        assert!(relaying.push((me, from), (framed(&question(from, other, 1)), None)).is_err());
         let owner = FarOwner { by: other, locker: Locker::Flock, number: 1 };
         let (range, kind, wait) = (LockRange::ALL, LockKind::Exclusive, 0);
         let lock = Act::Lock(FarLock { owner, range, kind, wait });
-        assert!(relaying.push(me, from, framed(&asking(from, me, 2, lock))).is_err());
-        assert!(relaying.push(me, from, framed(b"nothing")).is_err());
+        assert!(relaying.push((me, from), (framed(&asking(from, me, 2, lock)), None)).is_err());
+        assert!(relaying.push((me, from), (framed(b"nothing"), None)).is_err());
         relaying.removed(from);
     }
 }

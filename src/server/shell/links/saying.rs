@@ -56,8 +56,8 @@ impl Links<'_> {
             self.say(control, &Control::Ask);
         }
         if let Some((roster, (revoked, containers))) = roster {
-            let policies = roster.policies.clone();
-            let said = Control::Roster(roster, policies, revoked, containers);
+            let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
+            let said = Control::Roster(roster, certificates, policies, revoked, containers);
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

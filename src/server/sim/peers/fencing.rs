@@ -30,7 +30,7 @@ pub(super) fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdi
         Seat { member: member(at), standing, addresses: vec![([127, 0, 0, 1], 1).into()] }
     };
     let (seats, policies) = ((0..count).map(seat).collect(), Vec::new());
-    Roster { version, epoch: Epoch(version), seats, policies }
+    Roster { version, epoch: Epoch(version), seats, policies, certificates: Vec::new() }
 }
 
 impl Peers {

@@ -18,13 +18,14 @@ use super::walks::act;
 use super::{OF_MEMORY, OF_MOVES, Peers, far, linking, member, walk_all};
 use crate::core::state::State;
 use crate::far::desk::{Desk, Payload};
+use crate::far::users;
 use crate::members::control;
 use crate::sharing::{carrying, containers, moving, restoring, revoking};
 use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
 const GOLDEN: [&[u8]; 2] = [
-    include_bytes!("../../../../tests/golden/far-6.bin"),
+    include_bytes!("../../../../tests/golden/far-7.bin"),
     include_bytes!("../../../../tests/golden/remembered-1.bin"),
 ];
 /// Frames that are heard for each that is kept of a walk.
@@ -124,7 +125,8 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
     match Said::read(bytes)? {
         Said::Question(question) => {
             let begin = bytes.len() - question.len();
-            desk.hear(me, with, Payload::new(bytes.into(), begin), now).map(drop)
+            let question = users::admit(state, with, Payload::new(bytes.into(), begin))?;
+            desk.hear((me, with), question, now).map(drop)
         }
         Said::Answer(answer) => linking::answered(state, with, answer),
         Said::Memory(bytes) => {
@@ -135,10 +137,12 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, policies, revoked, all)) if control == with => {
+        Said::Control(Control::Roster(roster, certificates, policies, revoked, all))
+            if control == with =>
+        {
             containers::heard(state, all)?;
             revoking::heard(state, revoked)?;
-            control::heard(state, Roster { policies, ..roster });
+            control::heard(state, Roster { certificates, policies, ..roster });
             carrying::resume(state)
         }
         Said::Control(Control::Here(addresses)) if control == me => {
@@ -165,9 +169,11 @@ fn walk(seed: u64) -> [u64; 3] {
         let roster = state.members.as_ref().map(|members| members.roster().clone());
         let roster = roster.expect("a member");
         let (version, policies) = (roster.version + 1, roster.policies.clone());
+        let certificates = roster.certificates.clone();
         let addresses = vec![([127, 0, 0, 1], 7).into()];
         let (revoked, all) = (state.authz.all_revoked().collect(), containers::told(&state));
-        let said = Control::Roster(Roster { version, ..roster }, policies, revoked, all);
+        let roster = Roster { version, ..roster };
+        let said = Control::Roster(roster, certificates, policies, revoked, all);
         [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));

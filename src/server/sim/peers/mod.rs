@@ -60,11 +60,12 @@ mod scaling;
 mod transacting;
 mod tree;
 mod trouble;
+mod users;
 mod waiting;
 mod walks;
 mod whole;
 
-const PARTITION: Partition = Partition { id: 1, ticket: Secret([0; 32]), encrypted: false };
+const PARTITION: Partition = Partition { id: 1, secret: Secret([0; 32]), encrypted: false };
 
 /// What frames begin with that are of moves of directories.
 const OF_MOVES: &[u8] = b"of moves";

@@ -19,8 +19,8 @@ use super::{Handled, Peers, handling};
 use crate::core::left_out::{Step, does};
 use crate::core::world::World;
 use crate::far::desk::{Desk, Heard, Job, Payload};
-use crate::far::holders;
 use crate::far::role::Outcome;
+use crate::far::{holders, users};
 use crate::sim::Sim;
 use crate::sim::client::Opened;
 
@@ -168,11 +168,12 @@ impl Peers {
     pub(super) fn is_asked(&mut self, at: usize, from: Member, bytes: &[u8]) {
         let now = self.sims[at].world.now();
         let me = super::member(at);
-        match self.homes[at]
-            .desk
-            .hear(me, from, Payload::new(bytes.into(), 0), now)
-            .expect("what was sent")
-        {
+        let question = Payload::new(bytes.into(), 0);
+        let question = self.sims[at]
+            .with(|server| users::admit(&server.lock(), from, question.clone()))
+            .map(|admitted| admitted.expect("what was sent"))
+            .unwrap_or((question, None));
+        match self.homes[at].desk.hear((me, from), question, now).expect("what was sent") {
             Heard::Job(job) => self.homes[at].jobs.push_back(job),
             Heard::Answer(answer) => self.send(at, from, answer.whole()),
             Heard::Nothing => {}

@@ -1,0 +1,44 @@
+//! Who is in a partition, and what holds for all of it, as people say and change it.
+
+use terral_format::ids::Member;
+use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::person::Person;
+use terral_format::wire::roster::Consistency;
+use terral_format::{Result, frame};
+
+use crate::client::Client;
+use crate::session::unexpected;
+
+impl Client {
+    /// Lets one more server into the partition, that of one user alone or one that is trusted with
+    /// all: the text of its invitation, which whoever has it can use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server lets nobody in.
+    pub fn invite(&self, user: Option<&Person>) -> Result<String> {
+        let user = user.map(frame::encode).transpose()?.unwrap_or_default();
+        match self.0.call(Request::Invite(&user))? {
+            Reply::Invitation(text) => Ok(text),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Removes a member from the partition; `dead` if it is known that it does nothing any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server does not say who is in, or the member is that one;
+    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Exists`] if it was removed before.
+    pub fn fence(&self, member: Member, dead: bool) -> Result<()> {
+        self.done(Request::Fence { member, dead })
+    }
+
+    /// Files whose paths match a pattern are written so by who opens them from now on; `None`:
+    /// nothing is said of them any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server does not say that, or it is no pattern;
+    /// [`ErrorKind::NotFound`] if nothing was said of it.
+    pub fn set_policy(&self, pattern: &str, consistency: Option<Consistency>) -> Result<()> {
+        self.done(Request::Policy(pattern, consistency))
+    }
+}

@@ -1,0 +1,60 @@
+//! Members that speak for one user alone: whose they are, and what may go to them.
+//!
+//! Not here: what is heard of them (`sharing/users`, `far/users`).
+
+use terral_format::ids::{Member, Thing};
+use terral_format::wire::person::Person;
+use terral_partition::effect::Giving;
+
+use super::Members;
+use super::here::Here;
+
+/// `r` and `x` of a directory: its names, and what they stand for.
+const LIST_AND_SEARCH: u32 = 5;
+/// `w` and `x`: its names may be changed.
+const CHANGE: u32 = 3;
+
+impl Members {
+    /// For whom alone a member speaks; `None`: it is trusted with all.
+    pub fn user_of(&self, member: Member) -> Option<&Person> {
+        self.roster.certificate(member).and_then(|certificate| certificate.user.as_ref())
+    }
+
+    /// Whether any member does.
+    pub fn has_users(&self) -> bool {
+        self.roster.certificates.iter().any(|certificate| certificate.user.is_some())
+    }
+}
+
+impl Here<'_> {
+    /// Whether a thing may go to a server of this user. He is lent his own directories; those in
+    /// which he may change names, or has files, only for what nobody else can do: of what he says
+    /// afterwards that they are, what he may not change is passed over. A copy has all that is in
+    /// it.
+    pub(super) fn may_have(
+        &self,
+        (to, user): (Member, &Person),
+        thing: Thing,
+        how: Giving,
+    ) -> bool {
+        let place = self.numbers.place(thing.number());
+        let inode = place.and_then(|ino| self.state.names.inode(ino));
+        // The right to move directories has no place.
+        let Some(inode) = inode else { return false };
+        if !self.state.names.may_reach(user, inode.ino) {
+            return false;
+        }
+        let is = inode.attributes();
+        let number = |ino| self.numbers.of(ino).map_or(to, |number| number.born());
+        let has_file = || self.state.names.children(&inode).any(|(_, of)| number(of.ino) == to);
+        match (thing, how) {
+            (Thing::Directory(_), Giving::Show) => user.may(&is, LIST_AND_SEARCH),
+            (Thing::Directory(_), Giving::Lend) => is.uid == user.user,
+            (Thing::Directory(_), Giving::Take) => {
+                is.uid == user.user || user.may(&is, CHANGE) || has_file()
+            }
+            (Thing::File(_), Giving::Show) => true,
+            (Thing::File(_) | Thing::Chunk(..), _) => false,
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! What is heard of a member that speaks for one user alone. Its process is his, so nothing of it
+//! is believed but what he may say: it asks as him, whatever it says of who asks; what it has
+//! looks like his, and has only names that a directory of his may have; of what others have lost
+//! it knows nothing.
+//!
+//! Invariant: what comes out of here is what such a member says that keeps to the rules. Not here:
+//! what it is given (`members/role/users`), and what it asks of files (`far/users`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
+use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::body::Body;
+use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::peers::{Frame, Message, Work};
+use terral_format::wire::person::Person;
+use terral_format::wire::principal::Principal;
+use terral_format::wire::remembered::{Memory, Remembered};
+use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::members::role::NOBODY;
+use crate::naming::{elsewhere, permitting};
+use crate::sharing::bodies;
+
+/// `r` and `w` of permission bits.
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+const SEARCH: u32 = 1;
+/// `w` and `x` of a directory: its names may be changed.
+const CHANGE: u32 = 3;
+/// Where only who owns something takes its name away.
+const STICKY: u32 = 0o1000;
+/// Longest name, and longest text of a link, bytes.
+const NAME_MAX: usize = 255;
+const TEXT_MAX: usize = 4096;
+
+/// The user whose server a member is, if it speaks for him alone.
+pub fn of(state: &State, member: Member) -> Option<Person> {
+    state.members.as_ref().and_then(|members| members.user_of(member)).cloned()
+}
+
+/// A frame of a member, as far as it may say what is in it.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] for what no such member sends.
+pub fn admit(state: &State, mut frame: Frame) -> Result<Frame> {
+    let Some(user) = of(state, frame.from) else { return Ok(frame) };
+    let from = (frame.from, &user);
+    for message in &mut frame.messages {
+        match message {
+            Message::Want { work: Work::Look(body) | Work::Find(body), .. }
+            | Message::Ask { look: body, .. } => *body = asks::<Look>(body, &user)?,
+            Message::Want { work: Work::Change(body), .. } => *body = asks::<Change>(body, &user)?,
+            Message::Lend { thing, body: Some(body), .. }
+            | Message::Show { thing, body: Some(body), .. }
+            | Message::Return { thing, body, .. } => *body = is(state, from, *thing, body)?,
+            Message::Looked { thing, answer: body, .. } => {
+                *body = answers(state, from, Some(*thing), body)?;
+            }
+            Message::Done { answer: Ok(body), .. } => *body = answers(state, from, None, body)?,
+            Message::Holds { held, more, .. } => {
+                held.clear();
+                *more = false;
+            }
+            Message::Want { work: Work::Take, .. }
+            | Message::Lend { .. }
+            | Message::Show { .. }
+            | Message::Done { .. }
+            | Message::Recall { .. }
+            | Message::Dropped { .. } => {}
+        }
+    }
+    Ok(frame)
+}
+
+/// Something that is to be done, by this user and nobody else.
+trait Asked: Sized {
+    fn of(body: &Body) -> Result<By<Self>>;
+    fn body(by: &By<Self>) -> Result<Body>;
+}
+
+impl Asked for Look {
+    fn of(body: &Body) -> Result<By<Look>> {
+        By::<Look>::of(body)
+    }
+
+    fn body(by: &By<Look>) -> Result<Body> {
+        by.body()
+    }
+}
+
+impl Asked for Change {
+    fn of(body: &Body) -> Result<By<Change>> {
+        By::<Change>::of(body)
+    }
+
+    fn body(by: &By<Change>) -> Result<Body> {
+        by.body()
+    }
+}
+
+fn asks<T: Asked>(body: &Body, user: &Person) -> Result<Body> {
+    let mut by = T::of(body)?;
+    by.person = user.clone();
+    T::body(&by)
+}
+
+/// What a thing of its is.
+fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Result<Body> {
+    if body.bytes().is_empty() {
+        return Ok(body.clone());
+    }
+    match thing {
+        Thing::Directory(_) => {
+            let mut directory = Directory::of(body)?;
+            directory.attributes.kind = Kind::Directory;
+            let place = Place::of(state, from, thing);
+            directory.names.retain(|child| place.may_have(child));
+            match place.others() {
+                Some(others) => others.stay(&mut directory),
+                None => has_owner(&mut directory.attributes, from.1),
+            }
+            directory.body()
+        }
+        Thing::File(_) | Thing::Chunk(..) => {
+            let mut node = Node::of(body)?;
+            has_owner(&mut node.attributes, from.1);
+            node.body()
+        }
+    }
+}
+
+/// What came of something that it was to do; `thing`: of one that it has, which this server
+/// decides.
+fn answers(
+    state: &State,
+    from: (Member, &Person),
+    thing: Option<Thing>,
+    body: &Body,
+) -> Result<Body> {
+    if body.bytes().is_empty() {
+        return Ok(body.clone());
+    }
+    let place = thing.map(|thing| Place::of(state, from, thing));
+    let of_others = place.as_ref().is_some_and(|place| place.others().is_some());
+    let sound = |child: &Child| match &place {
+        Some(place) => place.may_have(child),
+        None => {
+            let own = child.kind != Kind::Directory || child.number.born() == from.0;
+            own && is_named(child) && is_sound(state, from.0, child)
+        }
+    };
+    let own = |child: Option<Child>| child.filter(|child| sound(child));
+    let looks = |attributes: &mut Attributes| match thing.filter(|_| of_others) {
+        Some(thing) => {
+            let inode = bodies::inode_of(state, thing);
+            let is = inode.ok().and_then(|inode| state.attributes(inode.ino));
+            is.into_iter().for_each(|is| *attributes = is);
+        }
+        None => has_owner(attributes, from.1),
+    };
+    let outcome = match Outcome::of(body)? {
+        Outcome::Attributes(mut attributes) => {
+            looks(&mut attributes);
+            Outcome::Attributes(attributes)
+        }
+        Outcome::Step(mut attributes, child) => {
+            looks(&mut attributes);
+            Outcome::Step(attributes, own(child))
+        }
+        Outcome::Name(child) => Outcome::Name(own(child)),
+        Outcome::Names(mut names, last) => {
+            names.retain(sound);
+            Outcome::Names(names, last)
+        }
+        Outcome::Done(number) => Outcome::Done(number.filter(|it| it.born() == from.0)),
+        outcome => outcome,
+    };
+    outcome.body()
+}
+
+/// It is his, and no longer than anything is.
+fn has_owner(attributes: &mut Attributes, user: &Person) {
+    attributes.uid = user.user;
+    if !user.is_in(attributes.gid) {
+        attributes.gid = user.group;
+    }
+    attributes.size = attributes.size.min(FILE_BYTES_MAX);
+}
+
+/// Whether a name may be one, and what it says of a link, too.
+fn is_named(child: &Child) -> bool {
+    let name = child.name.as_slice();
+    let odd = matches!(name, b"" | b"." | b"..") || name.len() > NAME_MAX;
+    !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && child.text.len() <= TEXT_MAX
+}
+
+/// Whether what a name stands for may be what it is said to be.
+fn is_sound(state: &State, from: Member, child: &Child) -> bool {
+    let Some(members) = &state.members else { return false };
+    let known = members.place(child.number).and_then(|ino| state.names.inode(ino));
+    let is_member = members.roster().certificate(child.number.born()).is_some();
+    match known {
+        Some(inode) => inode.kind == child.kind,
+        None => is_member && (child.number.born() == from || !members.is_born_here(child.number)),
+    }
+}
+
+/// A directory that such a member has, or decides, as the tables here have it.
+struct Place<'s> {
+    state: &'s State,
+    from: (Member, &'s Person),
+    /// This server decides it.
+    is_decided: bool,
+    /// What it looks like.
+    is: Option<Attributes>,
+    /// What its names stand for.
+    names: BTreeMap<Vec<u8>, Child>,
+}
+
+impl<'s> Place<'s> {
+    fn of(state: &'s State, from: (Member, &'s Person), thing: Thing) -> Self {
+        let inode = bodies::inode_of(state, thing).ok();
+        let is = inode.and_then(|inode| state.attributes(inode.ino));
+        let names = inode.map(|inode| bodies::children(state, &inode)).unwrap_or_default();
+        let names = names.into_iter().map(|child| (child.name.clone(), child)).collect();
+        let is_decided = state.members.as_ref().is_some_and(|members| members.decides(thing));
+        Place { state, from, is_decided, is, names }
+    }
+
+    /// It, if it is somebody else's, who let this one change names in it.
+    fn others(&self) -> Option<&Self> {
+        self.is.as_ref().filter(|is| is.uid != self.from.1.user).map(|_| self)
+    }
+
+    /// Whether nothing but what is his may lose its name here.
+    fn is_sticky(&self) -> bool {
+        self.is.as_ref().is_some_and(|is| is.mode & STICKY != 0 || !self.from.1.may(is, CHANGE))
+    }
+
+    /// Whether he may give names here.
+    fn may_name(&self) -> bool {
+        self.is.as_ref().is_none_or(|is| self.from.1.may(is, CHANGE))
+    }
+
+    /// Whether it is his, as far as is known here.
+    fn is_his(&self, child: &Child) -> bool {
+        let place = self.state.members.as_ref().and_then(|members| members.place(child.number));
+        let inode = place.and_then(|ino| self.state.names.inode(ino));
+        let is_his = inode.is_some_and(|inode| inode.attributes().uid == self.from.1.user);
+        child.number.born() == self.from.0 || is_his
+    }
+
+    /// Whether it may have this name. What is not its own, and was not there, it may have only if
+    /// it decides itself what is in it; but no directory, so that none is in two places, and no
+    /// file that was born here: its home knows what it is called.
+    fn may_have(&self, child: &Child) -> bool {
+        let from = self.from.0;
+        if !is_named(child) || !is_sound(self.state, from, child) {
+            return false;
+        }
+        let others = self.others().is_some();
+        let was_there = self.names.values().any(|known| known.number == child.number);
+        if child.number.born() == from {
+            return was_there || !others || self.may_name();
+        }
+        if self.names.get(&child.name).is_some_and(|known| known.number == child.number) {
+            return true;
+        }
+        let members = self.state.members.as_ref();
+        let is_here = members.is_none_or(|members| members.is_born_here(child.number));
+        match was_there {
+            true => !others || !self.is_sticky() || self.is_his(child),
+            // Who decides the directory knows what is in it; and what was born here, who has it.
+            false => !self.is_decided && child.kind != Kind::Directory && !is_here,
+        }
+    }
+
+    /// What this one may not take away from somebody else's directory stays: its looks, and names
+    /// of directories, and, where it is sticky, of anything that is not its own.
+    fn stay(&self, directory: &mut Directory) {
+        let Some(is) = &self.is else { return };
+        let stays = |child: &&Child| {
+            let bound = self.is_sticky() || child.kind == Kind::Directory;
+            bound && !self.is_his(child)
+        };
+        let kept: Vec<_> = self.names.values().filter(stays).cloned().collect();
+        let said = directory.names.iter().map(|child| (child.number, child.kind));
+        let is_dir = |(number, kind): (Number, Kind)| (kind == Kind::Directory).then_some(number);
+        let said: BTreeSet<Number> = said.filter_map(is_dir).collect();
+        for child in kept {
+            // Where it is not sticky a directory may have got another name in it.
+            let moved = !self.is_sticky() && said.contains(&child.number);
+            if !moved {
+                directory.names.retain(|other| other.name != child.name);
+                directory.names.push(child);
+            }
+        }
+        let count = |names: &mut dyn Iterator<Item = &Child>| {
+            names.filter(|child| child.kind == Kind::Directory).count() as u32
+        };
+        let [before, now] = [count(&mut self.names.values()), count(&mut directory.names.iter())];
+        let (modified_ns, changed_ns) =
+            (directory.attributes.modified_ns, directory.attributes.changed_ns);
+        // It may have more than somebody says who has had it.
+        directory.whole = false;
+        let links = (is.links + now).saturating_sub(before);
+        directory.attributes = Attributes { modified_ns, changed_ns, links, ..*is };
+    }
+}
+
+/// Whether a user may search all that leads to something, as that is now.
+///
+/// # Errors
+/// If that must wait for who has a directory.
+fn reaches(state: &mut State, user: &Person, ino: Ino) -> Result<bool> {
+    let root = Caller { session: NOBODY, person: Person::default().into() };
+    for (parent, _) in state.names.names_of(ino) {
+        let mut at = Some(parent);
+        while let Some(directory) = at {
+            elsewhere::attributes(state, &root, directory)?;
+            at = state.names.name_of(directory).filter(|_| directory != ROOT).map(|name| name.0);
+        }
+    }
+    Ok(state.names.may_reach(user, ino))
+}
+
+fn refused(what: &str) -> Error {
+    Error::new(ErrorKind::Unauthorized, format!("{what}: by root's server only"))
+}
+
+/// What a user's server wants to see of a thing, if he may. What it asks of the server itself says
+/// nothing of others' files, and begins nothing.
+///
+/// # Errors
+/// [`ErrorKind::Denied`], [`ErrorKind::Unauthorized`].
+pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look) -> Result<()> {
+    let want = match look {
+        Look::Server { hasten } => {
+            *hasten = false;
+            return Ok(());
+        }
+        Look::Issue(Principal::User(uid), _) if *uid == user.user => return Ok(()),
+        Look::Issue(..) => return Err(refused("a capability for somebody else")),
+        Look::Waits | Look::Verify(_) | Look::Revoked | Look::Authorize(_) => return Ok(()),
+        Look::Attributes | Look::Safety => 0,
+        Look::Name(_) | Look::Step(_) => SEARCH,
+        Look::Names(_) | Look::Xattr(_) | Look::XattrNames(_) => READ,
+    };
+    let inode = bodies::inode_of(state, thing)?;
+    let is = inode.attributes();
+    // The step to a name shows the directory, too, which who may not search it may look at.
+    let want = if matches!(look, Look::XattrNames(_)) { 0 } else { want };
+    match user.may(&is, want) && reaches(state, user, inode.ino)? {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Denied, format!("{thing:?}"))),
+    }
+}
+
+/// What a member wants changed, whose user, if it speaks for one alone, may change that.
+///
+/// # Errors
+/// As those of [`may_look`]; [`ErrorKind::Malformed`].
+pub fn change_of(
+    state: &mut State,
+    user: Option<&Person>,
+    thing: Thing,
+    body: &Body,
+) -> Result<By<Change>> {
+    let by = By::<Change>::of(body)?;
+    if let Some(user) = user {
+        may_change(state, user, thing, &by.what)?;
+    }
+    Ok(by)
+}
+
+/// What a user's server wants changed, if he may change that. What has a path, or a name in a
+/// directory that is here, is looked at when it is done, for him.
+///
+/// # Errors
+/// As those of [`may_look`].
+fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -> Result<()> {
+    let caller = Caller { session: NOBODY, person: user.clone().into() };
+    let inode = |state: &State| bodies::inode_of(state, thing);
+    let denied = || Error::new(ErrorKind::Denied, format!("{thing:?}"));
+    match change {
+        Change::Revoke(_) => return Err(refused("revoking")),
+        Change::Container(..) => return Err(refused("a container")),
+        Change::Logout(_) => return Ok(()),
+        Change::Xattr { .. } => {
+            let inode = inode(state)?;
+            if !user.may(&inode.attributes(), WRITE) {
+                return Err(denied());
+            }
+        }
+        Change::LetGo => {
+            let ino = inode(state)?.ino;
+            let names = state.names.names_of(ino);
+            return names.into_iter().try_for_each(|(parent, name)| {
+                permitting::permit_removal(state, &caller, parent, ino, &name)
+            });
+        }
+        Change::LetGoOf(directory, name) | Change::Swap(directory, name) => {
+            let ino = inode(state)?.ino;
+            let place = state.members.as_ref().and_then(|members| members.place(*directory));
+            let parent = place.ok_or_else(denied)?;
+            let is_it = |(at, is): &(Ino, Vec<u8>)| *at == parent && is == name;
+            if !state.names.names_of(ino).iter().any(is_it) {
+                return Err(denied());
+            }
+            return permitting::permit_removal(state, &caller, parent, ino, name);
+        }
+        // By name, or by their owner: looked at as it is done.
+        Change::Make(..)
+        | Change::Remove(_)
+        | Change::Attributes(_)
+        | Change::Unname(_)
+        | Change::Move(..)
+        | Change::Name(_)
+        | Change::Link { .. } => {}
+    }
+    let ino = inode(state)?.ino;
+    match reaches(state, user, ino)? {
+        true => Ok(()),
+        false => Err(denied()),
+    }
+}
+
+/// What such a member says of a directory that gets another path: of his own ones, below which
+/// nobody rests.
+pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
+    let Some(user) = of(state, from) else { return Some(said) };
+    let own = |moving: &Moving| {
+        let moved = moving.way.last().map(|(number, _)| *number);
+        let place = |number| state.members.as_ref().and_then(|members| members.place(number));
+        let inode = moved.and_then(place).and_then(|ino| state.names.inode(ino));
+        let is_his = inode.is_none_or(|inode| inode.attributes().uid == user.user);
+        let born = moved.is_some_and(|number| number.born() == from);
+        is_his && born && !moving.brings && moving.is_sound()
+    };
+    match &said {
+        Of::Moves(Some(moving)) if !own(moving) => None,
+        Of::Exchanges(..) => None,
+        _ => Some(said),
+    }
+}
+
+/// What such a member asks, or says, of a directory that a dead one had: it is told nothing, and
+/// knows nothing.
+pub fn remembers(state: &State, from: Member, memory: Memory) -> Option<Memory> {
+    match memory {
+        memory if of(state, from).is_none() => Some(memory),
+        Memory::Asks(_) => None,
+        Memory::Says(Remembered { directory, after, .. }) => Some(Memory::Says(Remembered {
+            directory,
+            after,
+            way: Vec::new(),
+            attributes: None,
+            names: Vec::new(),
+            last: true,
+        })),
+    }
+}
