@@ -9,6 +9,14 @@ use super::role::Heard;
 use super::{asking, committing, giving_back, holders, lent, locking, places, shown};
 use crate::core::state::State;
 
+/// What a server keeps at most of what others want written, before it is written, bytes.
+pub(super) const QUEUED_BYTES: usize = 64 << 20;
+
+/// A server's part of that at each of so many others: all have as much.
+pub(super) fn window_of(others: usize) -> usize {
+    QUEUED_BYTES / others.max(1)
+}
+
 /// What is to be said now, and to whom: once in each session. `spare` gives memory for what is
 /// long.
 pub fn take_questions(
@@ -21,7 +29,9 @@ pub fn take_questions(
     asking::say_unlocked(state);
     lent::ask_back(state);
     giving_back::go_on(state);
+    let others = state.members.as_ref().map_or(0, |members| members.others().len());
     let State { far, storage, .. } = state;
+    far.bounds(window_of(others));
     far.take_questions(me, |slot, at, bytes| storage.take_from(slot, (at, bytes), spare()))
 }
 

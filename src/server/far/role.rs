@@ -88,6 +88,8 @@ pub struct Far {
     news: bool,
     /// Those that were open when this process began are among them.
     resumed: bool,
+    /// So many bytes may be on their way to one home, or wait there; 0: any number.
+    window: usize,
     pub(super) pieces: Pieces,
     pub(super) shown: Shown,
     pub(super) holders: Holders,
@@ -370,16 +372,49 @@ impl Far {
         (self.loans.files().len() + self.batches.inos().len()) as u64
     }
 
-    /// Whether something may be to be said.
-    pub fn has_work(&self) -> bool {
+    /// So many bytes that are to be written may be on their way to one home, or wait there, and one
+    /// question in any case: its memory is bounded by that, and all who ask it have as much of it.
+    pub(super) fn bounds(&mut self, window: usize) {
+        self.window = window;
+    }
+
+    /// What is not said yet and may be now. Who has to wait for others lets none go before.
+    fn ripe(&self) -> BTreeSet<u64> {
+        let window = if self.window == 0 { usize::MAX } else { self.window };
+        let mut under_way: BTreeMap<Member, usize> = BTreeMap::new();
+        for asked in self.questions.values().filter(|asked| asked.sent && asked.outcome.is_none()) {
+            *under_way.entry(asked.to).or_default() += asked.behind.bytes();
+        }
+        let fits = |(number, asked): (&u64, &Asked)| {
+            let bytes = asked.behind.bytes();
+            let before = under_way.entry(asked.to).or_default();
+            // What was said before and is not in memory now keeps nobody waiting.
+            let bytes = if asked.of.is_some() { 0 } else { bytes };
+            let fits = bytes == 0 || *before == 0 || before.saturating_add(bytes) <= window;
+            *before = if fits { before.saturating_add(bytes) } else { usize::MAX };
+            fits.then_some(*number)
+        };
+        self.questions.iter().filter(|(_, asked)| asked.is_unsaid()).filter_map(fits).collect()
+    }
+
+    /// Whether something is not said yet.
+    pub fn has_unsaid(&self) -> bool {
         self.questions.values().any(Asked::is_unsaid) || self.batches.has_work()
+    }
+
+    /// Whether something may be to be said now.
+    pub fn has_work(&self) -> bool {
+        self.batches.has_work() || (self.has_unsaid() && !self.ripe().is_empty())
     }
 
     /// Whether there is, and no more than so many bytes go with it.
     pub fn has_work_within(&self, bytes: usize) -> bool {
-        let unsaid = self.questions.values().filter(|asked| asked.is_unsaid());
-        let sum: usize = unsaid.map(|asked| asked.behind.bytes()).sum();
-        sum <= bytes && !self.batches.has_work() && self.has_work()
+        if self.batches.has_work() || !self.has_unsaid() {
+            return false;
+        }
+        let ripe = self.ripe();
+        let of = |number: &u64| self.questions.get(number).map_or(0, |asked| asked.behind.bytes());
+        !ripe.is_empty() && ripe.iter().map(of).sum::<usize>() <= bytes
     }
 
     /// Whether something has come to an end that nobody has said yet.
@@ -405,11 +440,11 @@ impl Far {
             }
             frames.push((with, question, Vec::new()));
         }
-        let (past, life) = (self.past(), self.life);
+        let (past, life, ripe) = (self.past(), self.life, self.ripe());
         for (number, asked) in &mut self.questions {
             let to = asked.to;
             let Some(home) = self.homes.get(&to).filter(|home| home.begun) else { continue };
-            if !asked.is_unsaid() {
+            if !ripe.contains(number) {
                 continue;
             }
             let bytes = match &asked.behind {
@@ -599,6 +634,9 @@ impl Asked {
         self.behind = Behind::Nothing;
     }
 }
+
+#[cfg(test)]
+mod queueing;
 
 #[cfg(test)]
 mod tests;

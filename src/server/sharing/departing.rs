@@ -101,7 +101,7 @@ fn is_at_rest(state: &State) -> bool {
     let is_open = open > state.names.count_preallocated();
     let paid = state.backing.is_none() || state.debts.is_settled();
     let owes = state.backing.is_some() && owing::owes(state);
-    let far = state.far.loans.is_empty() && state.far.batches.is_empty() && !state.far.has_work();
+    let far = state.far.loans.is_empty() && state.far.batches.is_empty() && !state.far.has_unsaid();
     let waits = state.waiting.count() > 0 || state.waits_between();
     let moves = !state.names.resting().is_empty();
     paid && far && !(programs || is_open || owes || waits || moves)
