@@ -44,7 +44,7 @@ pub const DOORS: List = &[
     ("Members::drop_copy", &["sharing"]),
     ("Members::forget_lost", &["naming"]),
     ("Members::forget_whole", &["naming"]),
-    ("Members::go_on", &["naming", "sharing"]),
+    ("Members::go_on", &["naming", "requests", "sharing"]),
     ("Members::handed", &["sharing"]),
     ("Members::has_part", &["naming"]),
     ("Members::has_waited", &["sharing"]),

@@ -11,9 +11,9 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::ids::{Asker, Ino, Member, SessionSlot, Thing, Wish};
+use terral_format::ids::{Asker, Ino, Member, Number, SessionSlot, Thing, Wish};
 use terral_format::wire::peers::{Answer, Failure, Work};
-use terral_format::wire::things::{By, Change};
+use terral_format::wire::things::{By, Change, Look};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::{Access, Input};
 
@@ -143,6 +143,20 @@ pub fn wish(state: &mut State, thing: Thing, work: &Work) -> Result<Wish> {
 
 fn late() -> Error {
     Error::new(ErrorKind::Busy, "another member has it")
+}
+
+/// Whether somebody else than who asks now has asked the control for such a thing, and has not gone
+/// on with its answer yet.
+pub fn looks_for_another(members: &Members, is: impl Fn(&Look) -> bool) -> bool {
+    let (own, control) = (members.asker(), Number::new(members.control(), 0).map(Thing::File));
+    let mut others = members
+        .wishes
+        .values()
+        .filter(|wished| Some(wished.asker) != own && Some(wished.thing) == control);
+    others.any(|wished| {
+        let look = wished.look.as_ref().and_then(|body| By::<Look>::of(body).ok());
+        look.is_some_and(|by| is(&by.what))
+    })
 }
 
 /// A request is about to wait for something that may be waiting for what it has taken: that need
@@ -454,6 +468,10 @@ pub fn has_ended(state: &mut State, session: SessionSlot) {
     members.astray.retain(|asker, _| asker.session != session);
     members.further.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));
+    if !its.is_empty() {
+        // Others may wait for what it has asked.
+        members.go_on();
+    }
     forget_all(state, its);
 }
 

@@ -364,6 +364,8 @@ fn asker_at_the_door(number: u64) -> Asker {
 /// If the log cannot be written.
 pub fn is_gone(state: &mut State, number: u64) -> Result<()> {
     requiring::is_answered(state, asker_at_the_door(number));
+    // Others may wait for what he has asked.
+    state.members.iter_mut().for_each(|members| members.go_on());
     carrying::resume(state)
 }
 

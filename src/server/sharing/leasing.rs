@@ -18,6 +18,7 @@ use crate::authority::authn::Most;
 use crate::authority::authz::Good;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
+use crate::members::requiring;
 use crate::members::role::NOBODY;
 use crate::naming::elsewhere;
 use crate::sharing::own::{Own, are_wanted, as_own};
@@ -52,18 +53,39 @@ pub fn verify(state: &mut State, capability: &Capability, person: Arc<Person>) -
     if alone || state.authz.has_issued(&capability.grant) {
         return state.authz.verify(now_s, capability, person);
     }
-    let scope = match state.authz.vouched.covers(capability) {
-        true => capability.scope(),
-        false => match told(state, Look::Verify(Box::new(capability.clone())))? {
-            Outcome::Good(scope) if scope == capability.scope() => {
-                state.authz.vouched.learns(capability.clone());
-                scope
-            }
-            _ => return Err(strange()),
-        },
-    };
-    let scope = by_own_clock(state, scope);
+    if !state.authz.vouched.covers(capability) {
+        asked_once(state, capability)?;
+    }
+    let scope = by_own_clock(state, capability.scope());
     state.authz.verify_leased(now_s, (capability, scope), person)
+}
+
+/// The control says that this is good. Of those who present the same, or what was made of it, one
+/// asks, and the others wait for what he hears.
+///
+/// # Errors
+/// As those of [`verify`].
+fn asked_once(state: &mut State, capability: &Capability) -> Result<()> {
+    let members = state.members.as_ref();
+    if members.is_some_and(|members| {
+        requiring::looks_for_another(
+            members,
+            |look| matches!(look, Look::Verify(other) if other.is_parent_of(capability)),
+        )
+    }) {
+        return Err(state.fetches.wait());
+    }
+    let said = told(state, Look::Verify(Box::new(capability.clone())));
+    if !state.fetches.is_waiting() {
+        state.members.iter_mut().for_each(|members| members.go_on());
+    }
+    match said? {
+        Outcome::Good(scope) if scope == capability.scope() => {
+            state.authz.vouched.learns(capability.clone());
+            Ok(())
+        }
+        _ => Err(strange()),
+    }
 }
 
 /// The time that it says is the partition's.

@@ -49,6 +49,11 @@ impl Sim {
         }
     }
 
+    /// A client goes by what this handle stands for.
+    pub fn goes_by(&mut self, client: usize, handle: u32) {
+        self.clients[client].authority = handle;
+    }
+
     /// What a client was given is revoked by another one, and the client gets a new one. What it
     /// has presented is over until it presents that.
     ///

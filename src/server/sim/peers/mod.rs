@@ -21,6 +21,7 @@ use terral_partition::members::{Standing, Table};
 use terral_store::backing::scripted::Scripted;
 use terral_transport::requests::Taken;
 
+use capabilities::Counted;
 use relay::Home;
 use trouble::Trouble;
 
@@ -35,6 +36,7 @@ use crate::seeds::seeds;
 use crate::sharing::{carrying, moving, restoring};
 
 mod bytes;
+mod capabilities;
 mod committing;
 mod counting;
 mod creating;
@@ -91,6 +93,8 @@ struct Peers {
     carried: u64,
     /// The same, by from and to.
     came: BTreeMap<(usize, usize), u64>,
+    /// What was asked of capabilities, by from and to.
+    authority: BTreeMap<(usize, usize), Counted>,
     /// Servers that were killed, of each, as far as the others have heard.
     killed: Vec<u64>,
     /// Who does nothing for so long, though time passes for it.
@@ -137,6 +141,7 @@ impl Peers {
             clients: vec![],
             carried: 0,
             came: BTreeMap::new(),
+            authority: BTreeMap::new(),
             killed: vec![0; count],
             stopped: None,
             homes: (0..count as u64).map(Home::new).collect(),
@@ -260,7 +265,11 @@ impl Peers {
                 assert!(heard.is_none_or(|heard| heard.is_ok()));
                 self.collect(to);
             }
-            None => self.tell(to, Input::Frame(Frame::read(bytes).expect("what was sent"))),
+            None => {
+                let frame = Frame::read(bytes).expect("what was sent");
+                self.count_authority((from, to), &frame);
+                self.tell(to, Input::Frame(frame));
+            }
         }
     }
 
