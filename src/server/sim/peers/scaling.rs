@@ -46,6 +46,9 @@ struct Program {
 
 struct Scaled {
     peers: Peers,
+    /// The directories of all are in one: as objects of one container are, which is the first
+    /// server's.
+    container: bool,
     programs: Vec<Program>,
     /// Until when each server is busy.
     busy: Vec<u64>,
@@ -60,6 +63,7 @@ impl Scaled {
         let program = |_| Program { made: 0, goal: 0, asks: None, opened: None, waits: false };
         Scaled {
             peers: Peers::new(1, servers),
+            container: false,
             programs: (0..servers).map(program).collect(),
             busy: vec![0; servers],
             events: BTreeMap::new(),
@@ -80,9 +84,10 @@ impl Scaled {
             return None;
         }
         if program.asks.is_none() {
+            let above = if self.container { "container/" } else { "d" };
             let path = match program.made {
-                0 => format!("d{at}"),
-                file => format!("d{at}/f{file}"),
+                0 => format!("{above}{at}"),
+                file => format!("{above}{at}/{file:032x}"),
             };
             let request = match (program.opened.take(), program.made) {
                 (Some((description, nonce)), _) => Request::Close { description, nonce },
@@ -180,8 +185,12 @@ impl Scaled {
 }
 
 /// Files made in a second by all, frames that came for the directories, and for the files.
-fn rate(servers: usize) -> (f64, [u64; 2]) {
+fn rate(servers: usize, container: bool) -> (f64, [u64; 2]) {
     let mut scaled = Scaled::new(servers);
+    if container {
+        scaled.container = true;
+        scaled.peers.make_directory(0, b"container").expect("made");
+    }
     let (_, for_directories) = scaled.make(1);
     // Where they are is asked for as long as others may make some.
     scaled.peers.pass(AT_REST);
@@ -194,7 +203,8 @@ fn rate(servers: usize) -> (f64, [u64; 2]) {
 
 #[test]
 fn eight_times_as_many_machines_make_seven_times_as_many_files_in_directories_of_their_own() {
-    let [(few, _), (many, [for_directories, for_files])] = [8, 64].map(rate);
+    let [(few, _), (many, [for_directories, for_files])] =
+        [8, 64].map(|servers| rate(servers, false));
     println!(
         "8 servers: {few:.0} files a second; 64: {many:.0}, {:.2} times as many; \
          {for_directories} frames for 64 directories, {for_files} for the files",
@@ -204,4 +214,17 @@ fn eight_times_as_many_machines_make_seven_times_as_many_files_in_directories_of
     assert!(for_directories <= 64 * 8, "{for_directories} frames for 64 directories");
     // Where its directory is each asks once, and of the files nothing.
     assert!(for_files <= 64 * 4, "{for_files} frames for files in directories of one's own");
+}
+
+#[test]
+fn eight_storage_servers_create_seven_and_a_half_times_as_many_objects_as_one() {
+    let [(one, _), (eight, [for_directories, for_objects])] =
+        [1, 8].map(|servers| rate(servers, true));
+    println!(
+        "1 server: {one:.0} objects of one container a second; 8: {eight:.0}, {:.2} times as \
+         many; {for_directories} frames for the servers' directories, {for_objects} for {} objects",
+        eight / one,
+        8 * FILES
+    );
+    assert!(eight >= 7.5 * one, "{eight:.0} and {one:.0} a second");
 }
