@@ -22,12 +22,12 @@ use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
     bench_extra, bench_git, bench_hosts, bench_locks, bench_make, bench_memory, bench_mpi,
-    bench_names, bench_objects, bench_preload, bench_spill, bench_sqlite, bench_stalls, bench_tar,
-    bench_tree,
+    bench_names, bench_objects, bench_preload, bench_rights, bench_spill, bench_sqlite,
+    bench_stalls, bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 21] = [
+const EXTRAS: [Extra; 22] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "spill", measure: bench_spill::measure },
@@ -41,6 +41,7 @@ const EXTRAS: [Extra; 21] = [
     Extra { name: "objects-create", measure: bench_objects::create },
     Extra { name: "objects-checkpoint", measure: bench_objects::checkpoint },
     Extra { name: "objects-transaction", measure: bench_objects::transaction },
+    Extra { name: "rights-revoke", measure: bench_rights::revoke },
     Extra { name: "names-tar", measure: bench_tar::measure },
     Extra { name: "names-git", measure: bench_git::measure },
     Extra { name: "names-make", measure: bench_make::measure },

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use terral_client::Client;
 use terral_client::checkpoints::Checkpoints;
 use terral_client::objects::{Container, ObjectId};
+use terral_client::{Client, ErrorKind, File, OpenHow, access, read_capability};
 
 use crate::bench_place::{Handle, Locking, Place};
 
@@ -72,6 +72,11 @@ pub enum Work {
     Lock(Locking),
     /// Creates and closes `count` objects in a container.
     CreateObjects,
+    /// Opens a file `count` times, each time by a session that presents a capability, and keeps it:
+    /// the name says instance, file of the capability, and file.
+    Hold,
+    /// Reads by each of those sessions, of which none may any more; then they end.
+    Refused,
     /// Writes an object of a checkpoint, of which the name says directory and attempt, and `count`
     /// the step.
     Dump,
@@ -182,6 +187,8 @@ struct Worker {
     buffer: Vec<u8>,
     /// See [`Done::late_ns`].
     late_ns: [u64; 3],
+    /// See [`Work::Hold`].
+    held: Vec<(Client, File)>,
 }
 
 impl Worker {
@@ -313,6 +320,29 @@ impl Worker {
         Ok(())
     }
 
+    fn hold(&mut self, pass: &Pass) -> Result<()> {
+        let mut said = pass.name.split(':').map(PathBuf::from);
+        let [instance, capability, file] = std::array::from_fn(|_| said.next().unwrap_or_default());
+        let capability = read_capability(&capability)?;
+        for _ in 0..pass.count {
+            let client = Client::connect_with(&instance, Some(capability.clone()))?;
+            let how = OpenHow { access: access::READ as u8, ..OpenHow::default() };
+            let file = client.open(file.as_os_str().as_encoded_bytes(), how)?;
+            file.read_at(&mut [0], 0)?;
+            self.held.push((client, file));
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self) -> Result<()> {
+        for (_, file) in &self.held {
+            let read = file.read_at(&mut [0], 0).map_err(|error| error.kind);
+            ensure!(read == Err(ErrorKind::Unauthorized), "it was revoked: {read:?}");
+        }
+        self.held.clear();
+        Ok(())
+    }
+
     fn dump(&self, pass: &Pass) -> Result<()> {
         let (directory, attempt) = pass.name.split_once(':').context("no attempt")?;
         let all = Checkpoints::open(self.client()?, directory.as_bytes(), usize::MAX, 0o755)?;
@@ -381,6 +411,8 @@ impl Worker {
             Work::RemoveDirectories => self.many(pass, Place::remove_directory),
             Work::Lock(how) => self.place.lock_many(&pass.name, how, process as u8, pass.count),
             Work::CreateObjects => self.create_objects(pass),
+            Work::Hold => self.hold(pass),
+            Work::Refused => self.refused(),
             Work::Dump => self.dump(pass),
             Work::Tree(step) => self.tree(pass, step),
             Work::Compute => {
@@ -423,7 +455,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         }
         (None, None) => bail!("bench-worker: nowhere to work"),
     };
-    let mut worker = Worker { place, buffer: Vec::new(), late_ns: [0; 3] };
+    let mut worker = Worker { place, buffer: Vec::new(), late_ns: [0; 3], held: Vec::new() };
     let mut lines = std::io::stdin().lock().lines();
     let mut out = std::io::stdout().lock();
     while let Some(pass) = lines.next() {

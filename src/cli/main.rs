@@ -137,6 +137,7 @@ mod bench_session;
 mod bench_make;
 mod bench_mpi;
 mod bench_preload;
+mod bench_rights;
 mod bench_slow;
 mod bench_spill;
 mod bench_sqlite;
