@@ -428,7 +428,7 @@ fn only_its_owner_and_the_servers_user_change_a_container() {
     let shown: Value = serde_json::from_str(&house.container("show results --json")).expect("one");
     let expected = json!({
         "name": "results", "place": "results", "owner": "key:alice",
-        "entries": { "key:pilot": ["read", "list"] }
+        "entries": { "key:pilot": ["read", "list"] }, "quota": null
     });
     assert_eq!(shown, expected);
     let list = house.container("list");

@@ -95,6 +95,7 @@ pub const DOORS: List = &[
     ("Names::may_look_nowhere", &["sharing"]),
     ("Names::reserve", &["deferred", "requests", "sharing"]),
     ("Names::reserve_ino", &["deferred"]),
+    ("Sessions::ask_for_names", &["naming"]),
     ("Sessions::attach", &["requests"]),
     ("Sessions::client_mut", &["deferred", "storage"]),
     ("Sessions::end_expired", &["requests"]),

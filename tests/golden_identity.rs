@@ -1,7 +1,9 @@
 //! Requests and answers of who proves who he is, and of what he may: for [`crate::golden_values`].
 
 use terral_format::wire::capability::{Operations, Principal, Revocation};
-use terral_format::wire::containers::{Container, ContainerName, Entry, Party};
+use terral_format::wire::containers::{
+    Bounded, Container, ContainerName, Entry, Party, Quota, Used,
+};
 use terral_format::wire::credential::CredentialId;
 use terral_format::wire::login::{Hidden, Proof, Sealed, Signed, Whom, Wish};
 use terral_format::wire::message::{Reply, Request};
@@ -19,6 +21,12 @@ pub fn container() -> Container {
         owner: Principal::User(281),
         entries: list.map(entry).to_vec(),
     }
+}
+
+/// With a quota.
+pub fn bounded() -> Bounded {
+    let quota = Quota { bytes: Some(282), files: Some(283) };
+    Bounded { name: container().name, quota, used: Used { bytes: 284, files: 285 } }
 }
 
 /// Of who proves who he is.
@@ -59,6 +67,6 @@ pub fn replies() -> [Reply; 5] {
             credential: Some(CredentialId(279)),
         })),
         Reply::Negotiated(vec![0x60, 0x83]),
-        Reply::Containers(vec![container()], true),
+        Reply::Containers(vec![container()], vec![bounded()], true),
     ]
 }

@@ -10,7 +10,7 @@ use terral_format::wire::containers::Altered;
 use terral_format::wire::credential::{Check, CredentialId};
 use terral_format::wire::message::Kind;
 
-use crate::golden_identity::container;
+use crate::golden_identity::{bounded, container};
 use crate::golden_values::{
     CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, pilot, totals,
 };
@@ -155,7 +155,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 14] {
+fn authority() -> [Local; 16] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -192,6 +192,8 @@ fn authority() -> [Local; 14] {
         revoked(Revocation::Principal("gss:alice".parse().expect("is one"))),
         Local::Container(Altered::Is(container())),
         Local::Container(Altered::Ended(container().name)),
+        Local::Quota(container().name, bounded().quota),
+        Local::Counted { at: Some(container().name), inos: vec![Ino(443), Ino(444)] },
     ]
 }
 

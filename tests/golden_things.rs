@@ -111,16 +111,27 @@ pub fn bodies() -> Vec<Body> {
     let issue = Look::Issue(Principal::User(440), 441);
     let looks = [verify, Look::Revoked, issue, Look::Authorize(carried())];
     all.extend(looks.map(|look| by(look).body()));
-    let container = golden_identity::container();
-    let Container { name, place, owner, entries } = container;
-    let settings = [
-        Setting::Create { name: name.clone(), place, owner: Some(owner), entries: entries.clone() },
-        Setting::Set { name: name.clone(), entries },
-        Setting::Remove(name),
-    ];
-    let changes = settings.map(|setting| Change::Container(Principal::User(442), setting));
+    let changes = settings().map(|setting| Change::Container(Principal::User(442), setting));
     all.extend(changes.map(|change| by(change).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
+}
+
+/// What is asked to be done with containers.
+fn settings() -> [Setting; 4] {
+    let container = golden_identity::container();
+    let Container { name, place, owner, entries } = container;
+    [
+        Setting::Create {
+            name: name.clone(),
+            place,
+            owner: Some(owner),
+            entries: entries.clone(),
+            quota: golden_identity::bounded().quota,
+        },
+        Setting::Set { name: name.clone(), entries },
+        Setting::Remove(name.clone()),
+        Setting::Bound(name, golden_identity::bounded().quota),
+    ]
 }
 
 /// Every record of a member.

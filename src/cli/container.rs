@@ -2,6 +2,7 @@
 //!
 //! Not here: what a container allows, which is the server's.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use terral_client::{
-    Client, Container, ContainerName, Entry, ErrorKind, Operations, Party, Principal, Setting,
+    Bounded, Client, Container, ContainerName, Entry, ErrorKind, Operations, Party, Principal,
+    Quota, Setting,
 };
 
 use crate::cap::operations;
@@ -18,6 +20,7 @@ use crate::instances::{Which, name_of, place};
 use crate::members::Hosts;
 use crate::report::{self, note};
 use crate::shown::{add_name, tame_name};
+use crate::units::{self, parse_bytes};
 
 /// What the run's own is called.
 const DEFAULT: &str = "default";
@@ -33,11 +36,15 @@ a list is set. The server's user, and what he hands on (terral cap get), is not 
 
 Operations are read, write, create, remove, list. Who is bound to a place changes no container.
 
+A container may have a quota (--quota): no more bytes, or files, than that, whoever makes them, the
+server's user too; more is EDQUOT. What is in a container further in counts for it, too.
+
 Examples:
   terral container create results --at /terral/results --owner key:alice --allow key:pilot=read,list
   terral container list
   terral container set results --allow token:wf-7=read,list,write,create --deny key:pilot
   terral container set default --allow others=read,list
+  terral container set results --quota 10GiB,100000files
   terral cap get --container results --allow read,list -o results.cap
   terral container rm results")]
 pub struct Arguments {
@@ -88,6 +95,9 @@ struct Create {
     /// What somebody may there: key:NAME=read,list; others=list is all who have no entry
     #[arg(long, value_name = "WHO=OPERATIONS", value_parser = entry)]
     allow: Vec<Entry>,
+    /// No more than so many bytes of files, and files: 10GiB; 100000files; 10GiB,100000files
+    #[arg(long, value_name = "QUOTA", value_parser = quota)]
+    quota: Option<Quota>,
     #[command(flatten)]
     change: Change,
 }
@@ -126,9 +136,14 @@ When it is over, nobody begins anything there that he may not, also in files tha
 any machine; what a program has mapped, it has. A machine that does not answer is named, and the
 exit status is 1: who has logged in waits there until it does.
 
+A quota that is below what is used takes nothing away: it lets nothing grow, and nothing come. It is
+said by the server's user, or by who owns what is around the container. Over several machines
+each has an equal part of it.
+
 Examples:
   terral container set results --allow token:wf-7=read,list,write,create
   terral container set results --deny key:pilot --deny others
+  terral container set results --quota 10GiB,100000files
   terral container set default --allow others=read,list")]
 struct Set {
     /// Which
@@ -136,11 +151,17 @@ struct Set {
     name: ContainerName,
     /// What somebody may there: key:NAME=read,list; others=list is all who have no entry
     #[arg(long, value_name = "WHO=OPERATIONS", value_parser = entry)]
-    #[arg(required_unless_present = "deny")]
+    #[arg(required_unless_present_any = ["deny", "quota", "no_quota"])]
     allow: Vec<Entry>,
     /// Who may nothing there, whatever others may: key:NAME, token:NAME, gss:NAME, others
     #[arg(long, value_name = "WHO")]
     deny: Vec<Party>,
+    /// No more than so many bytes of files, and files: 10GiB; 100000files; 10GiB,100000files
+    #[arg(long, value_name = "QUOTA", value_parser = quota)]
+    quota: Option<Quota>,
+    /// Any number of both
+    #[arg(long, conflicts_with = "quota")]
+    no_quota: bool,
     #[command(flatten)]
     change: Change,
 }
@@ -169,33 +190,63 @@ fn entry(said: &str) -> Result<Entry, String> {
     }
 }
 
+/// `10GiB`, `100000files`, or both.
+fn quota(said: &str) -> Result<Quota, String> {
+    let mut quota = Quota::NONE;
+    for part in said.split(',') {
+        let twice = match part.strip_suffix("files") {
+            Some(number) => {
+                let number = number.trim().replace('_', "");
+                let number = number.parse().map_err(|_| format!("{part}: a number of files"))?;
+                quota.files.replace(number).is_some()
+            }
+            None => {
+                let bytes = parse_bytes(part).map_err(|error| error.to_string())?;
+                quota.bytes.replace(bytes).is_some()
+            }
+        };
+        if twice {
+            return Err("bytes, files, or both: each once".into());
+        }
+    }
+    Ok(quota)
+}
+
 /// Does it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
     match &arguments.what {
-        What::Create(Create { name, at, owner, allow, change }) => {
+        What::Create(Create { name, at, owner, allow, quota, change }) => {
             let (name, place) = (name.clone(), place(at)?);
             let (owner, entries) = (*owner, allow.clone());
-            set(change, &Setting::Create { name, place, owner, entries })
+            let quota = quota.unwrap_or(Quota::NONE);
+            set(change, &[Setting::Create { name, place, owner, entries, quota }])
         }
-        What::Set(Set { name, allow, deny, change }) => {
+        What::Set(Set { name, allow, deny, quota, no_quota, change }) => {
             let denied = deny.iter().map(|who| Entry { who: *who, may: Operations(0) });
-            let entries = allow.iter().copied().chain(denied).collect();
-            set(change, &Setting::Set { name: name.clone(), entries })
+            let entries: Vec<Entry> = allow.iter().copied().chain(denied).collect();
+            let list = Setting::Set { name: name.clone(), entries: entries.clone() };
+            let quota = quota.or(no_quota.then_some(Quota::NONE));
+            let quota = quota.map(|quota| Setting::Bound(name.clone(), quota));
+            let list = (!entries.is_empty()).then_some(list);
+            set(change, &list.into_iter().chain(quota).collect::<Vec<_>>())
         }
-        What::Rm(Rm { name, change }) => set(change, &Setting::Remove(name.clone())),
+        What::Rm(Rm { name, change }) => set(change, &[Setting::Remove(name.clone())]),
         What::List(arguments) => list(arguments).map(|()| 0),
         What::Show(arguments) => show(arguments).map(|()| 0),
     }
 }
 
-fn set(change: &Change, setting: &Setting) -> Result<u8> {
+fn set(change: &Change, settings: &[Setting]) -> Result<u8> {
     let client = change.which.observe()?;
-    let deaf = client.set_container(setting)?;
+    let (mut deaf, mut container) = (BTreeSet::new(), "");
+    for setting in settings {
+        deaf.extend(client.set_container(setting)?);
+        container = setting.name().as_str();
+    }
     let hosts = Hosts::of(client.instance());
     let deaf: Vec<String> = deaf.into_iter().map(|member| hosts.name(member)).collect();
     if change.json {
         let instance = name_of(client.instance());
-        let container = setting.name().as_str();
         report::json(&json!({ "instance": instance, "container": container, "silent": deaf }))?;
     } else {
         for name in &deaf {
@@ -211,11 +262,13 @@ fn set(change: &Change, setting: &Setting) -> Result<u8> {
 struct Known {
     container: Container,
     is_set: bool,
+    bounded: Option<Bounded>,
 }
 
 /// All of them, the run's own first.
 fn known(client: &Client) -> Result<Vec<Known>> {
-    let mut all = client.containers()?;
+    let (mut all, bounded) = client.containers_with_quotas()?;
+    let of = |name: &ContainerName| bounded.iter().find(|one| one.name == *name).cloned();
     let own = all.iter().position(|one| one.name.is_default()).map(|at| all.remove(at));
     let (is_set, owner) = (own.is_some(), std::fs::metadata(client.instance())?.uid());
     let container = own.map_or_else(
@@ -226,8 +279,12 @@ fn known(client: &Client) -> Result<Vec<Known>> {
         },
         Ok,
     )?;
-    let others = all.into_iter().map(|container| Known { container, is_set: true });
-    Ok(std::iter::once(Known { container, is_set }).chain(others).collect())
+    let known = |(container, is_set): (Container, bool)| {
+        let bounded = of(&container.name);
+        Known { container, is_set, bounded }
+    };
+    let others = all.into_iter().map(|container| (container, true));
+    Ok(std::iter::once((container, is_set)).chain(others).map(known).collect())
 }
 
 fn described(known: &Known) -> Value {
@@ -240,8 +297,24 @@ fn described(known: &Known) -> Value {
         "place": null,
         "owner": owner.to_string(),
         "entries": known.is_set.then_some(entries),
+        "quota": known.bounded.as_ref().map(|one| json!({
+            "bytes": one.quota.bytes,
+            "files": one.quota.files,
+            "used_bytes": one.used.bytes,
+            "used_files": one.used.files,
+        })),
     });
     add_name(object, "place", place)
+}
+
+/// `1.20 of 10.0 GiB`, as people see it.
+fn used(Bounded { quota, used, .. }: &Bounded) -> String {
+    let bytes =
+        quota.bytes.map(|most| format!("{} of {}", units::bytes(used.bytes), units::bytes(most)));
+    let files = quota
+        .files
+        .map(|most| format!("{} of {} files", units::count(used.files), units::count(most)));
+    bytes.into_iter().chain(files).collect::<Vec<_>>().join(", ")
 }
 
 fn words(may: Operations) -> String {
@@ -273,6 +346,10 @@ fn row(known: &Known) -> [String; 4] {
         (true, true) => "nobody else".into(),
         (true, false) => entries.iter().map(entry).collect::<Vec<_>>().join(" "),
     };
+    let list = match &known.bounded {
+        Some(bounded) => format!("{list}; {}", used(bounded)),
+        None => list,
+    };
     [name.to_string(), format!("/{}", tame_name(place)), owner.to_string(), list]
 }
 
@@ -297,6 +374,7 @@ fn show(arguments: &Show) -> Result<()> {
     if !known.is_set {
         rows.push(("others".to_owned(), "as their lines say".to_owned()));
     }
+    rows.extend(known.bounded.iter().map(|one| ("quota".to_owned(), used(one))));
     let wide = rows.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
     let text: String = rows.iter().map(|(what, is)| format!("{what:wide$}  {is}\n")).collect();
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
@@ -304,7 +382,23 @@ fn show(arguments: &Show) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Operations, entry, words};
+    use super::{Bounded, ContainerName, Operations, Quota, entry, quota, used, words};
+
+    #[test]
+    fn quotas_are_bytes_files_or_both() {
+        let both = Quota { bytes: Some(10 << 30), files: Some(100_000) };
+        assert_eq!(quota("10GiB,100000files"), Ok(both));
+        assert_eq!(quota("100_000files,10G"), Ok(both));
+        assert_eq!(quota("7files"), Ok(Quota { bytes: None, files: Some(7) }));
+        assert_eq!(quota("0"), Ok(Quota { bytes: Some(0), files: None }));
+        for none in ["", "files", "1GiB,", "1GiB,2GiB", "3files,4files", "-1", "xfiles"] {
+            assert!(quota(none).is_err(), "{none}");
+        }
+        let name = ContainerName::new("a").expect("is one");
+        let shown = |quota| used(&Bounded { name: name.clone(), quota, used: Default::default() });
+        assert_eq!(shown(both), "0 B of 10.0 GiB, 0 of 100,000 files");
+        assert_eq!(shown(Quota { bytes: None, files: Some(7) }), "0 of 7 files");
+    }
 
     #[test]
     fn entries_are_said_by_who_and_what() {

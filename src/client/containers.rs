@@ -2,7 +2,7 @@
 //! (`allowing`).
 
 use terral_format::ids::Member;
-use terral_format::wire::containers::{Container, ContainerName, Setting};
+use terral_format::wire::containers::{Bounded, Container, ContainerName, Setting};
 use terral_format::wire::message::{Reply, Request};
 use terral_format::{Error, ErrorKind, Result, frame};
 
@@ -15,16 +15,29 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Denied`] for who is bound to a place, or may not list.
     pub fn containers(&self) -> Result<Vec<Container>> {
-        let mut all: Vec<Container> = Vec::new();
+        self.containers_with_quotas().map(|(all, _)| all)
+    }
+
+    /// The same, and which have quotas: with how much of them is used by files that were born on
+    /// this machine.
+    ///
+    /// # Errors
+    /// As those of [`Client::containers`].
+    pub fn containers_with_quotas(&self) -> Result<(Vec<Container>, Vec<Bounded>)> {
+        let (mut all, mut bounded): (Vec<Container>, Vec<Bounded>) = Default::default();
         loop {
             let after = all.last().map_or("", |last| last.name.as_str()).to_owned();
-            match self.0.call(Request::Containers(&after))? {
-                Reply::Containers(page, true) => {
-                    all.extend(page);
-                    return Ok(all);
-                }
-                Reply::Containers(page, false) if !page.is_empty() => all.extend(page),
+            let (page, quotas, is_last) = match self.0.call(Request::Containers(&after))? {
+                Reply::Containers(page, quotas, is_last) => (page, quotas, is_last),
                 _ => return Err(unexpected()),
+            };
+            let is_empty = page.is_empty();
+            all.extend(page);
+            bounded.extend(quotas);
+            match (is_last, is_empty) {
+                (true, _) => return Ok((all, bounded)),
+                (false, true) => return Err(unexpected()),
+                (false, false) => {}
             }
         }
     }

@@ -82,7 +82,9 @@ pub use terral_format::wire::capability::{
     Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,
     is_at_or_below,
 };
-pub use terral_format::wire::containers::{Container, ContainerName, Entry, Party, Setting};
+pub use terral_format::wire::containers::{
+    Bounded, Container, ContainerName, Entry, Party, Quota, Setting, Used,
+};
 pub use terral_format::wire::credential::{Credential, CredentialId};
 pub use terral_format::wire::locks::{HeldLock, LockKind, LockRange, Locker};
 pub use terral_format::wire::login::{

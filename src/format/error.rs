@@ -75,6 +75,8 @@ pub enum ErrorKind {
     Changed,
     /// The lock that the caller relies on is not his any more, or what he writes is another's.
     Stale,
+    /// A container has no room for it by its quota.
+    Quota,
 }
 
 /// A failure of the world: a kind, what it happened to and what to do, in one line.
@@ -159,6 +161,7 @@ const ERRNOS: &[(ErrorKind, i32, &str)] = &[
     (ErrorKind::Special, 6, "a FIFO or a socket"),
     (ErrorKind::Unanswered, 110, "no answer"),
     (ErrorKind::Stale, 116, "the lock is another's by now"),
+    (ErrorKind::Quota, 122, "quota exceeded"),
     (ErrorKind::Unreachable, 107, "server not reachable"),
     (ErrorKind::Malformed, 71, "malformed"),
     (ErrorKind::Version, 71, "version mismatch"),

@@ -19,7 +19,7 @@ use crate::drain::{owed_names, publishing};
 use crate::files::closing;
 use crate::locks::releasing;
 use crate::members::{requiring, stepping};
-use crate::naming::{creating, executing, orphans};
+use crate::naming::{charging, creating, executing, orphans};
 use crate::requests::ending;
 use crate::sharing::containers;
 
@@ -143,6 +143,7 @@ pub fn adopt(state: &mut State) -> Result<()> {
     members.iter_mut().for_each(|it| it.forget_lost(|ino| names.inode(ino).is_none()));
     end_dead(state, dead);
     closing::close_unheld(state, None)?;
+    charging::recount(state);
     state.commit()?;
     // Where that cannot be found out now, the drain does first.
     publishing::find_published(state);

@@ -9,7 +9,7 @@ use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
 use crate::wire::capability::{Key, Operations, Principal, Revocation, Rights};
-use crate::wire::containers::Altered;
+use crate::wire::containers::{Altered, ContainerName, Quota};
 use crate::wire::credential::{Check, CredentialId};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
@@ -204,6 +204,15 @@ pub enum Local {
     },
     /// A container has changed.
     Container(Altered),
+    /// There may be so much in a container.
+    Quota(ContainerName, Quota),
+    /// Quotas count these files.
+    Counted {
+        /// There, as they have no name that says so.
+        at: Option<ContainerName>,
+        /// Which.
+        inos: Vec<Ino>,
+    },
 }
 
 /// What a server keeps of a credential: nothing that opens anything.

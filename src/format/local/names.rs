@@ -63,6 +63,8 @@ pub mod flag {
     pub const SHOWN: u16 = 8192;
     /// It was born on another machine: see [`super::Inode::foreign`].
     pub const FOREIGN: u16 = 16384;
+    /// It was made, or opened for writing, in the life of the instance: quotas count it.
+    pub const COUNTED: u16 = 32768;
 }
 
 /// The slot an inode number says.

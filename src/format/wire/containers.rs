@@ -138,6 +138,40 @@ pub struct Container {
     pub entries: Vec<Entry>,
 }
 
+/// How much there may be in a container, with what is further in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Quota {
+    /// Bytes of files, as long as they are.
+    pub bytes: Option<u64>,
+    /// Files.
+    pub files: Option<u64>,
+}
+
+impl Quota {
+    /// There may be any number.
+    pub const NONE: Quota = Quota { bytes: None, files: None };
+}
+
+/// How much there is, as it is counted by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files.
+    pub files: u64,
+}
+
+/// A container that has a quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounded {
+    /// Its name.
+    pub name: ContainerName,
+    /// The quota.
+    pub quota: Quota,
+    /// What of it is used by files that were born on the machine of the server that says so.
+    pub used: Used,
+}
+
 /// What somebody asks to be done with containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Setting {
@@ -151,6 +185,8 @@ pub enum Setting {
         owner: Option<Principal>,
         /// Its list.
         entries: Vec<Entry>,
+        /// How much there may be in it.
+        quota: Quota,
     },
     /// These entries take the place of those of the same parties. The run's own has a list from
     /// then on.
@@ -160,17 +196,20 @@ pub enum Setting {
         /// Them; one with nothing denies.
         entries: Vec<Entry>,
     },
-    /// It ends; of the run's own, its list does.
+    /// It ends, with its quota; of the run's own, its list does.
     Remove(ContainerName),
+    /// There may be so much in it from now on.
+    Bound(ContainerName, Quota),
 }
 
 impl Setting {
     /// Which it is about.
     pub fn name(&self) -> &ContainerName {
         match self {
-            Setting::Create { name, .. } | Setting::Set { name, .. } | Setting::Remove(name) => {
-                name
-            }
+            Setting::Create { name, .. }
+            | Setting::Set { name, .. }
+            | Setting::Remove(name)
+            | Setting::Bound(name, _) => name,
         }
     }
 }

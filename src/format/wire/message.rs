@@ -7,7 +7,7 @@ use crate::Error;
 use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
 pub use crate::wire::attributes::{Attributes, Change, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
-use crate::wire::containers::Container;
+use crate::wire::containers::{Bounded, Container};
 use crate::wire::credential::Credential;
 use crate::wire::far_files::{FarFile, LentTo, Offered, Stored};
 use crate::wire::fencing::Fenced;
@@ -664,5 +664,5 @@ pub enum Reply {
     /// What proves to who has shown a ticket that the server has the key that it is for.
     Negotiated(#[serde(with = "crate::wire::bytes")] Vec<u8>),
     /// Containers, and whether these were the last.
-    Containers(Vec<Container>, bool),
+    Containers(Vec<Container>, Vec<Bounded>, bool),
 }

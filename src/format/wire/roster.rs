@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::capability::Revoked;
-use super::containers::Container;
+use super::containers::{Container, ContainerName, Quota};
 use super::digits;
 use super::moving::{Moving, Of};
 use super::person::Person;
@@ -204,9 +204,16 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these certificates, policies and containers, and all
-    /// this was revoked.
-    Roster(Roster, Vec<Certificate>, Vec<Policy>, Vec<Revoked>, Vec<Container>),
+    /// By the control: this is so now, with these certificates, policies, containers and quotas,
+    /// and all this was revoked.
+    Roster(
+        Roster,
+        Vec<Certificate>,
+        Vec<Policy>,
+        Vec<Revoked>,
+        Vec<Container>,
+        Vec<(ContainerName, Quota)>,
+    ),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.

@@ -4,7 +4,7 @@
 
 use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
-use terral_format::wire::containers::{Altered, Container, Entry};
+use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Quota};
 use terral_format::wire::credential::CredentialId;
 use terral_format::{Error, ErrorKind};
 
@@ -107,6 +107,23 @@ pub fn container(now_s: u64, who: Who, by: Principal, altered: &Altered) -> Stri
         }
     };
     line(now_s, "container", who, &rest)
+}
+
+/// Somebody has said how much there may be in a container.
+pub fn bounded(
+    now_s: u64,
+    who: Who,
+    by: Principal,
+    (name, quota): &(ContainerName, Quota),
+) -> String {
+    let number = |most: Option<u64>| most.map_or("null".into(), |most| most.to_string());
+    let rest = format!(
+        ",\"container\":\"{name}\",\"by\":{},\"bytes\":{},\"files\":{}",
+        who_is(by),
+        number(quota.bytes),
+        number(quota.files)
+    );
+    line(now_s, "quota", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

@@ -311,6 +311,7 @@ impl Authz {
         match record {
             Local::LoggedIn(kept) => self.credentials.begin(kept),
             Local::Container(altered) => self.containers.apply(altered),
+            Local::Quota(name, quota) => self.containers.bounded(name, *quota),
             _ => {}
         }
     }
@@ -337,6 +338,8 @@ impl Authz {
         let record = |capability::Revoked { what, epoch }| Local::Revoked { what, epoch };
         let containers = self.containers.all().into_iter().cloned();
         let containers = containers.map(|one| Local::Container(Altered::Is(one)));
+        let quotas = self.containers.quotas().into_iter();
+        let containers = containers.chain(quotas.map(|(name, quota)| Local::Quota(name, quota)));
         self.revoked.snapshot().map(record).chain(self.credentials.snapshot()).chain(containers)
     }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use terral_format::wire::capability::{Operations, Principal, is_at_or_below};
 use terral_format::wire::containers::{
-    Altered, CONTAINERS_MAX, Container, ContainerName, DEFAULT, ENTRIES_MAX, Entry, Party, Setting,
+    Altered, CONTAINERS_MAX, Container, ContainerName, DEFAULT, ENTRIES_MAX, Entry, Party, Quota,
+    Setting,
 };
 use terral_format::{Error, ErrorKind, Result, frame};
 
@@ -20,7 +21,20 @@ const BYTES_MAX: usize = 384 << 10;
 
 /// Those that were made, by their places. The run's own is one of them once it has a list.
 #[derive(Debug, Default)]
-pub struct Containers(BTreeMap<Vec<u8>, Container>);
+pub struct Containers {
+    places: BTreeMap<Vec<u8>, Container>,
+    /// Of those that have one; the run's own may, also without a list.
+    quotas: BTreeMap<ContainerName, Quota>,
+}
+
+/// What becomes of containers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// Of one.
+    pub altered: Option<Altered>,
+    /// Of how much there may be in it.
+    pub quota: Option<(ContainerName, Quota)>,
+}
 
 fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, why.into())
@@ -68,21 +82,51 @@ fn allowed(container: &Container, who: Principal) -> Operations {
 impl Containers {
     /// Whether nothing was ever said: everybody may what his capability says.
     pub fn are_none(&self) -> bool {
-        self.0.is_empty()
+        self.places.is_empty()
     }
 
     /// From a record.
     pub fn apply(&mut self, altered: &Altered) {
         let (Altered::Is(Container { name, .. }) | Altered::Ended(name)) = altered;
-        self.0.retain(|_, known| known.name != *name);
-        if let Altered::Is(container) = altered {
-            self.0.insert(container.place.clone(), container.clone());
+        self.places.retain(|_, known| known.name != *name);
+        match altered {
+            Altered::Is(container) => {
+                self.places.insert(container.place.clone(), container.clone());
+            }
+            Altered::Ended(name) => drop(self.quotas.remove(name)),
         }
+    }
+
+    /// From a record: there may be so much in one.
+    pub fn bounded(&mut self, name: &ContainerName, quota: Quota) {
+        match quota {
+            Quota::NONE => self.quotas.remove(name),
+            quota => self.quotas.insert(name.clone(), quota),
+        };
+    }
+
+    /// All quotas.
+    pub fn quotas(&self) -> Vec<(ContainerName, Quota)> {
+        self.quotas.iter().map(|(name, quota)| (name.clone(), *quota)).collect()
+    }
+
+    /// The same, with where they count.
+    pub fn with_quotas(&self) -> Vec<(Vec<u8>, ContainerName, Quota)> {
+        let place = |name: &ContainerName| match name.is_default() {
+            true => Some(Vec::new()),
+            false => self.called(name).map(|one| one.place.clone()),
+        };
+        let all = self.quotas.iter();
+        all.filter_map(|(name, quota)| Some((place(name)?, name.clone(), *quota))).collect()
+    }
+
+    fn called(&self, name: &ContainerName) -> Option<&Container> {
+        self.places.values().find(|one| one.name == *name)
     }
 
     /// All of them, by name.
     pub fn all(&self) -> Vec<&Container> {
-        let mut all: Vec<&Container> = self.0.values().collect();
+        let mut all: Vec<&Container> = self.places.values().collect();
         all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         all
     }
@@ -91,7 +135,7 @@ impl Containers {
     pub fn at(&self, path: &[u8]) -> Option<&Container> {
         let mut above = path;
         loop {
-            if let Some(container) = self.0.get(above) {
+            if let Some(container) = self.places.get(above) {
                 return Some(container);
             }
             let end = above.iter().rposition(|byte| *byte == b'/');
@@ -115,13 +159,58 @@ impl Containers {
 
     /// Whether this is on the way to a place where somebody may something.
     pub fn lead_on(&self, who: Principal, path: &[u8]) -> bool {
-        let mut below = self.0.values().filter(|one| is_at_or_below(&one.place, path));
+        let mut below = self.places.values().filter(|one| is_at_or_below(&one.place, path));
         below.any(|one| allowed(one, who) != Operations(0))
     }
 
     /// Whether the place of one is there or further in: with that, its files would go out of it.
     pub fn are_below(&self, path: &[u8]) -> bool {
-        self.0.keys().any(|place| is_at_or_below(place, path))
+        self.places.keys().any(|place| is_at_or_below(place, path))
+    }
+
+    /// What becomes of containers if somebody has his way; he may `admin` by his capability.
+    ///
+    /// # Errors
+    /// As [`Containers::altered`]; [`ErrorKind::Denied`] also if the quota is not his to change.
+    pub fn changes(&self, who: Principal, server: Principal, setting: &Setting) -> Result<Changes> {
+        let name = setting.name();
+        let has_quota = self.quotas.contains_key(name);
+        let quota = match setting {
+            Setting::Create { quota, .. } if *quota != Quota::NONE => Some(*quota),
+            Setting::Bound(_, quota) => Some(*quota),
+            Setting::Remove(_) if has_quota => Some(Quota::NONE),
+            _ => None,
+        };
+        if quota.is_some() && !matches!(setting, Setting::Create { .. }) {
+            self.permit_bounding(who, name)?;
+        }
+        let only_bounds = matches!(setting, Setting::Bound(..))
+            || (matches!(setting, Setting::Remove(_)) && has_quota && self.called(name).is_none());
+        let altered = match only_bounds {
+            true => None,
+            false => Some(self.altered(who, server, setting)?),
+        };
+        Ok(Changes { altered, quota: quota.map(|quota| (name.clone(), quota)) })
+    }
+
+    /// Who may change what is around a container says how much there may be in it.
+    fn permit_bounding(&self, who: Principal, name: &ContainerName) -> Result<()> {
+        let known = self.called(name);
+        if known.is_none() && !name.is_default() {
+            return Err(Error::new(ErrorKind::NotFound, format!("container {name}")));
+        }
+        let above = known.and_then(|one| {
+            let end = one.place.iter().rposition(|byte| *byte == b'/');
+            (!one.place.is_empty()).then(|| end.map_or(&[][..], |end| &one.place[..end]))
+        });
+        let is_owner = above.and_then(|above| self.at(above)).is_some_and(|one| one.owner == who);
+        if is_owner || matches!(who, Principal::User(_)) {
+            return Ok(());
+        }
+        let context = format!(
+            "container {name}: its quota is for the server's user, and who owns what is around it"
+        );
+        Err(Error::new(ErrorKind::Denied, context))
     }
 
     /// What becomes of one if somebody has his way; he may `admin` by his capability.
@@ -132,7 +221,7 @@ impl Containers {
     pub fn altered(&self, who: Principal, server: Principal, setting: &Setting) -> Result<Altered> {
         let altered = self.wished(who, server, setting)?;
         if let Altered::Is(new) = &altered {
-            let others = self.0.values().filter(|one| one.name != new.name);
+            let others = self.places.values().filter(|one| one.name != new.name);
             let bytes: usize = others.chain([new]).map(bytes_of).sum();
             if bytes > BYTES_MAX {
                 let context = "containers: too many long places and entries, in all";
@@ -143,7 +232,7 @@ impl Containers {
     }
 
     fn wished(&self, who: Principal, server: Principal, setting: &Setting) -> Result<Altered> {
-        let known = self.0.values().find(|one| one.name == *setting.name());
+        let known = self.places.values().find(|one| one.name == *setting.name());
         match (setting, known) {
             (Setting::Create { name, .. }, _) if name.is_default() => {
                 Err(invalid(format!("{DEFAULT}: it is there always (terral container set)")))
@@ -151,7 +240,7 @@ impl Containers {
             (Setting::Create { name, .. }, Some(_)) => {
                 Err(Error::new(ErrorKind::Exists, format!("container {name}")))
             }
-            (Setting::Create { name, place, owner, entries }, None) => {
+            (Setting::Create { name, place, owner, entries, .. }, None) => {
                 let owner = owner.unwrap_or(who);
                 self.created(
                     who,
@@ -175,6 +264,7 @@ impl Containers {
                 self.bound(1)?;
                 Ok(Altered::Is(Container { entries: merged(&[], entries)?, ..own }))
             }
+            (Setting::Bound(..), _) => Err(invalid("a quota is no list")),
             (Setting::Set { name, .. } | Setting::Remove(name), None) => {
                 Err(Error::new(ErrorKind::NotFound, format!("container {name}")))
             }
@@ -209,20 +299,33 @@ impl Containers {
 
     /// One more may be made; for the run's own there is always a place.
     fn bound(&self, places: usize) -> Result<()> {
-        let own = usize::from(self.0.contains_key(&[][..]));
-        if self.0.len() - own + places <= CONTAINERS_MAX {
+        let own = usize::from(self.places.contains_key(&[][..]));
+        if self.places.len() - own + places <= CONTAINERS_MAX {
             return Ok(());
         }
         let context = format!("containers, more than {CONTAINERS_MAX}");
         Err(Error::new(ErrorKind::TooMany, context))
     }
 
+    /// Which quotas have changed if all of them are these.
+    pub fn bounds(&self, told: Vec<(ContainerName, Quota)>) -> Vec<(ContainerName, Quota)> {
+        let is_told = |known: &&ContainerName| told.iter().any(|(name, _)| name == *known);
+        let ended: Vec<(ContainerName, Quota)> = self
+            .quotas
+            .keys()
+            .filter(|known| !is_told(known))
+            .map(|name| (name.clone(), Quota::NONE))
+            .collect();
+        let new = told.into_iter().filter(|(name, quota)| self.quotas.get(name) != Some(quota));
+        ended.into_iter().chain(new).collect()
+    }
+
     /// What has changed if all of them are these.
     pub fn differences(&self, told: Vec<Container>) -> Vec<Altered> {
         let is_told = |known: &&Container| !told.iter().any(|one| one.name == known.name);
         let ended: Vec<ContainerName> =
-            self.0.values().filter(is_told).map(|known| known.name.clone()).collect();
-        let is_new = |one: &Container| self.0.get(&one.place) != Some(one);
+            self.places.values().filter(is_told).map(|known| known.name.clone()).collect();
+        let is_new = |one: &Container| self.places.get(&one.place) != Some(one);
         let new = told.into_iter().filter(is_new).map(Altered::Is);
         ended.into_iter().map(Altered::Ended).chain(new).collect()
     }

@@ -6,6 +6,7 @@ mod ticket_names;
 mod token_keys;
 
 pub mod principals;
+pub mod quotas;
 
 pub mod mechanism;
 

@@ -24,6 +24,7 @@ use terral_store::small::Small;
 
 use crate::authority::authn::Authn;
 use crate::authority::authz::{Authz, Good};
+use crate::authority::quotas::Quotas;
 use crate::core::machine::Machine;
 use crate::core::paths::shown;
 use crate::core::workers::Sleepers;
@@ -39,7 +40,7 @@ use crate::naming::names::Names;
 use crate::naming::starting::Starting;
 use crate::naming::stat_ahead::StatAhead;
 use crate::naming::xattrs::Xattrs;
-use crate::naming::{orphans, xattr_requests};
+use crate::naming::{charging, orphans, xattr_requests};
 use crate::needs::fetching::Fetches;
 use crate::sessions::clients::Sessions;
 use crate::sessions::descriptions::{Descriptions, Open};
@@ -88,6 +89,8 @@ pub struct State {
     pub xattrs: Xattrs,
     /// The issuer.
     pub authz: Authz,
+    /// What files take up in containers that have quotas.
+    pub quotas: Quotas,
     /// By what others than local users prove who they are.
     pub authn: Authn,
     /// The permanent store.
@@ -182,6 +185,7 @@ impl State {
             ),
             descriptions: Descriptions::new(parts.began.geometry.descriptions),
             authz: Authz::new(parts.began.key.clone()),
+            quotas: Quotas::default(),
             authn: Authn::default(),
             log_base: parts.log.bytes(),
             since: parts.world.now(),
@@ -279,6 +283,7 @@ impl State {
             members,
             far,
             authz,
+            quotas,
             fences,
             ..
         } = self;
@@ -293,6 +298,7 @@ impl State {
             .chain(fences.snapshot());
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
+        let here = here.chain(charging::snapshot(names, quotas));
         let snapshot = snapshot.chain(here.chain(last).map(Record::from));
         let member =
             members.iter().flat_map(|members| members.snapshot().chain(names.stubs(members)));
@@ -305,6 +311,12 @@ impl State {
 
     /// Applies a record, new or replayed.
     pub fn apply(&mut self, record: &Record) {
+        let before = charging::before(self, record);
+        self.apply_to_roles(record);
+        charging::after(self, record, before);
+    }
+
+    fn apply_to_roles(&mut self, record: &Record) {
         self.hands.used_by(record);
         let fact = match record {
             Record::Fact(fact) => fact,
@@ -372,7 +384,7 @@ impl State {
                 let good = Good::under(held, *credential, *leased);
                 self.apply_held((*session, *handle), good);
             }
-            Local::LoggedIn(_) | Local::Container(_) => self.authz.apply(local),
+            Local::LoggedIn(_) | Local::Container(_) | Local::Quota(..) => self.authz.apply(local),
             Local::LoggedOut(id) => {
                 self.authz.credentials.end(*id);
                 self.revise_sessions();
@@ -435,6 +447,7 @@ impl State {
         self.names.count_open(ino, writes, change);
         if writes && change > 0 {
             self.wrote = true;
+            self.names.is_counted(ino);
         }
     }
 

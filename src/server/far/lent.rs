@@ -25,7 +25,7 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
 use crate::storage::away::Wanted;
-use crate::storage::eviction;
+use crate::storage::{charging, eviction};
 
 /// Chunks that are on their way at a time.
 const AT_ONCE: usize = 8;
@@ -112,7 +112,9 @@ pub fn lend_to(
         let is_free = may && state.storage.take_unused(&state.sessions, slot, index);
         let is_its = state.storage.with(slot, index) == Some(to);
         let is_its = is_its && !state.storage.is_wanted(ino, index);
-        if !(is_its || is_free) || (is_free && state.storage.lend(slot, index, to).is_err()) {
+        let end = index.saturating_add(1).saturating_mul(CHUNK_BYTES);
+        let fits = is_its || (is_free && charging::grow(state, ino, end).is_ok());
+        if !fits || (is_free && state.storage.lend(slot, index, to).is_err()) {
             break;
         }
         lent += 1;

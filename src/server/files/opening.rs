@@ -17,6 +17,7 @@ use crate::debts::owing;
 use crate::far::asking::{self, Step};
 use crate::far::{committing, holders};
 use crate::members::policies;
+use crate::naming::charging;
 use crate::naming::creating::{self, Created};
 use crate::naming::making::New;
 use crate::naming::{attributes, elsewhere, executing, lookup, making, nodes, permitting};
@@ -217,6 +218,7 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
         return created_or_there(state, caller, Created::There(ino), path, how);
     }
     permitting::permit_change_in(state, caller, parent, path)?;
+    charging::may_make(state, place)?;
     let ino = make_file(state, caller, place, how);
     owing::owe(state, ino);
     Ok(ino)
@@ -266,6 +268,7 @@ pub fn make_unnamed(state: &mut State, caller: &Caller, path: &[u8], how: OpenHo
         _ => return refuse(ErrorKind::NotDirectory),
     }
     permitting::permit_change_in(state, caller, parent, path)?;
+    charging::may_make(state, (parent, b""))?;
     Ok(make_file(state, caller, (parent, b""), how))
 }
 

@@ -13,7 +13,7 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::far::{asking, committing};
 use crate::naming::xattr_requests;
-use crate::naming::{elsewhere, executing, lookup, permitting};
+use crate::naming::{charging, elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
 
 /// Changes attributes.
@@ -142,5 +142,6 @@ pub fn resize(state: &mut State, ino: Ino, size: u64) -> Result<()> {
             _ => {}
         }
     }
+    charging::is_changed(state, ino);
     reclaim::truncate(state, ino, size)
 }

@@ -58,7 +58,8 @@ impl Names {
             self.created(new, (parent, name));
             return;
         }
-        self.insert(parent, name, Inode::new(new), target);
+        let counted = if new.kind == Kind::File { flag::COUNTED } else { 0 };
+        self.insert(parent, name, Inode { flags: counted, ..Inode::new(new) }, target);
         if !name.is_empty() {
             self.touch(parent, new.changed_ns);
         }

@@ -26,7 +26,7 @@ use crate::far::asking;
 use crate::members::requiring::{self, Have};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{elsewhere, homes, lookup, permitting};
+use crate::naming::{charging, elsewhere, homes, lookup, permitting};
 
 /// `ENOSPC`.
 const ENOSPC: i32 = 28;
@@ -74,6 +74,11 @@ pub fn begin(
     if requiring::may_change(state, thing) {
         elsewhere::was_changed(state, parent);
         return Ok(None);
+    }
+    if let Err(full) = charging::may_make(state, (parent, name)) {
+        // What is there already is opened.
+        let there = lookup::child(state, caller, parent, name)?;
+        return there.map(|ino| Some(Created::There(ino))).ok_or(full);
     }
     state.names.reserve()?;
     let next = state.names.next_ino();

@@ -15,12 +15,13 @@ use terral_format::wire::things::{Change, Child, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
+use crate::authority::quotas::Shift;
 use crate::core::paths::{join, refuse, shown};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking;
 use crate::members::requiring;
-use crate::naming::{counting, elsewhere, homes, lookup, permitting};
+use crate::naming::{charging, counting, elsewhere, homes, lookup, permitting};
 use crate::needs::asking as store;
 
 /// `r` and `w` of permission bits.
@@ -95,6 +96,9 @@ fn link_in(
     }
     permit_linking(state, caller, ino, path)?;
     permitting::permit_change_in(state, caller, parent, path)?;
+    let mut shift = Shift::default();
+    charging::moves(state, &mut shift, ino, (None, path));
+    state.quotas.permit(&shift)?;
     if inode.kind == Kind::File {
         counting::may_count(state, ino)?;
     }

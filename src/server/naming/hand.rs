@@ -52,7 +52,7 @@ impl Names {
     pub(super) fn created(&mut self, new: &Attributes, to: Place<'_>) {
         self.preallocated -= 1;
         self.inodes.name_it(index_of(new.ino), to, |inode| {
-            inode.flags &= !flag::PREALLOCATED;
+            inode.flags = inode.flags & !flag::PREALLOCATED | flag::COUNTED;
             inode.links = 1;
             (inode.mode, inode.uid, inode.gid) = (new.mode as u16, new.uid, new.gid);
             inode.accessed_ns = new.accessed_ns;

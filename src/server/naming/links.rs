@@ -7,11 +7,13 @@ use terral_format::wire::message::{Kind, RenameHow, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
+use crate::authority::quotas::Shift;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::members::moving;
 use crate::naming::names::Place;
-use crate::naming::{counting, elsewhere, exchanging, homes, listing, lookup, making, permitting};
+use crate::naming::permitting;
+use crate::naming::{charging, counting, elsewhere, exchanging, homes, listing, lookup, making};
 use crate::storage::bringing;
 
 /// Whether a path leads through another.
@@ -93,6 +95,9 @@ pub fn rename_here(
         permit_replacing(state, caller, ino, there, to)?;
     }
     let back = there.filter(|_| how == RenameHow::Exchange);
+    let mut shift = Shift::default();
+    charging::renames(state, &mut shift, (ino, from), (there, to), back.is_some());
+    state.quotas.permit(&shift)?;
     permit_moves(state, caller, (ino, (parent, name)), (back, (to_parent, to_name)))?;
     if let (Some(there), RenameHow::Replace) = (there, how) {
         counting::may_lose(state, caller, there, (to_parent, to_name))?;

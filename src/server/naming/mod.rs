@@ -4,6 +4,7 @@ mod aliases;
 pub mod attributes;
 mod changed;
 pub mod changes;
+pub mod charging;
 pub mod counting;
 pub mod creating;
 pub mod elsewhere;

@@ -163,6 +163,15 @@ impl Names {
         self.openers.get(&ino).copied().unwrap_or_default()
     }
 
+    /// Quotas count a file from now on.
+    pub fn is_counted(&mut self, ino: Ino) {
+        let not = flag::COUNTED | flag::PREALLOCATED | flag::FAR;
+        let not_yet = |inode: Inode| inode.kind == Kind::File && inode.flags & not == 0;
+        if self.inode(ino).is_some_and(not_yet) {
+            self.update(ino, |inode| inode.flags |= flag::COUNTED);
+        }
+    }
+
     /// Whether somebody has a file open who may write.
     pub fn is_written(&self, ino: Ino) -> bool {
         self.openers(ino).writers > 0

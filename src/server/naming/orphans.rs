@@ -73,6 +73,7 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
         // The drain is at it, finds nothing more, and removes it when it is through.
         return;
     }
+    state.quotas.forget(ino);
     nodes::remove_node(state, inode);
     state.names.forget(ino);
     holders::forget(state, ino);

@@ -15,6 +15,7 @@ use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{ErrorKind, Result};
 
 use crate::authority::caller::Caller;
+use crate::authority::quotas::Shift;
 use crate::core::paths::{components, refuse};
 use crate::core::state::State;
 use crate::members::{moving, requiring};
@@ -49,13 +50,16 @@ pub(super) struct Plan<'c> {
     values: BTreeMap<Ino, Values>,
     /// What is to be recorded, in this order.
     facts: Vec<Fact>,
+    /// What it takes from containers that have quotas to others.
+    pub shift: Shift,
 }
 
 impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        Plan { caller, time_ns, here, names, moved, made, removed, lost, values, facts }
+        let shift = Shift::default();
+        Plan { caller, time_ns, here, names, moved, made, removed, lost, values, facts, shift }
     }
 
     // Looking.

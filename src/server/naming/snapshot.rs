@@ -5,6 +5,7 @@ use terral_format::disk::facts::{Fact, InodeImage};
 use terral_format::disk::local::Local;
 use terral_format::ids::{Ino, ROOT};
 use terral_format::local::names::{Inode, flag};
+use terral_format::wire::message::Kind;
 
 use crate::naming::names::Names;
 
@@ -72,6 +73,9 @@ impl Names {
         }
         if image.overlay {
             inode.flags |= flag::OVERLAY;
+        }
+        if inode.kind == Kind::File && inode.published.is_none() {
+            inode.flags |= flag::COUNTED;
         }
         let (parent, name) = image.name.as_ref().map_or((ROOT, &[][..]), |(at, name)| (*at, name));
         if inode.ino == ROOT {

@@ -19,7 +19,8 @@ use crate::far::committing;
 use crate::naming::changed::Moved;
 use crate::naming::names::Place;
 use crate::naming::planning::Plan;
-use crate::naming::{elsewhere, further, gathering, links, lookup, permitting, xattr_requests};
+use crate::naming::xattr_requests;
+use crate::naming::{charging, elsewhere, further, gathering, links, lookup, permitting};
 use crate::storage::bringing;
 
 /// `w` of permission bits.
@@ -67,6 +68,7 @@ fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>])
     if plan.news() > state.names.left() as usize {
         return Err(Error::new(ErrorKind::TooMany, "names of a transaction"));
     }
+    state.quotas.permit(&plan.shift)?;
     keep_for_openers(state, plan)?;
     gathering::await_others(state, plan)
 }
@@ -156,6 +158,7 @@ fn rename(
     }
     gathering::may_be_renamed(state, ino, from)?;
     let back = there.filter(|_| how == RenameHow::Exchange);
+    charging::renames(state, &mut plan.shift, (ino, from), (there, to), back.is_some());
     let moved = Moved { ino, from: (old.0, old.1.into()), to: (new.0, new.1.into()), back };
     let must_be_told = plan.must_be_told(state, &moved);
     if must_be_told {
@@ -213,6 +216,7 @@ fn link(state: &mut State, plan: &mut Plan<'_>, from: &[u8], to: &[u8]) -> Resul
     gathering::may_be_linked(state, ino, from)?;
     further::permit_linking(state, plan.caller, ino, to)?;
     plan.permit_change_in(state, place.0, to)?;
+    charging::moves(state, &mut plan.shift, ino, (None, to));
     plan.stands_for(place, Some(ino));
     // Its number is known when it is recorded.
     let (alias, time_ns) = (Ino(0), plan.time_ns);
@@ -233,6 +237,7 @@ fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) 
         _ => {}
     }
     gathering::may_be_renamed(state, ino, path)?;
+    charging::loses(state, &mut plan.shift, ino);
     plan.loses(state, ino, place);
     plan.stands_for(place, None);
     let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);

@@ -59,12 +59,14 @@ pub struct Sessions {
     ended: Totals,
     /// Nothing that was presented runs out before, seconds since 1970.
     expires_s: u64,
+    /// Names are changed by asking, whoever does.
+    asks: bool,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        let (clients, known, ended) = Default::default();
-        Sessions { clients, known, ended, expires_s: u64::MAX }
+        let (clients, known, ended, asks) = Default::default();
+        Sessions { clients, known, ended, expires_s: u64::MAX, asks }
     }
 }
 
@@ -101,6 +103,11 @@ impl Sessions {
         self.known.remove(&session);
         self.clients.remove(&session);
         add(&mut self.ended, totals);
+    }
+
+    /// Whether names are changed only by asking, from now on, as what is published says then.
+    pub fn ask_for_names(&mut self, asks: bool) {
+        self.asks = asks;
     }
 
     /// Totals of a snapshot.
@@ -284,7 +291,8 @@ impl Sessions {
             let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
             let until_ns = if leased { until_ns.min(leased_until_ns) } else { until_ns };
             let none = rights.operations == Operations(0);
-            let without_asking = if !everywhere || none { 0 } else { WITHOUT_ASKING };
+            let must_ask = !everywhere || none || self.asks;
+            let without_asking = if must_ask { 0 } else { WITHOUT_ASKING };
             let leased = if leased && !none { LEASED } else { 0 };
             let contained = if contained && !none { CONTAINED } else { 0 };
             let how = without_asking | leased | contained;

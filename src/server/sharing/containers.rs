@@ -11,15 +11,16 @@ use std::sync::atomic::Ordering;
 use terral_format::disk::local::Local;
 use terral_format::ids::Member;
 use terral_format::wire::capability::{Operations, Principal, Revocation, Revoked};
-use terral_format::wire::containers::{Container, Setting};
+use terral_format::wire::containers::{Container, ContainerName, Quota, Setting};
 use terral_format::wire::message::Reply;
 use terral_format::wire::things::Change;
 use terral_format::{Result, frame};
 
 use crate::authority::audit::{self, Who};
+use crate::authority::containers::Changes;
 use crate::core::state::State;
 use crate::members::control;
-use crate::sharing::revoking;
+use crate::sharing::{leasing, revoking};
 
 /// So many bytes of containers are said at a time.
 const SAID_BYTES: usize = 24 << 10;
@@ -47,14 +48,19 @@ pub fn change(
 
 fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result<u32> {
     let server = Principal::User(state.machine.user());
-    let altered = state.authz.containers.altered(by, server, setting)?;
+    let Changes { altered, quota } = state.authz.containers.changes(by, server, setting)?;
     let nothing = Revocation::Operations(Operations(0));
     let Revoked { what, epoch } = state.authz.revocation(nothing)?;
-    let line = audit::container(state.world.wall_s(), who, by, &altered);
-    let records = vec![Local::Container(altered), Local::Revoked { what, epoch }];
+    let now_s = state.world.wall_s();
+    let altered_is = altered.iter().map(|altered| audit::container(now_s, who, by, altered));
+    let quota_is = quota.iter().map(|quota| audit::bounded(now_s, who, by, quota));
+    let lines: String = altered_is.chain(quota_is).collect();
+    let altered = altered.into_iter().map(Local::Container);
+    let quota = quota.into_iter().map(|(name, quota)| Local::Quota(name, quota));
+    let records = altered.chain(quota).chain([Local::Revoked { what, epoch }]).collect();
     // A member that is none does not tell.
     take_over(state, records, |state| drop(control::tell_all(state)))?;
-    state.machine.audit(&line);
+    state.machine.audit(&lines);
     Ok(0)
 }
 
@@ -62,22 +68,43 @@ fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result
 ///
 /// # Errors
 /// Those of the log.
-pub fn heard(state: &mut State, told: Vec<Container>) -> Result<()> {
-    let altered = state.authz.containers.differences(told);
-    if altered.is_empty() {
+pub fn heard(
+    state: &mut State,
+    told: Vec<Container>,
+    quotas: Vec<(ContainerName, Quota)>,
+) -> Result<()> {
+    let bounds = state.authz.containers.bounds(quotas).into_iter();
+    let altered = state.authz.containers.differences(told).into_iter();
+    let bounds = bounds.map(|(name, quota)| Local::Quota(name, quota));
+    let records: Vec<Local> = altered.map(Local::Container).chain(bounds).collect();
+    if records.is_empty() {
         return Ok(());
     }
-    take_over(state, altered.into_iter().map(Local::Container).collect(), |_| ())
+    take_over(state, records, |_| ())
 }
 
 fn take_over(state: &mut State, records: Vec<Local>, then: impl FnOnce(&mut State)) -> Result<()> {
-    let done = revoking::end(state, records, then);
+    let done = revoking::end(state, records, |state| {
+        publish_all(state);
+        then(state);
+    });
     state.storage.memory().containers().fetch_add(1, Ordering::SeqCst);
     done.map(drop)
 }
 
+/// With quotas names are asked for, and without them not any more: each session finds that in its
+/// page.
+fn publish_all(state: &State) {
+    let until_ns = leasing::until_ns(state);
+    let all = state.sessions.newest();
+    all.for_each(|(session, handle, _)| state.sessions.publish(session, handle, until_ns));
+}
+
 /// A server begins: one before may have died before it had said that something changed.
 pub fn begin(state: &State) {
+    if state.quotas.are_on() {
+        publish_all(state);
+    }
     let word = state.storage.memory().containers();
     if word.load(Ordering::SeqCst) != 0 || !state.authz.containers.are_none() {
         word.fetch_add(1, Ordering::SeqCst);
@@ -96,10 +123,12 @@ pub fn list(state: &State, after: &str) -> Reply {
         }
         page.extend(left.next().cloned());
     }
-    Reply::Containers(page, left.peek().is_none())
+    let bounded = if after.is_empty() { state.quotas.shown() } else { Vec::new() };
+    Reply::Containers(page, bounded, left.peek().is_none())
 }
 
-/// All of them, as the control says them.
-pub fn told(state: &State) -> Vec<Container> {
-    state.authz.containers.all().into_iter().cloned().collect()
+/// All of them, and their quotas, as the control says them.
+pub fn told(state: &State) -> (Vec<Container>, Vec<(ContainerName, Quota)>) {
+    let containers = &state.authz.containers;
+    (containers.all().into_iter().cloned().collect(), containers.quotas())
 }

@@ -467,13 +467,13 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster, certificates, policies, revoked, all)
+            Control::Roster(roster, certificates, policies, revoked, all, quotas)
                 if members.control() == with =>
             {
                 let version = roster.version;
                 let roster = Roster { certificates, policies, ..roster };
                 // Only then does it know of their epoch.
-                containers::heard(&mut state, all)?;
+                containers::heard(&mut state, all, quotas)?;
                 revoking::heard(&mut state, revoked)?;
                 self.roster(&mut state, roster);
                 drop(state);

@@ -57,6 +57,7 @@ mod model;
 mod names;
 mod passing;
 mod peers;
+mod quotas;
 mod regressions;
 mod resting;
 mod rights;

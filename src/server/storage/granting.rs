@@ -3,14 +3,16 @@
 
 use terral_format::ids::SessionSlot;
 use terral_format::local::entry::MapEntry;
-use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX};
+use terral_format::local::geometry::{
+    CHUNK_BYTES, CHUNK_ORDER, CHUNK_PAGES, FILE_BYTES_MAX, PAGE_BYTES,
+};
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::debts::policy::Event;
-use crate::storage::{barring, bringing, eviction};
+use crate::storage::{barring, bringing, charging, eviction};
 
 /// Most chunks of one grant: 64 MiB.
 pub(super) const GRANT_MAX: u32 = 32;
@@ -88,15 +90,17 @@ pub fn grant_one(
     if entry.is_absent() {
         let new = index == 0 && state.storage.size(file.slot) == 0;
         let order = if new { order_for(pages) } else { CHUNK_ORDER };
+        let order = charging::fit(state, file, index, (order, pages))?;
         if let Some(client) = state.sessions.client_mut(session) {
             client.writes_small |= order < CHUNK_ORDER;
         }
         let entry = chunk_for(state, session, order)?;
         state.storage.install(file.slot, index, entry)?;
+        charging::has(state, file.ino, index, order);
     } else if pages > entry.pages() {
-        eviction::with_room(state, |state| {
-            barring::move_chunk(state, file.slot, index, order_for(pages))
-        })?;
+        let order = charging::fit(state, file, index, (order_for(pages), pages))?;
+        eviction::with_room(state, |state| barring::move_chunk(state, file.slot, index, order))?;
+        charging::has(state, file.ino, index, order);
         // To make room, the chunk itself may have gone, if it was just brought.
         let moved = state.storage.memory().entry(file.slot, index);
         if !moved.is_here() || moved.pages() < pages {
@@ -137,6 +141,7 @@ pub fn install_small(state: &mut State, session: SessionSlot, file: FileRef) -> 
     if !state.storage.memory().entry(file.slot, 0).is_absent() {
         return Ok(());
     }
+    charging::grow(state, file.ino, (PAGE_BYTES as u64) << SMALL_ORDERS[0])?;
     let entry = state.storage.take_first(SMALL_ORDERS[0], state.sessions.near(session))?;
     state.storage.install(file.slot, 0, entry)
 }

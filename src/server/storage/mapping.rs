@@ -11,7 +11,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::debts::owing;
-use crate::storage::{Fit, barring, eviction, granting};
+use crate::storage::{Fit, barring, charging, eviction, granting};
 
 /// Most chunks of one request: 16 MiB.
 const MAP_MAX: u32 = 8;
@@ -71,6 +71,8 @@ fn map_one(
     let FileRef { slot, .. } = file;
     let found = state.storage.memory().entry(slot, index);
     if !found.is_here() || found.order() < CHUNK_ORDER {
+        // Nothing gets longer by being mapped.
+        charging::has(state, file.ino, index, CHUNK_ORDER);
         granting::grant_one(state, session, file, index, CHUNK_PAGES)?;
     }
     match state.storage.make_mappable(&state.sessions, (slot, index), stores)? {

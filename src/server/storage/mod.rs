@@ -23,6 +23,7 @@ pub mod away;
 pub mod barring;
 pub mod bringing;
 pub mod cache;
+pub mod charging;
 mod chunks;
 pub mod closed;
 mod counting;

@@ -16,7 +16,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::sessions::clients::session_of;
-use crate::storage::{attaching, barring, bringing, eviction, recalling};
+use crate::storage::{attaching, barring, bringing, charging, eviction, recalling};
 
 /// Takes the append ticket of a file from who has it. What he had appended may have been copied to
 /// where nothing of the file is: the new version gets all of it anew.
@@ -39,6 +39,9 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     let file = FileRef { ino, slot };
     recalling::bring_all(state, file)?;
     state.storage.mend_size(slot);
+    if size > state.storage.size(slot) {
+        charging::grow(state, ino, size)?;
+    }
     let memory = state.storage.memory().clone();
     let header = memory.header(slot);
     let kept = size.min(SizeWord::load(header.size()).size());
@@ -62,7 +65,9 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     memory.record(slot).backed_bytes().fetch_min(kept, Ordering::SeqCst);
     header.wrote(state.storage.time_ns());
     owing::owe(state, ino);
-    state.storage.drop_beyond(slot, kept, held).and(recorded)
+    let dropped = state.storage.drop_beyond(slot, kept, held);
+    charging::settle(state, ino);
+    dropped.and(recorded)
 }
 
 /// What the backing has beyond `size` does not count any more.

@@ -4,7 +4,7 @@ use proptest::prelude::{Strategy, any, prop, proptest};
 use terral_format::ErrorKind;
 use terral_format::wire::capability::{Operations, Principal, is_at_or_below};
 use terral_format::wire::containers::{
-    Altered, CONTAINERS_MAX, Container, ContainerName, ENTRIES_MAX, Entry, Party, Setting,
+    Altered, CONTAINERS_MAX, Container, ContainerName, ENTRIES_MAX, Entry, Party, Quota, Setting,
 };
 
 use super::{BYTES_MAX, Containers, bytes_of};
@@ -26,7 +26,7 @@ fn entry(who: &str, may: Operations) -> Entry {
 
 fn create(of: &str, place: &str, entries: &[Entry]) -> Setting {
     let (place, entries) = (place.into(), entries.to_vec());
-    Setting::Create { name: name(of), place, owner: None, entries }
+    Setting::Create { name: name(of), place, owner: None, entries, quota: Quota::NONE }
 }
 
 fn set(of: &str, entries: &[Entry]) -> Setting {

@@ -86,7 +86,7 @@ impl Many {
 
     fn comes(&mut self, at: usize, frame: Written) {
         let payload = Payload::new(frame.whole().into_boxed_slice(), 0);
-        let heard = self.desk.hear(member(HOME), member(at + 1), payload, Tick(0));
+        let heard = self.desk.hear((member(HOME), member(at + 1)), (payload, None), Tick(0));
         match heard.expect("what was said") {
             Heard::Job(job) => {
                 self.came += u64::from(!job.bytes.is_empty());

@@ -55,9 +55,9 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some((roster, (revoked, containers))) = roster {
+        if let Some((roster, (revoked, (all, quotas)))) = roster {
             let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
-            let said = Control::Roster(roster, certificates, policies, revoked, containers);
+            let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

@@ -118,8 +118,9 @@ impl Forming {
         }
         let roster = self.roster(0);
         for with in self.telling.tell(&roster, self.come.iter()) {
-            let (certificates, none) = (roster.certificates.clone(), Vec::new);
-            let said = Control::Roster(roster.clone(), certificates, none(), vec![], vec![]);
+            let certificates = roster.certificates.clone();
+            let roster = roster.clone();
+            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![]);
             self.say(0, with.number().into(), said);
         }
     }

@@ -137,10 +137,10 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, certificates, policies, revoked, all))
+        Said::Control(Control::Roster(roster, certificates, policies, revoked, all, quotas))
             if control == with =>
         {
-            containers::heard(state, all)?;
+            containers::heard(state, all, quotas)?;
             revoking::heard(state, revoked)?;
             control::heard(state, Roster { certificates, policies, ..roster });
             carrying::resume(state)
@@ -171,9 +171,10 @@ fn walk(seed: u64) -> [u64; 3] {
         let (version, policies) = (roster.version + 1, roster.policies.clone());
         let certificates = roster.certificates.clone();
         let addresses = vec![([127, 0, 0, 1], 7).into()];
-        let (revoked, all) = (state.authz.all_revoked().collect(), containers::told(&state));
+        let revoked = state.authz.all_revoked().collect();
+        let (all, quotas) = containers::told(&state);
         let roster = Roster { version, ..roster };
-        let said = Control::Roster(roster, certificates, policies, revoked, all);
+        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
         [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));
