@@ -244,9 +244,12 @@ mod tests {
 
     use super::{At, ContainerName, ErrorKind, Ino, Quota, Quotas, Shift, Used};
 
-    fn quotas(all: &[(&str, &str, Option<u64>, Option<u64>)]) -> Quotas {
+    /// Place, name, bytes and files.
+    type Said = (&'static str, &'static str, Option<u64>, Option<u64>);
+
+    fn quotas(all: &[Said]) -> Quotas {
         let mut quotas = Quotas::default();
-        let one = |(place, name, bytes, files): &(&str, &str, Option<u64>, Option<u64>)| {
+        let one = |(place, name, bytes, files): &Said| {
             let name = ContainerName::new(name).expect("is one");
             (place.as_bytes().to_vec(), name, Quota { bytes: *bytes, files: *files })
         };

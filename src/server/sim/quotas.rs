@@ -1,5 +1,5 @@
 //! Quotas of one server: what is let in, what is refused, and that what is counted is what there
-//! is, wherever the server is killed. Not here: several machines (`peers/quotas`).
+//! is, wherever the server is killed. Not here: several machines (`machines_quotas`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

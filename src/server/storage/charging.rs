@@ -34,7 +34,8 @@ pub fn fit(state: &State, file: FileRef, index: u64, (order, pages): (u8, u32)) 
     let Some(charge) = state.quotas.charge(file.ino) else { return Ok(order) };
     let Some(room) = state.quotas.room(charge.at) else { return Ok(order) };
     let more = |order| end_of(index, order).saturating_sub(charge.bytes);
-    let ahead = state.ahead || !state.fetches.may_wait();
+    // Who waits for no answer has only said what may be of use.
+    let ahead = state.ahead || !(state.fetches.may_wait() || state.leaving);
     if more(order) == 0 || more(order) <= if ahead { room / AHEAD_PART } else { room } {
         return Ok(order);
     }
